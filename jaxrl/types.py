@@ -1,0 +1,132 @@
+"""Records that travel between modules and processes.
+
+Everything that crosses a module or process border is one of these NamedTuples of numpy arrays, built with keywords.
+Environment workers import this module, so it must never import JAX.
+
+Axis letters used all over jaxrl: `T` time, `B` slots (rows), `A` members of a team including self (padded), `R` reward
+streams, `H` hidden units, `N` flat samples (here: agents of one message), `C` continuous action dimensions, `D` discrete
+branches, `M` sum of the branch sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+NO_GROUP = 0
+"""Group id of an agent that belongs to no team (ML-Agents' convention)."""
+
+
+class ObservationType(IntEnum):
+    """What an observation means to the trainer; numbers as on the wire."""
+
+    DEFAULT = 0
+    GOAL_SIGNAL = 1
+
+
+class DimensionProperty(IntEnum):
+    """Property of one axis of an observation; bits as on the wire."""
+
+    UNSPECIFIED = 0
+    NONE = 1
+    TRANSLATIONAL_EQUIVARIANCE = 2
+    VARIABLE_SIZE = 4
+
+
+class ObservationSpec(NamedTuple):
+    """One sensor: its name, the shape of one observation and the property of each axis."""
+
+    name: str
+    shape: tuple[int, ...]
+    dimension_property: tuple[DimensionProperty, ...] = ()
+    observation_type: ObservationType = ObservationType.DEFAULT
+
+
+class ActionSpec(NamedTuple):
+    """Number of continuous dimensions (C) and the size of each discrete branch (D entries, sum M)."""
+
+    continuous_size: int
+    discrete_branches: tuple[int, ...]
+
+    @property
+    def mask_size(self) -> int:
+        """M, the length of an action mask: all branches concatenated."""
+        return sum(self.discrete_branches)
+
+    @property
+    def columns(self) -> int:
+        """C + D, the number of log-probabilities of one action: each dimension and each branch has its own."""
+        return self.continuous_size + len(self.discrete_branches)
+
+
+class BehaviorSpec(NamedTuple):
+    """Observations and actions shared by all agents of one behavior, sensors in the environment's order."""
+
+    observations: tuple[ObservationSpec, ...]
+    action: ActionSpec
+
+
+class Action(NamedTuple):
+    """Actions of N agents; also used with other leading axes inside the learner."""
+
+    continuous: np.ndarray  # float32 [N, C]
+    discrete: np.ndarray  # int32 [N, D]
+
+
+class EndedSteps(NamedTuple):
+    """Agents whose episode ended with this message: the last reward and observation of each."""
+
+    agent_id: np.ndarray  # int64 [N]
+    group_id: np.ndarray  # int64 [N], NO_GROUP for a lone agent
+    reward: np.ndarray  # float32 [N], since the agent's last decision
+    group_reward: np.ndarray  # float32 [N]
+    truncated: np.ndarray  # bool [N], True: interrupted (bootstrap), False: terminated
+    obs: tuple[np.ndarray, ...]  # one per sensor, float32 [N, *shape]
+
+
+class DecisionSteps(NamedTuple):
+    """Agents that ask for an action now; actions go back in this order."""
+
+    agent_id: np.ndarray  # int64 [N]
+    group_id: np.ndarray  # int64 [N]
+    reward: np.ndarray  # float32 [N], since the agent's last decision
+    group_reward: np.ndarray  # float32 [N]
+    action_mask: np.ndarray  # bool [N, M], True: allowed
+    obs: tuple[np.ndarray, ...]  # one per sensor, float32 [N, *shape]
+
+
+class AgentSteps(NamedTuple):
+    """One behavior's part of one message. Ended agents come first: an id may stand in both."""
+
+    ended: EndedSteps
+    deciding: DecisionSteps
+
+
+class Aggregation(IntEnum):
+    """How values of one statistic between two summaries become one number; numbers as on the wire."""
+
+    AVERAGE = 0
+    MOST_RECENT = 1
+    SUM = 2
+    HISTOGRAM = 3
+
+
+class EnvironmentStat(NamedTuple):
+    """One value that the environment sent through the stats side channel."""
+
+    name: str
+    value: float
+    aggregation: Aggregation
+
+
+class StepResult(NamedTuple):
+    """What one environment answers to a reset or a step."""
+
+    worker: int
+    steps: Mapping[str, AgentSteps]  # by behavior id; only behaviors with agents in this message
+    new_specs: Mapping[str, BehaviorSpec]  # behaviors seen for the first time
+    stats: tuple[EnvironmentStat, ...]
+    seconds: float  # wall time the environment took, measured beside it
