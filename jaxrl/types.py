@@ -16,6 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+
+
+class JaxrlError(RuntimeError):
+    """An error that the user can mend. The command line prints its text alone and exits with 1."""
+
+
 NO_GROUP = 0
 """Group id of an agent that belongs to no team (ML-Agents' convention)."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from jaxrl.types import Action, StepResult
+from jaxrl.types import Action, JaxrlError, StepResult
 
 
-class EnvironmentFailure(RuntimeError):
+class EnvironmentFailure(JaxrlError):
     """The environment died, hung or sent something invalid. The text says which worker, what happened and what to do."""
 
 
