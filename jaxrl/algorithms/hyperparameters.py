@@ -1,0 +1,67 @@
+"""Hyperparameters of each algorithm, under ML-Agents' names. No JAX here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from jaxrl.settings import Hyperparameters, Schedule
+from jaxrl.settings.section import Boolean, Count, Fraction, Integer, NonNegative, Positive
+
+_SCHEDULES = ("linear", "constant")
+
+
+class OnPolicyHyperparameters(Hyperparameters):
+    """What PPO and MA-POCA share. An omitted beta or epsilon schedule copies a written learning_rate_schedule."""
+
+    beta: NonNegative = Field(default=5e-3, description="entropy coefficient at the first step")
+    epsilon: Positive = Field(default=0.2, description="clip range of the probability ratio at the first step")
+    lambd: Fraction = Field(default=0.95, description="lambda of the returns")
+    num_epoch: Count = Field(default=3, description="passes over the buffer per update")
+    beta_schedule: Schedule = Field(default="linear", description="linear: falls to 1e-5 at max_steps")
+    epsilon_schedule: Schedule = Field(default="linear", description="linear: goes to 0.1 at max_steps")
+
+    @classmethod
+    def amend(cls, written: dict[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy a valid learning_rate_schedule to the schedules that were left out."""
+        schedule = written.get("learning_rate_schedule")
+        if schedule not in _SCHEDULES:
+            return written
+        return {"beta_schedule": schedule, "epsilon_schedule": schedule, **written}
+
+
+class PPOHyperparameters(OnPolicyHyperparameters):
+    """Hyperparameters of PPO."""
+
+    shared_critic: Boolean = Field(default=False, description="actor and critic share the body of the network")
+
+
+class POCAHyperparameters(OnPolicyHyperparameters):
+    """Hyperparameters of MA-POCA."""
+
+
+class SACHyperparameters(Hyperparameters):
+    """Hyperparameters of SAC: accepted and checked, not trained yet."""
+
+    batch_size: Count = Field(default=128, description="agent steps per minibatch")
+    buffer_size: Count = Field(default=50000, description="agent steps that the replay buffer holds")
+    learning_rate_schedule: Schedule = Field(default="constant", description="linear: falls to 1e-10 at max_steps")
+    buffer_init_steps: Integer = Field(default=0, ge=0, description="agent steps before learning begins")
+    tau: Fraction = Field(default=0.005, description="share of the new value in the target network per update")
+    steps_per_update: Positive = Field(default=1.0, description="agent steps per gradient step")
+    save_replay_buffer: Boolean = Field(default=False, description="keep the replay buffer with the checkpoint")
+    init_entcoef: NonNegative = Field(default=1.0, description="entropy temperature at the first step")
+    reward_signal_steps_per_update: Positive = Field(
+        default_factory=lambda data: data["steps_per_update"],
+        description="agent steps per gradient step of the reward signals; default: steps_per_update",
+    )
+
+
+HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = {
+    "poca": POCAHyperparameters,
+    "ppo": PPOHyperparameters,
+    "sac": SACHyperparameters,
+}
+"""Hyperparameter class by trainer type, for `jaxrl.settings.load_run_settings`."""

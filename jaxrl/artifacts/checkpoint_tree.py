@@ -1,0 +1,136 @@
+"""A pytree as a nested dictionary of numpy arrays and back, leaf by leaf, so that a misfit can be named.
+
+The manifest (dtype and shape of every leaf, by path) lies in the checkpoint's JSON: a checkpoint is judged before its
+arrays are read, typed PRNG keys remember their generator, and arrays of size zero, which the array store refuses
+(an agent without continuous actions has some), need not be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Manifest = Mapping[str, Mapping[str, Any]]
+
+
+def leaf_paths(tree: Any) -> list[tuple[str, Any]]:
+    """(path, leaf) of every leaf; a path is the field names, keys and indices joined by "/"."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [("/".join(_entry(entry) for entry in path), leaf) for path, leaf in leaves]
+
+
+def describe(tree: Any) -> dict[str, dict[str, Any]]:
+    """The manifest of a pytree: {path: {"dtype", "shape", and "key" for typed PRNG keys}}.
+
+    Leaves may be JAX arrays, typed keys, numpy arrays, numpy or Python numbers. Raises TypeError for any other leaf.
+    """
+    return {path: _describe_leaf(path, leaf) for path, leaf in leaf_paths(tree)}
+
+
+def to_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """{path: numpy array} of every leaf with at least one element; one transfer from the device; keys as their data."""
+    plain = {path: jax.random.key_data(leaf) if _is_key(leaf) else leaf for path, leaf in leaf_paths(tree)}
+    arrays = {path: np.asarray(value) for path, value in jax.device_get(plain).items()}
+    return {path: array for path, array in arrays.items() if array.size}
+
+
+def nest(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Paths to nested dictionaries, so that a checkpoint can also be opened with orbax alone."""
+    nested: dict[str, Any] = {}
+    for path, value in arrays.items():
+        *parents, name = path.split("/")
+        folder = nested
+        for parent in parents:
+            folder = folder.setdefault(parent, {})
+        folder[name] = value
+    return nested
+
+
+def unnest(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The inverse of `nest`."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            flat.update(unnest(value, f"{prefix}{name}/"))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def rebuild(template: Any, arrays: Mapping[str, Any], manifest: Manifest) -> Any:
+    """`template` with the values of `arrays`; leaves whose path is not in `manifest` keep the template's value.
+
+    Each leaf comes back as the kind of value it is in the template: JAX array, typed key, numpy array or number.
+    """
+    leaves = [
+        _like(leaf, _value(arrays, manifest, path)) if path in manifest else leaf for path, leaf in leaf_paths(template)
+    ]
+    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(template), leaves)
+
+
+def misfits(saved: Manifest, wanted: Manifest) -> list[str]:
+    """One line per leaf that differs between a checkpoint and the state it shall fill; empty when they fit."""
+    lines = [
+        f"{path}: {_text(saved[path])} in the checkpoint, {_text(wanted[path])} now"
+        for path in wanted
+        if path in saved and dict(saved[path]) != dict(wanted[path])
+    ]
+    lines += [f"{path}: not in the checkpoint, {_text(wanted[path])} now" for path in wanted if path not in saved]
+    return lines + [
+        f"{path}: {_text(saved[path])} in the checkpoint, not used now" for path in saved if path not in wanted
+    ]
+
+
+def _entry(entry: Any) -> str:
+    """One step of a path: the field name, dictionary key or index without punctuation."""
+    for attribute in ("name", "key", "idx"):
+        if hasattr(entry, attribute):
+            return str(getattr(entry, attribute))
+    raise TypeError(f"a pytree node gives no usable path entry: {entry!r}")
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _describe_leaf(path: str, leaf: Any) -> dict[str, Any]:
+    if _is_key(leaf):
+        data = jax.random.key_data(leaf)
+        return {"dtype": str(data.dtype), "shape": list(data.shape), "key": str(leaf.dtype)}
+    if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
+        return {"dtype": str(leaf.dtype), "shape": list(leaf.shape)}
+    if isinstance(leaf, (bool, int, float)):
+        return {"dtype": str(np.asarray(leaf).dtype), "shape": []}
+    raise TypeError(f"{path}: a checkpoint holds arrays and numbers, not {type(leaf).__name__}")
+
+
+def _value(arrays: Mapping[str, Any], manifest: Manifest, path: str) -> np.ndarray:
+    entry = manifest[path]
+    if path in arrays:
+        return np.asarray(arrays[path], dtype=jnp.dtype(entry["dtype"]))
+    if np.prod(entry["shape"]):
+        raise KeyError(path)
+    return np.zeros(entry["shape"], dtype=jnp.dtype(entry["dtype"]))
+
+
+def _like(leaf: Any, value: np.ndarray) -> Any:
+    """`value` as the kind of thing that `leaf` is."""
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(jnp.array(value), impl=jax.random.key_impl(leaf))
+    if isinstance(leaf, np.ndarray):
+        return np.array(value)
+    if isinstance(leaf, np.generic):
+        return value[()]
+    if isinstance(leaf, (bool, int, float)):
+        return type(leaf)(value.item())
+    if getattr(leaf, "committed", False):
+        return jax.device_put(value, leaf.sharding)
+    return jnp.array(value)  # a copy: the learner donates its state, numpy memory must not be aliased
+
+
+def _text(entry: Mapping[str, Any]) -> str:
+    return f"{entry.get('key', entry['dtype'])}{list(entry['shape'])}"

@@ -1,0 +1,110 @@
+"""Atomic small files: a reader, or a run killed at any moment, sees the old content or the new, never half of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrl.types import JaxrlError
+
+_REPLACE_SECONDS = 2.0  # Windows: a virus scanner or an open editor holds a file for moments, rarely longer
+
+
+class ArtifactError(JaxrlError):
+    """Something in the results folder could not be read or written. The text names the path and what to do."""
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the content of `path` atomically: temporary file beside it, flushed to disk, then renamed over it.
+
+    Creates the parent folder. Raises ArtifactError when the disk is full or the folder cannot be written.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise write_error(path, error) from error
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace the content of `path` atomically by strict JSON (NaN raises ValueError: others could not read it)."""
+    write_text(path, json.dumps(value, indent=4, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`. Raises ArtifactError that names the file when it is unreadable or no object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(
+            f"{path}: cannot be read ({error}). Restore the file from a backup or delete it."
+        ) from error
+    if not isinstance(value, dict):
+        raise ArtifactError(f"{path}: expected a JSON object, found {type(value).__name__}. Delete the file.")
+    return value
+
+
+def replace(source: Path, target: Path) -> None:
+    """os.replace that waits up to two seconds for Windows to let go of the target; then the OSError is raised."""
+    deadline = time.monotonic() + _REPLACE_SECONDS
+    while True:
+        try:
+            os.replace(source, target)
+            return
+        except PermissionError:
+            if os.name != "nt" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in `folder` to disk, so that a rename survives a power cut. Nothing to do on Windows."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Flush every file and folder below `folder` to disk, itself included. Windows: files only."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(parent, name), "rb+") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(parent))
+
+
+def write_error(path: Path, error: OSError) -> ArtifactError:
+    """The error for a failed write: path, cause, free space and what to do."""
+    text = f"{path}: cannot be written ({error.strerror or error}; {free_text(path)}). "
+    return ArtifactError(text + "Free disk space, check the folder's permissions, or choose another --results-dir.")
+
+
+def free_text(path: Path) -> str:
+    """How much space the disk of `path` (or of its nearest existing parent) has left, in words."""
+    return f"{free_bytes(path) / 2**20:.1f} MiB free on that disk"
+
+
+def free_bytes(path: Path) -> int:
+    """Free bytes on the disk that holds `path`, or would hold it."""
+    return shutil.disk_usage(nearest_existing(path)).free
+
+
+def nearest_existing(path: Path) -> Path:
+    """`path` itself or its nearest parent that exists."""
+    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())

@@ -1,0 +1,127 @@
+"""Names of the statistics, as ML-Agents writes them to TensorBoard, and their aggregation between two summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.types import Aggregation, EnvironmentStat, JaxrlError
+
+CUMULATIVE_REWARD = "Environment/Cumulative Reward"
+GROUP_CUMULATIVE_REWARD = "Environment/Group Cumulative Reward"
+EPISODE_LENGTH = "Environment/Episode Length"
+LESSON_NUMBER = "Environment/Lesson Number/{parameter}"
+ENTROPY = "Policy/Entropy"
+LEARNING_RATE = "Policy/Learning Rate"
+EPSILON = "Policy/Epsilon"
+BETA = "Policy/Beta"
+VALUE_ESTIMATE = "Policy/{signal} Value Estimate"
+BASELINE_ESTIMATE = "Policy/{signal} Baseline Estimate"
+SIGNAL_REWARD = "Policy/{signal} Reward"
+POLICY_LOSS = "Losses/Policy Loss"
+VALUE_LOSS = "Losses/Value Loss"
+BASELINE_LOSS = "Losses/Baseline Loss"
+PRETRAINING_LOSS = "Losses/Pretraining Loss"
+ELO = "Self-play/ELO"
+IS_TRAINING = "Is Training"
+STEP = "Step"
+
+INTERNAL = frozenset({IS_TRAINING, STEP})
+"""Statistics for the console only, not written to TensorBoard."""
+
+
+class MetricsError(JaxrlError):
+    """A statistic cannot be aggregated."""
+
+
+def signal_tag(template: str, signal: str) -> str:
+    """A tag of a reward signal: signal_tag(VALUE_ESTIMATE, "gail") is "Policy/Gail Value Estimate"."""
+    return template.format(signal=signal.capitalize())
+
+
+def lesson_tag(parameter: str) -> str:
+    """The tag of an environment parameter's lesson number."""
+    return LESSON_NUMBER.format(parameter=parameter)
+
+
+class Summary(NamedTuple):
+    """One statistic since the last summary. `value` is what is plotted; the others go to gauges, histogram, console."""
+
+    value: float  # mean, sum or most recent value, by aggregation
+    mean: float
+    std: float  # population standard deviation
+    sum: float
+    count: int
+    histogram: np.ndarray | None  # float64 [count], only with Aggregation.HISTOGRAM
+
+
+class StatsAggregator:
+    """Collects one behavior's statistics between two summaries.
+
+    Values of a tag become one number by its aggregation: AVERAGE their mean, SUM their sum, MOST_RECENT the last,
+    HISTOGRAM their mean plus all of them. The latest aggregation given for a tag counts.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[float]] = {}
+        self._aggregation: dict[str, Aggregation] = {}
+
+    def add(self, tag: str, value: float, aggregation: Aggregation = Aggregation.AVERAGE) -> None:
+        """Add one value. Raises MetricsError for an unknown aggregation."""
+        self.extend(tag, (value,), aggregation)
+
+    def extend(
+        self, tag: str, values: Iterable[float] | np.ndarray, aggregation: Aggregation = Aggregation.AVERAGE
+    ) -> None:
+        """Add several values (any iterable or array of rank 1); none is fine. Raises MetricsError as `add`."""
+        kind = _known(tag, aggregation)
+        numbers = [float(value) for value in values]
+        if not numbers:
+            return
+        self._aggregation[tag] = kind
+        if kind is Aggregation.MOST_RECENT:
+            self._values[tag] = numbers[-1:]
+        else:
+            self._values.setdefault(tag, []).extend(numbers)
+
+    def add_environment_stats(self, stats: Sequence[EnvironmentStat], worker: int) -> None:
+        """Add what one environment sent through the stats channel.
+
+        MOST_RECENT values count from worker 0 only: several environments would overwrite each other. Raises
+        MetricsError for an unknown aggregation.
+        """
+        for stat in stats:
+            if _known(stat.name, stat.aggregation) is not Aggregation.MOST_RECENT or worker == 0:
+                self.add(stat.name, stat.value, stat.aggregation)
+
+    def values(self, tag: str) -> tuple[float, ...]:
+        """The values collected for `tag` since the last summary."""
+        return tuple(self._values.get(tag, ()))
+
+    def take(self) -> dict[str, Summary]:
+        """One Summary per tag that has values, in order of first use; afterwards everything is empty."""
+        summaries = {tag: _summary(values, self._aggregation[tag]) for tag, values in self._values.items()}
+        self._values.clear()
+        self._aggregation.clear()
+        return summaries
+
+
+def _known(tag: str, aggregation: int) -> Aggregation:
+    try:
+        return Aggregation(aggregation)
+    except ValueError:
+        known = ", ".join(f"{item.value} {item.name}" for item in Aggregation)
+        raise MetricsError(
+            f"statistic {tag!r}: unknown aggregation {aggregation!r}; expected one of {known}. "
+            "Check the StatAggregationMethod that the environment uses."
+        ) from None
+
+
+def _summary(values: list[float], aggregation: Aggregation) -> Summary:
+    array = np.asarray(values, dtype=np.float64)
+    mean, total = float(array.mean()), float(array.sum())
+    value = {Aggregation.SUM: total, Aggregation.MOST_RECENT: values[-1]}.get(aggregation, mean)
+    histogram = array if aggregation is Aggregation.HISTOGRAM else None
+    return Summary(value=value, mean=mean, std=float(array.std()), sum=total, count=array.size, histogram=histogram)

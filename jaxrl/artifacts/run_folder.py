@@ -1,0 +1,216 @@
+"""The results folder of one run: `<results_dir>/<run_id>/`, its checks before anything is written, and its paths.
+
+Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint_folder.py):
+
+    configuration.yaml                         all options, written at the end
+    <Behavior>.onnx                            policy of the last checkpoint
+    <Behavior>/<Behavior>-<step>.onnx          policy of each kept checkpoint
+    <Behavior>/<Behavior>-<step>/  checkpoint  training state, and which one is the latest
+    <Behavior>/events.out.tfevents.*           TensorBoard
+    run_logs/timers.json, training_status.json, Player-<worker>.log
+
+With --force ML-Agents writes over the old run in place, file by file. Here the old run stays whole until training
+really begins (`begin`), and is then removed: a start-up that fails costs nothing, no stale file mixes with new ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl.artifacts import checkpoint_folder as checkpoints
+from jaxrl.artifacts import files
+from jaxrl.artifacts.files import ArtifactError
+
+EVENTS = "events.out.tfevents.*"
+MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit
+
+_FLAGS = "Choose another --run-id, continue the old run with --resume, or overwrite it with --force."
+_BAD_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]|^\.+$|[ .]$')  # names that Windows, Linux or macOS refuse as a folder
+_log = logging.getLogger(__name__)
+
+
+class RunFolderError(ArtifactError):
+    """The run's folder cannot be used as asked. The text names the folder and the flags that mend it."""
+
+
+def behavior_name(behavior_id: str) -> str:
+    """The behavior's name without its team: "Soccer?team=1" gives "Soccer".
+
+    Raises RunFolderError when no folder can have that name.
+    """
+    name = behavior_id.partition("?")[0]
+    if not name or _BAD_NAME.search(name):
+        raise RunFolderError(
+            f"behavior name {name!r} cannot be the name of a folder. Rename it in Unity (Behavior Parameters) and in "
+            'the YAML: letters, digits, blanks, "-", "_" and "." inside are fine.'
+        )
+    return name
+
+
+class RunFolder:
+    """Paths of one run, and the two moments at which its folder changes: `prepare` and `begin`."""
+
+    def __init__(self, results_dir: str | Path, run_id: str) -> None:
+        self.results_dir = Path(results_dir)
+        self.run_id = run_id
+        self.path = self.results_dir / run_id
+        self.logs = self.path / "run_logs"
+        self.configuration = self.path / "configuration.yaml"
+        self.timers = self.logs / "timers.json"
+        self.status = self.logs / "training_status.json"
+
+    def behavior(self, behavior_id: str) -> Path:
+        """Folder of a behavior's checkpoints and events; all teams share it."""
+        return self.path / behavior_name(behavior_id)
+
+    def final_onnx(self, behavior_id: str) -> Path:
+        """The run-level ONNX file, a copy of the last checkpoint's."""
+        return self.path / f"{behavior_name(behavior_id)}.onnx"
+
+    def player_log(self, worker: int) -> Path:
+        """Log file that the Unity player of `worker` writes."""
+        return self.logs / f"Player-{worker}.log"
+
+    def holds_results(self) -> bool:
+        """Whether the folder holds anything of a run worth keeping; player logs of a failed start-up do not count."""
+        marks = ("configuration.yaml", "*.onnx", "run_logs/t*.json", f"*/{EVENTS}", "*/*.onnx", "*/*.pt")
+        return any(True for mark in marks for _ in self.path.glob(mark)) or bool(self._behaviors())
+
+    def check(
+        self,
+        resume: bool = False,
+        force: bool = False,
+        initialize_from: str | None = None,
+        behaviors: Sequence[str] = (),
+    ) -> None:
+        """Raise RunFolderError when the run cannot start as asked. Writes nothing that stays.
+
+        `behaviors` are those listed in the YAML: each needs a checkpoint in the run `initialize_from`. A folder that
+        holds only the logs of a failed start-up may be used again without flags (ML-Agents refuses it).
+        """
+        if not self.run_id or _BAD_NAME.search(self.run_id):
+            raise RunFolderError(
+                f"--run-id {self.run_id!r} cannot be the name of a folder; use letters, digits, - and _."
+            )
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file, not a folder. Choose another --run-id or --results-dir.")
+        if resume:
+            self._check_resume()
+        elif self.holds_results() and not force:
+            raise RunFolderError(f"{self.path} already holds a run. {_FLAGS}")
+        if initialize_from is not None:
+            self._check_source(initialize_from, behaviors)
+        self._check_writable()
+
+    def prepare(self) -> None:
+        """Create the run's folder and run_logs, which the environments need at start-up. Keeps everything in it."""
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise files.write_error(self.logs, error) from error
+
+    def begin(self, resume: bool) -> None:
+        """Call once when the environments run and training begins.
+
+        Not a resume: removes the results of the run that was here before, event files with one warning each. Always:
+        removes what an interrupted save left.
+        """
+        for folder in self._behaviors():
+            checkpoints.clean(folder)
+        if not resume:
+            self._remove_old_run()
+
+    def initial_checkpoint(
+        self, behavior_id: str, initialize_from: str | None = None, init_path: str | None = None
+    ) -> Path | None:
+        """The checkpoint folder a behavior's weights start from, None for new weights. Raises CheckpointError.
+
+        `init_path` wins over `initialize_from`; a bare name in it is looked up in the behavior's folder of the run
+        `initialize_from`.
+        """
+        if init_path is None and initialize_from is None:
+            return None
+        if initialize_from is None:
+            return checkpoints.resolve(Path(str(init_path)))
+        folder = self.results_dir / initialize_from / behavior_name(behavior_id)
+        if init_path is None:
+            return checkpoints.resolve(folder)
+        return checkpoints.resolve(folder / init_path if Path(init_path).name == init_path else Path(init_path))
+
+    def _behaviors(self) -> list[Path]:
+        """Behavior folders: those with events, a checkpoint pointer, or checkpoints (also unfinished ones)."""
+        marks = (EVENTS, checkpoints.POINTER, f"*/{checkpoints.METADATA}", f"*{checkpoints.PARTIAL}")
+        found = {folder for mark in marks for folder in self.path.glob("*") if any(True for _ in folder.glob(mark))}
+        return sorted(found - {self.logs})
+
+    def _check_resume(self) -> None:
+        if not self.path.is_dir():
+            raise RunFolderError(
+                f"{self.path} does not exist, so --resume has nothing to continue. "
+                "Check --run-id and --results-dir, or leave --resume out to start a new run."
+            )
+        for folder in self._behaviors():
+            checkpoints.recover(folder)
+        if any(checkpoints.checkpoints(folder) for folder in self._behaviors()):
+            return
+        for folder in sorted(path.parent for path in self.path.glob("*/checkpoint.pt")):
+            checkpoints.require_latest(folder)
+        raise RunFolderError(
+            f"{self.path} holds no complete checkpoint, so --resume has nothing to continue: the run ended before its "
+            "first one. Start it again with --force, or choose another --run-id."
+        )
+
+    def _check_source(self, run_id: str, behaviors: Sequence[str]) -> None:
+        source = self.results_dir / run_id
+        if not source.is_dir():
+            raise RunFolderError(
+                f"--initialize-from {run_id}: {source} does not exist. "
+                f"Give the --run-id of a run under {self.results_dir}."
+            )
+        for name in behaviors:
+            checkpoints.resolve(source / behavior_name(name))
+
+    def _check_writable(self) -> None:
+        """A small file is really written and removed, because permission bits alone do not tell (networks, Windows)."""
+        folder = files.nearest_existing(self.path)
+        try:
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".jaxrl-probe-") as probe:
+                probe.write(bytes(4096))
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as error:
+            raise files.write_error(self.path, error) from error
+        if files.free_bytes(folder) < MIN_FREE_BYTES:
+            raise RunFolderError(
+                f"{self.path}: the disk is almost full ({files.free_text(folder)}; at least {MIN_FREE_BYTES >> 20} MiB "
+                "are needed). Free disk space or choose another --results-dir."
+            )
+
+    def _remove_old_run(self) -> None:
+        for folder in self._behaviors():
+            for events in sorted(folder.glob(EVENTS)):
+                _log.warning("%s was left over from a previous run. Deleting.", events)
+                _unlink(events)
+            for item in checkpoints.checkpoints(folder):
+                checkpoints.remove(item)
+            leftovers = [folder / checkpoints.POINTER, *folder.glob(f"{folder.name}-*.onnx")]
+            for path in [*leftovers, self.path / f"{folder.name}.onnx"]:
+                _unlink(path)
+            if not any(folder.iterdir()):
+                shutil.rmtree(folder)
+        for path in (self.configuration, self.timers, self.status):
+            _unlink(path)
+
+
+def _unlink(path: Path) -> None:
+    """Delete a file of the old run; one that resists (open elsewhere on Windows) is reported and left."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _log.error("%s was left over from a previous run and cannot be deleted: %s", path, error)

@@ -1,0 +1,113 @@
+"""`training_status.json`: checkpoints, lessons and versions of a run, in ML-Agents' format.
+
+{"<Behavior>": {"checkpoints": [...], "final_checkpoint": {...}},
+ "<parameter>": {"lesson_num": 2},
+ "metadata": {"stats_format_version": "0.3.0", "jaxrl_version": ..., ...}}
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl.artifacts import files
+from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.versions import versions
+
+FORMAT = "0.3.0"
+METADATA = "metadata"
+CHECKPOINTS = "checkpoints"
+FINAL = "final_checkpoint"
+LESSON = "lesson_num"
+
+_log = logging.getLogger(__name__)
+
+
+class TrainingStatus:
+    """The status of one run; every change is kept in memory until `write`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._values: dict[str, dict[str, Any]] = {}
+
+    @classmethod
+    def load(cls, path: Path) -> TrainingStatus:
+        """The status of a run that is resumed.
+
+        A missing file gives an empty status and a warning; other versions than this program's give a warning each.
+        Raises ArtifactError when the file is unreadable or has no metadata.
+        """
+        status = cls(path)
+        if not path.exists():
+            _log.warning("%s does not exist: lesson numbers and the list of checkpoints start from scratch.", path)
+            return status
+        values = files.read_json(path)
+        if METADATA not in values:
+            raise ArtifactError(
+                f"{path}: the entry {METADATA!r} is missing, so it is no training status file. Restore it, or "
+                "delete it to resume without lesson numbers."
+            )
+        _compare_versions(path, values.pop(METADATA))
+        status._values = values
+        return status
+
+    def get(self, category: str, key: str, default: Any = None) -> Any:
+        """One value, for example get("wall_height", LESSON, 0)."""
+        return self._values.get(category, {}).get(key, default)
+
+    def set(self, category: str, key: str, value: Any) -> None:
+        """Set one value of a behavior or an environment parameter (plain JSON values)."""
+        self._values.setdefault(category, {})[key] = value
+
+    def add_checkpoint(
+        self,
+        behavior: str,
+        step: int,
+        onnx: Path,
+        reward: float | None,
+        auxiliary: Sequence[Path] = (),
+        keep: int = 0,
+    ) -> None:
+        """Append a checkpoint and forget the oldest beyond `keep` (<= 0 keeps all); the same step is replaced.
+
+        `reward` is the mean episode return since the last update, None (or NaN) when no episode ended. `auxiliary` are
+        the other files of the checkpoint. The files themselves are removed by checkpoint_folder.prune.
+        """
+        others = [item for item in self.get(behavior, CHECKPOINTS, []) if item["steps"] != step]
+        entries = [*others, _entry(step, onnx, reward, auxiliary)]
+        self.set(behavior, CHECKPOINTS, entries[-keep:] if keep > 0 else entries)
+
+    def set_final(
+        self, behavior: str, step: int, onnx: Path, reward: float | None, auxiliary: Sequence[Path] = ()
+    ) -> None:
+        """Record the run-level ONNX file of the final save."""
+        self.set(behavior, FINAL, _entry(step, onnx, reward, auxiliary))
+
+    def write(self) -> None:
+        """Write the file atomically. Raises ArtifactError when it cannot be written."""
+        files.write_json(self.path, {**self._values, METADATA: _metadata()})
+
+
+def _metadata() -> dict[str, str]:
+    return {"stats_format_version": FORMAT, **versions()}
+
+
+def _entry(step: int, onnx: Path, reward: float | None, auxiliary: Sequence[Path]) -> dict[str, Any]:
+    return {
+        "steps": int(step),
+        "file_path": onnx.as_posix(),
+        "reward": None if reward is None or not math.isfinite(reward) else float(reward),
+        "creation_time": time.time(),
+        "auxillary_file_paths": [path.as_posix() for path in auxiliary],
+    }
+
+
+def _compare_versions(path: Path, saved: dict[str, Any]) -> None:
+    """Warn about each version that differs from this program's; ML-Agents' own entries have no counterpart here."""
+    for name, current in _metadata().items():
+        if saved.get(name) != current:
+            _log.warning("%s: %s was %s when the run was saved, now it is %s.", path, name, saved.get(name), current)

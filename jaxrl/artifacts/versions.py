@@ -1,0 +1,22 @@
+"""Versions of this program and of what it stands on, for the metadata of the files it writes."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from importlib import metadata
+
+
+@functools.cache
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def versions() -> dict[str, str]:
+    """{"jaxrl_version", "mlagents_envs_version", "jax_version", "numpy_version", "python_version"}."""
+    packages = {"jaxrl": "jaxrl", "mlagents_envs": "mlagents-envs", "jax": "jax", "numpy": "numpy"}
+    found = {f"{name}_version": _version(package) for name, package in packages.items()}
+    return found | {"python_version": platform.python_version()}

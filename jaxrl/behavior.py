@@ -1,0 +1,179 @@
+"""One behavior in the host loop: its slots, its trajectory buffer and its learner, and when it learns.
+
+Knows nothing of processes, files or the console. The two compiled programs are handed in (`jax.jit` stays in the
+training loops): `decide`, one call per environment result that acts and appends, and `learn`, one call per update.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.interface import Algorithm, Metrics, PolicyState, TrainState
+from jaxrl.networks.actions import to_environment
+from jaxrl.rollout import trajectory
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.records import RowSteps
+from jaxrl.rollout.slots import Ingested, Slots, first_size
+from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.settings import BehaviorSettings
+from jaxrl.types import Action, AgentSteps, BehaviorSpec
+
+log = logging.getLogger(__name__)
+
+SLACK = 1.25
+"""Row capacity over the states that fill `buffer_size` when everybody acts: room for dead members and uneven rows."""
+
+
+class Programs(NamedTuple):
+    """The compiled programs of a behavior."""
+
+    decide: Callable[..., tuple[Action, TrajectoryState]]
+    learn: Callable[[TrainState, TrajectoryState], tuple[TrainState, TrajectoryState, Metrics]]
+
+
+def decide(
+    algorithm: Algorithm,
+    time_horizon: int,
+    policy: PolicyState,
+    state: TrajectoryState,
+    steps: RowSteps,
+    key_data: np.ndarray,
+    count: np.ndarray,
+) -> tuple[Action, TrajectoryState]:
+    """Choose actions for the new states and append them: the one call per environment result.
+
+    The key of decision n is fold_in(run key, n); key data travel raw because typed keys leave jit's fast path.
+
+    Returns:
+      Actions for the environment, dense [B, A, ...], and the buffer.
+    """
+    key = jax.random.fold_in(jax.random.wrap_key_data(key_data), count)
+    obs = tuple(o[1] for o in steps.obs)
+    action, log_prob = algorithm.act(policy, obs, steps.action_mask, key)
+    state = trajectory.add(state, steps, action, log_prob, time_horizon=time_horizon)
+    return to_environment(action), state
+
+
+def learn(
+    algorithm: Algorithm, state: TrainState, buffer: TrajectoryState
+) -> tuple[TrainState, TrajectoryState, Metrics]:
+    """Take all rows, prepare them and run all epochs: the one call per update."""
+    rollout, buffer = trajectory.take(buffer)
+    state, batch, estimates = algorithm.prepare(state, rollout)
+    state, metrics = algorithm.update(state, batch)
+    return state, buffer, estimates | metrics
+
+
+def capacity(buffer_size: int, rows: int, members: int) -> int:
+    """T, states per row: enough for `buffer_size` agent steps with slack, and two states for the last message."""
+    return math.ceil(SLACK * buffer_size / (rows * members)) + 3
+
+
+class Behavior:
+    """Acts, collects and learns for one behavior."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: BehaviorSpec,
+        settings: BehaviorSettings,
+        algorithm: Algorithm,
+        programs: Programs,
+        key: jax.Array,
+        *,
+        training: bool,
+    ) -> None:
+        init_key, act_key = jax.random.split(key)
+        self.name = name
+        self.spec = spec
+        self.settings = settings
+        self.algorithm = algorithm
+        self.programs = programs
+        self.training = training
+        self.state: TrainState = algorithm.init(init_key)
+        self.step = 0  # the trainer step, counted on the host; state.step follows at each update
+        self.stored = 0  # finished decisions in the buffer
+        self.updates = 0
+        self._key_data = np.asarray(jax.random.key_data(act_key))
+        self._decisions = 0
+        self._slots: Slots | None = None
+        self._buffer: TrajectoryState | None = None
+
+    def restore(self, state: TrainState, *, decisions: int) -> None:
+        """Continue from a checkpoint: parameters, optimiser, normaliser, step and keys."""
+        self.state = state
+        self.step = int(state.step)
+        self._decisions = decisions
+
+    @property
+    def decisions(self) -> int:
+        """Calls of `decide` so far; with the run's key it fixes the next action noise."""
+        return self._decisions
+
+    def act(self, messages: Mapping[int, AgentSteps]) -> tuple[dict[int, Action], list[EpisodeRecords]]:
+        """Book one message per worker; return each worker's actions in its agents' order, and finished episodes."""
+        slots, buffer = self._tables(messages)
+        ingested = slots.ingest(dict(messages))
+        buffer = self._follow(buffer, slots)
+        action, self._buffer = self.programs.decide(
+            self.state.policy, buffer, ingested.steps, self._key_data, np.uint32(self._decisions)
+        )
+        self._decisions += 1
+        chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
+        if self.training:
+            self.step += ingested.finished
+            self.stored += ingested.finished
+        return _by_worker(ingested, chosen), ingested.episodes
+
+    def ready(self) -> bool:
+        """More than buffer_size decisions are stored, or a row has no room for another message."""
+        if not self.training or self._slots is None or self._buffer is None or not self.stored:
+            return False
+        full = int(self._slots.size.max()) + 2 > self._buffer.present.shape[0]
+        return self.stored > self.settings.hyperparameters.buffer_size or full
+
+    def learn(self) -> dict[str, float]:
+        """One update over everything stored; returns its metrics as floats."""
+        assert self._slots is not None
+        self.state, self._buffer, metrics = self.programs.learn(self.state, self._buffer)
+        self._slots.taken()
+        self.stored = 0
+        self.updates += 1
+        return {name: float(value) for name, value in metrics.items()}
+
+    def _tables(self, messages: Mapping[int, AgentSteps]) -> tuple[Slots, TrajectoryState]:
+        if self._slots is None or self._buffer is None:
+            rows, members = first_size(dict(messages), team_rows=self.algorithm.team_rows)
+            self._slots = Slots(self.spec, team_rows=self.algorithm.team_rows, rows=rows, members=members)
+            self._buffer = self._allocate(rows, members)
+        return self._slots, self._buffer
+
+    def _allocate(self, rows: int, members: int) -> TrajectoryState:
+        states = capacity(self.settings.hyperparameters.buffer_size, rows, members) if self.training else 3
+        return trajectory.init(self.spec, capacity=states, rows=rows, members=members)
+
+    def _follow(self, buffer: TrajectoryState, slots: Slots) -> TrajectoryState:
+        """Let the device buffer grow with the tables; compiled programs are then built once more."""
+        _, rows, members = buffer.present.shape
+        if (rows, members) == (slots.rows, slots.members):
+            return buffer
+        log.info(
+            "%s: room for %d teams of %d agents (was %d of %d); the programs are compiled once more.",
+            self.name, slots.rows, slots.members, rows, members,
+        )  # fmt: skip
+        return trajectory.grow(buffer, rows=slots.rows, members=slots.members)
+
+
+def _by_worker(ingested: Ingested, action: Action) -> dict[int, Action]:
+    return {
+        worker: Action(continuous=action.continuous[places], discrete=action.discrete[places])
+        for worker, places in ingested.decisions.items()
+    }
+
+

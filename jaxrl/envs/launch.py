@@ -1,0 +1,94 @@
+"""The player's process: find the executable, stop it in bounded time, and quote its log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.protobuf import register
+
+_TAIL_LINES = 20
+_TAIL_BYTES = 1 << 16
+_TERMINATE_SECONDS = 2.0
+_KILL_SECONDS = 2.0
+
+
+def check_executable(file_name: str) -> None:
+    """Fail early, with the paths tried, if `file_name` cannot be started.
+
+    The platform's suffix may be left out: .x86_64 or .x86 on Linux, .app on macOS, .exe on Windows.
+
+    Raises:
+        EnvironmentFailure: no such file, or it may not be executed.
+    """
+    register()
+    from mlagents_envs import env_utils  # importable from here on
+
+    found = env_utils.validate_environment_path(file_name)
+    path = Path(file_name).absolute()
+    if found is None:
+        names = ", ".join(str(path) + suffix for suffix in ("", ".x86_64", ".x86", ".app", ".exe"))
+        if path.is_dir():
+            names += " (the first is a folder: name the executable inside it)"
+        raise EnvironmentFailure(f"no executable environment at {file_name!r}; tried {names}. Check --env")
+    if not os.access(found, os.X_OK):
+        raise EnvironmentFailure(f"environment {found} is not executable; run: chmod +x {found}")
+
+
+def log_path(worker: int, log_folder: str | None, env_args: Sequence[str]) -> Path | None:
+    """Where the player writes its log: the user's `-logFile`, else in `log_folder`, else nowhere that we know."""
+    for argument, value in zip(env_args, env_args[1:], strict=False):
+        if argument.lower() == "-logfile":
+            return Path(value)
+    return Path(log_folder) / f"Player-{worker}.log" if log_folder else None
+
+
+def log_tail(path: Path | None) -> str:
+    """The last lines of a player log, as the end of an error text."""
+    if path is None:
+        return "The player writes no log that is known here."
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:]
+    except OSError as error:
+        return f"No player log at {path}: {error.strerror}."
+    return f"Last {len(lines)} lines of {path}:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def stop_process(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Wait `patience` seconds for the end, then terminate, then kill; takes at most 4 seconds more.
+
+    On POSIX the whole group is meant (the launcher starts a new session), so that a wrapper script leaves no child.
+    """
+    try:
+        if _ended(process, patience):
+            return
+        _signal_group(process, terminate=True)
+        _ended(process, _TERMINATE_SECONDS)
+    finally:
+        _signal_group(process, terminate=False)
+        _ended(process, _KILL_SECONDS)
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _signal_group(process: subprocess.Popen[bytes], terminate: bool) -> None:
+    if os.name == "nt":
+        _ = process.terminate() if terminate else process.kill()
+        return
+    try:
+        os.killpg(process.pid, signal.SIGTERM if terminate else signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return  # nobody is left (macOS reports a group of zombies as PermissionError)

@@ -1,0 +1,272 @@
+"""Several environments behind one `send` and `recv`, each in its own numpy-only process or all inline.
+
+The caller sends actions to any worker that has answered and takes results as they come: with `min_ready == num_envs`
+all of them, in the order of the workers (reproducible), with less whatever is there (faster).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from multiprocessing import connection
+from typing import NoReturn
+
+from jaxrl.envs.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.transport import ChannelClosed, ChannelTimeout, Message, decode_result, encode_actions
+from jaxrl.envs.worker import FailureReport, parameters_message, reset_message
+from jaxrl.types import Action, StepResult
+
+logger = logging.getLogger(__name__)
+
+_SLICE_SECONDS = 0.5  # longest wait between two looks at the processes
+_CLOSE_SECONDS = 10.0
+_FORCE_SECONDS = 4.0  # after SIGTERM a worker has 3 s for closing its environment
+_HURRY_SECONDS = 1.0
+_EXIT_SECONDS = 1.0  # for the exit code of a process whose socket has closed
+
+_ADVICE_DEAD = {
+    True: "Its output above may say why; a training script needs the guard `if __name__ == '__main__':`, because each "
+    "worker imports the script again",
+    False: "Killed from outside, out of memory, or crashed in native code: its output above may say why",
+}
+_ADVICE_SILENT = (
+    "Check that the environment runs (not paused, no dialog open) and that its agents request decisions; if it is only "
+    "slow, allow more time"
+)
+
+
+class WorkerTraceback(Exception):
+    """Carries the worker's traceback as the cause of an EnvironmentFailure."""
+
+
+class EnvPool:
+    """`num_envs` environments, one worker each.
+
+    A worker that has been told to reset or step owes one result; `recv` collects. Parameters that are sent meanwhile
+    take effect after it. The first failure of a worker is raised once by whatever call meets it; results of the other
+    workers stay available.
+
+    Args:
+        factory: called as `factory(worker)` inside the worker; picklable unless `inline`.
+        num_envs: number of workers, at least 1.
+        inline: run the environments in this process, for debugging; same interface and results.
+        timeout: seconds that a worker may take for one reset or step.
+        startup_timeout: seconds that the workers, which start in parallel, may take for building their environments.
+
+    Raises:
+        EnvironmentFailure: an environment could not be built; all workers are closed.
+        TypeError: the factory cannot be pickled.
+        ValueError: num_envs < 1.
+    """
+
+    def __init__(
+        self,
+        factory: EnvFactory,
+        num_envs: int,
+        *,
+        inline: bool = False,
+        timeout: float = 60.0,
+        startup_timeout: float = 120.0,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
+        self.num_envs = num_envs
+        self._timeout = timeout
+        self._workers: list[WorkerHandle] = []
+        self._doing = ["start-up"] * num_envs
+        self._since = [0.0] * num_envs
+        self._limit = [startup_timeout] * num_envs
+        self._owing: set[int] = set()
+        self._arrived: dict[int, StepResult] = {}
+        self._failures: dict[int, str] = {}
+        # Also runs when the pool is garbage or the interpreter exits: environments never outlive their pool.
+        self._close = weakref.finalize(self, _close_workers, self._workers)
+        try:
+            self._start(factory, inline)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> EnvPool:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def reset(self, parameters: Mapping[str, float] | None = None) -> None:
+        """Tell all workers to reset; the first observations then come by `recv`.
+
+        Results that are still owed or not yet taken belong to episodes that end here: they are waited for and dropped.
+
+        Args:
+            parameters: environment parameters (curriculum, randomization) that the new episodes start with.
+
+        Raises:
+            EnvironmentFailure: a worker failed, died or hung.
+        """
+        self._expect_open()
+        self._gather(still_owing=0)
+        self._arrived.clear()
+        command = reset_message(parameters)
+        for worker in range(self.num_envs):
+            self._command(worker, command)
+            self._owe(worker, "reset", self._timeout)
+
+    def send(self, worker: int, actions: Mapping[str, Action]) -> None:
+        """Tell one worker, whose last result has been taken, to step.
+
+        Args:
+            actions: by behavior id, one row for each agent that asked in the last result, in that order.
+
+        Raises:
+            EnvironmentFailure: the worker has failed or died.
+            RuntimeError: the worker still owes a result, or its last one has not been taken.
+        """
+        self._expect_open()
+        if worker in self._owing or worker in self._arrived:
+            raise RuntimeError(
+                f"worker {worker} was sent actions while its last {self._doing[worker]} is not received; recv first"
+            )
+        self._command(worker, encode_actions(actions))
+        self._owe(worker, "step", self._timeout)
+
+    def recv(self, min_ready: int = 1) -> list[StepResult]:
+        """Wait until at least `min_ready` workers have answered and take all answers that are there.
+
+        Returns:
+            At most one result per worker; by index of the worker if `min_ready == num_envs`, else as they arrived.
+
+        Raises:
+            EnvironmentFailure: a worker failed, died or hung.
+            RuntimeError: fewer than `min_ready` workers owe a result, so that the wait would never end.
+        """
+        self._expect_open()
+        possible = len(self._owing) + len(self._arrived)
+        if not 1 <= min_ready <= possible:
+            raise RuntimeError(
+                f"recv(min_ready={min_ready}): {possible} of {self.num_envs} workers owe a result; expected min_ready "
+                "from 1 to that number; send actions or reset first"
+            )
+        self._gather(still_owing=possible - min_ready)
+        results = list(self._arrived.values())
+        self._arrived.clear()
+        return sorted(results, key=lambda result: result.worker) if min_ready == self.num_envs else results
+
+    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+        """Send environment parameters to all workers, for the episodes to come, without a reset.
+
+        Raises:
+            EnvironmentFailure: a worker has died. One whose environment refuses them says so in place of its next
+                result.
+        """
+        self._expect_open()
+        command = parameters_message(parameters)
+        for worker in range(self.num_envs):
+            self._command(worker, command)
+
+    def close(self) -> None:
+        """Close all environments and end all processes, in at most 18 s. May be called twice and after a failure."""
+        self._close()
+
+    def _start(self, factory: EnvFactory, inline: bool) -> None:
+        pickled = b"" if inline else pickle_factory(factory)
+        for worker in range(self.num_envs):
+            handle = InlineHandle(factory, worker) if inline else ProcessHandle(pickled, worker, self._timeout)
+            self._workers.append(handle)
+            self._owe(worker, "start-up", self._limit[worker])
+        self._gather(still_owing=0)
+
+    def _expect_open(self) -> None:
+        if not self._close.alive:
+            raise RuntimeError("the pool is closed; make a new one")
+
+    def _owe(self, worker: int, doing: str, limit: float) -> None:
+        self._owing.add(worker)
+        self._doing[worker], self._since[worker], self._limit[worker] = doing, time.monotonic(), limit
+
+    def _command(self, worker: int, command: Message) -> None:
+        if worker in self._failures:
+            raise EnvironmentFailure(f"{self._failures[worker]} (earlier; the worker was not replaced)")
+        try:
+            self._workers[worker].send(command)
+        except (ChannelClosed, ChannelTimeout) as error:
+            self._look_after(worker)  # its last words say more than a closed socket
+            self._doing[worker] = command.kind
+            self._fail_for_silence(worker, error)
+
+    def _gather(self, still_owing: int) -> None:
+        """Take all answers that are there, and wait until at most `still_owing` workers owe one."""
+        for worker in sorted(self._owing):
+            self._look_after(worker)
+        while len(self._owing) > still_owing:
+            watched = {item: worker for worker in self._owing for item in self._workers[worker].waitables()}
+            ready = connection.wait(list(watched), timeout=_SLICE_SECONDS)
+            woken = {watched[item] for item in ready} or self._owing
+            for worker in sorted(woken):
+                self._look_after(worker)
+
+    def _look_after(self, worker: int) -> None:
+        """Take the worker's answer if it is there; raise if it failed, died or is late."""
+        handle = self._workers[worker]
+        ended = handle.has_ended()  # before the poll, so that what it sent last still counts
+        try:
+            message = handle.poll()
+        except (ChannelClosed, ChannelTimeout) as error:
+            self._fail_for_silence(worker, error)
+        if message is None:
+            late = worker in self._owing and time.monotonic() - self._since[worker] > self._limit[worker]
+            if ended or late:
+                self._fail_for_silence(worker, None)
+            return
+        if message.kind == "failure":
+            report: FailureReport = message.facts
+            logger.debug("environment worker %d failed during its %s:\n%s", worker, report.doing, report.trace)
+            self._fail(worker, f"failed during its {report.doing}: {report.summary}", WorkerTraceback(report.trace))
+        self._owing.discard(worker)
+        if message.kind == "result":
+            self._arrived[worker] = decode_result(message, worker)
+
+    def _fail_for_silence(self, worker: int, cause: ChannelClosed | ChannelTimeout | None) -> NoReturn:
+        handle, doing = self._workers[worker], self._doing[worker]
+        known = handle.diagnose(_EXIT_SECONDS if isinstance(cause, ChannelClosed) else 0.0)
+        if handle.has_ended():
+            self._fail(worker, f"died during its {doing}: {known}. {_ADVICE_DEAD[doing == 'start-up']}", cause)
+        waited = time.monotonic() - self._since[worker]
+        self._fail(worker, f"has not answered its {doing} for {waited:.1f} s: {known}. {_ADVICE_SILENT}", cause)
+
+    def _fail(self, worker: int, text: str, cause: Exception | None) -> NoReturn:
+        self._owing.discard(worker)
+        self._failures[worker] = f"environment worker {worker} {text}"
+        raise EnvironmentFailure(self._failures[worker]) from cause
+
+
+def _close_workers(workers: Sequence[WorkerHandle]) -> None:
+    """Ask, then terminate, then kill; each stage is bounded and over as soon as all have ended."""
+    try:
+        for worker in workers:
+            worker.hang_up()
+        left = _still_running(workers, _CLOSE_SECONDS)
+        if left:
+            logger.warning("%d environment workers did not close within %g s: terminated", len(left), _CLOSE_SECONDS)
+        _force(left, _FORCE_SECONDS)
+    except BaseException:
+        # A second Ctrl-C: the user wants to leave now.
+        _force(workers, _HURRY_SECONDS)
+        raise
+
+
+def _force(workers: Sequence[WorkerHandle], seconds: float) -> None:
+    for worker in workers:
+        worker.force("terminate")
+    left = _still_running(workers, seconds)
+    for worker in left:
+        worker.force("kill")
+    _still_running(left, seconds)
+
+
+def _still_running(workers: Sequence[WorkerHandle], seconds: float) -> list[WorkerHandle]:
+    deadline = time.monotonic() + seconds
+    return [worker for worker in workers if not worker.join(deadline - time.monotonic())]

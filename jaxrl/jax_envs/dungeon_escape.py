@@ -1,0 +1,258 @@
+"""Dungeon Escape: a team gets out of a dungeon only if one of its members gives its life.
+
+After the cooperative example scene of ML-Agents and its harder variant in Cohen et al., "On the Use and Misuse of
+Absorbing States in Multi-agent Reinforcement Learning" (arXiv 2111.05992), as a grid world written for this project.
+
+Rules. The dungeon is a grid of `size` x `size` cells; agents may share a cell. A dragon starts in the last row and
+makes for the portal in the first row, one cell every `dragon_period` decisions; while a living agent stands next to it
+(diagonals count) it stays where it is. One decision goes in this order:
+1. Agents move (actions 1 up, 2 down, 3 left, 4 right; 0 stays). Walls and the living dragon's cell are closed.
+2. An agent that attacks (5; allowed next to the living dragon) slays the dragon and dies of it: its episode terminates
+   at once, without a reward. Of several attackers the one with the lowest index dies. The dragon drops the key.
+3. An agent on the key's cell takes the key (again the lowest index).
+4. The carrier opens the door (6; allowed on the door's cell with the key): the team escapes, each living member gets
+   the group reward `escape_reward`.
+5. The dragon walks. If it reaches the portal, the episode is lost, reward 0.
+6. After `episode_limit` decisions help arrives: if the dragon has been held off until now, each living member gets the
+   group reward `hold_out_reward`; if it was slain and the door is still closed, 0.
+Each of these ends terminates all members (the clock is in the observation, so nothing is cut off). An action that is
+not allowed counts as 0. Nothing else is rewarded.
+
+Why. Whoever attacks sees no reward afterwards. An agent that counts only what it lives to see therefore does best to
+keep the dragon at bay until help arrives (`hold_out_reward`); a learner with posthumous credit finds the sacrifice,
+which brings the team `escape_reward`.
+
+Observation of each agent, one vector of 18 + 4 (A - 1) numbers, about [-1, 1], distances divided by size - 1: own
+position (2) · to the dragon (2), it lives, I stand next to it, it is held, its way to the portal · to the key (2), it
+lies about, I carry it, a mate carries it · to the door (2) · to the portal (2) · time left · then for each mate, from my
+index upwards and round: to it (2), alive, carries the key. What is not there reads 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+
+NUM_ACTIONS = 7
+ATTACK = 5
+OPEN = 6
+NOBODY = -1
+_MOVES = np.array([[0, 0], [0, -1], [0, 1], [-1, 0], [1, 0], [0, 0], [0, 0]], np.int32)  # (x, y), by action
+
+
+class DungeonSettings(NamedTuple):
+    """Sizes and constants; all are fixed when the environment is made, except the defaults of parameters."""
+
+    size: int = 7  # cells along each side, at least 4
+    capacity: int = 5  # A
+    team_size: int = 3  # agents at the start; parameter `team_size`, cut to 1..capacity
+    dragon_period: int = 3  # decisions per cell of the dragon; parameter `dragon_period`, at least 1
+    episode_limit: int = 100  # decisions
+    escape_reward: float = 1.0
+    hold_out_reward: float = 0.2
+
+
+DEFAULTS = DungeonSettings()
+
+
+class DungeonState(NamedTuple):
+    """One area. Cells are (x, y), y counting away from the portal's row."""
+
+    position: Array  # int32 [A, 2]; of a dead agent: where it died
+    alive: Array  # bool [A]
+    started: Array  # bool [A], members of this episode's team
+    dragon: Array  # int32 [2]; where the key fell once the dragon is dead
+    dragon_alive: Array  # bool []
+    carrier: Array  # int32 [], index of the agent with the key, NOBODY else
+    door: Array  # int32 [2]
+    portal: Array  # int32 [2]
+    clock: Array  # int32 [], decisions made
+    dragon_period: Array  # int32 []
+
+
+def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
+    """Bind `settings` into an environment with A = `settings.capacity`.
+
+    Raises:
+        ValueError: `size` < 4, or `team_size` not in 1..`capacity`.
+    """
+    if settings.size < 4:
+        raise ValueError(f"size = {settings.size}: the dungeon needs at least 4 cells along each side")
+    if not 1 <= settings.team_size <= settings.capacity:
+        raise ValueError(f"team_size = {settings.team_size}: must lie between 1 and capacity = {settings.capacity}")
+    defaults = {"team_size": float(settings.team_size), "dragon_period": float(settings.dragon_period)}
+
+    def reset(key: Array, parameters: Parameters = defaults) -> tuple[DungeonState, TeamView]:
+        state = _place(settings, key, {**defaults, **parameters})
+        return state, _view(settings, state)
+
+    def step(key: Array, state: DungeonState, actions: TeamActions) -> tuple[DungeonState, TeamStep]:
+        return _step(settings, state, actions.discrete[:, 0])
+
+    return JaxEnv(
+        name="DungeonEscape",
+        spec=_spec(settings),
+        members=settings.capacity,
+        parameters=defaults,
+        reset=reset,
+        step=step,
+    )
+
+
+def _spec(settings: DungeonSettings) -> BehaviorSpec:
+    length = 18 + 4 * (settings.capacity - 1)
+    sensor = ObservationSpec(f"VectorSensor_size{length}", (length,), (DimensionProperty.NONE,))
+    return BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,)))
+
+
+def _place(settings: DungeonSettings, key: Array, parameters: Parameters) -> DungeonState:
+    """Draw a new dungeon. Portal in row 0, dragon in the last row, agents between, the door in a side wall."""
+    size, members = settings.size, settings.capacity
+    draw = jax.random.uniform(key, (2 * members + 4,))
+
+    def cell(share: Array, low: int, high: int) -> Array:
+        """A share of [0, 1) as one of the integers low .. high - 1; the minimum guards against rounding up."""
+        return jnp.minimum(low + (share * (high - low)).astype(jnp.int32), high - 1)
+
+    column, row = cell(draw[:members], 0, size), cell(draw[members : 2 * members], 1, size - 1)
+    dragon_x, portal_x, door_y = cell(draw[-4], 0, size), cell(draw[-3], 0, size), cell(draw[-2], 1, size - 1)
+    started = jnp.arange(members) < jnp.clip(jnp.round(parameters["team_size"]), 1, members)
+    return DungeonState(
+        position=jnp.stack([column, row], axis=1),
+        alive=started,
+        started=started,
+        dragon=jnp.stack([dragon_x, jnp.int32(size - 1)]),
+        dragon_alive=jnp.bool_(True),
+        carrier=jnp.int32(NOBODY),
+        door=jnp.stack([jnp.where(draw[-1] < 0.5, 0, size - 1), door_y]),
+        portal=jnp.stack([portal_x, jnp.int32(0)]),
+        clock=jnp.int32(0),
+        dragon_period=jnp.maximum(jnp.round(parameters["dragon_period"]), 1).astype(jnp.int32),
+    )
+
+
+def _next_to_dragon(state: DungeonState) -> Array:
+    """bool [A]: alive and at most one cell, diagonals too, from the living dragon."""
+    near = jnp.max(jnp.abs(state.position - state.dragon), axis=1) <= 1
+    return near & state.alive & state.dragon_alive
+
+
+def _carries(state: DungeonState) -> Array:
+    """bool [A]: has the key."""
+    return jnp.arange(state.alive.shape[0]) == state.carrier
+
+
+def _allowed(settings: DungeonSettings, state: DungeonState) -> Array:
+    """bool [A, 7]: the actions that would do something now; all for agents that are not alive."""
+    target = state.position[:, None, :] + _MOVES  # [A, 7, 2]
+    inside = jnp.all((target >= 0) & (target < settings.size), axis=-1)
+    into_dragon = state.dragon_alive & jnp.all(target == state.dragon, axis=-1) & (_MOVES != 0).any(axis=-1)
+    may_open = _carries(state) & jnp.all(state.position == state.door, axis=1)
+    action = np.arange(NUM_ACTIONS)
+    allowed = inside & ~into_dragon
+    allowed &= (action != ATTACK) | _next_to_dragon(state)[:, None]
+    allowed &= (action != OPEN) | may_open[:, None]
+    return allowed | ~state.alive[:, None]
+
+
+def _first(flags: Array) -> Array:
+    """bool [A]: only the first True of `flags` is left."""
+    return flags & (jnp.cumsum(flags) == 1)
+
+
+def _walk_dragon(state: DungeonState) -> DungeonState:
+    """One cell towards the portal, along the longer distance, unless held, dead or not its turn."""
+    way = state.portal - state.dragon
+    along_x = jnp.abs(way[0]) > jnp.abs(way[1])
+    stride = jnp.sign(way) * jnp.stack([along_x, ~along_x])
+    goes = state.dragon_alive & ~jnp.any(_next_to_dragon(state)) & (state.clock % state.dragon_period == 0)
+    return state._replace(dragon=state.dragon + jnp.where(goes, stride, 0))
+
+
+def _step(settings: DungeonSettings, state: DungeonState, action: Array) -> tuple[DungeonState, TeamStep]:
+    """The six rules of the module's docstring, in their order."""
+    before = state
+    allowed = jnp.take_along_axis(_allowed(settings, state), action[:, None], axis=1)[:, 0]
+    action = jnp.where(allowed & state.alive, action, 0)
+    opens = action == OPEN
+    dies = _first(action == ATTACK)
+    state = state._replace(
+        position=state.position + jnp.asarray(_MOVES)[action],
+        alive=state.alive & ~dies,
+        dragon_alive=state.dragon_alive & ~jnp.any(dies),
+        clock=state.clock + 1,
+    )
+    on_key = state.alive & jnp.all(state.position == state.dragon, axis=1)
+    takes = _first(on_key & ~state.dragon_alive & (state.carrier == NOBODY))
+    state = _walk_dragon(state._replace(carrier=jnp.where(jnp.any(takes), jnp.argmax(takes), state.carrier)))
+    return _judge(settings, before, state, escaped=jnp.any(opens))
+
+
+def _judge(
+    settings: DungeonSettings, before: DungeonState, state: DungeonState, escaped: Array
+) -> tuple[DungeonState, TeamStep]:
+    """Decide whether the episode is over and what the team gets."""
+    lost = (state.dragon_alive & jnp.all(state.dragon == state.portal)) | ~jnp.any(state.alive)
+    late = state.clock >= settings.episode_limit
+    held_out = late & state.dragon_alive & ~lost
+    over = escaped | lost | late
+    prize = settings.escape_reward * escaped + settings.hold_out_reward * held_out
+    zeros = jnp.zeros(state.alive.shape, jnp.float32)
+    view = _view(settings, state)
+    step = TeamStep(
+        view=view._replace(alive=state.alive & ~over),
+        reward=zeros,
+        group_reward=jnp.where(state.alive, prize, zeros),
+        terminated=before.alive & (over | ~state.alive),
+        truncated=jnp.zeros_like(state.alive),
+        over=over,
+        stats={
+            "Environment/Dragon Slain": 1.0 - state.dragon_alive.astype(jnp.float32),
+            "Environment/Escaped": escaped.astype(jnp.float32),
+            "Environment/Held Out": held_out.astype(jnp.float32),
+        },
+    )
+    return state, step
+
+
+def _view(settings: DungeonSettings, state: DungeonState) -> TeamView:
+    """Observation, action mask and who is alive; the layout of the observation is in the module's docstring."""
+    scale = 1.0 / (settings.size - 1)
+    members = settings.capacity
+    near, carries = _next_to_dragon(state), _carries(state)
+    key_lies = ~state.dragon_alive & (state.carrier == NOBODY)
+
+    def to(place: Array, there: Array | bool = True) -> Array:
+        return jnp.where(there, (place - state.position) * scale, 0.0)
+
+    def column(value: Array) -> Array:
+        return jnp.broadcast_to(value.astype(jnp.float32), (members,))[:, None]
+
+    way = jnp.sum(jnp.abs(state.portal - state.dragon)) * (0.5 * scale) * state.dragon_alive
+    mate = (np.arange(members)[:, None] + np.arange(1, members)) % members  # [A, A - 1]
+    offset = (state.position[mate] - state.position[:, None]) * scale
+    mates = jnp.concatenate([offset, jnp.ones_like(offset[..., :1]), carries[mate][..., None]], axis=-1)
+    mates = jnp.where(state.alive[mate][..., None], mates, 0.0)
+    obs = jnp.concatenate(
+        [
+            state.position * (2.0 * scale) - 1.0,
+            to(state.dragon, state.dragon_alive),
+            *map(column, (state.dragon_alive, near, jnp.any(near), way)),
+            to(state.dragon, key_lies),
+            *map(column, (key_lies, carries, (state.carrier != NOBODY) & ~carries)),
+            to(state.door),
+            to(state.portal),
+            column(1.0 - state.clock / settings.episode_limit),
+            mates.reshape(members, -1),
+        ],
+        axis=1,
+    )
+    obs = jnp.where(state.started[:, None], obs, 0.0).astype(jnp.float32)
+    return TeamView(obs=(obs,), action_mask=_allowed(settings, state), alive=state.alive)

@@ -1,0 +1,113 @@
+"""What a JAX-native environment is: one area with one team, as two pure functions of static shapes.
+
+Areas are batched from outside (`start_areas`, `advance_areas`). Members that are absent or ended stay as masked rows, so that shapes
+never change. A simulator is one file with a `make_*` function that returns a `JaxEnv`, and one line in `__init__.py`.
+
+Axis letters as in `jaxrl.types`, and E areas. The functions of an environment describe one area, without a leading axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxrl.types import BehaviorSpec
+
+State = Any
+"""The environment's own pytree of arrays."""
+
+Parameters = Mapping[str, Array | float]
+"""Environment parameters by name, scalars: what a curriculum or a randomisation sets for the next episode."""
+
+
+class TeamActions(NamedTuple):
+    """One action for each member; rows of members that are not alive are ignored."""
+
+    continuous: Array  # float32 [A, C]
+    discrete: Array  # int32 [A, D]
+
+
+class TeamView(NamedTuple):
+    """What the members see and may do now."""
+
+    obs: tuple[Array, ...]  # one per sensor, float32 [A, *shape]; zeros for members that never lived in this episode
+    action_mask: Array  # bool [A, M], True: allowed; all True for members that are not alive
+    alive: Array  # bool [A], True: the member exists and asks for an action
+
+
+class TeamStep(NamedTuple):
+    """What one step of the area brought about. `view` is the true last one when the episode is over."""
+
+    view: TeamView
+    reward: Array  # float32 [A], each member's own
+    group_reward: Array  # float32 [A], the team's reward, for the members that were alive to get it, else 0
+    terminated: Array  # bool [A], the member ended with this step and nothing follows
+    truncated: Array  # bool [A], the member was cut off with this step and would have gone on
+    over: Array  # bool [], the whole episode is over: every member alive before has ended, reset comes next
+    stats: Mapping[str, Array]  # float32 [], by tag; the episode's figures, to be read where `over`
+
+
+class JaxEnv(NamedTuple):
+    """A simulator, bound to its sizes.
+
+    `reset(key, parameters) -> (state, view)` and `step(key, state, actions) -> (state, team_step)` are pure and may be
+    vmapped. Each consumes its typed key. A missing parameter takes its value from `parameters`.
+    """
+
+    name: str  # behavior name as a Unity scene would have it, without team suffix
+    spec: BehaviorSpec
+    members: int  # A, capacity of the team
+    parameters: Mapping[str, float]  # all environment parameters with their usual values
+    reset: Callable[[Array, Parameters], tuple[State, TeamView]]
+    step: Callable[[Array, State, TeamActions], tuple[State, TeamStep]]
+
+
+class Areas(NamedTuple):
+    """E areas that play one episode after the other. All arrays have a leading axis E."""
+
+    key: Array  # typed key [E], never consumed: what is random at `clock` is drawn from `fold_in(key, clock)`
+    clock: Array  # uint32 [E], steps since the start
+    state: State
+
+
+class AreasStep(NamedTuple):
+    """A step and who decides next: `view` is `step.view` except where the episode was over and a new one has begun."""
+
+    step: TeamStep  # leading axis E everywhere
+    view: TeamView
+
+
+def start_areas(env: JaxEnv, key: Array, areas: int, parameters: Parameters) -> tuple[Areas, TeamView]:
+    """Begin the first episode of each of E = `areas` areas; `parameters` are arrays [E]. `key` is consumed."""
+    reset_key, play_key = jax.random.split(key)
+    state, view = jax.vmap(env.reset)(jax.random.split(reset_key, areas), parameters)
+    clock = jnp.zeros(areas, jnp.uint32)
+    return Areas(key=jax.random.split(play_key, areas), clock=clock, state=state), view
+
+
+def advance_areas(env: JaxEnv, areas: Areas, actions: TeamActions, parameters: Parameters) -> tuple[Areas, AreasStep]:
+    """Step E areas and begin a new episode, with `parameters` [E], in those whose episode is over.
+
+    The step that ended keeps its own last view, so that a truncated episode bootstraps from what it really saw last.
+    New episodes are drawn only in steps in which at least one area needs one: most steps are spared that work.
+    """
+    now = jax.vmap(jax.random.fold_in)(areas.key, areas.clock)
+    state, step = jax.vmap(env.step)(jax.vmap(lambda key: jax.random.fold_in(key, 0))(now), areas.state, actions)
+
+    def begin(played: tuple[State, TeamView]) -> tuple[State, TeamView]:
+        fresh = jax.vmap(env.reset)(jax.vmap(lambda key: jax.random.fold_in(key, 1))(now), parameters)
+        return jax.tree.map(partial(_choose, step.over), fresh, played)
+
+    played = (state, step.view)
+    state, view = jax.lax.cond(jnp.any(step.over), begin, lambda played: played, played)
+    return areas._replace(clock=areas.clock + 1, state=state), AreasStep(step=step, view=view)
+
+
+def _choose(over: Array, fresh: Array, played: Array) -> Array:
+    """`fresh` in the areas where `over` [E], else `played`; both [E, ...]."""
+    return jnp.where(over.reshape(over.shape + (1,) * (fresh.ndim - 1)), fresh, played)

@@ -1,0 +1,66 @@
+"""Epochs × minibatches of one update as two nested loops inside one program.
+
+Rows of the batch that do not count are never trained on: each epoch sorts random numbers with the valid rows in front,
+which compacts and shuffles at once and costs one sort (`jax.random.permutation` sorts several times).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import chex
+import jax
+import jax.numpy as jnp
+
+Carry = TypeVar("Carry")
+
+
+def run(
+    step: Callable[[Carry, Any], tuple[Carry, dict[str, jax.Array]]],
+    carry: Carry,
+    batch: Any,
+    valid: jax.Array,
+    key: jax.Array,
+    *,
+    size: int,
+    epochs: int,
+) -> tuple[Carry, dict[str, jax.Array]]:
+    """Run `step(carry, minibatch)` for `epochs` shuffles of the valid rows, in minibatches of `size` rows.
+
+    Each epoch takes floor(valid / size) minibatches, at least one; the remainder of that epoch is left out, as in
+    ML-Agents. When there are fewer valid rows than `size`, the minibatch is filled with invalid ones, which the masks
+    inside `batch` must switch off.
+
+    Args:
+      step: pure; returns the new carry and scalar metrics.
+      carry: state that goes through all minibatches.
+      batch: pytree of arrays [N, ...].
+      valid: bool [N], rows that count.
+      key: typed key, consumed.
+      size: rows of a minibatch.
+      epochs: passes over the batch.
+
+    Returns:
+      The last carry and the mean of each metric over all minibatches.
+    """
+    chex.assert_rank(valid, 1)
+    rows = valid.shape[0]
+    size = min(size, rows)
+    count = jnp.maximum(valid.sum() // size, 1)
+
+    def epoch(carry: tuple[Carry, dict[str, jax.Array]], key: jax.Array):
+        order = jnp.argsort(jnp.where(valid, jax.random.uniform(key, (rows,)), 2.0))
+
+        def minibatch(i: jax.Array, carry: tuple[Carry, dict[str, jax.Array]]):
+            state, totals = carry
+            chosen = jax.lax.dynamic_slice_in_dim(order, i * size, size)
+            state, metrics = step(state, jax.tree.map(lambda x: x[chosen], batch))
+            return state, jax.tree.map(jnp.add, totals, metrics)
+
+        return jax.lax.fori_loop(0, count, minibatch, carry), None
+
+    _, shapes = jax.eval_shape(step, carry, jax.tree.map(lambda x: x[:size], batch))
+    totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    (carry, totals), _ = jax.lax.scan(epoch, (carry, totals), jax.random.split(key, epochs))
+    return carry, jax.tree.map(lambda x: x / (count * epochs), totals)

@@ -1,0 +1,86 @@
+"""Returns and advantages: one reverse `lax.scan` over time for any trailing axes.
+
+Letters: T time, `...` any of B, A, R. All arrays are float32, masks bool; values and rewards in reward units.
+
+A row holds states, some of which an agent did not act in. Three kinds of state, told apart per element:
+    acted                 a transition starts here: its return is computed;
+    not acted, waiting    the agent's last decision is still open here: the scan passes through as if it were not there;
+    not acted, else       the state only bootstraps what came before it (the last observation of a truncated episode).
+The discount of a transition is 0 where it ended the episode for good, so that nothing beyond it counts.
+"""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+
+Factor = jax.Array | float
+
+
+def lambda_return(
+    reward: jax.Array,
+    value: jax.Array,
+    bootstrap: jax.Array,
+    discount: Factor,
+    lambd: Factor,
+    acted: jax.Array | None = None,
+    waiting: jax.Array | None = None,
+) -> jax.Array:
+    """R_t = r_t + γ_t ((1 - λ_t) V_{t+1} + λ_t R_{t+1}), with R_T = V_T = bootstrap (Sutton & Barto 2018, eq. 12.18).
+
+    reward, value: [T, ...]; bootstrap: [...]; discount γ and lambd λ: numbers or arrays that broadcast against reward
+    ([R], [T, B, 1, 1], [T, ...]); acted, waiting: [T, ...], trailing axes (such as R) may be left out. Gives [T, ...],
+    0 where not acted. Rewards are not read where not acted, values not where waiting: those may be NaN.
+    """
+    chex.assert_equal_shape([reward, value])
+    chex.assert_shape(bootstrap, reward.shape[1:])
+    gamma, mix = (jnp.broadcast_to(jnp.asarray(x, jnp.float32), reward.shape) for x in (discount, lambd))
+    acted = _mask(acted, reward, default=True)
+    waiting = _mask(waiting, reward, default=False)
+
+    def step(carry, at):
+        next_return, next_value = carry
+        r, v, g, m, act, wait = at
+        here = r + g * ((1.0 - m) * next_value + m * next_return)
+        unacted_return = jnp.where(wait, next_return, v)
+        unacted_value = jnp.where(wait, next_value, v)
+        carry = jnp.where(act, here, unacted_return), jnp.where(act, v, unacted_value)
+        return carry, jnp.where(act, here, 0.0)
+
+    _, returns = jax.lax.scan(step, (bootstrap, bootstrap), (reward, value, gamma, mix, acted, waiting), reverse=True)
+    return returns
+
+
+def gae(
+    reward: jax.Array,
+    value: jax.Array,
+    bootstrap: jax.Array,
+    discount: Factor,
+    lambd: Factor,
+    acted: jax.Array | None = None,
+    waiting: jax.Array | None = None,
+) -> jax.Array:
+    """A_t = δ_t + γ_t λ_t A_{t+1}, δ_t = r_t + γ_t V_{t+1} - V_t (Schulman et al. 2016, eq. 16); 0 where not acted.
+
+    Equal to λ-return minus value, and computed so. Arguments as in `lambda_return`.
+    """
+    returns = lambda_return(reward, value, bootstrap, discount, lambd, acted, waiting)
+    return jnp.where(_mask(acted, reward, default=True), returns - value, 0.0)
+
+
+def discounted_sum(
+    reward: jax.Array, bootstrap: jax.Array, discount: Factor, acted: jax.Array | None = None
+) -> jax.Array:
+    """G_t = r_t + γ_t G_{t+1}, G_T = bootstrap; [T, ...]. The sum passes through states not acted in, where it gives 0."""
+    acted = _mask(acted, reward, default=True)
+    return lambda_return(reward, jnp.zeros_like(reward), bootstrap, discount, 1.0, acted, ~acted)
+
+
+def _mask(mask: jax.Array | None, like: jax.Array, default: bool) -> jax.Array:
+    """The mask as bool in the shape of `like`; missing trailing axes are added."""
+    if mask is None:
+        return jnp.full(like.shape, default)
+    chex.assert_equal_shape_prefix([mask, like], mask.ndim)
+    mask = mask.astype(bool).reshape(*mask.shape, *[1] * (like.ndim - mask.ndim))
+    return jnp.broadcast_to(mask, like.shape)

@@ -1,0 +1,112 @@
+"""Distributions over hybrid actions: a Gaussian with free log-sigma per continuous dimension, one softmax per branch.
+
+Log-probabilities are not summed: an action has C + D columns, continuous dimensions first, each with its own (ML-Agents).
+The small constants 1e-7 are the reference's and part of the numbers. Leading axes `...` are arbitrary; float32. A branch
+in which everything is forbidden gives equal probabilities. `spec` is static.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import Action, ActionSpec
+
+EPSILON = 1e-7
+FORBIDDEN = 1e8
+ENVIRONMENT_CLIP = 3.0
+
+
+class ActionDistribution(NamedTuple):
+    """What the actor says about an action."""
+
+    mean: jax.Array  # float32 [..., C]
+    log_sigma: jax.Array  # float32 [C], shared by all states
+    logits: jax.Array  # float32 [..., M], branches concatenated
+
+
+def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> Action:
+    """Raw sample: continuous float32 [..., C] before clipping, discrete int32 [..., D]. The key is consumed.
+
+    One uniform number per column, turned by the inverse distribution functions: fewer random bits than Gumbel noise.
+    mask: bool [..., M], True where allowed.
+    """
+    uniform = jax.random.uniform(key, (*dist.mean.shape[:-1], spec.columns))
+    c = spec.continuous_size
+    lowest = jnp.nextafter(jnp.float32(-1.0), jnp.float32(0.0))
+    noise = math.sqrt(2.0) * jax.lax.erf_inv(jnp.maximum(2.0 * uniform[..., :c] - 1.0, lowest))
+    continuous = dist.mean + jnp.exp(dist.log_sigma) * noise
+    branches = []
+    for i, p in enumerate(probabilities(dist, mask, spec)):
+        cumulative = jnp.cumsum(p, axis=-1)
+        # uniform < 1, so the target stays below the last entry and a forbidden (p = 0) action is never reached
+        target = uniform[..., c + i, None] * cumulative[..., -1:]
+        branches.append(jnp.sum(cumulative <= target, axis=-1, dtype=jnp.int32))
+    return Action(continuous=continuous, discrete=_stack(branches, dist))
+
+
+def mode(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> Action:
+    """Deterministic action: the mean and the most probable allowed index of each branch."""
+    branches = [jnp.argmax(logits, axis=-1).astype(jnp.int32) for logits in masked_logits(dist, mask, spec)]
+    return Action(continuous=dist.mean, discrete=_stack(branches, dist))
+
+
+def log_prob(dist: ActionDistribution, action: Action, mask: jax.Array, spec: ActionSpec) -> jax.Array:
+    """Log-probability of each column, [..., C + D], in nats.
+
+    Continuous: -(a - μ)² / (2σ² + 1e-7) - ln(σ + 1e-7) - ½ ln 2π. Discrete: ln(p + 1e-7).
+    """
+    sigma = jnp.exp(dist.log_sigma)
+    squares = jnp.square(action.continuous - dist.mean) / (2.0 * jnp.square(sigma) + EPSILON)
+    columns = [-squares - jnp.log(sigma + EPSILON) - 0.5 * math.log(2.0 * math.pi)]
+    for i, p in enumerate(probabilities(dist, mask, spec)):
+        # a one-hot sum instead of a gather: its gradient is a product, not a slow scatter
+        chosen = action.discrete[..., i, None] == jnp.arange(p.shape[-1])
+        columns.append(jnp.log(jnp.sum(jnp.where(chosen, p, 0.0), axis=-1, keepdims=True) + EPSILON))
+    return jnp.concatenate(columns, axis=-1)
+
+
+def entropy(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> jax.Array:
+    """Entropy used in losses, [...]: mean over dimensions of ½ ln(2πe σ² + 1e-7), plus -Σ p ln(p + 1e-7) per branch."""
+    total = jnp.zeros(dist.mean.shape[:-1])
+    if spec.continuous_size:
+        variance = jnp.exp(2.0 * dist.log_sigma)
+        total += jnp.mean(0.5 * jnp.log(2.0 * math.pi * math.e * variance + EPSILON))
+    for p in probabilities(dist, mask, spec):
+        total -= jnp.sum(p * jnp.log(p + EPSILON), axis=-1)
+    return total
+
+
+def to_environment(action: Action) -> Action:
+    """What the environment receives: clip(a, -3, 3) / 3 for continuous dimensions, branches as they are."""
+    clipped = jnp.clip(action.continuous, -ENVIRONMENT_CLIP, ENVIRONMENT_CLIP) / ENVIRONMENT_CLIP
+    return action._replace(continuous=clipped)
+
+
+def one_hot(action: Action, spec: ActionSpec) -> jax.Array:
+    """Action as critics see it, float32 [..., C + M]: raw continuous values, then the one-hot of each branch."""
+    parts = [jnp.asarray(action.continuous, jnp.float32)]
+    for i, size in enumerate(spec.discrete_branches):
+        parts.append((action.discrete[..., i, None] == jnp.arange(size)).astype(jnp.float32))
+    return jnp.concatenate(parts, axis=-1)
+
+
+def masked_logits(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
+    """Per branch [..., size]: the logit where allowed, -1e8 where forbidden."""
+    allowed = jnp.where(mask.astype(bool), dist.logits, -FORBIDDEN)
+    ends = [sum(spec.discrete_branches[: i + 1]) for i in range(len(spec.discrete_branches))]
+    return [allowed[..., end - size : end] for end, size in zip(ends, spec.discrete_branches, strict=True)]
+
+
+def probabilities(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
+    """Per branch [..., size]: softmax of the masked logits."""
+    return [jax.nn.softmax(logits, axis=-1) for logits in masked_logits(dist, mask, spec)]
+
+
+def _stack(branches: list[jax.Array], dist: ActionDistribution) -> jax.Array:
+    if not branches:
+        return jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32)
+    return jnp.stack(branches, axis=-1)

@@ -1,0 +1,28 @@
+"""Initial distributions of the kernels, as in ML-Agents (its defaults are part of what "same settings" means).
+
+Every draw is a plain normal or uniform one. Orthogonal draws (QR) inside `jit(vmap(init))` deadlock XLA's CPU backend on
+two cores, so none is used. Kernels are [inputs, outputs], float32. Keys are consumed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+from jax.nn.initializers import Initializer
+
+
+def fan_in_normal(gain: float) -> Initializer:
+    """Normal with standard deviation gain / sqrt(inputs): bodies 1.0, continuous head 0.2, discrete heads 0.1."""
+    return jax.nn.initializers.variance_scaling(gain * gain, "fan_in", "normal")
+
+
+def embedding_normal(embedding: int) -> Initializer:
+    """Normal with standard deviation sqrt(0.125 / embedding) whatever the number of inputs: attention and entities."""
+    return jax.nn.initializers.normal(math.sqrt(0.125 / embedding))
+
+
+def head_uniform(key: jax.Array, shape: tuple[int, int], dtype=jax.numpy.float32, **_) -> jax.Array:
+    """Xavier-uniform [inputs, R] where each of the R columns is a head of its own: ± sqrt(6 / (inputs + 1))."""
+    limit = math.sqrt(6.0 / (shape[0] + 1))
+    return jax.random.uniform(key, shape, dtype, -limit, limit)

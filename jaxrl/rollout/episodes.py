@@ -1,0 +1,73 @@
+"""Statistics of finished episodes: returns and lengths of agents, and group returns of teams. Host side, numpy only."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.types import NO_GROUP, EndedSteps
+
+Team = tuple[int, int]  # worker, group id
+
+
+class EpisodeRecords(NamedTuple):
+    """What ended with one message. Rewards in reward units, lengths in decisions."""
+
+    returns: list[float]  # per agent, sum of its individual rewards
+    lengths: list[int]  # per agent, decisions before the last transition (as ML-Agents counts)
+    group_returns: list[float]  # per agent that was alive when its whole team ended (M12, U48)
+    team_returns: list[float]  # one per finished team: that of its longest-lived agent at the end
+
+
+class Episodes:
+    """Running sums of every slot, and who belongs to which team."""
+
+    def __init__(self) -> None:
+        self.sums = np.zeros((0, 0, 2), np.float64)  # [B, A, 2]: own and group reward
+        self.lengths = np.zeros((0, 0), np.int64)  # [B, A]
+        self._team_of: dict[tuple[int, int], Team] = {}  # slot → team
+        self._alive: dict[Team, int] = {}
+
+    def resize(self, rows: int, members: int) -> None:
+        """Make room; contents keep their place."""
+        sums, lengths = self.sums, self.lengths
+        self.sums = np.zeros((rows, members, 2), np.float64)
+        self.lengths = np.zeros((rows, members), np.int64)
+        self.sums[: sums.shape[0], : sums.shape[1]] = sums
+        self.lengths[: lengths.shape[0], : lengths.shape[1]] = lengths
+
+    def start(self, slot: tuple[int, int], worker: int, group_id: int) -> None:
+        """A new agent lives in `slot`."""
+        self.sums[slot] = 0.0
+        self.lengths[slot] = 0
+        if group_id != NO_GROUP:
+            self._team_of[slot] = (worker, group_id)
+            self._alive[(worker, group_id)] = self._alive.get((worker, group_id), 0) + 1
+
+    def decide(self, rows: np.ndarray, members: np.ndarray, reward: np.ndarray, group_reward: np.ndarray) -> None:
+        """Agents that had a decision before decide again."""
+        self.sums[rows, members, 0] += reward
+        self.sums[rows, members, 1] += group_reward
+        self.lengths[rows, members] += 1
+
+    def end(self, rows: np.ndarray, members: np.ndarray, ended: EndedSteps, index: np.ndarray) -> EpisodeRecords:
+        """Entries `index` of `ended`, which lived in these slots, are over."""
+        self.sums[rows, members, 0] += ended.reward[index]
+        self.sums[rows, members, 1] += ended.group_reward[index]
+        sums, lengths = self.sums[rows, members], self.lengths[rows, members]
+        teams = [self._team_of.pop(slot, None) for slot in zip(rows.tolist(), members.tolist(), strict=True)]
+        for team in teams:
+            if team is not None:
+                self._alive[team] -= 1
+        records = EpisodeRecords(
+            returns=sums[:, 0].tolist(), lengths=lengths.tolist(), group_returns=[], team_returns=[]
+        )
+        for team in dict.fromkeys(team for team in teams if team is not None):
+            if self._alive[team] > 0:
+                continue
+            del self._alive[team]
+            last = [i for i, other in enumerate(teams) if other == team]
+            records.group_returns.extend(sums[last, 1].tolist())
+            records.team_returns.append(float(sums[max(last, key=lambda i: lengths[i]), 1]))
+        return records

@@ -1,0 +1,34 @@
+"""What slots hand to the trajectory buffer: one message of the environment(s), dense over rows. No JAX here.
+
+A row holds one team (MA-POCA) or one agent (PPO, A = 1) at a time and is a stream of states: ends of episodes are marks
+inside it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Ending(IntEnum):
+    """What became of a member's decision when its reward arrived."""
+
+    OPEN = 0  # nothing arrived yet
+    CONTINUES = 1  # the member decides again
+    TERMINATED = 2  # its episode ended, and with it the whole row: nothing follows
+    TRUNCATED = 3  # interrupted, and with it the whole row: bootstrap from the final state
+    LEFT = 4  # the member ended, its team goes on: bootstrap from the team's next state (posthumous credit)
+    CUT = 5  # time_horizon reached: the return restarts from the value of the next state
+
+
+class RowSteps(NamedTuple):
+    """One message of the environments, dense over rows. Index 0 of a leading axis of 2: final states, 1: new states."""
+
+    obs: tuple[np.ndarray, ...]  # float32 [2, B, A, *shape]; newest known observation of each member
+    action_mask: np.ndarray  # bool [B, A, M], True: allowed
+    reward: np.ndarray  # float32 [B, A, 2], own and group reward of the open decision
+    ending: np.ndarray  # uint8 [B, A], Ending of the open decision; OPEN where none arrived
+    present: np.ndarray  # bool [2, B, A], members that are part of the state
+    deciding: np.ndarray  # bool [B, A], members that ask for an action now

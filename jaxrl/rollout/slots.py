@@ -1,0 +1,223 @@
+"""Agent ids of the environments → fixed rows of the trajectory buffer. Host side, numpy only.
+
+An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent,
+since ids name episodes and are never used twice. With `team_rows` a row holds a whole team; otherwise every agent has a row
+of its own (A = 1). Tables grow to the next power of two when a message needs more; the arrays handed out then are
+larger, and the caller lets the device buffer follow.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.rollout.episodes import EpisodeRecords, Episodes
+from jaxrl.rollout.records import Ending, RowSteps
+from jaxrl.types import NO_GROUP, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps
+
+Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
+NO_EPISODES = EpisodeRecords(returns=[], lengths=[], group_returns=[], team_returns=[])
+
+
+class Ingested(NamedTuple):
+    """One message per worker, turned into rows."""
+
+    steps: RowSteps  # views of the tables, valid until the next `ingest`
+    decisions: dict[int, Places]  # worker → slots of its deciding agents, in their order
+    finished: int  # decisions whose reward arrived: the trainer step grows by it
+    episodes: list[EpisodeRecords]
+
+
+def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def first_size(messages: dict[int, AgentSteps], *, team_rows: bool) -> tuple[int, int]:
+    """Rows and members that hold the deciding agents of these messages exactly (at least 1 x 1)."""
+    teams: dict[tuple[int, int], int] = {}
+    lone = 0
+    for worker, steps in messages.items():
+        for group in steps.deciding.group_id.tolist():
+            if team_rows and group != NO_GROUP:
+                teams[worker, group] = teams.get((worker, group), 0) + 1
+            else:
+                lone += 1
+    return max(len(teams) + lone, 1), max(teams.values(), default=1)
+
+
+class Slots:
+    """Who lives where, and the newest known observation of everybody."""
+
+    def __init__(self, spec: BehaviorSpec, *, team_rows: bool, rows: int, members: int) -> None:
+        self.spec = spec
+        self.team_rows = team_rows
+        self._slot_of: dict[tuple[int, int], tuple[int, int]] = {}  # (worker, agent id) → row, member
+        self._row_of_team: dict[tuple[int, int], int] = {}  # (worker, group id) → row
+        self._team_of_row: dict[int, tuple[int, int]] = {}
+        self._free: list[int] = []  # heap: the lowest free row is taken first, so that runs repeat
+        self._cached: dict[int, tuple[np.ndarray, Places]] = {}  # worker → last deciding ids and their slots
+        self._episodes = Episodes()
+        self.size = np.zeros(0, np.int64)  # [B], mirrors the device's write pointers
+        self._alive = np.zeros((0, 0), bool)
+        self._obs = tuple(np.zeros((2, 0, 0, *s.shape), np.float32) for s in spec.observations)
+        self._action_mask = np.ones((0, 0, spec.action.mask_size), bool)
+        self._reward = np.zeros((0, 0, 2), np.float32)
+        self._ending = np.zeros((0, 0), np.uint8)
+        self._present = np.zeros((2, 0, 0), bool)
+        self._deciding = np.zeros((0, 0), bool)
+        self._resize(rows, members)
+
+    @property
+    def rows(self) -> int:
+        """B, the rows of the tables."""
+        return self._alive.shape[0]
+
+    @property
+    def members(self) -> int:
+        """A, the members of a row."""
+        return self._alive.shape[1]
+
+    def ingest(self, messages: dict[int, AgentSteps]) -> Ingested:
+        """Book one message per worker, in the order given: endings first (M6), then decisions.
+
+        Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
+        their open decision (U2).
+        """
+        self._reward[:] = 0.0
+        self._ending[:] = Ending.OPEN
+        self._present[:] = False
+        self._deciding[:] = False
+        finished, episodes, decisions = 0, [], {}
+        for worker, steps in messages.items():
+            if len(steps.ended.agent_id):
+                records = self._end(worker, steps.ended)
+                finished += len(records.returns)
+                episodes.append(records)
+        for worker, steps in messages.items():
+            decisions[worker], again = self._place(worker, steps.deciding)
+            finished += self._decide(decisions[worker], again, steps.deciding)
+        acts = self._deciding.any(-1)
+        self._present[1] = self._alive & acts[:, None]
+        self.size += self._present[0].any(-1).astype(np.int64) + acts
+        return Ingested(steps=self._row_steps(), decisions=decisions, finished=finished, episodes=episodes)
+
+    def taken(self) -> None:
+        """Follow the device buffer after `trajectory.take`: one state is left in each row whose team lives."""
+        self.size[:] = self._alive.any(-1)
+
+    def _row_steps(self) -> RowSteps:
+        return RowSteps(
+            obs=self._obs,
+            action_mask=self._action_mask,
+            reward=self._reward,
+            ending=self._ending,
+            present=self._present,
+            deciding=self._deciding,
+        )
+
+    def _end(self, worker: int, ended: EndedSteps) -> EpisodeRecords:
+        slots = [self._slot_of.pop((worker, agent), None) for agent in ended.agent_id.tolist()]
+        index = np.array([i for i, slot in enumerate(slots) if slot is not None], np.int64)
+        unknown = len(slots) - len(index)
+        if not len(index):
+            return NO_EPISODES._replace(lengths=[0] * unknown)
+        rows, members = np.array([slots[i] for i in index], np.int64).T
+        self._alive[rows, members] = False
+        over = ~self._alive[rows].any(-1)
+        truncated = ended.truncated[index]
+        self._reward[rows, members] = np.stack([ended.reward[index], ended.group_reward[index]], axis=-1)
+        self._ending[rows, members] = np.where(
+            over, np.where(truncated, Ending.TRUNCATED, Ending.TERMINATED), Ending.LEFT
+        )
+        # Everybody who ended with an interrupted team is part of its final state, also who did not end by interruption.
+        in_final = np.isin(rows, rows[over & truncated])
+        where = rows[in_final], members[in_final]
+        self._present[0][where] = True
+        for table, obs in zip(self._obs, ended.obs, strict=True):
+            table[0][where] = obs[index[in_final]]
+        for row in np.unique(rows[over]).tolist():
+            self._free_row(row)
+        self._cached.pop(worker, None)
+        records = self._episodes.end(rows, members, ended, index)
+        return records._replace(lengths=records.lengths + [0] * unknown)
+
+    def _free_row(self, row: int) -> None:
+        heapq.heappush(self._free, row)
+        team = self._team_of_row.pop(row, None)
+        if team is not None:
+            del self._row_of_team[team]
+
+    def _place(self, worker: int, deciding: DecisionSteps) -> tuple[Places, np.ndarray]:
+        """Slots of the deciding agents, and which of them had decided before."""
+        ids = deciding.agent_id
+        cached = self._cached.get(worker)
+        if cached is not None and np.array_equal(cached[0], ids):
+            return cached[1], np.ones(len(ids), bool)
+        again = np.array([(worker, agent) in self._slot_of for agent in ids.tolist()], bool)
+        slots = [
+            self._slot_of.get((worker, agent)) or self._settle(worker, agent, group)
+            for agent, group in zip(ids.tolist(), deciding.group_id.tolist(), strict=True)
+        ]
+        pairs = np.array(slots, np.int64).reshape(-1, 2)
+        places = (pairs[:, 0], pairs[:, 1])
+        self._cached[worker] = (ids.copy(), places)
+        return places, again
+
+    def _settle(self, worker: int, agent: int, group: int) -> tuple[int, int]:
+        row = self._row_for(worker, group)
+        if self._alive[row].all():
+            self._resize(self.rows, next_power_of_two(self.members + 1))
+        slot = (row, int(np.argmin(self._alive[row])))
+        self._alive[slot] = True
+        self._slot_of[worker, agent] = slot
+        self._episodes.start(slot, worker, group)
+        return slot
+
+    def _row_for(self, worker: int, group: int) -> int:
+        in_team = self.team_rows and group != NO_GROUP
+        if in_team and (worker, group) in self._row_of_team:
+            return self._row_of_team[worker, group]
+        if not self._free:
+            self._resize(next_power_of_two(self.rows + 1), self.members)
+        row = heapq.heappop(self._free)
+        if in_team:
+            self._row_of_team[worker, group] = row
+            self._team_of_row[row] = (worker, group)
+        return row
+
+    def _decide(self, places: Places, again: np.ndarray, deciding: DecisionSteps) -> int:
+        rows, members = places
+        self._deciding[rows, members] = True
+        self._action_mask[rows, members] = deciding.action_mask
+        for table, obs in zip(self._obs, deciding.obs, strict=True):
+            table[1][rows, members] = obs
+        # The reward in an agent's first request belongs to no decision of its own and is left out, as in ML-Agents.
+        old = rows[again], members[again]
+        reward, group_reward = deciding.reward[again], deciding.group_reward[again]
+        self._reward[old] = np.stack([reward, group_reward], axis=-1)
+        self._ending[old] = Ending.CONTINUES
+        self._episodes.decide(*old, reward, group_reward)
+        return int(again.sum())
+
+    def _resize(self, rows: int, members: int) -> None:
+        def fit(x: np.ndarray, axis: int, fill: float = 0) -> np.ndarray:
+            widths = [(0, 0)] * x.ndim
+            widths[axis] = (0, rows - x.shape[axis])
+            widths[axis + 1] = (0, members - x.shape[axis + 1])
+            return np.pad(x, widths, constant_values=fill)
+
+        for row in range(self.rows, rows):
+            heapq.heappush(self._free, row)
+        self.size = np.pad(self.size, (0, rows - len(self.size)))
+        self._alive = fit(self._alive, 0)
+        self._obs = tuple(fit(x, 1) for x in self._obs)
+        self._action_mask = fit(self._action_mask, 0, fill=True)
+        self._reward = fit(self._reward, 0)
+        self._ending = fit(self._ending, 0)
+        self._present = fit(self._present, 1)
+        self._deciding = fit(self._deciding, 0)
+        self._episodes.resize(rows, members)
+        self._cached.clear()

@@ -1,0 +1,147 @@
+"""Settings of one behavior. Hyperparameters live beside their algorithm; the parser is handed their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
+
+from jaxrl.settings.networks import NetworkSettings
+from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
+from jaxrl.settings.section import (
+    Boolean,
+    Count,
+    Integer,
+    Location,
+    NonNegative,
+    Number,
+    Section,
+    Text,
+    expected,
+)
+
+TYPES = "hyperparameter_types"
+"""Key of the validation context: hyperparameter class by trainer type."""
+
+Schedule = Literal["linear", "constant"]
+
+
+class Hyperparameters(Section):
+    """What the hyperparameters of every algorithm have. Sizes count agent steps."""
+
+    batch_size: Count = Field(default=1024, description="agent steps per minibatch")
+    buffer_size: Count = Field(default=10240, description="agent steps collected per update")
+    learning_rate: NonNegative = Field(default=3e-4, description="Adam step size at the first step")
+    learning_rate_schedule: Schedule = Field(default="linear", description="linear: falls to 1e-10 at max_steps")
+
+
+class BehavioralCloningSettings(Section):
+    """Imitation of demonstrations beside reinforcement learning."""
+
+    demo_path: Text = Field(description="demonstration file or folder")
+    steps: Integer = Field(default=0, ge=0, description="trainer steps over which cloning fades out; 0: never")
+    strength: NonNegative = Field(default=1.0, description="factor on the policy's learning rate")
+    samples_per_update: Integer = Field(default=0, ge=0, description="demonstration steps per update; 0: all")
+    num_epoch: Count | None = Field(default=None, description="passes per update; null: 3")
+    batch_size: Count | None = Field(default=None, description="steps per minibatch; null: the trainer's")
+
+
+class SelfPlaySettings(Section):
+    """Self-play against earlier selves. Its presence turns self-play on."""
+
+    save_steps: Count = Field(default=20000, description="trainer steps between snapshots")
+    team_change: Count = Field(
+        default_factory=lambda data: 5 * data["save_steps"],
+        description="trainer steps between changes of the learning team; default 5 x save_steps",
+    )
+    swap_steps: Count = Field(default=2000, description="ghost steps between changes of the opponent")
+    window: Count = Field(default=10, description="snapshots kept")
+    play_against_latest_model_ratio: Number = Field(default=0.5, description="share of games against the latest policy")
+    initial_elo: Number = Field(default=1200.0, description="rating at the first step")
+
+
+class BehaviorSettings(Section):
+    """How one behavior is trained."""
+
+    hints: ClassVar[Mapping[str, str]] = {
+        "trainer": "trainer_type (`trainer` is the layout before ML-Agents release 0.18)",
+        "use_recurrent": "network_settings.memory",
+        "memory_size": "network_settings.memory.memory_size",
+        "sequence_length": "network_settings.memory.sequence_length",
+        **{key: f"network_settings.{key}" for key in NetworkSettings.model_fields},
+        **{
+            key: f"hyperparameters.{key}"
+            for key in (*Hyperparameters.model_fields, "beta", "epsilon", "lambd", "num_epoch", "tau", "init_entcoef")
+        },
+    }
+
+    trainer_type: Text = Field(default="ppo", description="algorithm: poca, ppo or sac")
+    hyperparameters: SerializeAsAny[Hyperparameters] = Field(description="of the algorithm; default: its defaults")
+    network_settings: NetworkSettings = Field(default=NetworkSettings(), description="policy and critic networks")
+    reward_signals: RewardSignals = Field(
+        default={"extrinsic": ExtrinsicSettings()},
+        description="reward streams; giving the mapping replaces the default",
+    )
+    init_path: Text | None = Field(default=None, description="checkpoint to start from")
+    keep_checkpoints: Integer = Field(default=5, description="checkpoints kept; 0 or less: all")
+    even_checkpoints: Boolean = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
+    max_steps: Count = Field(default=500000, description="trainer steps of the whole run")
+    checkpoint_interval: Count = Field(
+        default=500000, validate_default=True, description="trainer steps between checkpoints"
+    )
+    time_horizon: Count = Field(
+        default=64, description="longest piece of a trajectory, in steps, before it is bootstrapped"
+    )
+    summary_freq: Count = Field(default=50000, description="trainer steps between summaries")
+    threaded: Boolean = Field(default=False, description="accepted; has no effect here")
+    self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
+    behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")
+
+    @classmethod
+    def amend(cls, written: dict[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
+        """Without hyperparameters, the defaults of the trainer type are taken."""
+        return {"hyperparameters": {}, **written} if TYPES in context else written
+
+    @classmethod
+    def omissions(cls, written: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+        """Hyperparameters mean nothing without the algorithm that they belong to."""
+        if "hyperparameters" in written and "trainer_type" not in written:
+            yield ("trainer_type",), "this key is required when hyperparameters are given"
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """A minibatch holds whole sequences."""
+        memory, batch_size = self.network_settings.memory, self.hyperparameters.batch_size
+        if memory is not None and memory.sequence_length > batch_size:
+            text = f"got {memory.sequence_length}, expected at most hyperparameters.batch_size, which is {batch_size}"
+            yield ("network_settings", "memory", "sequence_length"), text
+        if self.even_checkpoints and self.keep_checkpoints < 1:
+            yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
+
+    @field_validator("trainer_type")
+    @classmethod
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        types = (info.context or {}).get(TYPES)
+        if types is not None and value not in types:
+            raise expected(f"one of {', '.join(sorted(types))}")
+        return value
+
+    @field_validator("hyperparameters", mode="before")
+    @classmethod
+    def _typed(cls, value: Any, info: ValidationInfo) -> Hyperparameters:
+        types = (info.context or {}).get(TYPES)
+        if isinstance(value, Hyperparameters):
+            return value
+        if types is None:
+            raise expected("the hyperparameters object of the trainer type")
+        if "trainer_type" not in info.data:
+            return Hyperparameters()  # unknown trainer type, which is reported: nothing to check these against
+        return types[info.data["trainer_type"]].model_validate(value, context=info.context)
+
+    @field_validator("checkpoint_interval")
+    @classmethod
+    def _evenly(cls, value: int, info: ValidationInfo) -> int:
+        data = info.data
+        if not data.get("even_checkpoints") or data.get("keep_checkpoints", 0) < 1 or "max_steps" not in data:
+            return value
+        return max(1, int(data["max_steps"] / data["keep_checkpoints"]))

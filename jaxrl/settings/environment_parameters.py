@@ -1,0 +1,170 @@
+"""Environment parameters: constants, samplers drawn from by the environment, and curricula of lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from jaxrl.settings.section import (
+    Boolean,
+    Integer,
+    Location,
+    NonNegative,
+    Number,
+    Section,
+    Text,
+    expected,
+)
+
+
+class SamplerParameters(Section):
+    """What every sampler has."""
+
+    seed: Integer = Field(default=-1, description="-1: the run's seed plus the number of this sampler")
+
+
+class ConstantSampler(SamplerParameters):
+    """Always the same value."""
+
+    value: Number = Field(default=0.0, description="the value")
+
+
+class UniformSampler(SamplerParameters):
+    """Uniform between two bounds."""
+
+    min_value: Number = Field(default=0.0, description="lower bound")
+    max_value: Number = Field(default=1.0, description="upper bound")
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """Bounds are ordered."""
+        if self.min_value > self.max_value:
+            yield ("min_value",), f"got {self.min_value}, expected at most max_value, which is {self.max_value}"
+
+
+class GaussianSampler(SamplerParameters):
+    """Normally distributed."""
+
+    mean: Number = Field(default=1.0, description="mean")
+    st_dev: NonNegative = Field(default=1.0, description="standard deviation")
+
+
+class MultiRangeUniformSampler(SamplerParameters):
+    """Uniform over several intervals."""
+
+    intervals: tuple[tuple[Number, Number], ...] = Field(
+        default=((0.0, 1.0),), min_length=1, description="[low, high] each"
+    )
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """Bounds of each interval are ordered."""
+        for index, (low, high) in enumerate(self.intervals):
+            if low > high:
+                yield ("intervals", index), f"got [{low}, {high}], expected the lower bound first"
+
+
+SAMPLERS: Mapping[str, type[SamplerParameters]] = {
+    "constant": ConstantSampler,
+    "uniform": UniformSampler,
+    "gaussian": GaussianSampler,
+    "multirangeuniform": MultiRangeUniformSampler,
+}
+
+
+class Sampler(Section):
+    """A distribution that the environment draws from at each episode reset."""
+
+    sampler_type: Literal["constant", "uniform", "gaussian", "multirangeuniform"] = Field(description="distribution")
+    sampler_parameters: SerializeAsAny[SamplerParameters] = Field(description="of the distribution")
+
+    @field_validator("sampler_parameters", mode="before")
+    @classmethod
+    def _typed(cls, value: Any, info: ValidationInfo) -> SamplerParameters:
+        kind = SAMPLERS.get(info.data.get("sampler_type", ""), SamplerParameters)
+        return SamplerParameters() if kind is SamplerParameters else kind.model_validate(value)
+
+
+def _constant_or_sampler(value: Any) -> Sampler | float:
+    if isinstance(value, Mapping | Sampler):
+        return Sampler.model_validate(value)
+    try:
+        return _NUMBER.validate_python(value)
+    except ValidationError:
+        raise expected("a number, or a mapping with sampler_type and sampler_parameters") from None
+
+
+_NUMBER = TypeAdapter(Number)
+ConstantOrSampler = Annotated[Sampler | float, PlainValidator(_constant_or_sampler)]
+
+
+class CompletionCriteria(Section):
+    """When a lesson is over."""
+
+    behavior: Text = Field(description="behavior whose progress counts")
+    measure: Literal["reward", "progress"] = Field(
+        default="reward", description="mean episode reward, or step / max_steps"
+    )
+    min_lesson_length: Integer = Field(default=0, ge=0, description="episodes that a lesson lasts at least")
+    signal_smoothing: Boolean = Field(default=True, description="smooth the reward: 0.25 previous + 0.75 mean")
+    threshold: Number = Field(default=0.0, description="the measure must exceed it")
+    require_reset: Boolean = Field(default=False, description="reset the environment when the lesson is over")
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """Progress is a share."""
+        if self.measure == "progress" and not 0 <= self.threshold <= 1:
+            yield ("threshold",), f"got {self.threshold}, expected 0 to 1 with measure: progress"
+
+
+class Lesson(Section):
+    """One stage of a curriculum."""
+
+    name: Text = Field(description="shown in the log")
+    value: ConstantOrSampler = Field(description="the parameter's value in this lesson")
+    completion_criteria: CompletionCriteria | None = Field(
+        default=None, description="required for all but the last lesson"
+    )
+
+
+class Curriculum(Section):
+    """Lessons, taken in order."""
+
+    curriculum: tuple[Lesson, ...] = Field(min_length=1, description="the lessons")
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """A lesson without an end would be the last."""
+        for index, lesson in enumerate(self.curriculum[:-1]):
+            if lesson.completion_criteria is None:
+                location = ("curriculum", index, "completion_criteria")
+                yield location, "this key is required for every lesson but the last"
+
+
+def _parameter(value: Any) -> Curriculum | Sampler | float:
+    if isinstance(value, Curriculum) or (isinstance(value, Mapping) and "curriculum" in value):
+        return Curriculum.model_validate(value)
+    if isinstance(value, Mapping) and not {"sampler_type", "sampler_parameters"} & set(value):
+        raise expected("a number, or a mapping with curriculum, or one with sampler_type and sampler_parameters")
+    return _constant_or_sampler(value)
+
+
+EnvironmentParameter = Annotated[Curriculum | Sampler | float, PlainValidator(_parameter)]
+"""A constant, a sampler or a curriculum."""
+
+
+def constants(parameters: Mapping[str, Any] | None) -> dict[str, float]:
+    """The parameters that are plain constants, by name: what an environment gets with each reset."""
+    found = {}
+    for name, parameter in (parameters or {}).items():
+        if isinstance(parameter, float):
+            found[name] = parameter
+        elif isinstance(parameter, Sampler) and isinstance(parameter.sampler_parameters, ConstantSampler):
+            found[name] = parameter.sampler_parameters.value
+    return found

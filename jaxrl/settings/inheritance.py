@@ -1,0 +1,91 @@
+"""Who overrides whom: flags over file over defaults, a behavior over `default_settings`. Plain mappings in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxrl.settings.behavior import Hyperparameters
+from jaxrl.settings.section import Location
+
+EVERY_LISTED = "*"
+"""Behavior name in overrides that stands for each behavior that the file lists."""
+
+
+def merge(base: Any, over: Any) -> Any:
+    """Deep merge, mapping by mapping and leaf by leaf: what `over` has, null included, replaces what `base` has."""
+    if not isinstance(base, Mapping) or not isinstance(over, Mapping):
+        return over
+    merged = dict(base)
+    for key, value in over.items():
+        merged[key] = merge(base[key], value) if key in base else value
+    return merged
+
+
+def is_written(mapping: Any, location: Location) -> bool:
+    """Whether a mapping holds this location."""
+    for part in location:
+        if isinstance(mapping, Mapping):
+            held = part in mapping
+        else:
+            held = isinstance(mapping, list | tuple) and isinstance(part, int) and part < len(mapping)
+        if not held:
+            return False
+        mapping = mapping[part]
+    return True
+
+
+def expand(overrides: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides with behavior `*` written out for each behavior that the file lists."""
+    expanded = dict(overrides)
+    behaviors = dict(expanded.pop("behaviors", {}))
+    for_all = behaviors.pop(EVERY_LISTED, None)
+    listed = written.get("behaviors")
+    if for_all is not None and isinstance(listed, Mapping):
+        behaviors.update({name: merge(for_all, behaviors.get(name, {})) for name in listed})
+    return {**expanded, "behaviors": behaviors} if behaviors else expanded
+
+
+def inherit(written: Mapping[str, Any], types: Mapping[str, type[Hyperparameters]]) -> dict[str, Any]:
+    """Merge each listed behavior over `default_settings`; what was written is merged, not what it resolves to."""
+    default, behaviors = written.get("default_settings"), written.get("behaviors")
+    if not isinstance(default, Mapping) or not isinstance(behaviors, Mapping):
+        return dict(written)
+    merged = {
+        name: merge(_without_foreign_defaults(default, behavior, types), behavior)
+        for name, behavior in behaviors.items()
+    }
+    return {**written, "behaviors": merged}
+
+
+def _without_foreign_defaults(
+    default: Mapping[str, Any], behavior: Any, types: Mapping[str, type[Hyperparameters]]
+) -> Mapping[str, Any]:
+    """`default_settings` without hyperparameters that only its own trainer type has and that say what is said anyway.
+
+    A resolved configuration.yaml spells out every default; without this it could not be read back where a behavior
+    has another trainer type than `default_settings`.
+    """
+    hyperparameters = default.get("hyperparameters")
+    if not isinstance(behavior, Mapping) or not isinstance(hyperparameters, Mapping):
+        return default
+    mine, theirs = types.get(behavior.get("trainer_type", "")), types.get(default.get("trainer_type", ""))
+    if mine is None or theirs is None or mine is theirs:
+        return default
+    said_anyway = {key: field.default for key, field in theirs.model_fields.items() if key not in mine.model_fields}
+    kept = {key: value for key, value in hyperparameters.items() if key not in said_anyway or value != said_anyway[key]}
+    return {**default, "hyperparameters": kept}
+
+
+def settle_start(written: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Resume or initialize from another run? A flag beats the file, and resume beats initialize_from otherwise."""
+    checkpoint = written.get("checkpoint_settings")
+    if not isinstance(checkpoint, Mapping) or not checkpoint.get("resume") or not checkpoint.get("initialize_from"):
+        return dict(written), []
+    flags = overrides.get("checkpoint_settings", {})
+    if "initialize_from" in flags and "resume" not in flags:
+        settled, text = {**checkpoint, "resume": False}, "checkpoint_settings.resume is dropped for --initialize-from"
+    else:
+        settled = {**checkpoint, "initialize_from": None}
+        text = "checkpoint_settings.initialize_from is dropped: the run is resumed, which loads its own weights"
+    return {**written, "checkpoint_settings": settled}, [text]

@@ -1,0 +1,113 @@
+"""From a file and flags to settings, and from settings back to a file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from jaxrl.settings.behavior import TYPES, BehaviorSettings, Hyperparameters
+from jaxrl.settings.inheritance import EVERY_LISTED, expand, inherit, is_written, merge, settle_start
+from jaxrl.settings.legacy import refuse_old_layout, upgrade
+from jaxrl.settings.reading import read_yaml
+from jaxrl.settings.remarks import remarks
+from jaxrl.settings.run import RunSettings
+from jaxrl.settings.section import Location, SettingsError, describe, nearest
+
+logger = logging.getLogger(__name__)
+
+
+def load_run_settings(
+    path: str | Path | None,
+    overrides: Mapping[str, Any],
+    hyperparameter_types: Mapping[str, type[Hyperparameters]],
+) -> RunSettings:
+    """Settings of a run: `overrides` over the file at `path` over built-in defaults.
+
+    `overrides` is shaped like a file and holds only what was really given; behavior `*` stands for each behavior that
+    the file lists. `hyperparameter_types` maps each trainer type to the class of its hyperparameters. Without a file,
+    every behavior is trained with built-in defaults, after a warning. What is odd but usable is logged as a warning.
+    Raises SettingsError, with all mistakes of the file at once, if anything is wrong.
+    """
+    source = "command line" if path is None else str(Path(path).absolute())
+    written = {} if path is None else read_yaml(path)
+    refuse_old_layout(written, source)
+    resolved, warnings = _resolve(written, overrides, hyperparameter_types)
+    if path is None:
+        warnings.append("no configuration file: every behavior is trained with built-in defaults (trainer_type ppo)")
+        resolved.setdefault("default_settings", {})
+    elif not resolved.get("behaviors") and not resolved.get("default_settings"):
+        warnings.append("the file lists no behavior and has no default_settings")
+    try:
+        settings = RunSettings.model_validate(resolved, context={TYPES: hyperparameter_types})
+    except ValidationError as error:
+        raise SettingsError(_with_origin(describe(error), written, overrides), source) from None
+    for text in warnings + remarks(settings):
+        logger.warning(text)
+    return settings
+
+
+def _resolve(
+    written: Mapping[str, Any], overrides: Mapping[str, Any], types: Mapping[str, type[Hyperparameters]]
+) -> tuple[dict[str, Any], list[str]]:
+    """One mapping in place of file, flags and `default_settings`, and what to warn about."""
+    warnings = []
+    if EVERY_LISTED in overrides.get("behaviors", {}) and not written.get("behaviors"):
+        warnings.append("--deterministic concerns behaviors that the file lists; it lists none, so it has no effect")
+    elif EVERY_LISTED in overrides.get("behaviors", {}) and written.get("default_settings"):
+        warnings.append("--deterministic concerns listed behaviors alone, not those that take default_settings")
+    resolved = inherit(merge(written, expand(overrides, written)), types)
+    resolved, deprecated = upgrade(resolved)
+    resolved, dropped = settle_start(resolved, overrides)
+    return resolved, warnings + deprecated + dropped
+
+
+def _with_origin(
+    problems: list[tuple[Location, str]], written: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> list[str]:
+    """Texts of the problems; what came from elsewhere says so, what `default_settings` has is said once."""
+    default = written.get("default_settings")
+    in_default = {(location[1:], _detail(text)) for location, text in problems if location[0] == "default_settings"}
+    texts = []
+    for location, text in problems:
+        rest = location[2:]
+        inherited = location[0] == "behaviors" and not is_written(written, location) and is_written(default, rest)
+        if inherited and rest and (rest, _detail(text)) in in_default:
+            continue
+        if is_written(overrides, location):
+            text += " (given on the command line)"
+        elif inherited and rest:
+            text += " (inherited from default_settings)"
+        texts.append(text)
+    return texts
+
+
+def _detail(text: str) -> str:
+    return text.partition(": ")[2]
+
+
+def behavior_settings_for(settings: RunSettings, behavior_name: str) -> BehaviorSettings:
+    """Settings of a behavior that the environment shows: its own entry, or else `default_settings`.
+
+    A team part (`Name?team=1`) is ignored. Raises SettingsError if the behavior has neither.
+    """
+    name = behavior_name.partition("?")[0]
+    found = settings.behaviors.get(name, settings.default_settings)
+    if found is not None:
+        return found
+    match = nearest(name, settings.behaviors)
+    listed = ", ".join(settings.behaviors) or "none"
+    raise SettingsError(
+        f"behaviors.{name}: the environment has this behavior, the configuration does not (it lists: {listed}); "
+        + (f"did you mean {match}? " if match else "")
+        + f"Add an entry `{name}:` below `behaviors:`, or a `default_settings:` section for all unlisted behaviors"
+    )
+
+
+def to_yaml(settings: RunSettings) -> str:
+    """All eight sections with defaults filled in, keys in schema order; reading it again gives equal settings."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,79 @@
+"""Configuration files: YAML text to a plain mapping, with an explanation when that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jaxrl.settings.section import Location, SettingsError, dotted
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Return the mapping that a configuration file holds; an empty file holds an empty one.
+
+    Raises SettingsError, with the absolute path, if the file is missing, unreadable, not UTF-8, not YAML or no mapping.
+    """
+    path = Path(path).absolute()
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise SettingsError(f"configuration file not found: {path}") from None
+    except OSError as error:
+        raise SettingsError(f"configuration file cannot be read: {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"configuration file is not UTF-8 (byte {error.start}): {path}: save it with UTF-8 encoding"
+        ) from None
+    content = _parse(text, path)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: expected a mapping with keys such as `behaviors`, got {type(content).__name__}")
+    problems = [f"{dotted(location)}: this key is not text, put it in quotes" for location in _odd_keys(content)]
+    if problems:
+        raise SettingsError(problems, str(path))
+    return content
+
+
+def _parse(text: str, path: Path) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown place"
+        raise SettingsError(
+            f"{path}: YAML error at {place}: {error.problem}; check indentation and colons, or run a YAML linter"
+        ) from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path}: YAML error: {error}; run a YAML linter on the file") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: YAML error: nested too deeply") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe loader that refuses a key written twice, where YAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge" or not isinstance(key_node, yaml.ScalarNode):
+                continue
+            if key_node.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"key {key_node.value!r} twice", problem_mark=key_node.start_mark)
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _odd_keys(content: Any, location: Location = ()) -> Iterator[Location]:
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            if isinstance(key, str):
+                yield from _odd_keys(value, (*location, key))
+            else:
+                yield (*location, str(key))
+    elif isinstance(content, list):
+        for index, value in enumerate(content):
+            yield from _odd_keys(value, (*location, index))

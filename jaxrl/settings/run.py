@@ -1,0 +1,133 @@
+"""Settings of a whole run: the eight sections of a configuration file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from jaxrl.settings.behavior import BehaviorSettings
+from jaxrl.settings.environment_parameters import EnvironmentParameter
+from jaxrl.settings.section import Boolean, Count, Integer, Location, NonNegative, Positive, Section, Text, expected
+
+_LAST_PORT = 65535
+
+Limit = Annotated[Integer, Field(ge=-1)]
+
+
+class EnvironmentSettings(Section):
+    """Which environment runs, how often, and what happens when it fails."""
+
+    env_path: Text | None = Field(
+        default=None,
+        description="executable of the environment, or player:NAME for one of jaxrl's own; null: the Unity Editor",
+    )
+    env_args: tuple[Text, ...] | None = Field(default=None, description="appended to the executable's command line")
+    base_port: Integer = Field(
+        default=5005, ge=1, le=_LAST_PORT, description="port of worker 0; worker i uses base_port + i"
+    )
+    num_envs: Count = Field(default=1, description="environment processes")
+    num_areas: Count = Field(default=1, description="training areas in each process")
+    timeout_wait: Positive = Field(default=60.0, description="seconds to wait for an environment's answer")
+    seed: Limit = Field(default=-1, description="seed of the run; worker i gets seed + i; -1: drawn from 0 to 9999")
+    max_lifetime_restarts: Limit = Field(default=10, description="restarts of a worker in the whole run; -1: no limit")
+    restarts_rate_limit_n: Limit = Field(
+        default=1, description="restarts within restarts_rate_limit_period_s; -1: no limit"
+    )
+    restarts_rate_limit_period_s: NonNegative = Field(default=60.0, description="seconds")
+    mode: Literal["lockstep", "async"] = Field(
+        default="lockstep",
+        description="lockstep: workers in fixed order, reproducible; async: whichever is ready first",
+    )
+    inline: Boolean = Field(default=False, description="environments in the trainer's own process, for debugging")
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """There is one Editor, and ports end at 65535."""
+        if self.num_envs > 1 and self.env_path is None:
+            yield (
+                ("num_envs",),
+                f"got {self.num_envs}, expected 1 without env_path: several environments need an executable (--env)",
+            )
+        if self.base_port + self.num_envs - 1 > _LAST_PORT:
+            text = f"got {self.base_port}, expected a port that leaves {self.num_envs} up to {_LAST_PORT}"
+            yield ("base_port",), text
+
+
+class EngineSettings(Section):
+    """Screen and clock of the Unity engine."""
+
+    width: Count = Field(default=84, description="window width in pixels")
+    height: Count = Field(default=84, description="window height in pixels")
+    quality_level: Integer = Field(default=5, ge=0, description="Unity's quality level")
+    time_scale: Positive = Field(default=20.0, description="engine time per real time")
+    target_frame_rate: Limit = Field(default=-1, description="frames per second; -1: the engine's default")
+    capture_frame_rate: Integer = Field(default=60, ge=0, description="engine frames per engine second; 0: off")
+    no_graphics: Boolean = Field(default=False, description="no rendering")
+    no_graphics_monitor: Boolean = Field(default=False, description="rendering in worker 0 alone")
+
+
+class CheckpointSettings(Section):
+    """Where a run is kept and what it starts from."""
+
+    run_id: Text = Field(default="ppo", min_length=1, description="name of the run and of its folder")
+    initialize_from: Text | None = Field(
+        default=None, description="run id in results_dir to take the first weights from"
+    )
+    load_model: Boolean = Field(default=False, description="gone: use resume")
+    resume: Boolean = Field(default=False, description="continue the run of this run_id")
+    force: Boolean = Field(default=False, description="overwrite the run of this run_id")
+    train_model: Boolean = Field(default=False, description="deprecated, has no effect: training is the default")
+    inference: Boolean = Field(default=False, description="act only: no training and no checkpoints")
+    results_dir: Text = Field(default="results", min_length=1, description="folder that holds the folders of all runs")
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """The original takes load_model without loading anything, which loses a run."""
+        if self.load_model:
+            yield ("load_model",), "no longer supported, use resume: true or --resume"
+
+    @property
+    def write_path(self) -> Path:
+        """Folder of this run."""
+        return Path(self.results_dir) / self.run_id
+
+    @property
+    def run_logs_path(self) -> Path:
+        """Folder of this run's logs, timers and status."""
+        return self.write_path / "run_logs"
+
+    @property
+    def initialize_path(self) -> Path | None:
+        """Folder of the run that the first weights come from."""
+        return None if self.initialize_from is None else Path(self.results_dir) / self.initialize_from
+
+
+def _device(value: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", value):
+        raise expected("cpu, cuda or cuda:N")
+    return value
+
+
+class TorchSettings(Section):
+    """The accelerator, under the name that configuration files give it."""
+
+    device: Annotated[Text, AfterValidator(_device)] | None = Field(
+        default=None, description="cpu, cuda or cuda:N; null: what JAX prefers"
+    )
+
+
+class RunSettings(Section):
+    """Everything that one run needs to know, under the names of ML-Agents' configuration files."""
+
+    default_settings: BehaviorSettings | None = Field(default=None, description="for behaviors that are not listed")
+    behaviors: dict[str, BehaviorSettings] = Field(default={}, description="settings by behavior name")
+    env_settings: EnvironmentSettings = Field(default=EnvironmentSettings(), description="the environment")
+    engine_settings: EngineSettings = Field(default=EngineSettings(), description="the Unity engine")
+    environment_parameters: dict[str, EnvironmentParameter] | None = Field(
+        default=None, description="values sent to the environment"
+    )
+    checkpoint_settings: CheckpointSettings = Field(default=CheckpointSettings(), description="the results folder")
+    torch_settings: TorchSettings = Field(default=TorchSettings(), description="the accelerator")
+    debug: Boolean = Field(default=False, description="log in detail")

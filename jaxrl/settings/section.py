@@ -1,0 +1,213 @@
+"""`Section`: a frozen, strict mapping of settings that names every mistake by its path, with the nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from jaxrl.types import JaxrlError
+
+Location = tuple[str | int, ...]
+
+_OURS = frozenset({"expected", "unknown", "conflict", "required"})
+_LONGEST_VALUE = 80
+
+
+class SettingsError(JaxrlError):
+    """Settings that cannot be used. `problems` holds one text per mistake, each beginning with the path of its key."""
+
+    def __init__(self, problems: str | Sequence[str], source: str = "") -> None:
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        if not source:
+            text = "\n".join(self.problems)
+        elif len(self.problems) == 1:
+            text = f"{source}: {self.problems[0]}"
+        else:
+            text = "\n  ".join((f"{source} has {len(self.problems)} problems:", *self.problems))
+        super().__init__(text)
+
+
+def expected(text: str) -> PydanticCustomError:
+    """A problem that reads "PATH: got VALUE, expected TEXT"."""
+    return PydanticCustomError("expected", f"expected {text}")  # pyright: ignore[reportArgumentType]
+
+
+def conflict(text: str) -> PydanticCustomError:
+    """A problem that reads "PATH: TEXT"."""
+    return PydanticCustomError("conflict", text)  # pyright: ignore[reportArgumentType]
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that resembles `word` most, or None when none does."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def unknown_key(key: object, known: Iterable[str], hints: Mapping[str, str] | None = None) -> PydanticCustomError:
+    """A problem that reads "PATH: unknown key, did you mean KEY?", or lists the known keys if none is near."""
+    known = list(known)
+    match = (hints or {}).get(str(key)) or nearest(str(key), known)
+    advice = f"did you mean {match}?" if match else f"known keys: {', '.join(known)}"
+    return PydanticCustomError("unknown", f"unknown key, {advice}")  # pyright: ignore[reportArgumentType]
+
+
+def problem(error: PydanticCustomError, location: Location, value: object) -> InitErrorDetails:
+    """One mistake for `reject`."""
+    return InitErrorDetails(type=error, loc=location, input=value)
+
+
+def reject(title: str, problems: list[InitErrorDetails]) -> None:
+    """Raise all problems as one ValidationError, whose locations pydantic joins with those of the caller."""
+    if problems:
+        raise ValidationError.from_exception_data(title, problems)
+
+
+def reworded(error: ValidationError, prefix: Location = ()) -> list[InitErrorDetails]:
+    """The problems of a ValidationError in our words, their locations behind `prefix`."""
+    return [
+        problem(_reword(detail), prefix + tuple(detail["loc"]), detail["input"])
+        for detail in error.errors(include_url=False)
+        if detail["type"] != "default_factory_not_called"  # only follows from another problem
+    ]
+
+
+def _reword(detail: Any) -> PydanticCustomError:
+    kind, text = detail["type"], detail["msg"]
+    if kind in _OURS:
+        return PydanticCustomError(kind, text)
+    if kind == "missing":
+        return PydanticCustomError("required", "this key is required")
+    if kind == "literal_error":
+        return expected(f"one of {detail['ctx']['expected']}")
+    if kind in ("dict_type", "mapping_type"):
+        return expected("a mapping of names to settings")
+    text = text.removeprefix("Input should be ")
+    return expected(f"a value {text}" if text.startswith(("greater", "less")) else text)
+
+
+def describe(error: ValidationError) -> list[tuple[Location, str]]:
+    """Location and full text, path first, of every problem of a ValidationError."""
+    lines = []
+    for detail in error.errors(include_url=False):
+        value = _shorten(repr(detail["input"]))
+        got = f"got {value}, " if detail["type"] == "expected" else ""
+        lines.append((tuple(detail["loc"]), f"{dotted(detail['loc'])}: {got}{detail['msg']}"))
+    return lines
+
+
+def dotted(location: Iterable[str | int]) -> str:
+    """A location as the user would write it: `curriculum[0].value`."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return path.removeprefix(".")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
+class Section(BaseModel):
+    """Base of all settings: immutable, no unknown keys, every problem of a section reported at once.
+
+    `conflicts` between several keys are looked for once each key of the section is right by itself.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hints: ClassVar[Mapping[str, str]] = {}
+    """What to write in place of a key that stands in the wrong place or had another name once."""
+
+    @classmethod
+    def amend(cls, written: dict[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
+        """Fill in defaults that depend on other written keys."""
+        return written
+
+    @classmethod
+    def omissions(cls, written: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+        """Rules about which keys were written at all: location and text of each broken one."""
+        yield from ()
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """Rules between keys: location and text of each broken one."""
+        yield from ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, value: Any, handler: Callable[[Any], Self], info: ValidationInfo) -> Self:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise expected("a mapping of settings ({} for the defaults)")
+        known = cls.model_fields
+        problems = [
+            problem(unknown_key(key, known, cls.hints), (key,), value[key]) for key in value if key not in known
+        ]
+        problems += [problem(conflict(text), location, None) for location, text in cls.omissions(value)]
+        written = cls.amend({key: value[key] for key in value if key in known}, info.context or {})
+        try:
+            section = handler(written)
+        except ValidationError as error:
+            reject(cls.__name__, problems + reworded(error))
+            raise
+        problems += [problem(conflict(text), location, None) for location, text in section.conflicts()]
+        reject(cls.__name__, problems)
+        return section
+
+
+def _integer(value: object) -> object:
+    if isinstance(value, str):
+        value = _parse(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+        raise expected("an integer")
+    return int(value)
+
+
+def _number(value: object) -> object:
+    if isinstance(value, str):
+        value = _parse(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise expected("a number")
+    return float(value)
+
+
+def _parse(text: str) -> int | float | None:
+    """A number written as text: "10", or the "3e-4" that YAML 1.1 reads as text because it has no point."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _boolean(value: object) -> object:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise expected("true or false")
+    return value
+
+
+def _text(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise expected("text")
+    return value
+
+
+Integer = Annotated[int, BeforeValidator(_integer)]
+"""A whole number; 5.0e5 and "10" are taken, 5.5 and true are not."""
+Count = Annotated[Integer, Field(ge=1)]
+Number = Annotated[float, BeforeValidator(_number)]
+"""A finite float; "3e-4" is taken."""
+Positive = Annotated[Number, Field(gt=0)]
+NonNegative = Annotated[Number, Field(ge=0)]
+Fraction = Annotated[Number, Field(ge=0, le=1)]
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
+Text = Annotated[str, BeforeValidator(_text)]
+"""Text; numbers are taken as they are written in Python."""

@@ -1,0 +1,49 @@
+"""How far our arrays are from the reference's.
+
+Scaled error of an array: max |ours - theirs| / max(max |theirs|, floor): relative to the array's largest element, or to
+the floor where the whole array is almost zero (rounding noise, such as the gradient of an attention key bias). The floor
+is 1e-3 unless a case asks for another one; elementwise=True divides each element by its own size instead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+FLOOR = 1e-3
+
+
+class Comparison:
+    """Errors of one case by array name."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, float] = {}
+
+    def add(self, name: str, ours, theirs, *, floor: float = FLOOR, elementwise: bool = False) -> None:
+        """Compare one array; a different shape or a value that is not finite counts as an infinite error."""
+        ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+        if ours.shape != theirs.shape or not np.isfinite(ours).all():
+            self.errors[name] = np.inf
+            return
+        if ours.size == 0:
+            self.errors[name] = 0.0
+            return
+        size = np.abs(theirs) if elementwise else np.abs(theirs).max()
+        self.errors[name] = float((np.abs(ours - theirs) / np.maximum(size, floor)).max())
+
+    def add_after_adam(self, name: str, ours, theirs, gradient, bound: float) -> None:
+        """Weights after Adam: tight where |gradient| >= 1e-7; elsewhere Adam amplifies noise, up to `bound` is right."""
+        ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+        if ours.shape != theirs.shape or ours.shape != gradient.shape:
+            self.errors[name] = np.inf
+            return
+        noise = np.abs(gradient) < 1e-7
+        beyond = np.abs(ours - theirs) > 1.001 * bound + 1e-6 * np.abs(theirs)
+        if (noise & beyond).any():
+            self.errors[name] = np.inf
+            return
+        self.add(name, np.where(noise, 0.0, ours), np.where(noise, 0.0, theirs))
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The array with the largest scaled error."""
+        return max(self.errors.items(), key=lambda item: item[1])

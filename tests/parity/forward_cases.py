@@ -1,0 +1,137 @@
+"""Family b: actor, value network and team critic forward."""
+
+from __future__ import annotations
+
+import re
+
+import jax.numpy as jnp
+
+from jaxrl.artifacts import torch_import
+from jaxrl.networks import actions, normalizer
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork, update_max_team
+from jaxrl.types import Action, ActionSpec
+from tests.parity.cases import Case, check_supported
+from tests.parity.compare import Comparison
+
+
+def run_forward(case: Case) -> Comparison:
+    """Everything under out/ of a forward case."""
+    check_supported(case)
+    comparison = Comparison()
+    dist = _actor(case, comparison)
+    _distribution(case, comparison, dist)
+    if case.meta["algorithm"] == "poca":
+        _team_critic(case, comparison)
+    elif not case.meta["shared_critic"]:
+        _value_network(case, comparison)
+    return comparison
+
+
+def _actor(case: Case, comparison: Comparison) -> ActionDistribution:
+    """The distribution; with `shared_critic` the values of the shared body are compared on the way."""
+    weights = case.below("w/actor/")
+    streams = torch_import.streams_of(weights)
+    if case.meta["shared_critic"]:
+        network = SharedActorCritic(case.spec, case.network, streams)
+        layout = torch_import.shared_layout(case.spec, case.network, streams)
+    else:
+        network = Actor(case.spec, case.network)
+        layout = torch_import.actor_layout(case.spec, case.network)
+    imported = torch_import.import_weights(weights, layout, case.spec)
+    obs = normalizer.normalize_all(imported.normalizer, case.observations("in/obs_"))
+    encoding = network.apply(imported.params, obs, method="encode")
+    comparison.add("out/actor_encoding", encoding, case.arrays["out/actor_encoding"])
+    if not case.meta["shared_critic"]:
+        return network.apply(imported.params, obs)
+    dist, value = network.apply(imported.params, obs)
+    _streams(case, comparison, "out/value", value, streams)
+    return dist
+
+
+def _value_network(case: Case, comparison: Comparison) -> None:
+    weights = case.below("w/critic/")
+    streams = torch_import.streams_of(weights)
+    layout = torch_import.value_layout(case.spec, case.network, streams)
+    imported = torch_import.import_weights(weights, layout, case.spec)
+    obs = normalizer.normalize_all(imported.normalizer, case.observations("in/obs_"))
+    value = ValueNetwork(case.spec, case.network, streams).apply(imported.params, obs)
+    _streams(case, comparison, "out/value", value, streams)
+
+
+def _distribution(case: Case, comparison: Comparison, dist: ActionDistribution) -> None:
+    spec = case.spec.action
+    c, expected = spec.continuous_size, case.below("out/")
+    action, mask = case.action("in/", "in/action_mask")
+    log_prob = actions.log_prob(dist, action, mask, spec)
+    ours = {
+        "log_probs_flat": log_prob,
+        "entropy": actions.entropy(dist, mask, spec),
+    }
+    if c:
+        alone = dist._replace(logits=dist.logits[..., :0])
+        ours |= {
+            "mu": dist.mean,
+            "log_sigma": jnp.broadcast_to(dist.log_sigma, dist.mean.shape),
+            "env_action_of_given": actions.to_environment(action).continuous,
+            "entropy_cont": actions.entropy(alone, mask[..., :0], ActionSpec(c, ()))[..., None],
+            "log_prob_cont": log_prob[..., :c],
+        }
+    if spec.discrete_branches:
+        ours |= {"deterministic_disc": actions.mode(dist, mask, spec).discrete, "log_prob_disc": log_prob[..., c:]}
+        ours |= _branches(dist, mask, spec)
+    for name, array in ours.items():
+        comparison.add(f"out/{name}", array, expected[name])
+
+
+def _branches(dist: ActionDistribution, mask: jnp.ndarray, spec: ActionSpec) -> dict[str, jnp.ndarray]:
+    """Arrays of single branches, each computed by our functions under a spec that has this branch only."""
+    logits, probabilities = actions.masked_logits(dist, mask, spec), actions.probabilities(dist, mask, spec)
+    ours, entropies, start = {}, [], 0
+    for i, size in enumerate(spec.discrete_branches):
+        part = slice(start, start + size)
+        alone = ActionDistribution(dist.mean[..., :0], dist.log_sigma[:0], dist.logits[..., part])
+        branch, allowed = ActionSpec(0, (size,)), mask[..., part]
+        every = [
+            actions.log_prob(alone, _choose(alone, j), allowed, branch) for j in range(size)
+        ]  # fmt: skip
+        ours[f"masked_logits_{i}"], ours[f"probs_{i}"] = logits[i], probabilities[i]
+        ours[f"all_log_probs_{i}"] = jnp.concatenate(every, axis=-1)
+        entropies.append(actions.entropy(alone, allowed, branch))
+        start += size
+    return ours | {"entropy_disc": jnp.stack(entropies, axis=-1)}
+
+
+def _choose(dist: ActionDistribution, index: int) -> Action:
+    lead = dist.logits.shape[:-1]
+    return Action(jnp.zeros((*lead, 0)), jnp.full((*lead, 1), index, jnp.int32))
+
+
+def _team_critic(case: Case, comparison: Comparison) -> None:
+    """The numbered calls in their order; the running maximum carries over from one to the next."""
+    weights = case.below("w/critic/")
+    streams = torch_import.streams_of(weights)
+    layout = torch_import.team_critic_layout(case.spec, case.network, streams)
+    imported = torch_import.import_weights(weights, layout, case.spec)
+    critic = TeamCritic(case.spec, case.network, streams)
+    obs, action, present = case.team("in/")
+    obs = normalizer.normalize_all(imported.normalizer, obs)
+    encoding = actions.one_hot(action, case.spec.action)
+    largest = imported.max_team
+    for call in sorted({m[1] for m in (re.match(r"out/(\d+_(value|baseline)\w*)/", n) for n in case.arrays) if m}):
+        members = present & (jnp.arange(present.shape[1]) == 0) if call.endswith("_alone") else present
+        after = f"out/{call}_max_agents_after"
+        largest = case.arrays[after] if call.endswith("_larger_max") else update_max_team(largest, members)
+        value, baseline = critic.apply(imported.params, obs, encoding, members, jnp.float32(largest))
+        if "_value" in call:
+            alone = critic.apply(imported.params, obs, members, jnp.float32(largest), method="value_only")
+            _streams(case, comparison, f"out/{call}", alone, streams)
+            comparison.add(f"{call} in one pass", value, alone)
+        else:
+            _streams(case, comparison, f"out/{call}", baseline[:, 0], streams)
+        comparison.add(after, largest, case.arrays[after])
+
+
+def _streams(case: Case, comparison: Comparison, prefix: str, values: jnp.ndarray, streams: tuple[str, ...]) -> None:
+    for i, stream in enumerate(streams):
+        comparison.add(f"{prefix}/{stream}", values[..., i], case.arrays[f"{prefix}/{stream}"])

@@ -1,0 +1,210 @@
+"""Family c: loss functions, and optimiser updates through the algorithms' own loss and update."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms import ALGORITHMS, on_policy, poca, ppo
+from jaxrl.algorithms.interface import Batch, PolicyState, TrainState
+from jaxrl.artifacts import torch_import
+from jaxrl.learning import losses
+from jaxrl.networks import actions, normalizer
+from jaxrl.networks.models import Actor, TeamCritic, update_max_team
+from tests.parity.cases import Case, NetworkShape, check_supported
+from tests.parity.compare import Comparison
+
+STATISTICS = ("policy_loss", "value_loss", "baseline_loss", "learning_rate", "epsilon", "beta")
+
+
+class Hyperparameters(NamedTuple):
+    """The part of `hyperparameters` that an update reads; ML-Agents' defaults."""
+
+    learning_rate: float
+    beta: float
+    epsilon: float
+    batch_size: int
+    shared_critic: bool
+    learning_rate_schedule: str = "linear"
+    beta_schedule: str = "linear"
+    epsilon_schedule: str = "linear"
+    num_epoch: int = 1
+
+
+class Settings(NamedTuple):
+    """The part of a behavior's settings that an update reads."""
+
+    network_settings: NetworkShape
+    hyperparameters: Hyperparameters
+    reward_signals: dict[str, Any]
+    max_steps: int
+
+
+class Layouts(NamedTuple):
+    """Where actor and critic lie in the checkpoint; the critic is None where they share a body."""
+
+    actor: torch_import.Layout
+    critic: torch_import.Layout | None
+
+
+def run_losses(case: Case) -> Comparison:
+    """The loss functions with old values distinct from the returns."""
+    x, epsilon = {k: jnp.asarray(v) for k, v in case.arrays.items()}, case.meta["epsilon"]
+    two = [jnp.stack([x[name], x[f"{name}_2"]], axis=-1) for name in ("values", "old_values", "returns")]
+    ours = {
+        "value_loss": losses.value_loss(x["values"], x["old_values"], x["returns"], x["masks"], epsilon),
+        "value_loss_two_streams": losses.value_loss(*two, x["masks"], epsilon),
+        "policy_loss": losses.clipped_policy_loss(
+            x["log_probs"], x["old_log_probs"], x["advantages"], x["masks"], epsilon
+        ),
+        "masked_mean_2d": losses.masked_mean(x["log_probs"], x["masks"]),
+        "masked_mean_all_masked": losses.masked_mean(x["values"], jnp.zeros_like(x["masks"])),
+    }
+    comparison = Comparison()
+    for name, value in ours.items():
+        comparison.add(name, value, case.arrays[name])
+    return comparison
+
+
+def run_update(case: Case) -> Comparison:
+    """Gradients of the first update, weights after one and three, statistics of all."""
+    check_supported(case)
+    comparison = Comparison()
+    settings, layouts = _settings(case), _layouts(case)
+    state, normalizers = _state(case, layouts)
+    batch = _batch(case, normalizers)
+    _first_gradient(case, comparison, settings, layouts, state, batch)
+    update = jax.jit(ALGORITHMS[case.meta["algorithm"]](case.spec, settings).update)
+    metrics = []
+    for count in (1, 2, 3):
+        state, measured = update(state, batch)
+        metrics.append(measured)
+        if count != 2:
+            _compare_weights(case, comparison, layouts, state, count)
+    for name in STATISTICS:
+        if f"out/{name}" in case.arrays:
+            ours = jnp.stack([measured[name] for measured in metrics])
+            comparison.add(f"out/{name}", ours, case.arrays[f"out/{name}"], floor=0.0)
+    return comparison
+
+
+def total_loss(case: Case, settings: Settings, batch: Batch, max_team: jnp.ndarray, epsilon, beta):
+    """The algorithm's own loss as a function of the parameters alone."""
+    if case.meta["algorithm"] == "ppo":
+        networks = ppo.make_networks(case.spec, settings)
+        return lambda params: ppo.loss(networks, case.spec, params, batch, epsilon, beta)
+    actor = Actor(case.spec, settings.network_settings)
+    critic = TeamCritic(case.spec, settings.network_settings, tuple(settings.reward_signals))
+    return lambda params: poca.loss(actor, critic, case.spec, params, batch, epsilon, beta, max_team=max_team)
+
+
+def _first_gradient(
+    case: Case, comparison: Comparison, settings: Settings, layouts: Layouts, state: TrainState, batch: Batch
+) -> None:
+    _, epsilon, beta = on_policy.coefficients(settings, state.step)
+    loss = total_loss(case, settings, batch, state.max_team, epsilon, beta)
+    params = {"actor": state.policy.params, "critic": state.critic}
+    gradient, metrics = jax.jit(jax.grad(loss, has_aux=True))(params)
+    comparison.add("out/first_entropy_mean", metrics["entropy"], case.arrays["out/first_entropy_mean"])
+    signed = np.abs(case.arrays["out/first_signed_policy_loss"])
+    comparison.add("out/first_signed_policy_loss", metrics["policy_loss"], signed)
+    for name, array in _exported(layouts, gradient).items():
+        comparison.add(f"g1/{name}", array, case.arrays[f"g1/{name}"])
+
+
+def _compare_weights(
+    case: Case, comparison: Comparison, layouts: Layouts, state: TrainState, count: int
+) -> None:
+    bound = count * case.meta["hyperparameters"]["learning_rate"]
+    for name, array in _exported(layouts, {"actor": state.policy.params, "critic": state.critic}).items():
+        gradient = case.arrays[f"g1/{name}"]
+        comparison.add_after_adam(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"], gradient, bound)
+    fixed = {f"actor/{k}": v for k, v in torch_import.export_normalizer(state.policy.normalizer).items()}
+    if layouts.critic is not None:
+        fixed |= {name.replace("actor/", "critic/", 1): array for name, array in fixed.items()}
+    if case.meta["algorithm"] == "poca":
+        fixed[f"critic/{torch_import.MAX_TEAM}"] = np.asarray(state.max_team)
+    for name, array in fixed.items():
+        comparison.add(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"])
+
+
+def _exported(layouts: Layouts, trees: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Our trees {"actor", "critic"} under the names of the checkpoint."""
+    arrays = {f"actor/{k}": v for k, v in torch_import.export_arrays(trees["actor"], layouts.actor).items()}
+    if layouts.critic is not None:
+        arrays |= {f"critic/{k}": v for k, v in torch_import.export_arrays(trees["critic"], layouts.critic).items()}
+    return arrays
+
+
+def _settings(case: Case) -> Settings:
+    rows = int(np.count_nonzero(case.arrays["mb/masks"]))
+    team = 1 + case.arrays["mb/group_obs_0"].shape[1] if case.meta["algorithm"] == "poca" else 1
+    given = {"shared_critic": case.meta["shared_critic"]} | case.meta["hyperparameters"]
+    hyper = Hyperparameters(batch_size=rows * team, **given)
+    return Settings(case.network, hyper, dict.fromkeys(_streams(case)), case.meta["max_steps"])
+
+
+def _streams(case: Case) -> tuple[str, ...]:
+    return torch_import.streams_of(case.below("w/actor/" if case.meta["shared_critic"] else "w/critic/"))
+
+
+def _layouts(case: Case) -> Layouts:
+    arguments = (case.spec, case.network, _streams(case))
+    if case.meta["shared_critic"]:
+        return Layouts(torch_import.shared_layout(*arguments), None)
+    critic = torch_import.team_critic_layout if case.meta["algorithm"] == "poca" else torch_import.value_layout
+    return Layouts(torch_import.actor_layout(case.spec, case.network), critic(*arguments))
+
+
+def _state(case: Case, layouts: Layouts) -> tuple[TrainState, normalizer.States]:
+    actor = torch_import.import_weights(case.below("w/actor/"), layouts.actor, case.spec)
+    params, largest = {"actor": actor.params, "critic": {}}, jnp.float32(1.0)
+    if layouts.critic is not None:
+        critic = torch_import.import_weights(case.below("w/critic/"), layouts.critic, case.spec)
+        params["critic"] = critic.params
+        if critic.max_team is not None:
+            largest = update_max_team(critic.max_team, case.team("mb/")[2])
+    state = TrainState(
+        policy=PolicyState(params=params["actor"], normalizer=actor.normalizer),
+        critic=params["critic"],
+        optimizer=on_policy.ADAM.init(params),
+        max_team=largest,
+        step=jnp.int32(case.meta["policy_step"]),
+        key=jax.random.key(0),
+    )
+    return state, actor.normalizer
+
+
+def _batch(case: Case, normalizers: normalizer.States) -> Batch:
+    """The minibatch as teams [N, A, ...]; only member 0 is trained on, the others are its groupmates."""
+    action, mask = case.action("mb/", "mb/action_mask")
+    x = case.below("mb/")
+    if case.meta["algorithm"] == "poca":
+        obs, action, present = case.team("mb/")
+    else:
+        obs = tuple(o[:, None] for o in case.observations("mb/obs_"))
+        action = type(action)(*(part[:, None] for part in action))
+        present = jnp.ones((len(mask), 1), bool)
+    members = present.shape[1]
+    obs = tuple(jnp.nan_to_num(o) for o in normalizer.normalize_all(normalizers, obs))
+
+    def own(array: np.ndarray | jnp.ndarray, fill: float | bool) -> jnp.ndarray:
+        """[N, ...] -> [N, A, ...]: the array for member 0, `fill` for the others."""
+        array = jnp.asarray(array)
+        return jnp.full((array.shape[0], members, *array.shape[1:]), fill, array.dtype).at[:, 0].set(array)
+
+    baseline = own(x["old_baselines"][:, None], jnp.nan) if "old_baselines" in x else jnp.zeros((len(mask), members, 0))
+    return Batch(
+        obs=obs,
+        action_mask=own(mask, True),
+        action=action,
+        log_prob=own(x["old_log_probs"], jnp.nan),
+        present=present,
+        acted=own(x["masks"].astype(bool), False),
+        advantage=own(x["advantages"], jnp.nan),
+        returns=own(x["returns"][:, None], jnp.nan),
+        baseline=baseline,
+    )
