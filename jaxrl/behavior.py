@@ -19,7 +19,7 @@ from jaxrl.networks.actions import to_environment
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.records import RowSteps
-from jaxrl.rollout.slots import Ingested, Slots, first_size
+from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, AgentSteps, BehaviorSpec
@@ -116,26 +116,37 @@ class Behavior:
         """Calls of `decide` so far; with the run's key it fixes the next action noise."""
         return self._decisions
 
-    def act(self, messages: Mapping[int, AgentSteps]) -> tuple[dict[int, Action], list[EpisodeRecords]]:
-        """Book one message per worker; return each worker's actions in its agents' order, and finished episodes."""
+    def act(self, messages: Mapping[Source, AgentSteps]) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+        """Book one message per source; return each source's actions in its agents' order, and finished episodes."""
         slots, buffer = self._tables(messages)
-        ingested = slots.ingest(dict(messages))
+        ingested = slots.ingest(messages)
         buffer = self._follow(buffer, slots)
         action, self._buffer = self.programs.decide(
             self.state.policy, buffer, ingested.steps, self._key_data, np.uint32(self._decisions)
         )
         self._decisions += 1
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
-        if self.training:
+        if self.training and self.unfinished():
             self.step += ingested.finished
             self.stored += ingested.finished
-        return _by_worker(ingested, chosen), ingested.episodes
+        return _by_source(ingested, chosen), ingested.episodes
+
+    def unfinished(self) -> bool:
+        """Whether there is something left to do: inference goes on until it is interrupted."""
+        return not self.training or self.step <= self.settings.max_steps
+
+    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
+        if self._slots is None:
+            zeros = tuple(np.zeros((1, *sensor.shape), np.float32) for sensor in self.spec.observations)
+            return zeros, np.ones((1, self.spec.action.mask_size), bool)
+        return self._slots.recorded()
 
     def ready(self) -> bool:
         """More than buffer_size decisions are stored, or a row has no room for another message."""
-        if not self.training or self._slots is None or self._buffer is None or not self.stored:
+        if not self.training or not self.unfinished() or self._buffer is None or self._slots is None:
             return False
-        full = int(self._slots.size.max()) + 2 > self._buffer.present.shape[0]
+        full = self.stored > 0 and int(self._slots.size.max()) + 2 > self._buffer.present.shape[0]
         return self.stored > self.settings.hyperparameters.buffer_size or full
 
     def learn(self) -> dict[str, float]:
@@ -147,9 +158,9 @@ class Behavior:
         self.updates += 1
         return {name: float(value) for name, value in metrics.items()}
 
-    def _tables(self, messages: Mapping[int, AgentSteps]) -> tuple[Slots, TrajectoryState]:
+    def _tables(self, messages: Mapping[Source, AgentSteps]) -> tuple[Slots, TrajectoryState]:
         if self._slots is None or self._buffer is None:
-            rows, members = first_size(dict(messages), team_rows=self.algorithm.team_rows)
+            rows, members = first_size(messages, team_rows=self.algorithm.team_rows)
             self._slots = Slots(self.spec, team_rows=self.algorithm.team_rows, rows=rows, members=members)
             self._buffer = self._allocate(rows, members)
         return self._slots, self._buffer
@@ -170,10 +181,8 @@ class Behavior:
         return trajectory.grow(buffer, rows=slots.rows, members=slots.members)
 
 
-def _by_worker(ingested: Ingested, action: Action) -> dict[int, Action]:
+def _by_source(ingested: Ingested, action: Action) -> dict[Source, Action]:
     return {
-        worker: Action(continuous=action.continuous[places], discrete=action.discrete[places])
-        for worker, places in ingested.decisions.items()
+        source: Action(continuous=action.continuous[places], discrete=action.discrete[places])
+        for source, places in ingested.decisions.items()
     }
-
-

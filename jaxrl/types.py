@@ -4,8 +4,8 @@ Everything that crosses a module or process border is one of these NamedTuples o
 Environment workers import this module, so it must never import JAX.
 
 Axis letters used all over jaxrl: `T` time, `B` slots (rows), `A` members of a team including self (padded), `R` reward
-streams, `H` hidden units, `N` flat samples (here: agents of one message), `C` continuous action dimensions, `D` discrete
-branches, `M` sum of the branch sizes.
+streams, `H` hidden units, `N` flat samples (here: agents of one message), `C` continuous action dimensions, `D`
+discrete branches, `M` sum of the branch sizes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-
 
 
 class JaxrlError(RuntimeError):

@@ -5,10 +5,11 @@ A save is atomic (see checkpoint_folder.py): a run killed at any moment continue
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,7 +152,7 @@ def _write(partial: Path, arrays: Mapping[str, np.ndarray], document: Mapping[st
         raise OSError(f"it needs about {needed / 2**20:.1f} MiB")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(partial / folders.ARRAYS, args=ocp.args.PyTreeSave(trees.nest(arrays)))
     files.write_json(partial / folders.METADATA, document)
     files.sync_tree(partial)
@@ -160,11 +161,11 @@ def _write(partial: Path, arrays: Mapping[str, np.ndarray], document: Mapping[st
 def _read_arrays(path: Path) -> dict[str, Any]:
     """{leaf path: numpy array} of the checkpoint at `path`."""
     try:
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             return trees.unnest(checkpointer.restore(path.absolute() / folders.ARRAYS))
     except Exception as error:  # every kind of damage has its own exception in the array store
         raise CheckpointError(
-            f"{path}: the checkpoint is damaged ({_first_line(error)}). "
+            f"{path}: the checkpoint is damaged ({_brief(error)}). "
             "Delete this folder; the run then continues from the checkpoint before it."
         ) from error
 
@@ -173,7 +174,7 @@ def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
     before = [item.path.name for item in folders.checkpoints(folder) if item.path != path]
     usable = f"The checkpoint before it, {before[-1]}, is intact. " if before else "There is no checkpoint before it. "
     return CheckpointError(
-        f"{path}: the checkpoint cannot be written ({_first_line(error)}; {files.free_text(folder)}). {usable}"
+        f"{path}: the checkpoint cannot be written ({_brief(error)}; {files.free_text(folder)}). {usable}"
         "Free disk space or check the folder's permissions, then continue with --resume."
     )
 
@@ -192,5 +193,19 @@ def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
     return f"Changed: {'; '.join(changed)}. {arrays}" if changed else arrays
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)[:300]
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the array store from logging a hundred lines of tracebacks of its threads: the error itself reaches us."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _brief(error: Exception) -> str:
+    """One line; of a long text the end, where the array store puts the operating system's reason."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"... {text[-200:]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -33,7 +34,8 @@ def write_text(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            temporary.unlink()
         raise write_error(path, error) from error
     sync_folder(path.parent)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import onnx
 from flax.traverse_util import flatten_dict
@@ -26,6 +27,9 @@ __all__ = ["TOLERANCE", "ExportError", "check_contract", "export"]
 
 TOLERANCE = 1e-4
 """Largest absolute difference between the file and the policy that is accepted (actions and probabilities are O(1))."""
+
+LARGE = 1e3
+"""Observations beyond this make rounding a likely cause of a difference (without normalisation)."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,17 +70,35 @@ def export(
     host = tuple(jax.device_get(state) for state in normalizer)
     model = build(spec, network_settings, params, host)
     dist = _policy(spec, network_settings, actor_params, host, sample_obs)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        _write(temporary, model)
-        difference = _verify(path, temporary, spec, dist, sample_obs, sample_masks)
-        files.replace(temporary, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        difference = _install(path, model, spec, dist, sample_obs, sample_masks)
         files.sync_folder(path.parent)
     except OSError as error:
         raise files.write_error(path, error) from error
+    _log.info("%s: largest difference to the policy %.1e on %d observations.", path, difference, len(sample_masks))
+    return difference
+
+
+def _install(
+    path: Path,
+    model: onnx.ModelProto,
+    spec: BehaviorSpec,
+    dist: ActionDistribution,
+    obs: tuple[np.ndarray, ...],
+    masks: np.ndarray,
+) -> float:
+    """Write beside `path`, verify what lies on disk, rename; the temporary file never survives."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(model.SerializeToString(deterministic=True))
+            file.flush()
+            os.fsync(file.fileno())
+        difference = _verify(path, temporary, spec, dist, obs, masks)
+        files.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _log.info("%s: largest difference to the policy %.1e on %d observations.", path, difference, len(sample_masks))
     return difference
 
 
@@ -108,16 +130,8 @@ def _policy(
 ) -> ActionDistribution:
     """What the policy says about the recorded observations, on the host; full float32 also on an accelerator."""
     with jax.default_matmul_precision("highest"):
-        shown = normalization.normalize_all(normalizer, obs)
+        shown = normalization.normalize_all(normalizer, tuple(jnp.asarray(x) for x in obs))
         return jax.device_get(Actor(spec, network_settings).apply(actor_params, shown))
-
-
-def _write(path: Path, model: onnx.ModelProto) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(model.SerializeToString(deterministic=True))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _verify(
@@ -141,7 +155,16 @@ def _verify(
         if not difference.value <= TOLERANCE:  # also true for NaN
             raise ExportError(
                 f"{path} was not written: output {difference.output} differs from the policy by "
-                f"{difference.value:.3g} {difference.where}, allowed is {TOLERANCE:g}. If it is nan, the policy's "
-                "parameters or observations are not finite: training diverged. Otherwise please report this."
+                f"{difference.value:.3g} {difference.where}, allowed is {TOLERANCE:g}. {_advice(difference.value, obs)}"
             )
     return max(difference.value for difference in found)
+
+
+def _advice(difference: float, obs: tuple[np.ndarray, ...]) -> str:
+    """What the user can do about a difference that is too large."""
+    largest = max(float(np.abs(x).max()) for x in obs)
+    if not np.isfinite(difference):
+        return f"The policy's parameters or observations (up to {largest:g}) are not finite: training diverged."
+    if largest > LARGE:
+        return f"Observations reach {largest:g}, where float32 gets coarse: set network_settings.normalize to true."
+    return "This is a bug in jaxrl, please report it with this text."

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
+import onnxruntime.capi.onnxruntime_pybind11_state as runtime_errors
 
 from jaxrl.artifacts.onnx_graph import OPERATORS, OPSET
 from jaxrl.types import BehaviorSpec
@@ -41,6 +41,11 @@ def open_session(model: str | bytes) -> onnxruntime.InferenceSession:
     options.inter_op_num_threads = 1
     options.log_severity_level = _FATAL_ONLY  # errors are raised anyway
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def run(session: onnxruntime.InferenceSession, names: list[str], feed: Mapping[str, np.ndarray]) -> Outputs:
+    """The named outputs for one batch of inputs."""
+    return {name: np.asarray(value) for name, value in zip(names, session.run(names, dict(feed)), strict=True)}
 
 
 def check_contract(path: Path, spec: BehaviorSpec) -> list[str]:
@@ -79,7 +84,7 @@ def check_operators(model: onnx.ModelProto) -> list[str]:
     constants = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type not in OPERATORS:
-            problems.append(f"node '{node.name}': operator {node.op_type} is not one of {', '.join(sorted(OPERATORS))}")
+            problems.append(f"node '{node.name}': operator {node.op_type} is not one of {', '.join(OPERATORS)}")
         if node.op_type == "Sub" and node.input[0] in constants:
             problems.append(f"node '{node.name}': subtracts from the constant '{node.input[0]}'")
     return problems
@@ -91,7 +96,7 @@ def _run_on_zeros(session: onnxruntime.InferenceSession) -> Outputs:
         node.name: np.zeros([size if isinstance(size, int) else 1 for size in node.shape], _DTYPES[node.type])
         for node in session.get_inputs()
     }
-    return dict(zip((node.name for node in session.get_outputs()), session.run(None, zeros), strict=True))
+    return run(session, [node.name for node in session.get_outputs()], zeros)
 
 
 def _input_problems(session: onnxruntime.InferenceSession, spec: BehaviorSpec) -> Iterator[str]:

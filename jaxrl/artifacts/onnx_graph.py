@@ -27,13 +27,14 @@ OPSET = 9
 IR_VERSION = 4
 BATCH = "batch"
 API_VERSION = 3.0
-OPERATORS = frozenset(
-    "Add ArgMax Clip Concat Div Gemm Identity Log Mul Multinomial RandomNormalLike Sigmoid Slice Softmax Sub".split()
+OPERATORS = (
+    *("Add", "ArgMax", "Clip", "Concat", "Div", "Gemm", "Identity", "Log", "Mul", "Multinomial", "RandomNormalLike"),
+    *("Sigmoid", "Slice", "Softmax", "Sub"),
 )
 """All operators that a written file may contain."""
 
-MEAN, SIGMA, PROBABILITIES = "mean", "sigma", "probabilities"
-"""Inner tensors that the parity check reads: float32 [batch, C], [C] (a constant), [batch, size] per branch."""
+SIGMA, PROBABILITIES = "sigma", "probabilities"
+"""What the parity check reads inside: a constant, float32 [C]; the tensor `probabilities/<branch>`, [batch, size]."""
 
 
 class ExportError(JaxrlError):
@@ -138,8 +139,8 @@ def _encoding(index: int, observation: ObservationSpec):
     kind = kind_of(observation)
     if kind not in _ENCODINGS:
         raise ExportError(
-            f"observation {index} ('{observation.name}', shape {observation.shape}) is of kind '{kind}', which cannot be "
-            f"exported to ONNX yet (can be: {', '.join(_ENCODINGS)}): remove the sensor or use a vector observation"
+            f"observation {index} ('{observation.name}', shape {observation.shape}) is of kind '{kind}', which the "
+            f"ONNX export does not know (known: {', '.join(_ENCODINGS)}): remove the sensor or use a vector observation"
         )
     return _ENCODINGS[kind]
 
@@ -165,7 +166,7 @@ def _swish(graph: _Graph, x: str) -> str:
 def _continuous(graph: _Graph, x: str, action: ActionSpec) -> None:
     """a = mean + sigma · noise; what the environment gets is clip(a, -3, 3) / 3."""
     size = action.continuous_size
-    mean = graph.dense(x, "heads/mean", output=MEAN)
+    mean = graph.dense(x, "heads/mean", output="mean")
     sigma = graph.constant(SIGMA, np.exp(graph.param("heads/log_sigma")))
     graph.constant("environment_clip", np.array([ENVIRONMENT_CLIP]))
     noise = graph.add("RandomNormalLike", [mean], "noise", mean=0.0, scale=1.0)

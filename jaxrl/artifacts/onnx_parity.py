@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from jaxrl.artifacts.onnx_check import open_session
-from jaxrl.artifacts.onnx_graph import MEAN, PROBABILITIES, SIGMA
+from jaxrl.artifacts.onnx_check import Outputs, open_session, run
+from jaxrl.artifacts.onnx_graph import PROBABILITIES, SIGMA
 from jaxrl.networks import actions
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.types import ActionSpec, BehaviorSpec
@@ -49,9 +48,7 @@ def differences(
     return found + (_discrete(outputs, dist, masks, spec.action) if spec.action.discrete_branches else [])
 
 
-def _run(
-    model: onnx.ModelProto, action: ActionSpec, obs: tuple[np.ndarray, ...], masks: np.ndarray
-) -> dict[str, np.ndarray]:
+def _run(model: onnx.ModelProto, action: ActionSpec, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> Outputs:
     """Deterministic outputs and the inner tensors, from a copy of the model in which those are outputs too."""
     inner = [f"{PROBABILITIES}/{i}" for i in range(len(action.discrete_branches))]
     probe = onnx.ModelProto()
@@ -62,10 +59,10 @@ def _run(
     feed = {f"obs_{i}": np.asarray(x, np.float32) for i, x in enumerate(obs)}
     if action.discrete_branches:
         feed["action_masks"] = np.asarray(masks, np.float32)
-    return dict(zip(names, open_session(probe.SerializeToString()).run(names, feed), strict=True))
+    return run(open_session(probe.SerializeToString()), names, feed)
 
 
-def _continuous(model: onnx.ModelProto, outputs: dict[str, np.ndarray], dist: ActionDistribution) -> list[Difference]:
+def _continuous(model: onnx.ModelProto, outputs: Outputs, dist: ActionDistribution) -> list[Difference]:
     expected = np.clip(dist.mean, -actions.ENVIRONMENT_CLIP, actions.ENVIRONMENT_CLIP) / actions.ENVIRONMENT_CLIP
     sigma = next(numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == SIGMA)
     name = "deterministic_continuous_actions"
@@ -75,17 +72,18 @@ def _continuous(model: onnx.ModelProto, outputs: dict[str, np.ndarray], dist: Ac
     ]
 
 
-def _discrete(
-    outputs: dict[str, np.ndarray], dist: ActionDistribution, masks: np.ndarray, action: ActionSpec
-) -> list[Difference]:
+def _discrete(outputs: Outputs, dist: ActionDistribution, masks: np.ndarray, action: ActionSpec) -> list[Difference]:
     found = []
-    name = "deterministic_discrete_actions"
-    for i, p in enumerate(actions.probabilities(dist, jnp.asarray(masks, bool), action)):
-        expected = np.asarray(p)
-        found.append(
-            _largest(f"discrete_actions (probabilities of branch {i})", outputs[f"{PROBABILITIES}/{i}"], expected)
-        )
-        found.append(_disagreement(f"{name} (branch {i})", outputs[name][:, i], expected))
+    allowed = np.where(np.asarray(masks, bool), np.asarray(dist.logits, np.float64), -actions.FORBIDDEN)
+    ends = np.cumsum(action.discrete_branches)
+    for i, logits in enumerate(np.split(allowed, ends[:-1], axis=-1)):
+        # numpy, because JAX would compile each of these small steps at the first export
+        p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        p /= p.sum(axis=-1, keepdims=True)
+        name = f"discrete_actions (probabilities of branch {i})"
+        found.append(_largest(name, outputs[f"{PROBABILITIES}/{i}"], p))
+        name = "deterministic_discrete_actions"
+        found.append(_disagreement(f"{name} (branch {i})", outputs[name][:, i], p))
     return found
 
 
@@ -96,9 +94,8 @@ def _largest(output: str, found: np.ndarray, expected: np.ndarray | jax.Array) -
 
 
 def _disagreement(output: str, found: np.ndarray, probabilities: np.ndarray) -> Difference:
-    """How much less probable the file's choice is than the best one; 0 within a tie."""
-    rows = np.arange(len(found))
-    gap = probabilities.max(axis=-1) - probabilities[rows, found]
-    row = int(np.argmax(gap))
-    value = float(gap[row]) if not gap[row] <= TIE else 0.0
-    return Difference(output=output, value=value, where=f"at [{row}]")
+    """Largest difference of the chosen index over the rows in which the best action is clear."""
+    runner_up, best = np.sort(probabilities, axis=-1)[:, -2:].T if probabilities.shape[1] > 1 else (0.0, 1.0)
+    wrong = np.where(best - runner_up > TIE, np.abs(found - probabilities.argmax(axis=-1)), 0)
+    row = int(np.argmax(wrong))
+    return Difference(output=output, value=float(wrong[row]), where=f"at [{row}]")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import importlib
+import logging
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,10 +18,12 @@ from jaxrl.envs.protobuf import messages, register
 from jaxrl.envs.side_channels import ChannelManager
 from jaxrl.types import Action, AgentSteps, BehaviorSpec
 
-_PATIENCE_TOLD = 5.0  # seconds for a player that was told to quit
+_PATIENCE_TOLD = 3.0  # seconds for a player that was told to quit
 _PATIENCE = 1.0  # seconds for one that is busy or hangs
 
 _package = register()
+# Below this level the package lets players write to our terminal; mlagents-learn sets one, too.
+importlib.import_module("mlagents_envs.logging_util").set_log_level(logging.WARNING)
 
 
 class UnityClient(_package.UnityEnvironment):
@@ -102,7 +106,7 @@ class UnityClient(_package.UnityEnvironment):
         raise EnvironmentFailure(f"{text} To see its output, run: {shlex.join(self._process.args)}")
 
     def _close(self, timeout: float | None = None) -> None:
-        """Also runs at exit and when the constructor fails, so any part may be missing. Takes less than 13 seconds."""
+        """Also runs at exit and when the constructor fails, so any part may be missing. Takes less than 8 seconds."""
         atexit.unregister(self._close)
         self._loaded = False
         communicator = getattr(self, "_communicator", None)

@@ -24,7 +24,7 @@ from jaxrl.envs.protobuf import messages
 _SERVICE = "communicator_objects.UnityToExternalProto"
 _UNSET, _OK, _SHUTDOWN = 0, 200, 400
 _SLICE = 0.25  # seconds between two looks at the process and the connection
-_STOP = 2.0  # seconds for the server to stop
+_STOP = 1.0  # seconds for the server to stop
 _UNLIMITED = -1  # gRPC's own limit of 4 MB is less than one message of many cameras
 
 _START_TIMEOUT = """the environment did not connect within {seconds:g} seconds. Check that:
@@ -40,8 +40,8 @@ class Communicator:
     """Serves one player on `port`. Not thread-safe: one caller.
 
     Raises:
-        EnvironmentFailure: the port is taken, the player is silent for `timeout_wait` seconds, or it closed. Errors from
-            a `poll_callback` pass through; it is called several times a second during each wait.
+        EnvironmentFailure: the port is taken, the player is silent for `timeout_wait` seconds, or it closed. What a
+            `poll_callback` raises passes through; it is called several times a second during each wait.
         InvalidMessage: the player sent bytes that are no message.
     """
 
@@ -91,7 +91,7 @@ class Communicator:
             return False
         told = self._player_waits
         self._outbox.put(new_message(_SHUTDOWN).SerializeToString())
-        server.stop(_STOP if told else None).wait(_STOP + 1.0)
+        server.stop(_STOP if told else None).wait(_STOP + 0.5)
         self._pool.shutdown()
         return told
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from jaxrl.envs.interface import HostEnv
-from jaxrl.envs.transport import Channel, ChannelClosed, Message, through_bytes
+from jaxrl.envs.transport import Channel, ChannelClosedError, Message, through_bytes
 from jaxrl.envs.worker import execute, failure_message, worker_main
 
 logger = logging.getLogger(__name__)
@@ -26,11 +26,11 @@ class WorkerHandle(Protocol):
     """One worker as the pool sees it."""
 
     def send(self, command: Message) -> None:
-        """Hand over a command. Raises ChannelClosed or ChannelTimeout."""
+        """Hand over a command. Raises ChannelClosedError or ChannelTimeoutError."""
         ...
 
     def poll(self) -> Message | None:
-        """The next answer if there is one. Raises ChannelClosed or ChannelTimeout."""
+        """The next answer if there is one. Raises ChannelClosedError or ChannelTimeoutError."""
         ...
 
     def waitables(self) -> list[Any]:
@@ -122,7 +122,7 @@ class InlineHandle:
 
     def send(self, command: Message) -> None:
         if self._environment is None or self._ended:
-            raise ChannelClosed
+            raise ChannelClosedError
         try:
             answer = execute(self._environment, through_bytes(command))
             if answer is not None:
@@ -132,7 +132,7 @@ class InlineHandle:
 
     def poll(self) -> Message | None:
         if not self._answers and self._ended:
-            raise ChannelClosed
+            raise ChannelClosedError
         return self._answers.pop(0) if self._answers else None
 
     def waitables(self) -> list[Any]:

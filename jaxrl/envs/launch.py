@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from jaxrl.envs.interface import EnvironmentFailure
@@ -13,8 +14,8 @@ from jaxrl.envs.protobuf import register
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
-_TERMINATE_SECONDS = 2.0
-_KILL_SECONDS = 2.0
+_TERMINATE_SECONDS = 1.5
+_KILL_SECONDS = 1.5
 
 
 def check_executable(file_name: str) -> None:
@@ -41,7 +42,7 @@ def check_executable(file_name: str) -> None:
 
 def log_path(worker: int, log_folder: str | None, env_args: Sequence[str]) -> Path | None:
     """Where the player writes its log: the user's `-logFile`, else in `log_folder`, else nowhere that we know."""
-    for argument, value in zip(env_args, env_args[1:], strict=False):
+    for argument, value in pairwise(env_args):
         if argument.lower() == "-logfile":
             return Path(value)
     return Path(log_folder) / f"Player-{worker}.log" if log_folder else None
@@ -62,7 +63,7 @@ def log_tail(path: Path | None) -> str:
 
 
 def stop_process(process: subprocess.Popen[bytes], patience: float) -> None:
-    """Wait `patience` seconds for the end, then terminate, then kill; takes at most 4 seconds more.
+    """Wait `patience` seconds for the end, then terminate, then kill; takes at most 3 seconds more.
 
     On POSIX the whole group is meant (the launcher starts a new session), so that a wrapper script leaves no child.
     """

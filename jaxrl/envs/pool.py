@@ -9,22 +9,20 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from multiprocessing import connection
 from typing import NoReturn
 
 from jaxrl.envs.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.transport import ChannelClosed, ChannelTimeout, Message, decode_result, encode_actions
+from jaxrl.envs.shutdown import close_workers
+from jaxrl.envs.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result, encode_actions
 from jaxrl.envs.worker import FailureReport, parameters_message, reset_message
 from jaxrl.types import Action, StepResult
 
 logger = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.5  # longest wait between two looks at the processes
-_CLOSE_SECONDS = 10.0
-_FORCE_SECONDS = 4.0  # after SIGTERM a worker has 3 s for closing its environment
-_HURRY_SECONDS = 1.0
 _EXIT_SECONDS = 1.0  # for the exit code of a process whose socket has closed
 
 _ADVICE_DEAD = {
@@ -38,7 +36,7 @@ _ADVICE_SILENT = (
 )
 
 
-class WorkerTraceback(Exception):
+class WorkerError(Exception):
     """Carries the worker's traceback as the cause of an EnvironmentFailure."""
 
 
@@ -83,7 +81,7 @@ class EnvPool:
         self._arrived: dict[int, StepResult] = {}
         self._failures: dict[int, str] = {}
         # Also runs when the pool is garbage or the interpreter exits: environments never outlive their pool.
-        self._close = weakref.finalize(self, _close_workers, self._workers)
+        self._close = weakref.finalize(self, close_workers, self._workers)
         try:
             self._start(factory, inline)
         except BaseException:
@@ -192,7 +190,7 @@ class EnvPool:
             raise EnvironmentFailure(f"{self._failures[worker]} (earlier; the worker was not replaced)")
         try:
             self._workers[worker].send(command)
-        except (ChannelClosed, ChannelTimeout) as error:
+        except (ChannelClosedError, ChannelTimeoutError) as error:
             self._look_after(worker)  # its last words say more than a closed socket
             self._doing[worker] = command.kind
             self._fail_for_silence(worker, error)
@@ -214,7 +212,7 @@ class EnvPool:
         ended = handle.has_ended()  # before the poll, so that what it sent last still counts
         try:
             message = handle.poll()
-        except (ChannelClosed, ChannelTimeout) as error:
+        except (ChannelClosedError, ChannelTimeoutError) as error:
             self._fail_for_silence(worker, error)
         if message is None:
             late = worker in self._owing and time.monotonic() - self._since[worker] > self._limit[worker]
@@ -224,14 +222,14 @@ class EnvPool:
         if message.kind == "failure":
             report: FailureReport = message.facts
             logger.debug("environment worker %d failed during its %s:\n%s", worker, report.doing, report.trace)
-            self._fail(worker, f"failed during its {report.doing}: {report.summary}", WorkerTraceback(report.trace))
+            self._fail(worker, f"failed during its {report.doing}: {report.summary}", WorkerError(report.trace))
         self._owing.discard(worker)
         if message.kind == "result":
             self._arrived[worker] = decode_result(message, worker)
 
-    def _fail_for_silence(self, worker: int, cause: ChannelClosed | ChannelTimeout | None) -> NoReturn:
+    def _fail_for_silence(self, worker: int, cause: ChannelClosedError | ChannelTimeoutError | None) -> NoReturn:
         handle, doing = self._workers[worker], self._doing[worker]
-        known = handle.diagnose(_EXIT_SECONDS if isinstance(cause, ChannelClosed) else 0.0)
+        known = handle.diagnose(_EXIT_SECONDS if isinstance(cause, ChannelClosedError) else 0.0)
         if handle.has_ended():
             self._fail(worker, f"died during its {doing}: {known}. {_ADVICE_DEAD[doing == 'start-up']}", cause)
         waited = time.monotonic() - self._since[worker]
@@ -241,32 +239,3 @@ class EnvPool:
         self._owing.discard(worker)
         self._failures[worker] = f"environment worker {worker} {text}"
         raise EnvironmentFailure(self._failures[worker]) from cause
-
-
-def _close_workers(workers: Sequence[WorkerHandle]) -> None:
-    """Ask, then terminate, then kill; each stage is bounded and over as soon as all have ended."""
-    try:
-        for worker in workers:
-            worker.hang_up()
-        left = _still_running(workers, _CLOSE_SECONDS)
-        if left:
-            logger.warning("%d environment workers did not close within %g s: terminated", len(left), _CLOSE_SECONDS)
-        _force(left, _FORCE_SECONDS)
-    except BaseException:
-        # A second Ctrl-C: the user wants to leave now.
-        _force(workers, _HURRY_SECONDS)
-        raise
-
-
-def _force(workers: Sequence[WorkerHandle], seconds: float) -> None:
-    for worker in workers:
-        worker.force("terminate")
-    left = _still_running(workers, seconds)
-    for worker in left:
-        worker.force("kill")
-    _still_running(left, seconds)
-
-
-def _still_running(workers: Sequence[WorkerHandle], seconds: float) -> list[WorkerHandle]:
-    deadline = time.monotonic() + seconds
-    return [worker for worker in workers if not worker.join(deadline - time.monotonic())]

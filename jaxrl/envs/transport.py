@@ -24,11 +24,11 @@ _PADDING = bytes(_ALIGNMENT)
 _RECORD_ARRAYS = 5  # arrays of EndedSteps, and of DecisionSteps, besides the observations
 
 
-class ChannelClosed(Exception):
+class ChannelClosedError(Exception):
     """The other side has closed its end or died."""
 
 
-class ChannelTimeout(Exception):
+class ChannelTimeoutError(Exception):
     """The other side stopped in the middle of a message, or takes none."""
 
 
@@ -146,24 +146,24 @@ class Channel:
         """Send the whole message.
 
         Raises:
-            ChannelClosed: the other side is gone.
-            ChannelTimeout: the other side takes nothing for `patience` seconds.
+            ChannelClosedError: the other side is gone.
+            ChannelTimeoutError: the other side takes nothing for `patience` seconds.
         """
         content = b"".join(pack(message))
         try:
             self._socket.settimeout(self._patience)
             self._socket.sendall(content)
         except TimeoutError as error:
-            raise ChannelTimeout from error
+            raise ChannelTimeoutError from error
         except OSError as error:
-            raise ChannelClosed from error
+            raise ChannelClosedError from error
 
     def receive(self) -> Message:
         """Wait for a whole message.
 
         Raises:
-            ChannelClosed: the other side is gone, perhaps within a message.
-            ChannelTimeout: nothing came for `patience` seconds.
+            ChannelClosedError: the other side is gone, perhaps within a message.
+            ChannelTimeoutError: nothing came for `patience` seconds.
         """
         self._socket.settimeout(self._patience)
         return self._receive_from(self._read(memoryview(self._header)))
@@ -199,11 +199,11 @@ class Channel:
         except BlockingIOError:
             raise
         except TimeoutError as error:
-            raise ChannelTimeout from error
+            raise ChannelTimeoutError from error
         except OSError as error:
-            raise ChannelClosed from error
+            raise ChannelClosedError from error
         if not count:
-            raise ChannelClosed
+            raise ChannelClosedError
         return count
 
     def _receive_into(self, target: memoryview) -> int:

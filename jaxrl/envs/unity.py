@@ -122,8 +122,8 @@ class UnityHostEnv:
         """Send the actions; pass over messages without any agent; return the next one with agents.
 
         Args:
-            actions: by behavior, one row per agent that asked in the last result, in its order. Continuous [N, C] is sent
-                as it is (float32), discrete [N, D] must be within the branch sizes.
+            actions: by behavior, one row per agent that asked in the last result, in its order. Continuous [N, C] is
+                sent as it is (float32), discrete [N, D] must be within the branch sizes.
 
         Raises:
             ActionError: missing behavior, wrong shape, value not finite or out of range; nothing was sent.
@@ -137,7 +137,7 @@ class UnityHostEnv:
             return self._collect(client, start)
 
     def close(self) -> None:
-        """Tell the player to quit, then terminate, then kill it. Takes less than 13 seconds; may be called twice."""
+        """Tell the player to quit, then terminate, then kill it. Takes less than 8 seconds; may be called twice."""
         client, self._client = self._client, None
         if client is not None:
             client._close()
@@ -176,9 +176,9 @@ class UnityHostEnv:
         """Only time inside calls counts: between them the learner may take as long as it likes."""
         if self._idle + time.perf_counter() - start > self._timeout:
             raise EnvironmentFailure(
-                f"it runs, but no agent has asked for a decision for {self._timeout:g} seconds. Check that an active agent "
-                'has a Decision Requester (or calls RequestDecision), that its Behavior Type is "Default" (not "Inference '
-                'Only" or "Heuristic Only"), and that its episodes can end and begin'
+                f"it runs, but no agent has asked for a decision for {self._timeout:g} seconds. Check that an active "
+                'agent has a Decision Requester (or calls RequestDecision), that its Behavior Type is "Default" (not '
+                '"Inference Only" or "Heuristic Only"), and that its episodes can end and begin'
             )
 
     @contextmanager
@@ -227,6 +227,6 @@ def _check_action(behavior: str, action: Action, agents: np.ndarray, spec: Behav
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ActionError(
-            f"behavior {behavior!r}, agent {agents[row]}: discrete action {action.discrete[row].tolist()} is outside of "
-            f"the branch sizes {branches}"
+            f"behavior {behavior!r}, agent {agents[row]}: discrete action {action.discrete[row].tolist()} is outside "
+            f"of the branch sizes {branches}"
         )

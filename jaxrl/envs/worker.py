@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxrl.envs.interface import EnvironmentFailure, HostEnv
-from jaxrl.envs.transport import Channel, ChannelClosed, Message, decode_actions, encode_result
+from jaxrl.envs.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
 
 GRACE_SECONDS = 3.0
 """Seconds that a terminated worker has for closing its environment before it ends without."""
@@ -78,7 +78,7 @@ def worker_main(end: socket.socket, pickled_factory: bytes, worker: int) -> None
     _leave_interrupts_to_the_parent()
     channel = Channel(end, patience=None)
     # The parent is gone or closing: nobody is left who could be told.
-    with contextlib.suppress(ChannelClosed):
+    with contextlib.suppress(ChannelClosedError):
         _serve(channel, pickled_factory, worker)
     channel.close()
 
@@ -95,7 +95,7 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
             answer = execute(environment, command)
             if answer is not None:
                 channel.send(answer)
-    except ChannelClosed:
+    except ChannelClosedError:
         raise
     except Exception as error:
         channel.send(failure_message(error, doing))

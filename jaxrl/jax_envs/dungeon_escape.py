@@ -24,8 +24,8 @@ which brings the team `escape_reward`.
 
 Observation of each agent, one vector of 18 + 4 (A - 1) numbers, about [-1, 1], distances divided by size - 1: own
 position (2) · to the dragon (2), it lives, I stand next to it, it is held, its way to the portal · to the key (2), it
-lies about, I carry it, a mate carries it · to the door (2) · to the portal (2) · time left · then for each mate, from my
-index upwards and round: to it (2), alive, carries the key. What is not there reads 0.
+lies about, I carry it, a mate carries it · to the door (2) · to the portal (2) · time left · then for each mate, from
+my index upwards and round: to it (2), alive, carries the key. What is not there reads 0.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
     defaults = {"team_size": float(settings.team_size), "dragon_period": float(settings.dragon_period)}
 
     def reset(key: Array, parameters: Parameters = defaults) -> tuple[DungeonState, TeamView]:
-        state = _place(settings, key, {**defaults, **parameters})
+        chosen = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in defaults.items()}
+        state = _place(settings, key, chosen)
         return state, _view(settings, state)
 
     def step(key: Array, state: DungeonState, actions: TeamActions) -> tuple[DungeonState, TeamStep]:
@@ -112,7 +113,7 @@ def _spec(settings: DungeonSettings) -> BehaviorSpec:
     return BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,)))
 
 
-def _place(settings: DungeonSettings, key: Array, parameters: Parameters) -> DungeonState:
+def _place(settings: DungeonSettings, key: Array, parameters: dict[str, Array]) -> DungeonState:
     """Draw a new dungeon. Portal in row 0, dragon in the last row, agents between, the door in a side wall."""
     size, members = settings.size, settings.capacity
     draw = jax.random.uniform(key, (2 * members + 4,))

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.attention import TeamAttention
-from jaxrl.networks.observations import ObservationEncoder
 from jaxrl.networks.initializers import embedding_normal, fan_in_normal, head_uniform
+from jaxrl.networks.observations import ObservationEncoder
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 

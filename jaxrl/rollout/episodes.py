@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxrl.types import NO_GROUP, EndedSteps
 
-Team = tuple[int, int]  # worker, group id
+Team = tuple[Hashable, int]  # where it comes from, group id
 
 
 class EpisodeRecords(NamedTuple):
@@ -37,13 +38,13 @@ class Episodes:
         self.sums[: sums.shape[0], : sums.shape[1]] = sums
         self.lengths[: lengths.shape[0], : lengths.shape[1]] = lengths
 
-    def start(self, slot: tuple[int, int], worker: int, group_id: int) -> None:
+    def start(self, slot: tuple[int, int], source: Hashable, group_id: int) -> None:
         """A new agent lives in `slot`."""
         self.sums[slot] = 0.0
         self.lengths[slot] = 0
         if group_id != NO_GROUP:
-            self._team_of[slot] = (worker, group_id)
-            self._alive[(worker, group_id)] = self._alive.get((worker, group_id), 0) + 1
+            self._team_of[slot] = (source, group_id)
+            self._alive[(source, group_id)] = self._alive.get((source, group_id), 0) + 1
 
     def decide(self, rows: np.ndarray, members: np.ndarray, reward: np.ndarray, group_reward: np.ndarray) -> None:
         """Agents that had a decision before decide again."""

@@ -1,14 +1,15 @@
 """Agent ids of the environments → fixed rows of the trajectory buffer. Host side, numpy only.
 
 An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent,
-since ids name episodes and are never used twice. With `team_rows` a row holds a whole team; otherwise every agent has a row
-of its own (A = 1). Tables grow to the next power of two when a message needs more; the arrays handed out then are
+since ids name episodes and are never used twice. With `team_rows` a row holds a whole team; otherwise every agent has a
+row of its own (A = 1). Tables grow to the next power of two when a message needs more; the arrays handed out then are
 larger, and the caller lets the device buffer follow.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,15 +18,18 @@ from jaxrl.rollout.episodes import EpisodeRecords, Episodes
 from jaxrl.rollout.records import Ending, RowSteps
 from jaxrl.types import NO_GROUP, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps
 
+Source = tuple[int, str]
+"""Where agents come from: worker and behavior id. Several teams of one behavior (`?team=1`) are several sources."""
+
 Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
 NO_EPISODES = EpisodeRecords(returns=[], lengths=[], group_returns=[], team_returns=[])
 
 
 class Ingested(NamedTuple):
-    """One message per worker, turned into rows."""
+    """One message per source, turned into rows."""
 
     steps: RowSteps  # views of the tables, valid until the next `ingest`
-    decisions: dict[int, Places]  # worker → slots of its deciding agents, in their order
+    decisions: dict[Source, Places]  # slots of its deciding agents, in their order
     finished: int  # decisions whose reward arrived: the trainer step grows by it
     episodes: list[EpisodeRecords]
 
@@ -35,14 +39,14 @@ def next_power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def first_size(messages: dict[int, AgentSteps], *, team_rows: bool) -> tuple[int, int]:
+def first_size(messages: Mapping[Source, AgentSteps], *, team_rows: bool) -> tuple[int, int]:
     """Rows and members that hold the deciding agents of these messages exactly (at least 1 x 1)."""
-    teams: dict[tuple[int, int], int] = {}
+    teams: dict[tuple[Source, int], int] = {}
     lone = 0
-    for worker, steps in messages.items():
+    for source, steps in messages.items():
         for group in steps.deciding.group_id.tolist():
             if team_rows and group != NO_GROUP:
-                teams[worker, group] = teams.get((worker, group), 0) + 1
+                teams[source, group] = teams.get((source, group), 0) + 1
             else:
                 lone += 1
     return max(len(teams) + lone, 1), max(teams.values(), default=1)
@@ -54,11 +58,11 @@ class Slots:
     def __init__(self, spec: BehaviorSpec, *, team_rows: bool, rows: int, members: int) -> None:
         self.spec = spec
         self.team_rows = team_rows
-        self._slot_of: dict[tuple[int, int], tuple[int, int]] = {}  # (worker, agent id) → row, member
-        self._row_of_team: dict[tuple[int, int], int] = {}  # (worker, group id) → row
-        self._team_of_row: dict[int, tuple[int, int]] = {}
+        self._slot_of: dict[tuple[Source, int], tuple[int, int]] = {}  # (source, agent id) → row, member
+        self._row_of_team: dict[tuple[Source, int], int] = {}  # (source, group id) → row
+        self._team_of_row: dict[int, tuple[Source, int]] = {}
         self._free: list[int] = []  # heap: the lowest free row is taken first, so that runs repeat
-        self._cached: dict[int, tuple[np.ndarray, Places]] = {}  # worker → last deciding ids and their slots
+        self._cached: dict[Source, tuple[np.ndarray, Places]] = {}  # last deciding ids and their slots
         self._episodes = Episodes()
         self.size = np.zeros(0, np.int64)  # [B], mirrors the device's write pointers
         self._alive = np.zeros((0, 0), bool)
@@ -80,8 +84,8 @@ class Slots:
         """A, the members of a row."""
         return self._alive.shape[1]
 
-    def ingest(self, messages: dict[int, AgentSteps]) -> Ingested:
-        """Book one message per worker, in the order given: endings first (M6), then decisions.
+    def ingest(self, messages: Mapping[Source, AgentSteps]) -> Ingested:
+        """Book one message per source, in the order given: endings first (M6), then decisions.
 
         Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
         their open decision (U2).
@@ -91,14 +95,14 @@ class Slots:
         self._present[:] = False
         self._deciding[:] = False
         finished, episodes, decisions = 0, [], {}
-        for worker, steps in messages.items():
+        for source, steps in messages.items():
             if len(steps.ended.agent_id):
-                records = self._end(worker, steps.ended)
+                records = self._end(source, steps.ended)
                 finished += len(records.returns)
                 episodes.append(records)
-        for worker, steps in messages.items():
-            decisions[worker], again = self._place(worker, steps.deciding)
-            finished += self._decide(decisions[worker], again, steps.deciding)
+        for source, steps in messages.items():
+            decisions[source], again = self._place(source, steps.deciding)
+            finished += self._decide(decisions[source], again, steps.deciding)
         acts = self._deciding.any(-1)
         self._present[1] = self._alive & acts[:, None]
         self.size += self._present[0].any(-1).astype(np.int64) + acts
@@ -107,6 +111,11 @@ class Slots:
     def taken(self) -> None:
         """Follow the device buffer after `trajectory.take`: one state is left in each row whose team lives."""
         self.size[:] = self._alive.any(-1)
+
+    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Copies of the newest observations [N, *shape] and action masks [N, M] of living agents, or of all slots."""
+        living = self._alive if self._alive.any() else np.ones_like(self._alive)
+        return tuple(table[1][living] for table in self._obs), self._action_mask[living]
 
     def _row_steps(self) -> RowSteps:
         return RowSteps(
@@ -118,8 +127,8 @@ class Slots:
             deciding=self._deciding,
         )
 
-    def _end(self, worker: int, ended: EndedSteps) -> EpisodeRecords:
-        slots = [self._slot_of.pop((worker, agent), None) for agent in ended.agent_id.tolist()]
+    def _end(self, source: Source, ended: EndedSteps) -> EpisodeRecords:
+        slots = [self._slot_of.pop((source, agent), None) for agent in ended.agent_id.tolist()]
         index = np.array([i for i, slot in enumerate(slots) if slot is not None], np.int64)
         unknown = len(slots) - len(index)
         if not len(index):
@@ -140,7 +149,7 @@ class Slots:
             table[0][where] = obs[index[in_final]]
         for row in np.unique(rows[over]).tolist():
             self._free_row(row)
-        self._cached.pop(worker, None)
+        self._cached.pop(source, None)
         records = self._episodes.end(rows, members, ended, index)
         return records._replace(lengths=records.lengths + [0] * unknown)
 
@@ -150,42 +159,42 @@ class Slots:
         if team is not None:
             del self._row_of_team[team]
 
-    def _place(self, worker: int, deciding: DecisionSteps) -> tuple[Places, np.ndarray]:
+    def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray]:
         """Slots of the deciding agents, and which of them had decided before."""
         ids = deciding.agent_id
-        cached = self._cached.get(worker)
+        cached = self._cached.get(source)
         if cached is not None and np.array_equal(cached[0], ids):
             return cached[1], np.ones(len(ids), bool)
-        again = np.array([(worker, agent) in self._slot_of for agent in ids.tolist()], bool)
+        again = np.array([(source, agent) in self._slot_of for agent in ids.tolist()], bool)
         slots = [
-            self._slot_of.get((worker, agent)) or self._settle(worker, agent, group)
+            self._slot_of.get((source, agent)) or self._settle(source, agent, group)
             for agent, group in zip(ids.tolist(), deciding.group_id.tolist(), strict=True)
         ]
         pairs = np.array(slots, np.int64).reshape(-1, 2)
         places = (pairs[:, 0], pairs[:, 1])
-        self._cached[worker] = (ids.copy(), places)
+        self._cached[source] = (ids.copy(), places)
         return places, again
 
-    def _settle(self, worker: int, agent: int, group: int) -> tuple[int, int]:
-        row = self._row_for(worker, group)
+    def _settle(self, source: Source, agent: int, group: int) -> tuple[int, int]:
+        row = self._row_for(source, group)
         if self._alive[row].all():
             self._resize(self.rows, next_power_of_two(self.members + 1))
         slot = (row, int(np.argmin(self._alive[row])))
         self._alive[slot] = True
-        self._slot_of[worker, agent] = slot
-        self._episodes.start(slot, worker, group)
+        self._slot_of[source, agent] = slot
+        self._episodes.start(slot, source, group)
         return slot
 
-    def _row_for(self, worker: int, group: int) -> int:
+    def _row_for(self, source: Source, group: int) -> int:
         in_team = self.team_rows and group != NO_GROUP
-        if in_team and (worker, group) in self._row_of_team:
-            return self._row_of_team[worker, group]
+        if in_team and (source, group) in self._row_of_team:
+            return self._row_of_team[source, group]
         if not self._free:
             self._resize(next_power_of_two(self.rows + 1), self.members)
         row = heapq.heappop(self._free)
         if in_team:
-            self._row_of_team[worker, group] = row
-            self._team_of_row[row] = (worker, group)
+            self._row_of_team[source, group] = row
+            self._team_of_row[row] = (source, group)
         return row
 
     def _decide(self, places: Places, again: np.ndarray, deciding: DecisionSteps) -> int:

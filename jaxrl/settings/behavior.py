@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
@@ -77,7 +77,8 @@ class BehaviorSettings(Section):
     }
 
     trainer_type: Text = Field(default="ppo", description="algorithm: poca, ppo or sac")
-    hyperparameters: SerializeAsAny[Hyperparameters] = Field(description="of the algorithm; default: its defaults")
+    # Any: each algorithm reads its own class, which lives beside it in a higher layer. Checked by `_typed`.
+    hyperparameters: Any = Field(description="a Hyperparameters of the algorithm; default: its defaults")
     network_settings: NetworkSettings = Field(default=NetworkSettings(), description="policy and critic networks")
     reward_signals: RewardSignals = Field(
         default={"extrinsic": ExtrinsicSettings()},

@@ -12,6 +12,9 @@ EVERY_LISTED = "*"
 """Behavior name in overrides that stands for each behavior that the file lists."""
 
 
+_NOTHING = object()
+
+
 def merge(base: Any, over: Any) -> Any:
     """Deep merge, mapping by mapping and leaf by leaf: what `over` has, null included, replaces what `base` has."""
     if not isinstance(base, Mapping) or not isinstance(over, Mapping):
@@ -22,17 +25,16 @@ def merge(base: Any, over: Any) -> Any:
     return merged
 
 
-def is_written(mapping: Any, location: Location) -> bool:
-    """Whether a mapping holds this location."""
+def is_written(written: Any, location: Location) -> bool:
+    """Whether what was written holds this location."""
     for part in location:
-        if isinstance(mapping, Mapping):
-            held = part in mapping
+        if isinstance(written, Mapping):
+            written = written.get(part, _NOTHING)
+        elif isinstance(written, list | tuple) and isinstance(part, int) and part < len(written):
+            written = written[part]
         else:
-            held = isinstance(mapping, list | tuple) and isinstance(part, int) and part < len(mapping)
-        if not held:
             return False
-        mapping = mapping[part]
-    return True
+    return written is not _NOTHING
 
 
 def expand(overrides: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:

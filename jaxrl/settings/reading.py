@@ -27,12 +27,15 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise SettingsError(
             f"configuration file is not UTF-8 (byte {error.start}): {path}: save it with UTF-8 encoding"
         ) from None
-    content = _parse(text, path)
+    try:
+        content = _parse(text, path)
+        problems = [f"{dotted(location)}: this key is not text, put it in quotes" for location in _odd_keys(content)]
+    except RecursionError:
+        raise SettingsError(f"{path}: nested without end, or too deeply") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(f"{path}: expected a mapping with keys such as `behaviors`, got {type(content).__name__}")
-    problems = [f"{dotted(location)}: this key is not text, put it in quotes" for location in _odd_keys(content)]
     if problems:
         raise SettingsError(problems, str(path))
     return content
@@ -47,10 +50,8 @@ def _parse(text: str, path: Path) -> Any:
         raise SettingsError(
             f"{path}: YAML error at {place}: {error.problem}; check indentation and colons, or run a YAML linter"
         ) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a scalar such as the date 2024-13-01
         raise SettingsError(f"{path}: YAML error: {error}; run a YAML linter on the file") from None
-    except RecursionError:
-        raise SettingsError(f"{path}: YAML error: nested too deeply") from None
 
 
 class _Loader(yaml.SafeLoader):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -14,6 +13,7 @@ from jaxrl.settings.environment_parameters import EnvironmentParameter
 from jaxrl.settings.section import Boolean, Count, Integer, Location, NonNegative, Positive, Section, Text, expected
 
 _LAST_PORT = 65535
+_LARGEST_SEED = 2**31 - 1
 
 Limit = Annotated[Integer, Field(ge=-1)]
 
@@ -32,7 +32,9 @@ class EnvironmentSettings(Section):
     num_envs: Count = Field(default=1, description="environment processes")
     num_areas: Count = Field(default=1, description="training areas in each process")
     timeout_wait: Positive = Field(default=60.0, description="seconds to wait for an environment's answer")
-    seed: Limit = Field(default=-1, description="seed of the run; worker i gets seed + i; -1: drawn from 0 to 9999")
+    seed: Limit = Field(
+        default=-1, le=_LARGEST_SEED, description="seed of the run; worker i gets seed + i; -1: drawn from 0 to 9999"
+    )
     max_lifetime_restarts: Limit = Field(default=10, description="restarts of a worker in the whole run; -1: no limit")
     restarts_rate_limit_n: Limit = Field(
         default=1, description="restarts within restarts_rate_limit_period_s; -1: no limit"
@@ -87,21 +89,6 @@ class CheckpointSettings(Section):
         """The original takes load_model without loading anything, which loses a run."""
         if self.load_model:
             yield ("load_model",), "no longer supported, use resume: true or --resume"
-
-    @property
-    def write_path(self) -> Path:
-        """Folder of this run."""
-        return Path(self.results_dir) / self.run_id
-
-    @property
-    def run_logs_path(self) -> Path:
-        """Folder of this run's logs, timers and status."""
-        return self.write_path / "run_logs"
-
-    @property
-    def initialize_path(self) -> Path | None:
-        """Folder of the run that the first weights come from."""
-        return None if self.initialize_from is None else Path(self.results_dir) / self.initialize_from
 
 
 def _device(value: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
@@ -159,19 +160,25 @@ class Section(BaseModel):
 
 
 def _integer(value: object) -> object:
-    if isinstance(value, str):
-        value = _parse(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+    number = _finite(value)
+    if number is None or number != int(number):
         raise expected("an integer")
-    return int(value)
+    return int(number)
 
 
 def _number(value: object) -> object:
+    number = _finite(value)
+    if number is None:
+        raise expected("a number")
+    return float(number)
+
+
+def _finite(value: object) -> int | float | None:
     if isinstance(value, str):
         value = _parse(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise expected("a number")
-    return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        return None
+    return value
 
 
 def _parse(text: str) -> int | float | None:
@@ -187,13 +194,13 @@ def _parse(text: str) -> int | float | None:
 def _boolean(value: object) -> object:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    if not isinstance(value, bool):
+    if value not in (0, 1):
         raise expected("true or false")
-    return value
+    return bool(value)
 
 
 def _text(value: object) -> object:
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float | date) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
         raise expected("text")
@@ -210,4 +217,4 @@ NonNegative = Annotated[Number, Field(ge=0)]
 Fraction = Annotated[Number, Field(ge=0, le=1)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 Text = Annotated[str, BeforeValidator(_text)]
-"""Text; numbers are taken as they are written in Python."""
+"""Text; numbers and dates, which YAML tells apart from text, are taken too."""

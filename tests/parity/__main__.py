@@ -21,7 +21,9 @@ def main() -> int:
     for outcome in run_all(arguments.dir, arguments.only):
         print(outcome, flush=True)
         counts[outcome.status] += 1
-    print(f"{counts['pass']} passed, {counts['FAIL']} failed, {counts['unsupported']} unsupported; tolerance {TOLERANCE}")
+    print(
+        f"{counts['pass']} passed, {counts['FAIL']} failed, {counts['unsupported']} unsupported; tolerance {TOLERANCE}"
+    )
     if not sum(counts.values()):
         print(f"no case in {arguments.dir} fits '{arguments.only}'", file=sys.stderr)
     return int(counts["FAIL"] > 0 or not sum(counts.values()))

@@ -1,15 +1,17 @@
 """How far our arrays are from the reference's.
 
 Scaled error of an array: max |ours - theirs| / max(max |theirs|, floor): relative to the array's largest element, or to
-the floor where the whole array is almost zero (rounding noise, such as the gradient of an attention key bias). The floor
-is 1e-3 unless a case asks for another one; elementwise=True divides each element by its own size instead.
+the floor where the whole array is almost zero. Floors: 0.1 for outputs of networks and losses (sums of terms of order 1,
+whose rounding does not shrink when they happen to cancel), 1e-3 for gradients and weights (the gradient of an attention
+key bias is rounding noise), 0 where a case asks for it. elementwise=True divides each element by its own size instead.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-FLOOR = 1e-3
+FLOOR = 0.1
+GRADIENT_FLOOR = 1e-3
 
 
 class Comparison:
@@ -41,7 +43,7 @@ class Comparison:
         if (noise & beyond).any():
             self.errors[name] = np.inf
             return
-        self.add(name, np.where(noise, 0.0, ours), np.where(noise, 0.0, theirs))
+        self.add(name, np.where(noise, 0.0, ours), np.where(noise, 0.0, theirs), floor=GRADIENT_FLOOR)
 
     @property
     def worst(self) -> tuple[str, float]:

@@ -21,6 +21,8 @@ def run_normalizer(case: Case) -> Comparison:
         comparison.add(f"{i}/mean", state.mean, x["mean"])
         comparison.add(f"{i}/variance_sum", state.m2, x["variance_sum"])
         comparison.add(f"{i}/steps", state.count, x["steps"])
-        comparison.add(f"{i}/normalized_batch", normalizer.normalize(state, jnp.asarray(x["batch"])), x["normalized_batch"])
+        comparison.add(
+            f"{i}/normalized_batch", normalizer.normalize(state, jnp.asarray(x["batch"])), x["normalized_batch"]
+        )
         comparison.add(f"{i}/normalized_probe", normalizer.normalize(state, probe), x["normalized_probe"])
     return comparison

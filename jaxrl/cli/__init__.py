@@ -1,0 +1,117 @@
+"""The command `jaxrl`: flags to settings, checks, and only then JAX and training.
+
+No JAX at the top of this file: a spawned environment process imports the main module again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import traceback
+from collections.abc import Sequence
+
+import rich
+
+from jaxrl.artifacts.console import setup_logging
+from jaxrl.artifacts.versions import versions
+from jaxrl.cli.checks import check_environment, refuse_unsupported
+from jaxrl.cli.device import choose_device, enable_compilation_cache
+from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
+from jaxrl.settings import RunSettings, load_run_settings
+from jaxrl.types import JaxrlError
+
+COMMUNICATOR_API = "1.5.0"
+"""Version of ML-Agents' wire protocol that jaxrl speaks."""
+_SEEDS = 10000
+_log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code: 0, 1 after an error or Ctrl-C. A usage error exits with 2.
+
+    An error that the user can mend is one message on stderr, with a traceback only under --debug.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    given = _parser().parse_args(argv)
+    try:
+        given.command(given, argv)
+    except JaxrlError as error:
+        if getattr(given, "debug", False):
+            traceback.print_exc()
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxrl", description="Train ML-Agents environments with MA-POCA and PPO.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=_version_line())
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    train = commands.add_parser(
+        "train",
+        help="train the behaviors of an environment",
+        description="Train. A flag beats the configuration file, the file beats the default shown here.",
+        allow_abbrev=False,
+    )
+    train.set_defaults(command=_train)
+    train.add_argument("config", nargs="?", metavar="CONFIG", help="YAML configuration file")
+    add_flags(train)
+    player = commands.add_parser(
+        "make-player",
+        help="write an executable that serves one of jaxrl's environments as a Unity player would",
+        allow_abbrev=False,
+    )
+    player.set_defaults(command=_make_player)
+    player.add_argument("name", metavar="NAME", help="name of the environment, such as dungeon_escape")
+    player.add_argument("directory", metavar="DIR", help="folder for the executable")
+    return parser
+
+
+def _train(given: argparse.Namespace, argv: list[str]) -> None:
+    """Check everything that can be checked, in order, then train."""
+    setup_logging(rich.get_console(), debug=getattr(given, "debug", False))
+    for flag in removed_flags(given):
+        _log.warning("%s has no effect", flag)
+    from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+
+    settings = load_run_settings(given.config, overrides_from(given), HYPERPARAMETER_TYPES)
+    given.debug = settings.debug
+    setup_logging(rich.get_console(), debug=settings.debug)
+    refuse_unsupported(settings, given.config or "command line")
+    check_environment(settings.env_settings)
+    choose_device(settings.torch_settings.device)
+    _log.info(_version_line())
+    enable_compilation_cache()
+    from jaxrl.train import train
+
+    train(with_drawn_seed(settings), command_line=argv)
+
+
+def with_drawn_seed(settings: RunSettings) -> RunSettings:
+    """Settings whose seed, if it was -1, is drawn from 0 to 9999 and logged."""
+    if settings.env_settings.seed >= 0:
+        return settings
+    seed = random.SystemRandom().randrange(_SEEDS)
+    _log.info("env_settings.seed: -1, drew %d", seed)
+    return settings.model_copy(update={"env_settings": settings.env_settings.model_copy(update={"seed": seed})})
+
+
+def _version_line() -> str:
+    found = versions()
+    return (
+        f"jaxrl {found['jaxrl_version']}, mlagents-envs {found['mlagents_envs_version']}, "
+        f"communicator API {COMMUNICATOR_API}, jax {found['jax_version']}"
+    )
+
+
+def _make_player(given: argparse.Namespace, argv: list[str]) -> None:
+    from jaxrl.envs.player import make_player
+
+    print(make_player(given.name, given.directory))

@@ -1,0 +1,115 @@
+"""The flags of `jaxrl train`: ML-Agents' names, each standing for one key of the configuration file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from jaxrl.settings import CheckpointSettings, EngineSettings, EnvironmentSettings, RunSettings, TorchSettings
+from jaxrl.settings.inheritance import EVERY_LISTED, merge
+from jaxrl.settings.section import Section
+
+_SECTIONS: dict[str, type[Section]] = {
+    "env_settings": EnvironmentSettings,
+    "checkpoint_settings": CheckpointSettings,
+    "engine_settings": EngineSettings,
+    "torch_settings": TorchSettings,
+}
+
+_VALUES: tuple[tuple[str, str, type, str], ...] = (
+    ("--env", "env_settings.env_path", str, "PATH"),
+    ("--run-id", "checkpoint_settings.run_id", str, "ID"),
+    ("--initialize-from", "checkpoint_settings.initialize_from", str, "ID"),
+    ("--results-dir", "checkpoint_settings.results_dir", str, "DIR"),
+    ("--seed", "env_settings.seed", int, "N"),
+    ("--num-envs", "env_settings.num_envs", int, "N"),
+    ("--num-areas", "env_settings.num_areas", int, "N"),
+    ("--base-port", "env_settings.base_port", int, "PORT"),
+    ("--timeout-wait", "env_settings.timeout_wait", float, "SECONDS"),
+    ("--max-lifetime-restarts", "env_settings.max_lifetime_restarts", int, "N"),
+    ("--restarts-rate-limit-n", "env_settings.restarts_rate_limit_n", int, "N"),
+    ("--restarts-rate-limit-period-s", "env_settings.restarts_rate_limit_period_s", float, "SECONDS"),
+    ("--mode", "env_settings.mode", str, "lockstep|async"),
+    ("--width", "engine_settings.width", int, "PIXELS"),
+    ("--height", "engine_settings.height", int, "PIXELS"),
+    ("--quality-level", "engine_settings.quality_level", int, "N"),
+    ("--time-scale", "engine_settings.time_scale", float, "X"),
+    ("--target-frame-rate", "engine_settings.target_frame_rate", int, "N"),
+    ("--capture-frame-rate", "engine_settings.capture_frame_rate", int, "N"),
+    ("--torch-device", "torch_settings.device", str, "cpu|cuda|cuda:N"),
+)
+_SWITCHES = (
+    ("--resume", "checkpoint_settings.resume"),
+    ("--force", "checkpoint_settings.force"),
+    ("--inference", "checkpoint_settings.inference"),
+    ("--no-graphics", "engine_settings.no_graphics"),
+    ("--no-graphics-monitor", "engine_settings.no_graphics_monitor"),
+    ("--inline", "env_settings.inline"),
+)
+_HIDDEN_SWITCHES = (("--load", "checkpoint_settings.load_model"), ("--train", "checkpoint_settings.train_model"))
+_REMOVED = ("--torch", "--tensorflow")
+_REMOVED_DEST = "removed"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add all flags. None has a default, so that only flags really given reach `overrides_from`."""
+    for flag, key, kind, metavar in _VALUES:
+        parser.add_argument(
+            flag, dest=key, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=_help(key, with_default=True)
+        )
+    for flag, key in _SWITCHES:
+        parser.add_argument(flag, dest=key, action="store_true", default=argparse.SUPPRESS, help=_help(key))
+    for flag, key in _HIDDEN_SWITCHES:
+        parser.add_argument(flag, dest=key, action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    for flag in _REMOVED:
+        parser.add_argument(
+            flag,
+            dest=_REMOVED_DEST,
+            action="append_const",
+            const=flag,
+            default=argparse.SUPPRESS,
+            help="(removed) has no effect",
+        )
+    parser.add_argument(
+        "--deterministic",
+        dest=f"behaviors.{EVERY_LISTED}.network_settings.deterministic",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="listed behaviors act with the mean or most likely action",
+    )
+    parser.add_argument(
+        "--debug", dest="debug", action="store_true", default=argparse.SUPPRESS, help="log in detail, show tracebacks"
+    )
+    parser.add_argument(
+        "--env-args",
+        dest="env_settings.env_args",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        default=argparse.SUPPRESS,
+        help="takes the rest of the line for the environment's executable; must come last",
+    )
+
+
+def _help(key: str, with_default: bool = False) -> str:
+    section, name = key.split(".")
+    field = _SECTIONS[section].model_fields[name]
+    default = f" (default: {'none' if field.default is None else field.default})" if with_default else ""
+    return f"{field.description}{default}".replace("%", "%%")
+
+
+def overrides_from(given: argparse.Namespace) -> dict[str, Any]:
+    """Flags really given, shaped like a configuration file."""
+    overrides: dict[str, Any] = {}
+    for key, value in vars(given).items():
+        path = key.split(".")
+        if path[0] not in RunSettings.model_fields:
+            continue
+        for part in reversed(path):
+            value = {part: value}
+        overrides = merge(overrides, value)
+    return overrides
+
+
+def removed_flags(given: argparse.Namespace) -> list[str]:
+    """Flags given that mean nothing any more."""
+    return list(getattr(given, _REMOVED_DEST, []))

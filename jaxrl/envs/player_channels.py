@@ -1,0 +1,151 @@
+"""The player's side of the side channels: reads environment parameters and engine configuration, writes statistics.
+
+Frame: channel id (16 bytes, little-endian form of the UUID), int32 length, payload; several one after the other. Numbers
+are little-endian, a string is int32 length + ASCII.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from jaxrl.types import EnvironmentStat, JaxrlError
+
+PARAMETERS = uuid.UUID("534c891e-810f-11ea-a9d0-822485860400")
+ENGINE = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
+STATS = uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
+TRAINING_ANALYTICS = uuid.UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")
+_ENGINE_FORMATS = {
+    0: ("resolution", "<ii"),
+    1: ("quality level", "<i"),
+    2: ("time scale", "<f"),
+    3: ("target frame rate", "<i"),
+    4: ("capture frame rate", "<i"),
+}
+_UNIFORM, _GAUSSIAN, _MULTIRANGE = 0, 1, 2
+_logger = logging.getLogger(__name__)
+
+Draw = Callable[[int], np.ndarray]
+"""Draws that many values, float32 [E]."""
+
+
+class ChannelError(JaxrlError):
+    """The trainer sent side-channel bytes that do not follow the protocol."""
+
+
+class PlayerChannels:
+    """What the trainer has set so far. `engine` holds its engine configuration, which a player without graphics ignores."""
+
+    def __init__(self, usual: Mapping[str, float]) -> None:
+        """`usual`: every environment parameter that the environment knows, with the value it takes when none is set."""
+        self._usual = dict(usual)
+        self._draw: dict[str, Draw] = {name: _constant(value) for name, value in usual.items()}
+        self._warned: set[object] = set()
+        self.engine: dict[str, tuple[float, ...]] = {}
+
+    def receive(self, data: bytes) -> None:
+        """Take in all frames of one message. Unknown channels and parameters are reported once and ignored.
+
+        Raises:
+            ChannelError: a frame is cut off or a payload cannot be read.
+        """
+        for channel, payload in _frames(data):
+            try:
+                self._take(channel, payload)
+            except (struct.error, UnicodeDecodeError, ValueError) as error:
+                raise ChannelError(f"side channel {channel}: cannot read {len(payload)} bytes: {error}") from error
+
+    def draw(self, areas: int) -> dict[str, np.ndarray]:
+        """One value of each parameter for each area, float32 [E]; constant, or drawn by the sampler that was set."""
+        return {name: draw(areas) for name, draw in self._draw.items()}
+
+    def _take(self, channel: uuid.UUID, payload: bytes) -> None:
+        if channel == PARAMETERS:
+            self._set_parameter(payload)
+        elif channel == ENGINE:
+            kind = struct.unpack_from("<i", payload)[0]
+            if kind not in _ENGINE_FORMATS:
+                raise ValueError(f"unknown kind {kind}, expected one of {sorted(_ENGINE_FORMATS)}")
+            name, layout = _ENGINE_FORMATS[kind]
+            self.engine[name] = struct.unpack_from(layout, payload, 4)
+        elif channel != TRAINING_ANALYTICS:  # telemetry for the engine's maker: nothing to do here
+            self._warn_once(channel, "data of unknown side channel %s is ignored")
+
+    def _set_parameter(self, payload: bytes) -> None:
+        (length,) = struct.unpack_from("<i", payload)
+        if not 0 <= length <= len(payload) - 8:
+            raise ValueError(f"name of {length} bytes")
+        name = payload[4 : 4 + length].decode("ascii")
+        draw = _read_value(payload, 4 + length)
+        if name in self._usual:
+            self._draw[name] = draw
+        else:
+            self._warn_once(name, f"environment parameter %r is ignored; this environment knows {sorted(self._usual)}")
+
+    def _warn_once(self, what: object, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            _logger.warning(text, what)
+
+
+def pack_stats(stats: Sequence[EnvironmentStat]) -> bytes:
+    """Frames of the statistics channel: name, value (float32), aggregation (int32), in the given order."""
+    frames = []
+    for stat in stats:
+        name = stat.name.encode("ascii")
+        payload = struct.pack(f"<i{len(name)}sfi", len(name), name, stat.value, stat.aggregation)
+        frames.append(STATS.bytes_le + struct.pack("<i", len(payload)) + payload)
+    return b"".join(frames)
+
+
+def _frames(data: bytes) -> Iterator[tuple[uuid.UUID, bytes]]:
+    offset = 0
+    while offset < len(data):
+        start = offset + 20
+        length = struct.unpack_from("<i", data, offset + 16)[0] if start <= len(data) else -1
+        if length < 0 or start + length > len(data):
+            raise ChannelError(f"side-channel data of {len(data)} bytes is cut off in the frame at byte {offset}")
+        yield uuid.UUID(bytes_le=data[offset : offset + 16]), data[start : start + length]
+        offset = start + length
+
+
+def _read_value(payload: bytes, offset: int) -> Draw:
+    """A number (int32 0, float32) or a sampler (int32 1, int32 seed, int32 kind, float32 values)."""
+    (is_sampler,) = struct.unpack_from("<i", payload, offset)
+    if is_sampler not in (0, 1):
+        raise ValueError(f"unknown data type {is_sampler}, expected 0 (number) or 1 (sampler)")
+    if not is_sampler:
+        return _constant(struct.unpack_from("<f", payload, offset + 4)[0])
+    seed, kind = struct.unpack_from("<ii", payload, offset + 4)
+    random = np.random.default_rng(seed & 0xFFFFFFFF)
+    if kind == _MULTIRANGE:
+        (count,) = struct.unpack_from("<i", payload, offset + 12)
+        bounds = np.array(struct.unpack_from(f"<{count}f", payload, offset + 16)).reshape(-1, 2)
+        return _multirange(random, bounds)
+    first, second = struct.unpack_from("<ff", payload, offset + 12)
+    if kind == _UNIFORM:
+        return lambda areas: random.uniform(first, second, areas).astype(np.float32)
+    if kind == _GAUSSIAN:
+        return lambda areas: random.normal(first, second, areas).astype(np.float32)
+    raise ValueError(f"unknown sampler {kind}, expected 0 (uniform), 1 (gaussian) or 2 (multirange)")
+
+
+def _constant(value: float) -> Draw:
+    return lambda areas: np.full(areas, value, np.float32)
+
+
+def _multirange(random: np.random.Generator, bounds: np.ndarray) -> Draw:
+    """Uniform over the union of intervals [K, 2]: each is chosen in proportion to its length."""
+    length = bounds[:, 1] - bounds[:, 0]
+    if not len(bounds) or (length < 0).any() or not length.sum() > 0:
+        raise ValueError(f"intervals {bounds.tolist()}: expected pairs of minimum and maximum, not all empty")
+
+    def draw(areas: int) -> np.ndarray:
+        chosen = random.choice(len(bounds), size=areas, p=length / length.sum())
+        return random.uniform(bounds[chosen, 0], bounds[chosen, 1]).astype(np.float32)
+
+    return draw

@@ -1,0 +1,189 @@
+"""The host loop: environments → slots → act (and append) → environments, an update when enough is stored.
+
+Read this first. Everything that is compiled is compiled here: per behavior one program that acts and appends, and one
+for the update. The loop itself knows no algorithm, no file and no Unity.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import zlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import jax
+from rich.console import Console
+
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.artifacts import timers as nodes
+from jaxrl.artifacts.progress import ProgressBar
+from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.behavior import Behavior, Programs, decide, learn
+from jaxrl.bookkeeping import Bookkeeping
+from jaxrl.envs.pool import EnvPool
+from jaxrl.interrupt import Interrupt
+from jaxrl.rollout.slots import Source
+from jaxrl.settings import RunSettings, behavior_settings_for, constants
+from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
+from jaxrl.unity_workers import make_factory
+
+log = logging.getLogger(__name__)
+
+
+class SpecChangedError(JaxrlError):
+    """One behavior name stands for different observations or actions."""
+
+
+def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
+    """The two programs of a behavior. Buffer and learner are donated: they are updated in place."""
+    return Programs(
+        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
+        learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1)),
+    )
+
+
+def train(settings: RunSettings, console: Console | None = None) -> None:
+    """One whole run, from checked settings to a results folder.
+
+    Ends when every behavior has passed its max_steps, at Ctrl-C (saves and returns normally), or with an error (saves
+    and raises it).
+
+    Raises:
+      JaxrlError: whatever the user can mend, before anything is written if it can be known before.
+    """
+    options = settings.checkpoint_settings
+    settings = with_seed(settings)
+    folder = RunFolder(options.results_dir, options.run_id)
+    folder.check(options.resume, options.force, options.initialize_from, list(settings.behaviors))
+    factory = make_factory(settings, str(folder.logs))
+    folder.prepare()
+    with ExitStack() as stack:
+        interrupt = stack.enter_context(Interrupt())
+        books = Bookkeeping(settings, folder, stack.enter_context(ProgressBar(console or Console())))
+        stack.callback(books.close)
+        environment = settings.env_settings
+        try:
+            with books.timers(nodes.SETUP), interrupt.waiting():
+                pool = EnvPool(
+                    factory,
+                    environment.num_envs,
+                    inline=environment.inline,
+                    timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
+                    startup_timeout=environment.timeout_wait + 60.0,
+                )
+        except KeyboardInterrupt:
+            log.info("Interrupted before the environments had started; nothing to save.")
+            return
+        stack.callback(pool.close)
+        HostLoop(settings, books, interrupt, pool).run()
+
+
+def with_seed(settings: RunSettings) -> RunSettings:
+    """Settings with a definite seed: -1 draws one of 0..9999."""
+    if settings.env_settings.seed != -1:
+        return settings
+    seed = random.SystemRandom().randrange(10000)
+    return settings.model_copy(update={"env_settings": settings.env_settings.model_copy(update={"seed": seed})})
+
+
+class HostLoop:
+    """Behaviors and what goes back and forth between them and the environments."""
+
+    def __init__(self, settings: RunSettings, books: Bookkeeping, interrupt: Interrupt, pool: EnvPool) -> None:
+        self.settings = settings
+        self.books = books
+        self.interrupt = interrupt
+        self.pool = pool
+        self.behaviors: dict[str, Behavior] = {}
+        self.key = jax.random.key(settings.env_settings.seed)
+
+    def run(self) -> None:
+        """Until every behavior is done; saves on every way out (not with inference)."""
+        everybody = self.pool.num_envs
+        at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
+        try:
+            with self.books.timers(nodes.LEARNING):
+                self.pool.reset(constants(self.settings.environment_parameters))
+                results = self.receive(everybody)
+                while self.advance(results):
+                    results = self.receive(at_least)
+        except KeyboardInterrupt:
+            log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
+        finally:
+            self.books.finish(list(self.behaviors.values()))
+
+    def receive(self, at_least: int) -> list[StepResult]:
+        """Wait for environments; the only place where Ctrl-C may strike."""
+        timers = self.books.timers
+        with timers(nodes.ENV_STEP), self.interrupt.waiting():
+            results = self.pool.recv(at_least)
+            for result in results:
+                timers.add(nodes.WORKERS, result.seconds, is_parallel=True)
+        return results
+
+    def advance(self, results: Sequence[StepResult]) -> bool:
+        """Act on what arrived, send the actions, then learn while the environments step. False: all are done.
+
+        The state that waits for its reward during an update acted with the policy before it and carries that policy's
+        log-probability, like ML-Agents' trajectories in flight, only shorter: one state per row.
+        """
+        for result in results:
+            for behavior_id, spec in result.new_specs.items():
+                self.meet(behavior_id, spec)
+        actions = self.act(results)
+        for result in results:
+            self.pool.send(result.worker, actions[result.worker])
+        for behavior in self.behaviors.values():
+            if behavior.ready():
+                with self.books.timers(nodes.UPDATE_POLICY):
+                    metrics = behavior.learn()
+                self.books.updated(behavior, metrics)
+        self.books.show_progress(list(self.behaviors.values()))
+        return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
+
+    def act(self, results: Sequence[StepResult]) -> dict[int, dict[str, Action]]:
+        """One policy call per behavior for everything that arrived; worker → behavior id → actions."""
+        messages: dict[str, dict[Source, AgentSteps]] = {}
+        for result in results:
+            for behavior_id, steps in result.steps.items():
+                messages.setdefault(behavior_name(behavior_id), {})[result.worker, behavior_id] = steps
+            self.books.environment(result, list(messages))
+        chosen: dict[int, dict[str, Action]] = {result.worker: {} for result in results}
+        for name, arrived in messages.items():
+            behavior = self.behaviors[name]
+            before = behavior.step
+            with self.books.timers(nodes.EVALUATE):
+                actions, episodes = behavior.act(arrived)
+            for (worker, behavior_id), action in actions.items():
+                chosen[worker][behavior_id] = action
+            self.books.acted(behavior, before, episodes)
+        return chosen
+
+    def meet(self, behavior_id: str, spec: BehaviorSpec) -> None:
+        """A behavior is seen for the first time: make its learner. Teams of one behavior share it.
+
+        Raises:
+          SettingsError: the behavior is not configured.
+          CheckpointError: resume or initialize, and the checkpoint does not fit.
+        """
+        name = behavior_name(behavior_id)
+        if name in self.behaviors:
+            if self.behaviors[name].spec != spec:
+                raise SpecChangedError(f"{behavior_id}: observations or actions differ from those seen before as {name}.")
+            return
+        settings = behavior_settings_for(self.settings, name)
+        algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
+        behavior = Behavior(
+            name,
+            spec,
+            settings,
+            algorithm,
+            compile_programs(algorithm, settings.time_horizon),
+            jax.random.fold_in(self.key, zlib.crc32(name.encode())),
+            training=not self.settings.checkpoint_settings.inference,
+        )
+        self.books.open(behavior)
+        self.behaviors[name] = behavior

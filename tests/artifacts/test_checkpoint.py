@@ -1,0 +1,235 @@
+"""Save and restore of a training state, misfits, and which checkpoints are kept."""
+
+import json
+import logging
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+
+from jaxrl.artifacts import checkpoint, checkpoint_folder
+from jaxrl.artifacts.checkpoint_folder import CheckpointError
+from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
+
+OPTIMIZER = optax.adam(optax.linear_schedule(1e-2, 1e-4, 100))
+
+
+@flax.struct.dataclass
+class TrainState:
+    params: dict
+    optimizer: optax.OptState
+    normalizer: dict
+    key: jax.Array
+    agent_steps: np.ndarray
+    lesson: int = 0
+    name: str = flax.struct.field(pytree_node=False, default="static")
+
+
+def make_state(hidden=4, inputs=3, seed=0):
+    key, actor_key, critic_key = jax.random.split(jax.random.key(seed), 3)
+    params = {
+        "actor": {"Dense_0": {"kernel": jax.random.normal(actor_key, (inputs, hidden)), "bias": jnp.zeros(hidden)}},
+        "critic": {"Dense_0": {"kernel": jax.random.normal(critic_key, (inputs, 1))}},
+        "no_actions": jnp.zeros((0, hidden)),
+    }
+    return TrainState(
+        params=params,
+        optimizer=OPTIMIZER.init(params),
+        normalizer={"mean": jnp.zeros(inputs), "half": jnp.ones(2, jnp.bfloat16), "count": jnp.int32(1)},
+        key=key,
+        agent_steps=np.int64(2**40),  # beyond int32, which JAX would cut
+        lesson=2,
+    )
+
+
+@jax.jit
+def train_step(state):
+    key, noise_key = jax.random.split(state.key)
+    x = jax.random.normal(noise_key, (8, 3))
+
+    def loss(params):
+        actor, critic = params["actor"]["Dense_0"], params["critic"]["Dense_0"]
+        return jnp.mean((jnp.tanh(x @ actor["kernel"] + actor["bias"][None])) ** 2) + jnp.mean(
+            (x @ critic["kernel"]) ** 2
+        )
+
+    gradients = jax.grad(loss)(state.params)
+    updates, optimizer = OPTIMIZER.update(gradients, state.optimizer)
+    return state.replace(params=optax.apply_updates(state.params, updates), optimizer=optimizer, key=key)
+
+
+def plain(state):
+    """Leaves as numpy, keys as their data."""
+    is_key = lambda leaf: hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)  # noqa: E731
+    return [np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in jax.tree.leaves(state)]
+
+
+def assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for left, right in zip(plain(a), plain(b), strict=True):
+        assert left.dtype == right.dtype and left.shape == right.shape
+        assert left.tobytes() == right.tobytes()
+
+
+def spec(size=3, branches=(2,)):
+    return BehaviorSpec(
+        observations=(ObservationSpec(name="Rays", shape=(size,)),),
+        action=ActionSpec(continuous_size=0, discrete_branches=branches),
+    )
+
+
+def settings(hidden=4):
+    return {"trainer_type": "poca", "network_settings": {"hidden_units": hidden}, "hyperparameters": {"beta": 0.1}}
+
+
+@pytest.fixture
+def log(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
+    caplog.set_level(logging.INFO, "jaxrl")
+    return caplog
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "Walker"
+
+
+def test_every_kind_of_leaf_comes_back_bit_for_bit(folder):
+    state = make_state()
+    path = checkpoint.save(folder, 100, state)
+    again = checkpoint.restore(path, make_state(seed=1))
+    assert_same(state, again)
+    assert isinstance(again.agent_steps, np.int64) and isinstance(again.lesson, int)
+    assert jnp.issubdtype(again.key.dtype, jax.dtypes.prng_key)
+    assert again.params["no_actions"].shape == (0, 4)
+
+
+def test_two_halves_equal_one_run(folder):
+    whole = make_state()
+    for _ in range(6):
+        whole = train_step(whole)
+    half = make_state()
+    for _ in range(3):
+        half = train_step(half)
+    half = checkpoint.restore(checkpoint.save(folder, 3, half), make_state(seed=5))
+    for _ in range(3):
+        half = train_step(half)
+    assert_same(whole, half)
+
+
+def test_the_json_says_what_the_arrays_are(folder):
+    path = checkpoint.save(folder, 100, make_state(), spec=spec(), settings=settings())
+    info = checkpoint.read_info(path)
+    assert (info.behavior, info.step) == ("Walker", 100)
+    assert info.spec["observations"] == [{"name": "Rays", "shape": [3], "type": "default"}]
+    assert info.spec["discrete_branches"] == [2]
+    assert info.settings == settings()
+    assert info.versions["jaxrl_version"]
+    assert info.leaves["params/actor/Dense_0/kernel"] == {"dtype": "float32", "shape": [3, 4]}
+    assert json.loads((folder / "checkpoint").read_text()) == {"folder": "Walker-100", "step": 100}
+
+
+def test_orbax_alone_can_open_it(folder):
+    path = checkpoint.save(folder, 100, make_state())
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        arrays = checkpointer.restore(path / "arrays")
+    assert np.array_equal(
+        arrays["params"]["critic"]["Dense_0"]["kernel"], make_state().params["critic"]["Dense_0"]["kernel"]
+    )
+
+
+def test_a_changed_environment_and_network_are_named(folder):
+    path = checkpoint.save(folder, 100, make_state(), spec=spec(), settings=settings())
+    with pytest.raises(CheckpointError) as caught:
+        now = settings(hidden=8) | {"hyperparameters": {"beta": 0.2}}
+        checkpoint.restore(path, make_state(hidden=8, inputs=5), spec=spec(5, (3,)), settings=now)
+    text = str(caught.value)
+    assert "observation 0 (Rays) shape: [3] in the checkpoint, [5] now" in text
+    assert "action size (discrete branches): [2] in the checkpoint, [3] now" in text
+    assert "network_settings.hidden_units: 4 in the checkpoint, 8 now" in text
+    assert "params/actor/Dense_0/kernel: float32[3, 4] in the checkpoint, float32[5, 8] now" in text
+    assert "beta" not in text and "--run-id" in text and "more)" in text
+
+
+def test_missing_and_surplus_leaves_are_named(folder):
+    path = checkpoint.save(folder, 1, {"params": {"a": np.zeros(2)}, "key": jax.random.key(0)})
+    with pytest.raises(CheckpointError, match=r"params/b: not in the checkpoint.*params/a: .*not used now"):
+        checkpoint.restore(path, {"params": {"b": np.zeros(2)}, "key": jax.random.key(0)})
+    with pytest.raises(CheckpointError, match=r"key: key<fry>\[2\] in the checkpoint, key<rbg>\[4\] now"):
+        checkpoint.restore(path, {"params": {"a": np.zeros(2)}, "key": jax.random.key(0, impl="rbg")})
+
+
+def test_another_environment_that_fits_is_only_a_warning(folder, log):
+    path = checkpoint.save(folder, 1, make_state(), spec=spec(), settings=settings())
+    other = spec()._replace(observations=(ObservationSpec(name="Camera", shape=(3,)),))
+    checkpoint.restore(path, make_state(), spec=other, settings=settings())
+    assert "observation 0 (Camera) name: Rays in the checkpoint, Camera now" in log.text
+
+
+def test_a_leaf_that_is_no_number_is_refused(folder):
+    with pytest.raises(TypeError, match="name: a checkpoint holds arrays"):
+        checkpoint.save(folder, 1, {"name": "text"})
+
+
+def test_params_only_takes_the_weights_and_nothing_else(folder):
+    trained = train_step(make_state())
+    path = checkpoint.save(folder, 100, trained)
+    fresh = make_state(seed=7)
+    start = checkpoint.restore_params_only(path, fresh, fields=("params", "normalizer"))
+    assert_same(start.params, trained.params)
+    assert_same(start.normalizer, trained.normalizer)
+    assert_same((start.optimizer, start.key), (fresh.optimizer, fresh.key))
+
+
+def test_params_only_keeps_new_weights_for_a_module_that_does_not_fit(folder, log):
+    path = checkpoint.save(folder, 100, make_state(hidden=4), settings=settings(4))
+    fresh = make_state(hidden=8, seed=7)
+    start = checkpoint.restore_params_only(path, fresh, settings=settings(8))
+    assert_same(start.params["actor"], fresh.params["actor"])
+    assert_same(start.params["critic"], make_state().params["critic"])
+    assert "params/actor" in log.text and "hidden_units: 4 in the checkpoint, 8 now" in log.text
+    with pytest.raises(CheckpointError, match="does not fit"):
+        checkpoint.restore_params_only(path, make_state(hidden=8, inputs=9))
+
+
+def test_old_checkpoints_and_their_onnx_files_are_removed(folder):
+    state = {"params": np.zeros(2)}
+    for step in (50, 900, 1000):  # by number, not by letters
+        checkpoint.save(folder, step, state, keep=2)
+        checkpoint_folder.onnx_path(folder, step).write_text("onnx")
+    checkpoint.save(folder, 1100, state, keep=2)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "Walker-1000",
+        "Walker-1000.onnx",
+        "Walker-1100",
+        "checkpoint",
+    ]
+    for step in (1200, 1300, 1400):
+        checkpoint.save(folder, step, state, keep=0)
+    assert [item.step for item in checkpoint_folder.checkpoints(folder)] == [1000, 1100, 1200, 1300, 1400]
+
+
+def test_the_same_step_can_be_saved_twice(folder):
+    checkpoint.save(folder, 1, {"a": np.zeros(2)})
+    path = checkpoint.save(folder, 1, {"a": np.ones(2)})
+    assert checkpoint.restore(path, {"a": np.zeros(2)})["a"].tolist() == [1, 1]
+    assert sorted(item.name for item in folder.iterdir()) == ["Walker-1", "checkpoint"]
+
+
+def test_nothing_saved_is_none_or_an_error_with_advice(folder):
+    assert checkpoint_folder.latest(folder) is None
+    with pytest.raises(CheckpointError, match="--force"):
+        checkpoint_folder.require_latest(folder)
+
+
+def test_another_format_names_the_version_that_wrote_it(folder):
+    path = checkpoint.save(folder, 1, {"a": np.zeros(2)})
+    document = json.loads((path / "checkpoint.json").read_text())
+    document |= {"format": 99, "versions": {"jaxrl_version": "9.9"}}
+    (path / "checkpoint.json").write_text(json.dumps(document))
+    with pytest.raises(CheckpointError, match=r"format 99.*jaxrl 9\.9"):
+        checkpoint.read_info(path)

@@ -1,0 +1,161 @@
+"""Checkpoints against kill -9, a full disk, and damage."""
+
+import logging
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from jaxrl.artifacts import checkpoint, checkpoint_folder
+from jaxrl.artifacts.checkpoint_folder import CheckpointError
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits or signals")
+
+SAVE_FOR_EVER = """
+import sys
+from pathlib import Path
+import numpy as np
+from jaxrl.artifacts import checkpoint
+folder = Path(sys.argv[1])
+for step in range(1, 10_000):
+    state = {"params": {f"layer_{i}": np.full((32, 64), step, np.float32) for i in range(30)}, "step": np.int64(step)}
+    checkpoint.save(folder, step if step < 6 else 6, state, keep=3)
+    print(step, flush=True)
+"""
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from jaxrl.artifacts import checkpoint, checkpoint_folder
+folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+state = {f"layer_{i}": np.random.default_rng(i).normal(size=(64, 64)) for i in range(10)}
+checkpoint.save(folder, 1, state)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    checkpoint.save(folder, 2, state)
+except checkpoint_folder.CheckpointError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "Walker"
+
+
+@pytest.fixture
+def log(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
+    caplog.set_level(logging.INFO, "jaxrl")
+    return caplog
+
+
+def template():
+    return {"params": {f"layer_{i}": np.zeros((32, 64), np.float32) for i in range(30)}, "step": np.int64(0)}
+
+
+def kill_after(child, lines, delay):
+    """Wait until the child has saved `lines` times, then kill it `delay` seconds later; the last save it reported."""
+    reported = [int(child.stdout.readline()) for _ in range(lines)]
+    time.sleep(delay)
+    child.kill()
+    rest, _ = child.communicate(timeout=30)
+    return int(([str(reported[-1]), *rest.split()])[-1])
+
+
+@posix
+def test_a_run_killed_at_any_moment_continues_from_the_last_save_or_the_one_before(tmp_path):
+    # The later kills hit saves that replace a checkpoint of the same step.
+    plans = [(1, 0.004), (2, 0.011), (3, 0.023), (7, 0.007), (8, 0.017), (9, 0.031)]
+    for index, (lines, delay) in enumerate(plans):
+        folder = tmp_path / str(index) / "Walker"
+        child = subprocess.Popen(
+            [sys.executable, "-c", SAVE_FOR_EVER, str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        with child:
+            reported = kill_after(child, lines, delay)
+        checkpoint_folder.clean(folder)
+        state = checkpoint.restore(checkpoint_folder.require_latest(folder), template())
+        assert reported <= state["step"] <= reported + 1
+        assert all(np.all(layer == state["step"]) for layer in state["params"].values())
+        names = {path.name.split("-")[0] for path in folder.iterdir()}
+        assert names == {"Walker", "checkpoint"} and not list(folder.glob("*.partial"))
+        checkpoint.save(folder, 10, state)
+        assert checkpoint_folder.latest(folder) == folder / "Walker-10"
+
+
+@posix
+@pytest.mark.parametrize("limit", [100, 20_000, 100_000])
+def test_a_full_disk_is_a_clear_error_and_keeps_the_checkpoint_before(folder, limit):
+    command = [sys.executable, "-c", FULL_DISK, str(folder), str(limit)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "Walker-2: the checkpoint cannot be written" in result.stdout, result
+    assert "File too large" in result.stdout and "Walker-1, is intact" in result.stdout
+    assert result.stderr == ""  # no hundred lines of tracebacks from the array store's threads
+    assert sorted(path.name for path in folder.iterdir()) == ["Walker-1", "checkpoint"]
+    state = {f"layer_{i}": np.random.default_rng(i).normal(size=(64, 64)) for i in range(10)}
+    again = checkpoint.restore(checkpoint_folder.require_latest(folder), {key: np.zeros((64, 64)) for key in state})
+    assert all(np.array_equal(again[key], state[key]) for key in state)
+
+
+@posix
+def test_a_really_full_file_system(tmp_path):
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(tmp_path)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting needs root")
+    try:
+        folder, state = tmp_path / "Walker", {"a": np.random.default_rng(0).normal(size=(100, 1000))}
+        with pytest.raises(CheckpointError, match=r"cannot be written.*MiB free.*is intact"):
+            for step in range(1, 10):
+                checkpoint.save(folder, step, state)
+        (tmp_path / "filler").write_bytes(bytes(shutil.disk_usage(tmp_path).free))
+        again = checkpoint.restore(checkpoint_folder.require_latest(folder), {"a": np.zeros((100, 1000))})
+        assert np.array_equal(again["a"], state["a"])
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_unfinished_files_are_removed_and_reported(folder, log):
+    checkpoint.save(folder, 1, {"a": np.zeros(2)})
+    (folder / "Walker-2.partial" / "arrays").mkdir(parents=True)
+    (folder / "checkpoint.123.tmp").write_text("{")
+    assert checkpoint_folder.clean(folder) == ["Walker-2.partial", "checkpoint.123.tmp"]
+    assert "Walker-2.partial" in log.text
+    assert checkpoint_folder.clean(folder) == []
+
+
+def test_a_pointer_to_nothing_falls_back_to_the_newest_with_a_warning(folder, log):
+    checkpoint.save(folder, 1, {"a": np.zeros(2)})
+    path = checkpoint.save(folder, 2, {"a": np.zeros(2)})
+    shutil.rmtree(path)
+    assert checkpoint_folder.latest(folder) == folder / "Walker-1"
+    (folder / "checkpoint").unlink()
+    assert checkpoint_folder.latest(folder) == folder / "Walker-1"
+    assert [record.levelname for record in log.records] == ["WARNING", "WARNING"]
+
+
+def test_damaged_arrays_are_named_with_advice(folder):
+    path = checkpoint.save(folder, 1, {"a": np.arange(1000.0)})
+    for file in (path / "arrays").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(CheckpointError, match=r"Walker-1: the checkpoint is damaged.*[Dd]elete this folder"):
+        checkpoint.restore(path, {"a": np.zeros(1000)})
+
+
+def test_an_exception_from_outside_leaves_no_partial_folder(folder, monkeypatch):
+    checkpoint.save(folder, 1, {"a": np.zeros(2)})
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint_folder, "install", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(folder, 2, {"a": np.ones(2)})
+    assert sorted(path.name for path in folder.iterdir()) == ["Walker-1", "checkpoint"]

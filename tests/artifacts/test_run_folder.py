@@ -1,0 +1,174 @@
+"""Checks before a run starts, the folder's layout, and what --force removes, and when."""
+
+import logging
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from jaxrl.artifacts import checkpoint, files
+from jaxrl.artifacts import run_folder as module
+from jaxrl.artifacts.checkpoint_folder import CheckpointError
+from jaxrl.artifacts.run_folder import RunFolder, RunFolderError, behavior_name
+
+
+@pytest.fixture
+def log(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
+    caplog.set_level(logging.INFO, "jaxrl")
+    return caplog
+
+
+@pytest.fixture
+def old_run(tmp_path):
+    """A finished run with two checkpoints of one behavior."""
+    run = RunFolder(tmp_path / "results", "old")
+    run.prepare()
+    folder = run.behavior("Walker?team=0")
+    for step in (100, 200):
+        checkpoint.save(folder, step, {"params": np.ones(3)})
+        (folder / f"Walker-{step}.onnx").write_text("onnx")
+    (folder / "events.out.tfevents.1.host").write_text("events")
+    (folder / "notes.txt").write_text("the user's own")
+    for path in (run.configuration, run.status, run.timers, run.final_onnx("Walker"), run.player_log(0)):
+        path.write_text("{}")
+    return run
+
+
+def everything(run):
+    return sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*"))
+
+
+def test_the_layout_is_that_of_ml_agents(tmp_path):
+    run = RunFolder(tmp_path, "a")
+    paths = (run.configuration, run.final_onnx("W?team=1"), run.behavior("W?team=1"), run.timers, run.status)
+    assert [path.relative_to(tmp_path).as_posix() for path in (*paths, run.player_log(2))] == [
+        "a/configuration.yaml",
+        "a/W.onnx",
+        "a/W",
+        "a/run_logs/timers.json",
+        "a/run_logs/training_status.json",
+        "a/run_logs/Player-2.log",
+    ]
+
+
+def test_a_new_run_passes_and_the_check_leaves_nothing(tmp_path):
+    RunFolder(tmp_path / "results", "new").check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_run_needs_a_decision(old_run):
+    with pytest.raises(RunFolderError) as caught:
+        old_run.check()
+    assert all(word in str(caught.value) for word in (str(old_run.path), "--run-id", "--resume", "--force"))
+    old_run.check(force=True)
+    old_run.check(resume=True)
+
+
+def test_logs_of_a_failed_start_do_not_count_as_a_run(tmp_path):
+    run = RunFolder(tmp_path, "a")
+    run.prepare()
+    run.player_log(0).write_text("crashed")
+    run.check()
+
+
+def test_resume_needs_a_run_with_a_checkpoint(tmp_path, old_run):
+    with pytest.raises(RunFolderError, match=r"new.*does not exist.*--resume.*--run-id"):
+        RunFolder(tmp_path / "results", "new").check(resume=True)
+    for pointer in old_run.path.glob("*/*/checkpoint.json"):
+        pointer.unlink()
+    with pytest.raises(RunFolderError, match=r"no complete checkpoint.*--force"):
+        old_run.check(resume=True)
+
+
+def test_resume_of_a_run_of_ml_agents_says_so(tmp_path):
+    folder = RunFolder(tmp_path, "unity").behavior("Walker")
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.pt").write_bytes(b"torch")
+    with pytest.raises(CheckpointError, match="PyTorch"):
+        RunFolder(tmp_path, "unity").check(resume=True)
+
+
+def test_initialize_from_needs_the_run_and_each_listed_behavior(tmp_path, old_run):
+    run = RunFolder(tmp_path / "results", "new")
+    run.check(initialize_from="old", behaviors=["Walker"])
+    with pytest.raises(RunFolderError, match=r"--initialize-from nothing.*does not exist"):
+        run.check(initialize_from="nothing")
+    with pytest.raises(CheckpointError, match="Crawler"):
+        run.check(initialize_from="old", behaviors=["Walker", "Crawler"])
+
+
+def test_where_the_first_weights_come_from(tmp_path, old_run):
+    run = RunFolder(tmp_path / "results", "new")
+    folder = old_run.behavior("Walker")
+    assert run.initial_checkpoint("Walker") is None
+    assert run.initial_checkpoint("Walker?team=1", "old") == folder / "Walker-200"
+    assert run.initial_checkpoint("Walker", "old", "Walker-100") == folder / "Walker-100"
+    assert run.initial_checkpoint("Walker", None, str(folder / "Walker-100")) == folder / "Walker-100"
+    assert run.initial_checkpoint("Walker", None, str(folder / "checkpoint")) == folder / "Walker-200"
+    for path in ("nowhere", "model.pt"):
+        with pytest.raises(CheckpointError, match=path):
+            run.initial_checkpoint("Walker", None, path)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "results").write_text("a file")
+    with pytest.raises(RunFolderError, match=r"results"):
+        RunFolder(tmp_path, "results").check()
+    with pytest.raises(files.ArtifactError, match="--results-dir"):
+        RunFolder(tmp_path / "results", "a").check()
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_write_permission_is_an_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(files.ArtifactError, match="--results-dir"):
+        RunFolder(tmp_path, "a").check()
+
+
+def test_an_almost_full_disk_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MIN_FREE_BYTES", 2**62)
+    with pytest.raises(RunFolderError, match="almost full.*MiB free"):
+        RunFolder(tmp_path, "a").check()
+
+
+def test_force_keeps_the_old_run_until_training_begins(old_run, log):
+    before = everything(old_run)
+    old_run.check(force=True)
+    old_run.prepare()
+    assert everything(old_run) == before
+    old_run.begin(resume=False)
+    assert everything(old_run) == ["Walker", "Walker/notes.txt", "run_logs", "run_logs/Player-0.log"]
+    assert [record.levelname for record in log.records] == ["WARNING"]
+    assert "events.out.tfevents.1.host" in log.text
+
+
+def test_resume_keeps_everything_but_unfinished_saves(old_run, log):
+    before = everything(old_run)
+    (old_run.behavior("Walker") / "Walker-300.partial").mkdir()
+    old_run.check(resume=True)
+    old_run.prepare()
+    old_run.begin(resume=True)
+    assert everything(old_run) == before
+    assert "Walker-300.partial" in log.text
+
+
+def test_a_checkpoint_set_aside_when_the_run_was_killed_counts_for_resume(old_run):
+    folder = old_run.behavior("Walker")
+    for item in ("Walker-100", "Walker-200"):
+        (folder / item).rename(folder / f"{item}.old")
+    old_run.check(resume=True)
+    assert (folder / "Walker-200" / "checkpoint.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "..", "a ", "a\\b", "a|b"])
+def test_names_that_no_folder_can_have(tmp_path, name):
+    with pytest.raises(RunFolderError):
+        behavior_name(name)
+    with pytest.raises(RunFolderError):
+        RunFolder(tmp_path, name).check()
+
+
+def test_names_with_blanks_dots_and_teams_are_fine():
+    assert behavior_name("My Walker v1.2?team=3") == "My Walker v1.2"

@@ -1,0 +1,75 @@
+"""training_status.json."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.status import LESSON, TrainingStatus
+
+
+@pytest.fixture
+def log(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
+    caplog.set_level(logging.INFO, "jaxrl")
+    return caplog
+
+
+def test_round_trip_in_the_format_of_ml_agents(tmp_path, log):
+    path = tmp_path / "run_logs" / "training_status.json"
+    status = TrainingStatus(path)
+    status.set("wall_height", LESSON, 2)
+    folder = Path("results/run/Walker")
+    for step, reward in ((100, None), (200, float("nan")), (300, 1.5)):
+        auxiliary = [folder / f"Walker-{step}"]
+        status.add_checkpoint("Walker", step, folder / f"Walker-{step}.onnx", reward, auxiliary, keep=2)
+    status.set_final("Walker", 300, Path("results/run/Walker.onnx"), 1.5)
+    status.write()
+
+    document = json.loads(path.read_text())
+    assert set(document) == {"wall_height", "Walker", "metadata"}
+    assert document["wall_height"] == {"lesson_num": 2}
+    first, last = document["Walker"]["checkpoints"]
+    assert (first["steps"], first["reward"]) == (200, None)
+    assert set(last) == {"steps", "file_path", "reward", "creation_time", "auxillary_file_paths"}
+    assert last["file_path"] == "results/run/Walker/Walker-300.onnx"
+    assert last["auxillary_file_paths"] == ["results/run/Walker/Walker-300"]
+    assert document["Walker"]["final_checkpoint"]["file_path"] == "results/run/Walker.onnx"
+    assert document["metadata"]["stats_format_version"] == "0.3.0"
+
+    again = TrainingStatus.load(path)
+    assert again.get("wall_height", LESSON, 0) == 2
+    assert again.get("other", LESSON, 0) == 0
+    assert log.records == []
+
+
+def test_saving_the_same_step_again_replaces_its_entry(tmp_path):
+    status = TrainingStatus(tmp_path / "s.json")
+    for reward in (1.0, 2.0):
+        status.add_checkpoint("Walker", 100, Path("w.onnx"), reward)
+    assert [item["reward"] for item in status.get("Walker", "checkpoints")] == [2.0]
+
+
+def test_a_missing_file_warns_and_starts_empty(tmp_path, log):
+    status = TrainingStatus.load(tmp_path / "s.json")
+    assert status.get("Walker", "checkpoints", []) == []
+    assert [record.levelname for record in log.records] == ["WARNING"]
+
+
+def test_a_file_without_metadata_is_an_error(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text('{"Walker": {}}')
+    with pytest.raises(ArtifactError, match="metadata"):
+        TrainingStatus.load(path)
+
+
+def test_other_versions_warn_one_by_one(tmp_path, log):
+    path = tmp_path / "s.json"
+    TrainingStatus(path).write()
+    document = json.loads(path.read_text())
+    document["metadata"] |= {"jaxrl_version": "0.0.1", "numpy_version": "1.0"}
+    path.write_text(json.dumps(document))
+    TrainingStatus.load(path)
+    assert len(log.records) == 2 and "jaxrl_version was 0.0.1" in log.text

@@ -1,0 +1,111 @@
+"""Event files: what TensorBoard reads."""
+
+import struct
+import sys
+import subprocess
+
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] made at import
+from tensorboardX.record_writer import masked_crc32c
+
+from jaxrl.artifacts import metrics
+from jaxrl.artifacts.metrics import StatsAggregator
+from jaxrl.artifacts.tensorboard import TensorBoardWriter
+from jaxrl.types import Aggregation
+
+
+def read_events(path):
+    """Every event of a file: [length u64][crc u32][event][crc u32], both checksums compared."""
+    data, events = path.read_bytes(), []
+    while data:
+        (size,) = struct.unpack("<Q", data[:8])
+        header, body, tail = struct.unpack("<I", data[8:12])[0], data[12 : 12 + size], data[12 + size : 16 + size]
+        assert header == masked_crc32c(data[:8]) and struct.unpack("<I", tail)[0] == masked_crc32c(body)
+        events.append(Event.FromString(body))
+        data = data[16 + size :]
+    return events
+
+
+def some_summaries():
+    stats = StatsAggregator()
+    stats.extend(metrics.CUMULATIVE_REWARD, [1.0, 2.0, 6.0], Aggregation.HISTOGRAM)
+    stats.add(metrics.ENTROPY, 0.5)
+    stats.add(metrics.IS_TRAINING, 1.0, Aggregation.MOST_RECENT)
+    return stats.take()
+
+
+def test_scalars_histograms_and_text_with_the_tags_of_ml_agents(tmp_path):
+    writer = TensorBoardWriter(tmp_path / "Walker")
+    writer.hyperparameters("trainer_type: poca")
+    writer.summaries(5000, some_summaries())
+    values = {value.tag: (event.step, value) for event in read_events(writer.path) for value in event.summary.value}
+    assert set(values) == {
+        "Hyperparameters/text_summary",
+        "Environment/Cumulative Reward",  # with its blank, unlike tensorboardX's own writer
+        "Environment/Cumulative Reward_hist",
+        "Policy/Entropy",
+    }
+    step, scalar = values["Environment/Cumulative Reward"]
+    assert step == 5000 and scalar.simple_value == 3.0
+    histogram = values["Environment/Cumulative Reward_hist"][1].histo
+    assert (histogram.num, histogram.min, histogram.max, histogram.sum) == (3, 1.0, 6.0, 9.0)
+    assert sum(histogram.bucket) == 3
+    assert b"trainer_type: poca" in values["Hyperparameters/text_summary"][1].tensor.string_val[0]
+    writer.close()
+    writer.close()
+
+
+@pytest.mark.parametrize("values", [[0.0], [3.0] * 5, [1.0, 1.0 + 1e-16], [-1e300, 1e300], [np.nan, np.inf], [1e-30]])
+def test_odd_histograms_do_not_stop_the_training(tmp_path, values):
+    stats = StatsAggregator()
+    stats.extend("reward", values, Aggregation.HISTOGRAM)
+    writer = TensorBoardWriter(tmp_path)
+    with np.errstate(over="ignore"):
+        writer.summaries(1, stats.take())
+    assert any(value.tag == "reward" for event in read_events(writer.path) for value in event.summary.value)
+    writer.close()
+
+
+def test_a_resumed_run_appends_a_file_that_discards_later_points(tmp_path):
+    first = TensorBoardWriter(tmp_path)
+    first.close()
+    second = TensorBoardWriter(tmp_path, resume_step=4000)
+    second.close()
+    assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
+    starts = [(event.step, event.session_log.status) for event in read_events(second.path) if event.step]
+    assert starts == [(4000, 1)]  # SessionLog.START
+
+
+def test_tensorboard_itself_reads_the_files(tmp_path):
+    code = (
+        "import sys; from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
+        "events = EventAccumulator(sys.argv[1]); events.Reload(); tag = 'Environment/Cumulative Reward'\n"
+        "print([(e.step, e.value) for e in events.Scalars(tag)], len(events.Histograms(tag + '_hist')))\n"
+    )
+    if subprocess.run([sys.executable, "-c", "import tensorboard"], capture_output=True, timeout=60).returncode:
+        pytest.skip("tensorboard is not installed")
+    first = TensorBoardWriter(tmp_path)
+    for step in (1000, 2000, 3000):
+        first.summaries(step, some_summaries())
+    first.close()
+    second = TensorBoardWriter(tmp_path, resume_step=2500)
+    second.summaries(4000, some_summaries())
+    second.close()
+    result = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert "[(1000, 3.0), (2000, 3.0), (4000, 3.0)]" in result.stdout, result
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs setrlimit")
+def test_a_full_disk_is_an_error_not_a_hang(tmp_path):
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from jaxrl.artifacts.tensorboard import TensorBoardWriter; from jaxrl.artifacts.files import ArtifactError\n"
+        "writer = TensorBoardWriter(Path(sys.argv[1]))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "try:\n"
+        "    for step in range(100): writer.hyperparameters('x' * 1000, step)\n"
+        "except ArtifactError as error: print(error)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert "File too large" in result.stdout and "tfevents" in result.stdout, result

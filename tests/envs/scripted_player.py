@@ -1,0 +1,236 @@
+"""A player process that follows a script, for faults that no healthy environment shows.
+
+Two agents (ids 1, 2) of behavior `Walker?team=0` with a vector of 3 numbers, 2 continuous actions and branches (3, 2).
+Message number t, counted from the reset (t = 0), carries the observation [t, agent id, sum of the last actions].
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import struct
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import grpc
+
+from jaxrl.envs.protobuf import messages
+
+m = messages()
+BEHAVIOR = "Walker?team=0"
+STATS = uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
+UNKNOWN = uuid.UUID("00000000-0000-0000-0000-00000000abcd")
+
+
+def frame(channel: uuid.UUID, payload: bytes) -> bytes:
+    return channel.bytes_le + struct.pack("<i", len(payload)) + payload
+
+
+def stat(name: str, value: float, aggregation: int) -> bytes:
+    text = name.encode("ascii")
+    return frame(STATS, struct.pack("<i", len(text)) + text + struct.pack("<fi", value, aggregation))
+
+
+def add_brain(output, name: str) -> None:
+    brain = output.rl_initialization_output.brain_parameters.add(brain_name=name, is_training=True)
+    brain.action_spec.num_continuous_actions = 2
+    brain.action_spec.num_discrete_actions = 2
+    brain.action_spec.discrete_branch_sizes.extend([3, 2])
+
+
+def add_agent(output, name: str, agent: int, numbers, shape=(3,), **fields) -> None:
+    info = output.rl_output.agentInfos[name].value.add(id=agent, reward=fields.pop("reward", 1.0), **fields)
+    sensor = info.observations.add(name="vector", shape=shape, dimension_properties=[1])
+    sensor.float_data.data.extend(numbers)
+
+
+def act_sum(inputs) -> float:
+    rows = inputs.rl_input.agent_actions[BEHAVIOR].value if BEHAVIOR in inputs.rl_input.agent_actions else []
+    return sum(sum(row.continuous_actions) + sum(row.discrete_actions) for row in rows)
+
+
+class Player:
+    def __init__(self, arguments) -> None:
+        self.arguments = arguments
+        channel = grpc.insecure_channel(f"localhost:{arguments.port}")
+        grpc.channel_ready_future(channel).result(timeout=10)
+        self.call = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+
+    def send(self, output=None, status: int = 200):
+        message = m.UnityMessageProto()
+        message.header.status = status
+        if output is not None:
+            message.unity_output.CopyFrom(output)
+        reply = m.UnityMessageProto.FromString(self.call(message.SerializeToString(), timeout=30))
+        if reply.header.status != 200:
+            print("told to stop", flush=True)
+            sys.exit(0)
+        return reply.unity_input
+
+    def introduce(self) -> None:
+        output = m.UnityOutputProto()
+        hello = output.rl_initialization_output
+        hello.name = "scripted"
+        hello.communication_version = "0.9.0" if self.arguments.scenario == "old_version" else "1.5.0"
+        if self.arguments.scenario == "no_version":
+            hello.communication_version = ""
+        hello.package_version = "2.2.1"
+        hello.capabilities.baseRLCapabilities = True
+        hello.capabilities.hybridActions = True
+        start = self.send(output).rl_initialization_input
+        if self.arguments.record:
+            known = {"seed": start.seed, "num_areas": start.num_areas, "version": start.communication_version}
+            Path(self.arguments.record).write_text(json.dumps({**known, "argv": sys.argv[1:]}))
+
+    def run(self) -> None:
+        self.introduce()
+        inputs = self.send()
+        t = 0
+        while True:
+            reset = inputs.rl_input.command == m.RESET
+            t = 0 if reset else t + 1
+            output = m.UnityOutputProto()
+            if reset:
+                self.note(inputs)
+                add_brain(output, BEHAVIOR)
+            SCENARIOS.get(self.arguments.scenario, normal)(self, output, t, inputs)
+            inputs = self.send(output)
+
+    def note(self, inputs) -> None:
+        if self.arguments.record:
+            path = Path(self.arguments.record)
+            path.write_text(json.dumps({**json.loads(path.read_text()), "side": inputs.rl_input.side_channel.hex()}))
+
+
+def normal(player, output, t, inputs) -> None:
+    for agent in (1, 2):
+        add_agent(output, BEHAVIOR, agent, [t, agent, act_sum(inputs)])
+
+
+def nan_observation(player, output, t, inputs) -> None:
+    add_agent(output, BEHAVIOR, 1, [t, 1, 0])
+    add_agent(output, BEHAVIOR, 2, [t, float("nan") if t == 1 else 2, 0])
+
+
+def infinite_reward(player, output, t, inputs) -> None:
+    add_agent(output, BEHAVIOR, 1, [t, 1, 0], reward=float("inf") if t == 1 else 0.0)
+
+
+def wrong_shape(player, output, t, inputs) -> None:
+    add_agent(output, BEHAVIOR, 1, [t, 1, 0])
+    add_agent(output, BEHAVIOR, 2, [0.0] * (3 + t), (3 + t,))
+
+
+def garbage(player, output, t, inputs) -> None:
+    if t == 1:
+        player.call(b"\xff\xff\xff not a message", timeout=30)
+    normal(player, output, t, inputs)
+
+
+def status_400(player, output, t, inputs) -> None:
+    if t == 1:
+        player.send(status=400)
+    normal(player, output, t, inputs)
+
+
+def silent(player, output, t, inputs) -> None:
+    if t == 1:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+    normal(player, output, t, inputs)
+
+
+def crash(player, output, t, inputs) -> None:
+    if t == 1:
+        for line in range(30):
+            print(f"log line {line}", flush=True)
+        os._exit(7)
+    normal(player, output, t, inputs)
+
+
+def killed(player, output, t, inputs) -> None:
+    if t == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    normal(player, output, t, inputs)
+
+
+def late(player, output, t, inputs) -> None:
+    normal(player, output, t, inputs)
+    if t == 1:
+        add_brain(output, "Late?team=1")
+    if t >= 2:
+        add_agent(output, "Late?team=1", 9, [t, 9, 0])
+
+
+def unannounced(player, output, t, inputs) -> None:
+    normal(player, output, t, inputs)
+    if t == 1:
+        add_agent(output, "Ghost?team=0", 9, [t, 9, 0])
+
+
+def channels(player, output, t, inputs) -> None:
+    normal(player, output, t, inputs)
+    sums = b"".join(stat(f"stat{number}", 0.5 + number + t, number) for number in range(4))
+    output.rl_output.side_channel = frame(UNKNOWN, b"abc") + sums
+
+
+def unknown_aggregation(player, output, t, inputs) -> None:
+    normal(player, output, t, inputs)
+    output.rl_output.side_channel = stat("Speed", 1.0, 4) if t == 1 else b""
+
+
+def cut_off_channel(player, output, t, inputs) -> None:
+    normal(player, output, t, inputs)
+    output.rl_output.side_channel = stat("Speed", 1.0, 0)[:-1] if t == 1 else b""
+
+
+def gaps(player, output, t, inputs) -> None:
+    """Agents ask at t = 2 (not at 0 and 1); at t = 4 one ends and nobody asks; at t = 6 they ask again."""
+    if t in (2, 6):
+        normal(player, output, t, inputs)
+    if t == 4:
+        add_agent(output, BEHAVIOR, 1, [t, 1, 0], done=True, max_step_reached=True)
+    output.rl_output.side_channel = stat("Tick", t, 1)
+
+
+def never_asks(player, output, t, inputs) -> None:
+    time.sleep(0.01)
+
+
+def large(player, output, t, inputs) -> None:
+    for agent in range(48):
+        add_agent(output, BEHAVIOR, agent, [float(t)] * 40, (40,))
+
+
+SCENARIOS = {
+    function.__name__: function
+    for function in (
+        nan_observation, infinite_reward, wrong_shape, garbage, status_400, silent, crash, killed, late, unannounced,
+        channels, unknown_aggregation, cut_off_channel, gaps, never_asks, large,
+    )
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mlagents-port", dest="port", type=int)
+    parser.add_argument("--scenario", default="normal")
+    parser.add_argument("--record")
+    parser.add_argument("-logFile", dest="log")
+    arguments, _ = parser.parse_known_args()
+    if arguments.log:
+        sys.stdout = sys.stderr = open(arguments.log, "w", encoding="utf-8")  # noqa: SIM115, open for the whole life
+    if arguments.scenario == "dies_at_once":
+        print("no licence")
+        sys.exit(3)
+    if arguments.scenario == "never_connects":
+        time.sleep(60)
+    Player(arguments).run()
+
+
+if __name__ == "__main__":
+    main()
