@@ -7,8 +7,11 @@ from typing import Any
 
 from jaxrl.envs.handles import EnvFactory
 from jaxrl.envs.interface import HostEnv
-from jaxrl.jax_envs.serve import PLAYER_PREFIX, resolve_player
+from jaxrl.jax_envs.launcher import resolve_player
 from jaxrl.settings import RunSettings
+
+PLAYER_PREFIX = "player:"
+"""Marks an environment of jaxrl's own in env_path: `player:dungeon_escape`."""
 
 
 def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:

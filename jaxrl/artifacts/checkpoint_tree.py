@@ -16,6 +16,8 @@ import numpy as np
 
 Manifest = Mapping[str, Mapping[str, Any]]
 
+_PYTHON = {"int": jnp.integer, "float": jnp.floating, "bool": jnp.bool_}
+
 
 def leaf_paths(tree: Any) -> list[tuple[str, Any]]:
     """(path, leaf) of every leaf; a path is the field names, keys and indices joined by "/"."""
@@ -26,6 +28,8 @@ def leaf_paths(tree: Any) -> list[tuple[str, Any]]:
 def describe(tree: Any) -> dict[str, dict[str, Any]]:
     """The manifest of a pytree: {path: {"dtype", "shape", and "key" for typed PRNG keys}}.
 
+    Python numbers have the dtype "int", "float" or "bool": they fit any array of rank 0 of that kind, because a counter
+    that starts as a Python number comes back from a compiled function as an array.
     Leaves may be JAX arrays, typed keys, numpy arrays, numpy or Python numbers. Raises TypeError for any other leaf.
     """
     return {path: _describe_leaf(path, leaf) for path, leaf in leaf_paths(tree)}
@@ -77,7 +81,7 @@ def misfits(saved: Manifest, wanted: Manifest) -> list[str]:
     lines = [
         f"{path}: {_text(saved[path])} in the checkpoint, {_text(wanted[path])} now"
         for path in wanted
-        if path in saved and dict(saved[path]) != dict(wanted[path])
+        if path in saved and not _fit(saved[path], wanted[path])
     ]
     lines += [f"{path}: not in the checkpoint, {_text(wanted[path])} now" for path in wanted if path not in saved]
     return lines + [
@@ -104,7 +108,7 @@ def _describe_leaf(path: str, leaf: Any) -> dict[str, Any]:
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
         return {"dtype": str(leaf.dtype), "shape": list(leaf.shape)}
     if isinstance(leaf, (bool, int, float)):
-        return {"dtype": str(np.asarray(leaf).dtype), "shape": []}
+        return {"dtype": type(leaf).__name__, "shape": []}
     raise TypeError(f"{path}: a checkpoint holds arrays and numbers, not {type(leaf).__name__}")
 
 
@@ -122,14 +126,24 @@ def _like(leaf: Any, value: np.ndarray) -> Any:
     if _is_key(leaf):
         return jax.random.wrap_key_data(jnp.array(value), impl=jax.random.key_impl(leaf))
     if isinstance(leaf, np.ndarray):
-        return np.array(value)
+        return np.array(value, dtype=leaf.dtype)
     if isinstance(leaf, np.generic):
-        return value[()]
+        return leaf.dtype.type(value)
     if isinstance(leaf, (bool, int, float)):
         return type(leaf)(value.item())
     if getattr(leaf, "committed", False):
-        return jax.device_put(value, leaf.sharding)
-    return jnp.array(value)  # a copy: the learner donates its state, numpy memory must not be aliased
+        return jax.device_put(jnp.array(value, dtype=leaf.dtype), leaf.sharding)
+    return jnp.array(value, dtype=leaf.dtype)  # a copy: the learner donates its state, numpy memory must not be aliased
+
+
+def _fit(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a saved leaf can fill a wanted one: equal, or a Python number and an array of rank 0 of its kind."""
+    if dict(saved) == dict(wanted):
+        return True
+    kind = _PYTHON.get(saved["dtype"]) or _PYTHON.get(wanted["dtype"])
+    if kind is None or saved["shape"] or wanted["shape"]:
+        return False
+    return all(jnp.issubdtype(jnp.dtype(entry["dtype"]), kind) for entry in (saved, wanted))
 
 
 def _text(entry: Mapping[str, Any]) -> str:

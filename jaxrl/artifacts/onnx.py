@@ -55,7 +55,8 @@ def export(
       network_settings: as given to the actor.
       actor_params: variables of `networks.models.Actor` (or of `SharedActorCritic`, whose value heads are left out).
       normalizer: one state per observation, or None where it is shown as it is.
-      sample_obs: recorded observations before normalisation, float32 [N, *shape] each, N >= 1.
+      sample_obs: recorded observations before normalisation, float32 [N, *shape] each, N >= 1. Keep N the same from
+        one export to the next: JAX compiles the policy's operations anew for each N.
       sample_masks: bool or float [N, M], 1 where allowed; [N, 0] without discrete branches.
 
     Raises:

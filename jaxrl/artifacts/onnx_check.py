@@ -59,6 +59,8 @@ def check_contract(path: Path, spec: BehaviorSpec) -> list[str]:
     except RuntimeErrors as error:
         return [f"{path}: ONNX Runtime cannot load it: {error}"]
     problems = list(_input_problems(session, spec))
+    if any(node.type not in _DTYPES for node in session.get_inputs()):
+        return problems
     try:
         outputs = _run_on_zeros(session)
     except RuntimeErrors as error:
@@ -110,7 +112,7 @@ def _input_problems(session: onnxruntime.InferenceSession, spec: BehaviorSpec) -
             yield f"input '{name}' is missing, expected [batch, {', '.join(map(str, shape))}]"
         elif shapes[name][1:] != shape:
             yield f"input '{name}' is {list(shapes[name])}, expected [batch, {', '.join(map(str, shape))}]"
-    for name in shapes.keys() - expected.keys() - {"recurrent_in", *LEGACY_INPUTS}:
+    for name in sorted(shapes.keys() - expected.keys() - {"recurrent_in", *LEGACY_INPUTS}):
         yield f"input '{name}' is not known to Unity and belongs to no sensor"
     for node in session.get_inputs():
         if node.type not in _DTYPES:

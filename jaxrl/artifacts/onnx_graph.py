@@ -10,7 +10,7 @@ them, and IR 4 is the first in which constants are no inputs. Operators are plai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -134,7 +134,7 @@ def _encode(graph: _Graph, spec: BehaviorSpec, normalizer: normalization.States)
     return parts[0] if len(parts) == 1 else graph.add("Concat", parts, "encoding", axis=1)
 
 
-def _encoding(index: int, observation: ObservationSpec):
+def _encoding(index: int, observation: ObservationSpec) -> Callable[..., str]:
     """The function that adds an observation's input and encoding, by kind."""
     kind = kind_of(observation)
     if kind not in _ENCODINGS:

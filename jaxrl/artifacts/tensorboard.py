@@ -37,7 +37,7 @@ class TensorBoardWriter:
     """
 
     def __init__(self, folder: Path, resume_step: int | None = None) -> None:
-        stamp = f"{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(_count)}"
+        stamp = f"{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(_count):04d}"
         self.path = folder / f"events.out.tfevents.{stamp}"
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -33,10 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     An error that the user can mend is one message on stderr, with a traceback only under --debug.
     """
-    argv = list(sys.argv[1:] if argv is None else argv)
     given = _parser().parse_args(argv)
     try:
-        given.command(given, argv)
+        given.command(given)
     except JaxrlError as error:
         if getattr(given, "debug", False):
             traceback.print_exc()
@@ -74,16 +73,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _train(given: argparse.Namespace, argv: list[str]) -> None:
+def _train(given: argparse.Namespace) -> None:
     """Check everything that can be checked, in order, then train."""
-    setup_logging(rich.get_console(), debug=getattr(given, "debug", False))
+    console = rich.get_console()
+    setup_logging(console, debug=getattr(given, "debug", False))
     for flag in removed_flags(given):
         _log.warning("%s has no effect", flag)
     from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
 
     settings = load_run_settings(given.config, overrides_from(given), HYPERPARAMETER_TYPES)
     given.debug = settings.debug
-    setup_logging(rich.get_console(), debug=settings.debug)
+    setup_logging(console, debug=settings.debug)
     refuse_unsupported(settings, given.config or "command line")
     check_environment(settings.env_settings)
     choose_device(settings.torch_settings.device)
@@ -91,7 +91,7 @@ def _train(given: argparse.Namespace, argv: list[str]) -> None:
     enable_compilation_cache()
     from jaxrl.train import train
 
-    train(with_drawn_seed(settings), command_line=argv)
+    train(with_drawn_seed(settings), console=console)
 
 
 def with_drawn_seed(settings: RunSettings) -> RunSettings:
@@ -111,7 +111,7 @@ def _version_line() -> str:
     )
 
 
-def _make_player(given: argparse.Namespace, argv: list[str]) -> None:
-    from jaxrl.envs.player import make_player
+def _make_player(given: argparse.Namespace) -> None:
+    from jaxrl.jax_envs.launcher import make_player
 
     print(make_player(given.name, given.directory))

@@ -1,20 +1,17 @@
 """Turn protocol messages into specs and batched arrays.
 
-One array per sensor for all agents of a message. A `FloatData` message serializes to one tag byte, the length as a
-varint and the packed little-endian floats, so the parts of all agents, joined, are one strided buffer: no number is
-ever a Python object (`benchmarks/decode.py` compares).
+Observations, the bulk of a message, are decoded in `observations.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.images import ImageError, channel_axis, decode_png
 from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.observations import AgentError, check_finite, decode_sensors, first_other
 from jaxrl.types import (
     ActionSpec,
     AgentSteps,
@@ -26,20 +23,11 @@ from jaxrl.types import (
     ObservationType,
 )
 
-_COMPRESSION_NONE = 0
 _SPACE_CONTINUOUS = 1
 
 
 class InvalidMessage(EnvironmentFailure):
     """The environment sent something that no restart mends: a number that is not finite, a wrong shape, garbage."""
-
-
-class _AgentError(ValueError):
-    """Agent number `row` of the message sent something wrong. `decode_steps` adds the names."""
-
-    def __init__(self, row: int, text: str) -> None:
-        super().__init__(text)
-        self.row = row
 
 
 def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any) -> BehaviorSpec:
@@ -82,9 +70,9 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
     try:
         reward = _decode_rewards("reward", [info.reward for info in infos])
         group_reward = _decode_rewards("group reward", [info.group_reward for info in infos])
-        obs = _decode_sensors(infos, spec)
+        obs = decode_sensors(infos, spec)
         mask = _decode_masks(infos, spec.action.mask_size)
-    except _AgentError as error:
+    except AgentError as error:
         raise InvalidMessage(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
     agent_id = np.array([info.id for info in infos], np.int64)
     group_id = np.array([info.group_id for info in infos], np.int64)
@@ -136,72 +124,8 @@ def _decode_action_spec(behavior: str, brain: Any) -> ActionSpec:
 def _decode_rewards(name: str, values: list[float]) -> np.ndarray:
     """Float32 [N]."""
     rewards = np.array(values, np.float32)
-    _check_finite(name, rewards)
+    check_finite(name, rewards)
     return rewards
-
-
-def _decode_sensors(infos: Sequence[Any], spec: BehaviorSpec) -> tuple[np.ndarray, ...]:
-    """One float32 [N, *shape] per sensor."""
-    observations = [info.observations for info in infos]
-    expected = len(spec.observations)
-    counts = list(map(len, observations))
-    row = _first_other(counts, expected)
-    if row is not None:
-        hint = "all agents of a behavior need the same sensors"
-        raise _AgentError(row, f"all sensors: expected {expected} observations, received {counts[row]}; {hint}")
-    arrays = []
-    for index, sensor in enumerate(spec.observations):
-        name = f"sensor {index} ({sensor.name!r})"
-        array = _decode_sensor(name, sensor, [of_agent[index] for of_agent in observations])
-        _check_finite(name, array)
-        arrays.append(array)
-    return tuple(arrays)
-
-
-def _decode_sensor(name: str, sensor: ObservationSpec, protos: list[Any]) -> np.ndarray:
-    if len(sensor.shape) > 1:
-        shape = list(sensor.shape)
-        row = _first_other([proto.shape == shape for proto in protos], True)
-        if row is not None:
-            raise _wrong_shape(row, name, sensor, protos[row])
-    if len(sensor.shape) != 3:
-        return _decode_floats(name, sensor, protos)
-    compressed = [proto.compression_type != _COMPRESSION_NONE for proto in protos]
-    if not any(compressed):
-        return _decode_floats(name, sensor, protos)
-    array = np.empty((len(protos), *sensor.shape), np.float32)
-    for row, (proto, is_image) in enumerate(zip(protos, compressed, strict=True)):
-        array[row] = _decode_image(row, name, sensor, proto) if is_image else _decode_floats(name, sensor, [proto])[0]
-    return array
-
-
-def _decode_image(row: int, name: str, sensor: ObservationSpec, proto: Any) -> np.ndarray:
-    mapping = tuple(proto.compressed_channel_mapping)
-    try:
-        return decode_png(proto.compressed_data, sensor.shape, channel_axis(sensor), mapping)
-    except ImageError as error:
-        raise _AgentError(row, f"{name}: {error}") from error
-
-
-def _decode_floats(name: str, sensor: ObservationSpec, protos: list[Any]) -> np.ndarray:
-    """Float32 [N, *shape] from the serialized form of each agent's numbers."""
-    payload = 4 * prod(sensor.shape)
-    length = _encoded_size(payload)
-    parts = [proto.float_data.SerializeToString() for proto in protos]
-    row = _first_other(list(map(len, parts)), length)
-    if row is not None:
-        raise _wrong_shape(row, name, sensor, protos[row])
-    rows = np.frombuffer(b"".join(parts), np.uint8).reshape(len(parts), length)
-    # The copy drops the headers, aligns the floats and makes them writable.
-    floats = rows[:, length - payload :].copy().view("<f4").astype(np.float32, copy=False)
-    return floats.reshape(len(parts), *sensor.shape)
-
-
-def _encoded_size(payload: int) -> int:
-    """Bytes of a packed field of `payload` bytes: tag, varint of the length, payload; an empty field is left out."""
-    if payload == 0:
-        return 0
-    return 1 + (payload.bit_length() + 6) // 7 + payload
 
 
 def _decode_masks(infos: Sequence[Any], size: int) -> np.ndarray:
@@ -210,32 +134,8 @@ def _decode_masks(infos: Sequence[Any], size: int) -> np.ndarray:
         return np.ones((len(infos), 0), np.bool_)
     none_forbidden = bytes(size)
     rows = [none_forbidden if info.done else bytes(info.action_mask[:]) or none_forbidden for info in infos]
-    row = _first_other(list(map(len, rows)), size)
+    row = first_other(list(map(len, rows)), size)
     if row is not None:
         text = f"expected {size} entries (the sum of the discrete branch sizes) or none, received {len(rows[row])}"
-        raise _AgentError(row, f"action mask: {text}")
+        raise AgentError(row, f"action mask: {text}")
     return (np.frombuffer(b"".join(rows), np.uint8) == 0).reshape(len(rows), size)
-
-
-def _first_other(values: list[Any], expected: Any) -> int | None:
-    """Index of the first value that is not `expected`. Counting first keeps the good case out of Python loops."""
-    if values.count(expected) == len(values):
-        return None
-    return next(row for row, value in enumerate(values) if value != expected)
-
-
-def _wrong_shape(row: int, name: str, sensor: ObservationSpec, proto: Any) -> _AgentError:
-    numbers = "an image" if proto.compression_type != _COMPRESSION_NONE else f"{len(proto.float_data.data)} numbers"
-    hint = "all agents of a behavior must send the same shape for the whole run"
-    return _AgentError(
-        row, f"{name}: expected shape {sensor.shape}, received {tuple(proto.shape)} with {numbers}; {hint}"
-    )
-
-
-def _check_finite(name: str, values: np.ndarray) -> None:
-    finite = np.isfinite(values)
-    if finite.all():
-        return
-    position = np.unravel_index(int(np.argmin(finite)), values.shape)
-    hint = "mend the environment's code"
-    raise _AgentError(int(position[0]), f"{name}: {values[position]} is not a finite number; {hint}")

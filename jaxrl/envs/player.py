@@ -1,7 +1,7 @@
 """A player without Unity: serves an environment to a trainer over communicator protocol 1.5.0, as a Unity build does.
 
-The trainer listens, the player calls. Each call carries what the agents saw and is answered by their actions, or by a
-command. The environment comes in as functions from numpy to numpy (`ServedEnvironment`), so that nothing here knows JAX.
+The trainer listens, the player calls. Each call carries what the agents saw and is answered by their actions, or by
+a command. The environment comes in as functions from numpy to numpy (`ServedEnvironment`): nothing here knows JAX.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class _TrainerGoneError(Exception):
     """The trainer closed the connection or said that it stops."""
 
 
-class _Terminated(BaseException):  # noqa: N818  no error; and no library's `except Exception` may swallow it
-    """The operating system asked the player to stop."""
+class _Terminated(BaseException):
+    """The operating system asked the player to stop. No library's `except Exception` may swallow it."""
 
 
 class _Link:
@@ -150,12 +150,12 @@ class _Player:
 
     def run(self) -> None:
         """Answer commands until the trainer is gone, which it tells by QUIT or by raising `_TrainerGoneError`."""
-        command = messages().CommandProto
+        command = messages()
         rl_input = self._link.exchange(self._messages.status(RUNNING)).rl_input
         asked = 0
-        while rl_input.command != command.Value("QUIT"):
+        while rl_input.command != command.QUIT:
             self._channels.receive(rl_input.side_channel)
-            if rl_input.command == command.Value("RESET"):
+            if rl_input.command == command.RESET:
                 steps = self._reset()
             else:
                 self._teams.decide(self._messages.read_actions(rl_input, asked))

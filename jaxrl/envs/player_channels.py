@@ -1,7 +1,7 @@
 """The player's side of the side channels: reads environment parameters and engine configuration, writes statistics.
 
-Frame: channel id (16 bytes, little-endian form of the UUID), int32 length, payload; several one after the other. Numbers
-are little-endian, a string is int32 length + ASCII.
+Frame: channel id (16 bytes, little-endian form of the UUID), int32 length, payload; several one after the other.
+Numbers are little-endian, a string is int32 length + ASCII.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ChannelError(JaxrlError):
 
 
 class PlayerChannels:
-    """What the trainer has set so far. `engine` holds its engine configuration, which a player without graphics ignores."""
+    """What the trainer has set so far. `engine`: the engine configuration, which has no effect without graphics."""
 
     def __init__(self, usual: Mapping[str, float]) -> None:
         """`usual`: every environment parameter that the environment knows, with the value it takes when none is set."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -73,14 +74,15 @@ class PlayerMessages:
         branches = self._spec.action.discrete_branches
         continuous = [list(action.continuous_actions) for action in actions]
         discrete = [list(action.discrete_actions) for action in actions]
-        self._check_width("continuous", continuous, self._spec.action.continuous_size)
+        size = self._spec.action.continuous_size
+        self._check_width("continuous", continuous, size)
         self._check_width("discrete", discrete, len(branches))
         chosen = np.array(discrete, np.int32).reshape(count, len(branches))
         if ((chosen < 0) | (chosen >= np.array(branches, np.int32))).any():
             raise InvalidActionsError(
                 f"behavior {self._behavior_id}: discrete actions {chosen.tolist()} leave the branches {branches}"
             )
-        return Action(continuous=np.array(continuous, np.float32).reshape(count, -1), discrete=chosen)
+        return Action(continuous=np.array(continuous, np.float32).reshape(count, size), discrete=chosen)
 
     def _check_width(self, kind: str, rows: list[list], width: int) -> None:
         wrong = next((len(row) for row in rows if len(row) != width), None)
@@ -134,4 +136,4 @@ class PlayerMessages:
 
 def _flat(obs: np.ndarray) -> list[list[float]]:
     """[N, *shape] as N lists of floats: what a repeated field takes fastest."""
-    return obs.reshape(len(obs), -1).tolist()
+    return obs.reshape(len(obs), math.prod(obs.shape[1:])).tolist()

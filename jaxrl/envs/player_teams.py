@@ -1,7 +1,7 @@
 """Who is who in a player: ids, held actions and summed rewards of all members in all areas. Numpy only.
 
-The environment speaks in rows, E areas of A members; the trainer in agents with ids. One id names one episode of one agent
-and is never used again. A group id names an area's team and stays, as a Unity scene keeps one group object per area.
+The environment speaks in rows, E areas of A members; the trainer in agents with ids. One id names one episode of one
+agent and is never used again. A group id names an area's team and stays: a Unity scene keeps one group object per area.
 """
 
 from __future__ import annotations

@@ -121,9 +121,12 @@ class EnvPool:
 
         Raises:
             EnvironmentFailure: the worker has failed or died.
+            IndexError: there is no such worker.
             RuntimeError: the worker still owes a result, or its last one has not been taken.
         """
         self._expect_open()
+        if not 0 <= worker < self.num_envs:
+            raise IndexError(f"there is no worker {worker}; expected 0 to {self.num_envs - 1}")
         if worker in self._owing or worker in self._arrived:
             raise RuntimeError(
                 f"worker {worker} was sent actions while its last {self._doing[worker]} is not received; recv first"

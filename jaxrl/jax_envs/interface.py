@@ -1,7 +1,8 @@
 """What a JAX-native environment is: one area with one team, as two pure functions of static shapes.
 
-Areas are batched from outside (`start_areas`, `advance_areas`). Members that are absent or ended stay as masked rows, so
-that shapes never change. A simulator is one file with a `make_*` function that returns a `JaxEnv`, and one line in `__init__.py`.
+Areas are batched from outside (`start_areas`, `advance_areas`). Members that are absent or ended stay as masked rows,
+so that shapes never change. A simulator is one file with a `make_*` function that returns a `JaxEnv`, and one line in
+`__init__.py`.
 
 Axis letters as in `jaxrl.types`, and E areas. The functions of an environment describe one area, without leading axis.
 """

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
+    PlainSerializer,
     PlainValidator,
     SerializeAsAny,
     TypeAdapter,
@@ -93,6 +94,10 @@ class Sampler(Section):
         return SamplerParameters() if kind is SamplerParameters else kind.model_validate(value)
 
 
+def _plain(value: Section | float) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, Section) else value
+
+
 def _constant_or_sampler(value: Any) -> Sampler | float:
     if isinstance(value, Mapping | Sampler):
         return Sampler.model_validate(value)
@@ -103,7 +108,7 @@ def _constant_or_sampler(value: Any) -> Sampler | float:
 
 
 _NUMBER = TypeAdapter(Number)
-ConstantOrSampler = Annotated[Sampler | float, PlainValidator(_constant_or_sampler)]
+ConstantOrSampler = Annotated[Sampler | float, PlainValidator(_constant_or_sampler), PlainSerializer(_plain)]
 
 
 class CompletionCriteria(Section):
@@ -155,7 +160,7 @@ def _parameter(value: Any) -> Curriculum | Sampler | float:
     return _constant_or_sampler(value)
 
 
-EnvironmentParameter = Annotated[Curriculum | Sampler | float, PlainValidator(_parameter)]
+EnvironmentParameter = Annotated[Curriculum | Sampler | float, PlainValidator(_parameter), PlainSerializer(_plain)]
 """A constant, a sampler or a curriculum."""
 
 

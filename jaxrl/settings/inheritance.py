@@ -16,13 +16,14 @@ _NOTHING = object()
 
 
 def merge(base: Any, over: Any) -> Any:
-    """Deep merge, mapping by mapping and leaf by leaf: what `over` has, null included, replaces what `base` has."""
+    """Deep merge, mapping by mapping and leaf by leaf: what `over` has, null included, replaces what `base` has.
+
+    The keys of `over` come first, in its order.
+    """
     if not isinstance(base, Mapping) or not isinstance(over, Mapping):
         return over
-    merged = dict(base)
-    for key, value in over.items():
-        merged[key] = merge(base[key], value) if key in base else value
-    return merged
+    merged = {key: merge(base[key], value) if key in base else value for key, value in over.items()}
+    return merged | {key: value for key, value in base.items() if key not in over}
 
 
 def is_written(written: Any, location: Location) -> bool:

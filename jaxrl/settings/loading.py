@@ -40,7 +40,7 @@ def load_run_settings(
     if path is None:
         warnings.append("no configuration file: every behavior is trained with built-in defaults (trainer_type ppo)")
         resolved.setdefault("default_settings", {})
-    elif not resolved.get("behaviors") and not resolved.get("default_settings"):
+    elif not resolved.get("behaviors") and resolved.get("default_settings") is None:
         warnings.append("the file lists no behavior and has no default_settings")
     try:
         settings = RunSettings.model_validate(resolved, context={TYPES: hyperparameter_types})
@@ -58,7 +58,7 @@ def _resolve(
     warnings = []
     if EVERY_LISTED in overrides.get("behaviors", {}) and not written.get("behaviors"):
         warnings.append("--deterministic concerns behaviors that the file lists; it lists none, so it has no effect")
-    elif EVERY_LISTED in overrides.get("behaviors", {}) and written.get("default_settings"):
+    elif EVERY_LISTED in overrides.get("behaviors", {}) and written.get("default_settings") is not None:
         warnings.append("--deterministic concerns listed behaviors alone, not those that take default_settings")
     resolved = inherit(merge(written, expand(overrides, written)), types)
     resolved, deprecated = upgrade(resolved)
@@ -109,5 +109,13 @@ def behavior_settings_for(settings: RunSettings, behavior_name: str) -> Behavior
 
 
 def to_yaml(settings: RunSettings) -> str:
-    """All eight sections with defaults filled in, keys in schema order; reading it again gives equal settings."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """All eight sections with defaults filled in, keys in schema order; reading it again gives equal settings.
+
+    A reward signal that `default_settings` has and a behavior lacks is written as null, or it would be inherited.
+    """
+    dump = settings.model_dump(mode="json")
+    inherited = dump["default_settings"]["reward_signals"] if dump["default_settings"] else {}
+    for behavior in dump["behaviors"].values():
+        signals = behavior["reward_signals"]
+        behavior["reward_signals"] = signals | {name: None for name in inherited if name not in signals}
+    return yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)

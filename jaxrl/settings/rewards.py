@@ -67,12 +67,14 @@ SIGNALS: Mapping[str, type[RewardSignalSettings]] = {
 
 
 def _typed(value: Any, info: ValidationInfo) -> dict[str, RewardSignalSettings]:
-    if not isinstance(value, Mapping) or not value:
+    if not isinstance(value, Mapping) or not any(written is not None for written in value.values()):
         raise expected(f"a mapping with at least one of {', '.join(SIGNALS)}")
     signals, problems = {}, []
     for name, written in value.items():
         if name not in SIGNALS:
             problems.append(problem(unknown_key(name, SIGNALS), (name,), written))
+            continue
+        if written is None:
             continue
         try:
             signals[name] = SIGNALS[name].model_validate(written, context=info.context)
@@ -83,4 +85,4 @@ def _typed(value: Any, info: ValidationInfo) -> dict[str, RewardSignalSettings]:
 
 
 RewardSignals = Annotated[dict[str, SerializeAsAny[RewardSignalSettings]], BeforeValidator(_typed)]
-"""Signal settings by name, in written order, which is the order of the reward streams."""
+"""Signal settings by name, in written order, the order of the reward streams; null takes an inherited one away."""

@@ -24,7 +24,7 @@ class TrainState:
     optimizer: optax.OptState
     normalizer: dict
     key: jax.Array
-    agent_steps: np.ndarray
+    agent_steps: np.int64
     lesson: int = 0
     name: str = flax.struct.field(pytree_node=False, default="static")
 
@@ -47,8 +47,8 @@ def make_state(hidden=4, inputs=3, seed=0):
 
 
 @jax.jit
-def train_step(state):
-    key, noise_key = jax.random.split(state.key)
+def update(params, optimizer, key):
+    key, noise_key = jax.random.split(key)
     x = jax.random.normal(noise_key, (8, 3))
 
     def loss(params):
@@ -57,9 +57,13 @@ def train_step(state):
             (x @ critic["kernel"]) ** 2
         )
 
-    gradients = jax.grad(loss)(state.params)
-    updates, optimizer = OPTIMIZER.update(gradients, state.optimizer)
-    return state.replace(params=optax.apply_updates(state.params, updates), optimizer=optimizer, key=key)
+    updates, optimizer = OPTIMIZER.update(jax.grad(loss)(params), optimizer)
+    return optax.apply_updates(params, updates), optimizer, key
+
+
+def train_step(state):
+    params, optimizer, key = update(state.params, state.optimizer, state.key)
+    return state.replace(params=params, optimizer=optimizer, key=key, agent_steps=state.agent_steps + np.int64(8))
 
 
 def plain(state):
@@ -103,7 +107,7 @@ def test_every_kind_of_leaf_comes_back_bit_for_bit(folder):
     path = checkpoint.save(folder, 100, state)
     again = checkpoint.restore(path, make_state(seed=1))
     assert_same(state, again)
-    assert isinstance(again.agent_steps, np.int64) and isinstance(again.lesson, int)
+    assert again.agent_steps.dtype == np.int64 and isinstance(again.lesson, int)
     assert jnp.issubdtype(again.key.dtype, jax.dtypes.prng_key)
     assert again.params["no_actions"].shape == (0, 4)
 
@@ -161,6 +165,17 @@ def test_missing_and_surplus_leaves_are_named(folder):
         checkpoint.restore(path, {"params": {"b": np.zeros(2)}, "key": jax.random.key(0)})
     with pytest.raises(CheckpointError, match=r"key: key<fry>\[2\] in the checkpoint, key<rbg>\[4\] now"):
         checkpoint.restore(path, {"params": {"a": np.zeros(2)}, "key": jax.random.key(0, impl="rbg")})
+
+
+def test_a_python_number_fits_an_array_of_rank_zero_of_its_kind(folder):
+    path = checkpoint.save(folder, 1, {"step": jnp.int32(7), "rate": 0.5, "flag": True, "n": 3})
+    template = {"step": 0, "rate": jnp.float32(0), "flag": np.bool_(False), "n": jnp.int32(0)}
+    again = checkpoint.restore(path, template)
+    assert again == {"step": 7, "rate": 0.5, "flag": True, "n": 3}
+    assert [type(again["step"]), again["rate"].dtype, again["n"].dtype] == [int, jnp.float32, jnp.int32]
+    for wrong in (0.0, True, jnp.zeros(1, jnp.int32), jnp.uint32(0)):
+        with pytest.raises(CheckpointError, match="step: int32"):
+            checkpoint.restore(path, {**template, "step": wrong})
 
 
 def test_another_environment_that_fits_is_only_a_warning(folder, log):

@@ -25,6 +25,36 @@ for step in range(1, 10_000):
     checkpoint.save(folder, step if step < 6 else 6, state, keep=3)
     print(step, flush=True)
 """
+KILL_AT_EACH_FILE_OPERATION = """
+import itertools, os, shutil, signal, sys
+from pathlib import Path
+import numpy as np
+from jaxrl.artifacts import checkpoint
+source, target = Path(sys.argv[1]), Path(sys.argv[2])
+KINDS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
+
+def save_and_die(folder, at):
+    left = [at]
+    def hook(event, arguments):
+        inside = event in KINDS and str(folder) in str(arguments[0])
+        left[0] -= inside
+        if inside and left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    for step, value in ((1, 2.0), (3, 3.0)):  # replaces the one of step 1, then adds one and removes the oldest
+        checkpoint.save(folder, step, {"a": np.full(1000, value)}, keep=1)
+    os._exit(0)
+
+for at in itertools.count(1):
+    folder = target / str(at) / "Walker"
+    shutil.copytree(source, folder)
+    child = os.fork()
+    if child == 0:
+        save_and_die(folder, at)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+        break
+print(at)
+"""
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
@@ -69,7 +99,7 @@ def kill_after(child, lines, delay):
 @posix
 def test_a_run_killed_at_any_moment_continues_from_the_last_save_or_the_one_before(tmp_path):
     # The later kills hit saves that replace a checkpoint of the same step.
-    plans = [(1, 0.004), (2, 0.011), (3, 0.023), (7, 0.007), (8, 0.017), (9, 0.031)]
+    plans = [(1, 0.005), (3, 0.022), (7, 0.012), (8, 0.031)]
     for index, (lines, delay) in enumerate(plans):
         folder = tmp_path / str(index) / "Walker"
         child = subprocess.Popen(
@@ -88,6 +118,24 @@ def test_a_run_killed_at_any_moment_continues_from_the_last_save_or_the_one_befo
         assert names == {"Walker", "checkpoint"} and not list(folder.glob("*.partial"))
         checkpoint.save(folder, 10, state)
         assert checkpoint_folder.latest(folder) == folder / "Walker-10"
+
+
+@posix
+def test_a_run_killed_at_each_single_file_operation_continues(tmp_path, log):
+    source = tmp_path / "source" / "Walker"
+    checkpoint.save(source, 1, {"a": np.full(1000, 1.0)})
+    command = [sys.executable, "-c", KILL_AT_EACH_FILE_OPERATION, str(source), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert result.returncode == 0, result.stderr
+    ends = []
+    for at in range(1, int(result.stdout) + 1):
+        folder = tmp_path / str(at) / "Walker"
+        checkpoint_folder.clean(folder)
+        array = checkpoint.restore(checkpoint_folder.require_latest(folder), {"a": np.zeros(1000)})["a"]
+        assert np.all(array == array[0])
+        ends.append(array[0])
+        assert {path.name for path in folder.iterdir()} <= {"Walker-1", "Walker-3", "checkpoint"}
+    assert ends == sorted(ends) and set(ends) == {1.0, 2.0, 3.0} and len(ends) > 15, ends
 
 
 @posix

@@ -129,7 +129,7 @@ def test_a_folder_without_write_permission_is_an_error(tmp_path):
 
 def test_an_almost_full_disk_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MIN_FREE_BYTES", 2**62)
-    with pytest.raises(RunFolderError, match="almost full.*MiB free"):
+    with pytest.raises(RunFolderError, match=r"almost full.*MiB free"):
         RunFolder(tmp_path, "a").check()
 
 

@@ -1,8 +1,8 @@
 """Event files: what TensorBoard reads."""
 
 import struct
-import sys
 import subprocess
+import sys
 
 import numpy as np
 import pytest

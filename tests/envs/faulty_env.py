@@ -14,7 +14,7 @@ import numpy as np
 from toy_env import ToyEnv, ToySettings
 
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.types import Action, EnvironmentStat, StepResult
+from jaxrl.types import Action, Aggregation, EnvironmentStat, StepResult
 
 
 class FailingEnv(ToyEnv):
@@ -54,9 +54,8 @@ class PlayerEnv(ToyEnv):
         super().__init__(worker)
         self.folder = Path(folder)
         self.closing_seconds = closing_seconds
-        self.player = subprocess.Popen(
-            [sys.executable, "-S", "-c", "import time; time.sleep(60)"], close_fds=not inherit
-        )
+        command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+        self.player = subprocess.Popen(command, close_fds=not inherit)
         self.note("player", str(self.player.pid))
 
     def note(self, what: str, text: str = "") -> None:
@@ -85,7 +84,7 @@ class SlowEnv(ToyEnv):
 
 
 class TellTaleEnv(ToyEnv):
-    """Reports as statistics what it is given and what its process has imported."""
+    """Reports the parameters it was given as statistics."""
 
     def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
         return self._tell(super().reset(parameters))
@@ -94,12 +93,8 @@ class TellTaleEnv(ToyEnv):
         return self._tell(super().step(actions))
 
     def _tell(self, result: StepResult) -> StepResult:
-        facts = dict(self.parameters)
-        facts |= {
-            "pid": os.getpid(),
-            "jax": sum(name.split(".")[0] in ("jax", "jaxlib", "flax") for name in sys.modules),
-        }
-        return result._replace(stats=tuple(EnvironmentStat(name, float(value), 0) for name, value in facts.items()))
+        facts = self.parameters.items()
+        return result._replace(stats=tuple(EnvironmentStat(name, value, Aggregation.AVERAGE) for name, value in facts))
 
 
 class BigEnv(ToyEnv):

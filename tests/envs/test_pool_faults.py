@@ -30,6 +30,10 @@ def step_until_failure(pool: EnvPool) -> None:
             pool.send(result.worker, no_actions(result))
 
 
+def failure(pattern: str):
+    return pytest.raises(EnvironmentFailure, match=pattern)
+
+
 def worker_pids() -> dict[str, int]:
     return {process.name: process.pid or 0 for process in multiprocessing.active_children()}
 
@@ -44,14 +48,12 @@ def _no_process_is_left():
 @FORMS
 def test_an_exception_is_raised_in_the_parent_with_the_workers_traceback(inline):
     with EnvPool(partial(FailingEnv, how="raise"), 2, inline=inline) as pool:
-        with pytest.raises(
-            EnvironmentFailure, match="^environment worker 1 failed during its step: ValueError: boom$"
-        ) as e:
+        with failure(r"^environment worker 1 failed during its step: ValueError: boom$") as error:
             step_until_failure(pool)
-        assert 'raise ValueError("boom")' in str(e.value.__cause__)
+        assert 'raise ValueError("boom")' in str(error.value.__cause__)
         # The other environment's result is not lost, and the failed worker says what it is.
         assert [result.worker for result in pool.recv()] == [0]
-        with pytest.raises(EnvironmentFailure, match="worker 1 .*boom .earlier; the worker was not replaced"):
+        with failure(r"worker 1 .*boom .earlier; the worker was not replaced"):
             pool.send(1, {})
 
 
@@ -59,7 +61,7 @@ def test_an_exception_is_raised_in_the_parent_with_the_workers_traceback(inline)
 def test_an_environment_that_sends_nonsense_fails_by_name(inline):
     with EnvPool(ObjectEnv, 1, inline=inline) as pool:
         pool.reset()
-        with pytest.raises(EnvironmentFailure, match="worker 0 failed during its reset: TypeError: .* dtype object"):
+        with failure(r"worker 0 failed during its reset: TypeError: .* dtype object"):
             pool.recv()
 
 
@@ -67,9 +69,7 @@ def test_an_environment_that_sends_nonsense_fails_by_name(inline):
 def test_a_worker_that_dies_is_noticed_at_once(how, ending):
     with EnvPool(partial(FailingEnv, how=how), 2) as pool:
         start = time.monotonic()
-        with pytest.raises(
-            EnvironmentFailure, match=rf"worker 1 died during its step: process \d+ ended with {ending}"
-        ):
+        with failure(rf"worker 1 died during its step: process \d+ ended with {ending}"):
             step_until_failure(pool)
         assert time.monotonic() - start < 1.5
 
@@ -79,9 +79,7 @@ def test_a_worker_that_is_killed_while_it_owes_nothing_is_noticed_when_it_is_nee
         pool.reset()
         results = pool.recv(2)
         os.kill(worker_pids()["jaxrl-env-0"], signal.SIGKILL)
-        with pytest.raises(
-            EnvironmentFailure, match=r"worker 0 died during its step: process \d+ ended with .*SIGKILL"
-        ):
+        with failure(r"worker 0 died during its step: process \d+ ended with .*SIGKILL"):
             for _ in range(2):  # the first send may come before the process is gone
                 pool.send(0, no_actions(results[0]))
                 pool.recv()
@@ -98,7 +96,7 @@ def test_a_death_is_noticed_although_a_player_still_holds_the_workers_files(tmp_
         pool.reset()
         start = time.monotonic()
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(EnvironmentFailure, match=r"worker 0 died during its reset: .*SIGKILL"):
+        with failure(r"worker 0 died during its reset: .*SIGKILL"):
             pool.recv()
         assert time.monotonic() - start < 1.5
     for player in noted_pids(tmp_path):  # its environment was killed with the worker and could not close it
@@ -116,7 +114,7 @@ def test_a_silent_worker_runs_into_the_time_out_with_a_diagnosis(how, state):
     pool = EnvPool(partial(FailingEnv, how=how), 2, timeout=1.0)
     try:
         start = time.monotonic()
-        with pytest.raises(EnvironmentFailure, match=rf"worker 1 has not answered its step for [12]\.\d s: .*{state}"):
+        with failure(rf"worker 1 has not answered its step for [12]\.\d s: .*{state}"):
             step_until_failure(pool)
         assert time.monotonic() - start < 3
     finally:
@@ -127,7 +125,7 @@ def test_a_silent_worker_runs_into_the_time_out_with_a_diagnosis(how, state):
 def test_a_hung_worker_is_noticed_although_others_keep_answering():
     pool = EnvPool(partial(FailingEnv, how="hang"), 2, timeout=1.0)
     try:
-        with pytest.raises(EnvironmentFailure, match=r"worker 1 has not answered its step"):
+        with failure(r"worker 1 has not answered its step"):
             pool.reset()
             while True:
                 for result in pool.recv():
@@ -142,7 +140,7 @@ def test_closing_a_hung_worker_is_bounded(monkeypatch):
     monkeypatch.setattr("jaxrl.envs.shutdown._FORCE_SECONDS", 0.5)
     for how in ("hang", "stop"):
         pool = EnvPool(partial(FailingEnv, how=how), 2, timeout=0.3)
-        with pytest.raises(EnvironmentFailure, match="has not answered"):
+        with failure(r"has not answered"):
             step_until_failure(pool)
         start = time.monotonic()
         pool.close()
@@ -150,9 +148,7 @@ def test_closing_a_hung_worker_is_bounded(monkeypatch):
 
 
 def test_a_failed_start_up_closes_the_others_and_raises_the_first_error(tmp_path):
-    with pytest.raises(
-        EnvironmentFailure, match="worker 1 failed during its start-up: env_path: 'Game.x86_64' does not"
-    ):
+    with failure(r"worker 1 failed during its start-up: env_path: 'Game.x86_64' does not"):
         EnvPool(partial(without_executable, folder=str(tmp_path)), 3)
     assert len(noted_pids(tmp_path)) == len(list(tmp_path.glob("closed*")))
     assert all(is_gone(pid) for pid in noted_pids(tmp_path))
@@ -160,7 +156,7 @@ def test_a_failed_start_up_closes_the_others_and_raises_the_first_error(tmp_path
 
 def test_a_start_up_that_takes_too_long_is_reported(monkeypatch):
     monkeypatch.setattr("jaxrl.envs.shutdown._CLOSE_SECONDS", 0.2)
-    with pytest.raises(EnvironmentFailure, match="worker 0 has not answered its start-up for"):
+    with failure(r"worker 0 has not answered its start-up for"):
         EnvPool(partial(SlowEnv, start=30.0), 1, startup_timeout=0.5)
 
 
@@ -219,7 +215,7 @@ def test_workers_of_a_killed_parent_close_their_environments(tmp_path):
 def test_a_parent_that_leaves_without_closing_leaves_nothing_behind(tmp_path):
     with parent(tmp_path, "leave") as process:
         assert process.wait(20) == 0
-        assert process.stderr.read() == ""
+        assert process.communicate()[1] == ""
         assert len(list(tmp_path.glob("closed*"))) == 2
         assert all(is_gone(pid) for pid in noted_pids(tmp_path))
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -236,7 +237,7 @@ def test_port_is_free_again_after_close(start):
 
 
 def test_missing_and_unstartable_files(tmp_path):
-    settings = {"worker": 0, "base_port": free_port(), "seed": 0}
+    settings: dict[str, Any] = {"worker": 0, "base_port": free_port(), "seed": 0}
     with pytest.raises(EnvironmentFailure, match=r"'/nowhere/game'; tried /nowhere/game, /nowhere/game\.x86_64"):
         UnityHostEnv(file_name="/nowhere/game", **settings)
     with pytest.raises(EnvironmentFailure, match="is a folder"):
@@ -310,10 +311,11 @@ from jaxrl.envs.unity import UnityHostEnv
 env = UnityHostEnv(worker=0, file_name={build!r}, base_port={free_port()}, seed=0)
 env.reset()
 import psutil, sys
-print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
+print(*[child.pid for child in psutil.Process().children(recursive=True)])
 assert "jax" not in sys.modules
 raise KeyError("oops")
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1 and "oops" in done.stderr
+    assert len(done.stdout.split()) == 2, done.stdout  # the wrapper script and the player
     assert [pid for pid in done.stdout.split() if psutil.pid_exists(int(pid))] == []

@@ -18,6 +18,7 @@ from toy_env import ToyEnv, no_actions
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.transport import Channel, ChannelClosedError, Message, decode_result, encode_actions
 from jaxrl.envs.worker import execute, failure_message, parameters_message, reset_message, worker_main
+from jaxrl.types import StepResult
 
 
 @contextmanager
@@ -39,10 +40,15 @@ def started(factory):
         process.join(5.0)
 
 
+def result_of(message: Message | None) -> StepResult:
+    assert message is not None
+    return decode_result(message, worker=0)
+
+
 def test_seconds_are_the_environments_own_time():
     environment = SlowEnv(1, step=0.05)
-    first = decode_result(execute(environment, reset_message(None)), worker=1)
-    second = decode_result(execute(environment, encode_actions(no_actions(first))), worker=1)
+    first = result_of(execute(environment, reset_message(None)))
+    second = result_of(execute(environment, encode_actions(no_actions(first))))
     assert first.seconds < 0.05
     assert 0.1 <= second.seconds < 0.5  # worker 1 takes twice 0.05 s
 
@@ -69,7 +75,7 @@ def test_an_exception_is_sent_with_its_traceback_and_the_worker_ends_cleanly():
         assert channel.receive().kind == "ready"
         channel.send(reset_message(None))
         for _ in range(3):
-            result = decode_result(channel.receive(), worker=0)
+            result = result_of(channel.receive())
             channel.send(encode_actions(no_actions(result)))
         failure = channel.receive()
         assert (failure.kind, failure.facts.doing, failure.facts.summary) == ("failure", "step", "ValueError: boom")
@@ -94,7 +100,7 @@ def test_a_factory_that_cannot_be_loaded_is_reported():
 def test_a_worker_ignores_ctrl_c_and_closes_its_environment_when_its_parent_hangs_up(tmp_path):
     with started(partial(PlayerEnv, folder=str(tmp_path))) as (process, channel):
         assert channel.receive().kind == "ready"
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid or 0, signal.SIGINT)
         channel.send(reset_message(None))
         assert channel.receive().kind == "result"
         channel.close()

@@ -1,0 +1,86 @@
+"""Policies, observations and runs for the tests of the ONNX export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import onnx
+import onnxruntime
+
+from jaxrl.artifacts import onnx_check
+from jaxrl.networks import actions, normalizer
+from jaxrl.networks.models import Actor
+from jaxrl.settings.networks import NetworkSettings
+from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
+
+SETTINGS = NetworkSettings(hidden_units=16, num_layers=2)
+ACTIONS = {
+    "discrete": ActionSpec(0, (4,)),
+    "branches": ActionSpec(0, (3, 2, 5)),
+    "continuous": ActionSpec(3, ()),
+    "hybrid": ActionSpec(2, (3, 2)),
+}
+ROWS = 7  # everywhere the same, so that JAX compiles each small operation once
+
+
+def make_spec(action: ActionSpec, sizes: tuple[int, ...] = (4, 3)) -> BehaviorSpec:
+    return BehaviorSpec(tuple(ObservationSpec(f"sensor {i}", (size,)) for i, size in enumerate(sizes)), action)
+
+
+def make_obs(spec: BehaviorSpec, rows: int = ROWS, seed: int = 0) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(seed)
+    return tuple((3.0 * rng.normal(size=(rows, *o.shape)) + 1.0).astype(np.float32) for o in spec.observations)
+
+
+def make_masks(spec: BehaviorSpec, rows: int = ROWS, seed: int = 0) -> np.ndarray:
+    """Half of the actions allowed, the last one of each branch always."""
+    masks = np.random.default_rng(seed).random((rows, spec.action.mask_size)) < 0.5
+    masks[:, np.cumsum(spec.action.discrete_branches, dtype=int) - 1] = True
+    return masks
+
+
+def make_policy(spec: BehaviorSpec, *, normalize: bool = True, settings: NetworkSettings = SETTINGS) -> dict:
+    """Arguments of `export` with weights large enough that every term shows in the outputs."""
+    obs = make_obs(spec)
+    params = Actor(spec, settings).init(jax.random.key(0), obs)
+    rng = np.random.default_rng(1)
+    params = jax.tree.map(lambda p: np.asarray(p) + 0.3 * rng.normal(size=p.shape).astype(np.float32), params)
+    states = normalizer.update_all(normalizer.init_all(spec, normalize), obs, None)
+    return {
+        "spec": spec,
+        "network_settings": settings,
+        "actor_params": params,
+        "normalizer": states,
+        "sample_obs": obs,
+        "sample_masks": make_masks(spec),
+    }
+
+
+def policy_mode(policy: dict, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> Action:
+    """What the Flax policy would send to the environment, deterministically."""
+    return actions.to_environment(actions.mode(distribution(policy, obs), masks, policy["spec"].action))
+
+
+def distribution(policy: dict, obs: tuple[np.ndarray, ...]) -> actions.ActionDistribution:
+    with jax.default_matmul_precision("highest"):
+        shown = normalizer.normalize_all(policy["normalizer"], obs)
+        return Actor(policy["spec"], policy["network_settings"]).apply(policy["actor_params"], shown)
+
+
+def run(path: Path, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> dict[str, np.ndarray]:
+    """All outputs of a file, sampling seeded."""
+    onnxruntime.set_seed(7)
+    session = onnx_check.open_session(str(path))
+    feed = {f"obs_{i}": x for i, x in enumerate(obs)}
+    if masks.shape[1]:
+        feed["action_masks"] = masks.astype(np.float32)
+    return dict(onnx_check.run(session, [node.name for node in session.get_outputs()], feed))
+
+
+def without_output(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    kept = [output for output in model.graph.output if output.name != name]
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+    return model

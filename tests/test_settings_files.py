@@ -1,0 +1,215 @@
+"""Files and precedence: what cannot be read, old layouts, flags over file over defaults, and merging."""
+
+import logging
+import string
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.settings import (
+    BehaviorSettings,
+    EngineSettings,
+    EnvironmentSettings,
+    SettingsError,
+    load_run_settings,
+    to_yaml,
+)
+from jaxrl.settings.inheritance import merge
+
+KEYS = st.text(string.ascii_lowercase, min_size=1, max_size=3)
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=4))
+TREES = st.recursive(LEAVES, lambda children: st.dictionaries(KEYS, children, max_size=3), max_leaves=8)
+MAPPINGS = st.dictionaries(KEYS, TREES, max_size=4)
+
+WORDS = """default_settings behaviors A trainer_type hyperparameters batch_size network_settings memory hidden_units
+reward_signals extrinsic curiosity gamma self_play env_settings num_envs env_path env_args checkpoint_settings run_id
+resume environment_parameters mass sampler_type sampler_parameters curriculum value torch_settings"""
+REAL_KEYS = st.sampled_from(WORDS.split())
+REAL_LEAVES = LEAVES | st.sampled_from(["ppo", "poca", "sac", "uniform", "linear", 64, 1.5])
+REAL_TREES = st.recursive(
+    REAL_LEAVES,
+    lambda children: st.lists(children, max_size=2) | st.dictionaries(REAL_KEYS, children, max_size=3),
+    max_leaves=12,
+)
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def load(tmp_path, content, overrides=None):
+    path = tmp_path / "run.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+    return load_run_settings(path, overrides or {}, HYPERPARAMETER_TYPES)
+
+
+def test_missing_file_is_named_absolutely(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match="not found") as caught:
+        load_run_settings("lost.yaml", {}, HYPERPARAMETER_TYPES)
+    assert str(tmp_path / "lost.yaml") in str(caught.value)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_run_settings(tmp_path, {}, HYPERPARAMETER_TYPES)
+
+
+def test_not_utf8(tmp_path):
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("behaviors: {Käfer: {}}".encode("latin-1"))
+    with pytest.raises(SettingsError, match=r"latin\.yaml: save it with UTF-8"):
+        load_run_settings(path, {}, HYPERPARAMETER_TYPES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("behaviors:\n  A: {\n", r"run\.yaml: YAML error at line 3"),
+        ("behaviors:\n\tA: 1\n", "YAML error at line 2"),
+        ("behaviors:\n  A: {}\n  A: {max_steps: 3}\n", "YAML error at line 3.*'A' twice"),
+        ("behaviors: {A: {init_path: 2024-13-45}}", "YAML error"),
+        ("behaviors: &a {A: *a}", "nested without end"),
+        ("- 1\n- 2", "expected a mapping with keys such as `behaviors`, got list"),
+        ("behaviors: {3: {}}", r"behaviors\.3: this key is not text, put it in quotes"),
+        ("behaviors: {yes: {}}", r"behaviors\.True: this key is not text"),
+    ],
+)
+def test_unreadable(tmp_path, text, message):
+    with pytest.raises(SettingsError, match=message):
+        load(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("default: {trainer: ppo, batch_size: 3}", "before release 0.18.*default_settings"),
+        ("Ball: {trainer: ppo}", "Ball: this is the layout of ML-Agents before release 0.18"),
+        ("BigWall: {measure: progress, thresholds: [0.1], parameters: {h: [1, 2]}}", "write the curriculum below"),
+        ("resampling-interval: 5000", "write samplers below environment_parameters"),
+        ("mass: {sampler-type: uniform, min_value: 1, max_value: 2}", "write samplers below environment_parameters"),
+    ],
+)
+def test_old_layouts_are_explained(tmp_path, text, message):
+    with pytest.raises(SettingsError, match=message):
+        load(tmp_path, text)
+
+
+@FEW
+@given(content=st.dictionaries(REAL_KEYS, REAL_TREES, max_size=4))
+def test_any_mapping_gives_settings_or_a_settings_error(tmp_path, content):
+    try:
+        loaded = load(tmp_path, content)
+    except SettingsError as error:
+        assert error.problems and "pydantic" not in str(error) and "function-" not in str(error)
+        return
+    assert load(tmp_path, to_yaml(loaded)) == loaded
+
+
+@given(base=MAPPINGS, over=MAPPINGS)
+def test_merge_is_leaf_by_leaf(base, over):
+    merged = merge(base, over)
+    assert merge(merged, over) == merged
+    assert merge(base, {}) == base and merge({}, over) == over
+    for key in base.keys() | over.keys():
+        if key not in over:
+            assert merged[key] == base[key]
+        elif not (isinstance(over[key], dict) and isinstance(base.get(key), dict)):
+            assert merged[key] == over[key]
+        else:
+            assert merged[key] == merge(base[key], over[key])
+
+
+ENGINE = st.dictionaries(st.sampled_from(["width", "height", "quality_level"]), st.integers(1, 100))
+ENV = st.dictionaries(st.sampled_from(["base_port", "num_areas", "seed"]), st.integers(1, 100))
+
+
+@FEW
+@given(engine=ENGINE, env=ENV, engine_flags=ENGINE, env_flags=ENV)
+def test_flags_over_file_over_defaults(tmp_path, engine, env, engine_flags, env_flags):
+    content = {"behaviors": {"A": {}}, "engine_settings": engine, "env_settings": env}
+    loaded = load(tmp_path, content, {"engine_settings": engine_flags, "env_settings": env_flags})
+    for name, field in EngineSettings.model_fields.items():
+        assert getattr(loaded.engine_settings, name) == engine_flags.get(name, engine.get(name, field.default))
+    for name, field in EnvironmentSettings.model_fields.items():
+        assert getattr(loaded.env_settings, name) == env_flags.get(name, env.get(name, field.default))
+
+
+BEHAVIOR = st.dictionaries(st.sampled_from(["max_steps", "time_horizon", "keep_checkpoints"]), st.integers(1, 100))
+
+
+@FEW
+@given(default=BEHAVIOR, own=BEHAVIOR)
+def test_behavior_over_default_settings(tmp_path, default, own):
+    loaded = load(tmp_path, {"default_settings": default, "behaviors": {"A": own}})
+    for name in ("max_steps", "time_horizon", "keep_checkpoints"):
+        expected = own.get(name, default.get(name, BehaviorSettings.model_fields[name].default))
+        assert getattr(loaded.behaviors["A"], name) == expected
+
+
+def test_default_settings_merge_what_was_written(tmp_path):
+    text = """default_settings:
+  trainer_type: poca
+  hyperparameters: {batch_size: 7, learning_rate_schedule: constant}
+  network_settings: {memory: {memory_size: 4, sequence_length: 2}}
+  reward_signals: {curiosity: {gamma: 0.5}}
+behaviors:
+  A: {trainer_type: ppo}
+  B: {network_settings: {memory: null}, reward_signals: {extrinsic: {}}}
+  C: {hyperparameters: {batch_size: 8}, reward_signals: {curiosity: null, extrinsic: {}}}
+"""
+    a, b, c = load(tmp_path, text).behaviors.values()
+    assert (a.trainer_type, a.hyperparameters.batch_size, a.hyperparameters.beta_schedule) == ("ppo", 7, "constant")
+    assert list(a.reward_signals) == ["curiosity"] and set(b.reward_signals) == {"curiosity", "extrinsic"}
+    assert b.network_settings.memory is None and b.reward_signals["curiosity"].gamma == 0.5
+    assert c.trainer_type == "poca" and c.hyperparameters.batch_size == 8 and list(c.reward_signals) == ["extrinsic"]
+
+
+def test_resolved_defaults_of_another_trainer_type_read_back(tmp_path):
+    text = "default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: poca}, B: {reward_signals: {rnd: {}}}}"
+    loaded = load(tmp_path, text)
+    assert load(tmp_path, to_yaml(loaded)) == loaded
+
+
+def test_problem_of_default_settings_is_said_once(tmp_path):
+    text = """default_settings: {trainer_type: ppo, hyperparameters: {shared_critic: true, bta: 1}}
+behaviors:
+  A: {}
+  B: {trainer_type: poca}
+"""
+    with pytest.raises(SettingsError) as caught:
+        load(tmp_path, text, {"env_settings": {"num_areas": 0}})
+    first, *others = caught.value.problems
+    assert first == "default_settings.hyperparameters.bta: unknown key, did you mean beta?"
+    assert not any(text.startswith("behaviors.A") for text in others)
+    assert any("shared_critic: unknown key" in t and "(inherited from default_settings)" in t for t in others)
+    assert any(t.startswith("env_settings.num_areas") and t.endswith("(given on the command line)") for t in others)
+
+
+@pytest.mark.parametrize(
+    ("flags", "resume", "source"),
+    [
+        ({}, True, None),
+        ({"resume": True}, True, None),
+        ({"initialize_from": "x"}, False, "x"),
+        ({"resume": True, "initialize_from": "x"}, True, None),
+    ],
+)
+def test_resume_or_initialize_from(tmp_path, caplog, flags, resume, source):
+    text = "behaviors: {A: {}}\ncheckpoint_settings: {resume: true, initialize_from: y}"
+    checkpoint = load(tmp_path, text, {"checkpoint_settings": flags}).checkpoint_settings
+    assert (checkpoint.resume, checkpoint.initialize_from) == (resume, source)
+    assert "is dropped" in caplog.text
+
+
+def test_no_file_trains_everything_with_defaults(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    loaded = load_run_settings(None, {}, HYPERPARAMETER_TYPES)
+    assert loaded.default_settings is not None and loaded.default_settings.trainer_type == "ppo"
+    assert "no configuration file" in caplog.text
+    assert load(tmp_path, to_yaml(loaded)) == loaded
+
+
+def test_deterministic_concerns_listed_behaviors(tmp_path, caplog):
+    flags = {"behaviors": {"*": {"network_settings": {"deterministic": True}}}}
+    loaded = load(tmp_path, "default_settings: {}\nbehaviors: {A: {}}", flags)
+    assert loaded.behaviors["A"].network_settings.deterministic
+    assert loaded.default_settings is not None and not loaded.default_settings.network_settings.deterministic
+    assert "--deterministic" in caplog.text
