@@ -2,8 +2,8 @@
 
 Run: python benchmarks/env_transport.py
 
-Compares what the pool uses with bare bytes over a pipe (the floor), pickling over a pipe and shared memory. Prints lower
-quartile and median in microseconds; the kinds take turns, so that other load on the machine hits all of them.
+Compares what the pool uses with bare bytes over a pipe (the floor), pickling over a pipe and shared memory. Prints the
+lower quartile and the median in microseconds; the kinds take turns, so that other load on the machine hits all of them.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def serve(kind: str, end: Any, fields: int, memory_name: str) -> None:
     bare = bytes(len(pickle.dumps(result, 5)))
     memory = shared_memory.SharedMemory(memory_name)
     channel = Channel(end, None) if kind == "jaxrl" else None
+    assert memory.buf is not None
     while True:
         if channel:
             decode_actions(channel.receive())
@@ -74,6 +75,7 @@ def serve(kind: str, end: Any, fields: int, memory_name: str) -> None:
 
 def round_trip(kind: str, end: Any, memory: shared_memory.SharedMemory) -> None:
     """The parent's side of one exchange."""
+    assert memory.buf is not None
     actions = sample_actions()
     if kind == "jaxrl":
         end.send(encode_actions(actions))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -23,6 +24,7 @@ from jaxrl.envs.protobuf import messages
 
 _SERVICE = "communicator_objects.UnityToExternalProto"
 _UNSET, _OK, _SHUTDOWN = 0, 200, 400
+_CALLS = 2  # a player sends one message at a time, and may say goodbye while it waits for the answer to another
 _SLICE = 0.25  # seconds between two looks at the process and the connection
 _STOP = 1.0  # seconds for the server to stop
 _UNLIMITED = -1  # gRPC's own limit of 4 MB is less than one message of many cameras
@@ -51,10 +53,10 @@ class Communicator:
         self._slice = min(_SLICE, timeout_wait / 10)
         self._inbox: SimpleQueue[bytes | None] = SimpleQueue()  # None: the connection broke
         self._outbox: SimpleQueue[bytes] = SimpleQueue()
-        self._player_waits = False
+        self._waiting: set[int] = set()  # server threads with a player's call that is not answered yet
         _check_port(port)
         # grpc's type hint asks for the standard library's pool, whose threads the interpreter waits for; any works.
-        self._pool: Any = _DaemonThread()
+        self._pool: Any = _DaemonThreads(_CALLS)
         self._server: Any = self._start()
 
     def initialize(self, inputs: Any, poll_callback: Callable[[], None] | None = None) -> Any:
@@ -89,7 +91,7 @@ class Communicator:
         server, self._server = self._server, None
         if server is None:
             return False
-        told = self._player_waits
+        told = bool(self._waiting)
         self._outbox.put(new_message(_SHUTDOWN).SerializeToString())
         server.stop(_STOP if told else None).wait(_STOP + 0.5)
         self._pool.shutdown()
@@ -116,18 +118,17 @@ class Communicator:
 
     def _exchange(self, request: bytes, context: Any) -> bytes:
         """Runs in the server's thread: hand the player's message over, and wait for what to answer."""
-        self._player_waits = True
+        thread = threading.get_ident()
+        self._waiting.add(thread)
         self._inbox.put(request)
-        while context.is_active():
-            try:
+        reply = None
+        while reply is None and context.is_active():
+            with suppress(Empty):
                 reply = self._outbox.get(timeout=_SLICE)
-            except Empty:
-                continue
-            self._player_waits = False
-            return reply
-        self._player_waits = False
-        self._inbox.put(None)
-        return b""
+        self._waiting.discard(thread)
+        if reply is None:
+            self._inbox.put(None)
+        return reply or b""
 
     def _send(self, message: Any) -> None:
         self._outbox.put(message.SerializeToString())
@@ -154,12 +155,14 @@ class Communicator:
                 raise EnvironmentFailure(timeout_text)
 
 
-class _DaemonThread(futures.Executor):
-    """One thread that never keeps the interpreter from exiting; a player sends one message at a time."""
+class _DaemonThreads(futures.Executor):
+    """A pool of threads that never keep the interpreter from exiting."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
         self._jobs: SimpleQueue[tuple[futures.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        threading.Thread(target=self._run, daemon=True, name="jaxrl-player").start()
+        self._count = count
+        for number in range(count):
+            threading.Thread(target=self._run, daemon=True, name=f"jaxrl-player-{number}").start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         future: futures.Future[Any] = futures.Future()
@@ -167,7 +170,8 @@ class _DaemonThread(futures.Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._jobs.put(None)
+        for _ in range(self._count):
+            self._jobs.put(None)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -193,9 +197,8 @@ def _wrap(inputs: Any) -> Any:
 
 def _check_status(message: Any, accepted: tuple[int, ...]) -> None:
     if message.header.status not in accepted:
-        raise EnvironmentFailure(
-            f"the environment closed (status {message.header.status}): it quit, or play mode was stopped in the Editor"
-        )
+        reason = message.header.message or "it quit, or play mode was stopped in the Editor"
+        raise EnvironmentFailure(f"the environment closed (status {message.header.status}): {reason}")
 
 
 def _check_port(port: int) -> None:

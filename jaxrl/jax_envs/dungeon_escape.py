@@ -50,7 +50,7 @@ _MOVES = np.array([[0, 0], [0, -1], [0, 1], [-1, 0], [1, 0], [0, 0], [0, 0]], np
 class DungeonSettings(NamedTuple):
     """Sizes and constants; all are fixed when the environment is made, except the defaults of parameters."""
 
-    size: int = 7  # cells along each side, at least 4
+    size: int = 6  # cells along each side, at least 4
     capacity: int = 5  # A
     team_size: int = 3  # agents at the start; parameter `team_size`, cut to 1..capacity
     dragon_period: int = 3  # decisions per cell of the dragon; parameter `dragon_period`, at least 1
@@ -91,26 +91,21 @@ def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
 
     def reset(key: Array, parameters: Parameters = defaults) -> tuple[DungeonState, TeamView]:
         chosen = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in defaults.items()}
-        state = _place(settings, key, chosen)
-        return state, _view(settings, state)
+        return (state := _place(settings, key, chosen)), _view(settings, state)
 
     def step(key: Array, state: DungeonState, actions: TeamActions) -> tuple[DungeonState, TeamStep]:
         return _step(settings, state, actions.discrete[:, 0])
 
+    length = 18 + 4 * (settings.capacity - 1)
+    sensor = ObservationSpec(f"VectorSensor_size{length}", (length,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="DungeonEscape",
-        spec=_spec(settings),
+        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
         members=settings.capacity,
         parameters=defaults,
         reset=reset,
         step=step,
     )
-
-
-def _spec(settings: DungeonSettings) -> BehaviorSpec:
-    length = 18 + 4 * (settings.capacity - 1)
-    sensor = ObservationSpec(f"VectorSensor_size{length}", (length,), (DimensionProperty.NONE,))
-    return BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,)))
 
 
 def _place(settings: DungeonSettings, key: Array, parameters: dict[str, Array]) -> DungeonState:
@@ -141,8 +136,13 @@ def _place(settings: DungeonSettings, key: Array, parameters: dict[str, Array]) 
 
 def _next_to_dragon(state: DungeonState) -> Array:
     """bool [A]: alive and at most one cell, diagonals too, from the living dragon."""
-    near = jnp.max(jnp.abs(state.position - state.dragon), axis=1) <= 1
+    near = jnp.max(jnp.abs(state.position - state.dragon[None]), axis=1) <= 1
     return near & state.alive & state.dragon_alive
+
+
+def _at(state: DungeonState, place: Array) -> Array:
+    """bool [A]: stands, or fell, on the cell `place` [2]."""
+    return jnp.all(state.position == place[None], axis=1)
 
 
 def _carries(state: DungeonState) -> Array:
@@ -152,14 +152,13 @@ def _carries(state: DungeonState) -> Array:
 
 def _allowed(settings: DungeonSettings, state: DungeonState) -> Array:
     """bool [A, 7]: the actions that would do something now; all for agents that are not alive."""
-    target = state.position[:, None, :] + _MOVES  # [A, 7, 2]
+    target = state.position[:, None] + _MOVES[None]  # [A, 7, 2]
     inside = jnp.all((target >= 0) & (target < settings.size), axis=-1)
-    into_dragon = state.dragon_alive & jnp.all(target == state.dragon, axis=-1) & (_MOVES != 0).any(axis=-1)
-    may_open = _carries(state) & jnp.all(state.position == state.door, axis=1)
-    action = np.arange(NUM_ACTIONS)
+    into_dragon = state.dragon_alive & jnp.all(target == state.dragon[None, None], axis=-1)
+    action = np.arange(NUM_ACTIONS)[None]
     allowed = inside & ~into_dragon
     allowed &= (action != ATTACK) | _next_to_dragon(state)[:, None]
-    allowed &= (action != OPEN) | may_open[:, None]
+    allowed &= (action != OPEN) | (_carries(state) & _at(state, state.door))[:, None]
     return allowed | ~state.alive[:, None]
 
 
@@ -179,8 +178,7 @@ def _walk_dragon(state: DungeonState) -> DungeonState:
 
 def _step(settings: DungeonSettings, state: DungeonState, action: Array) -> tuple[DungeonState, TeamStep]:
     """The six rules of the module's docstring, in their order."""
-    before = state
-    allowed = jnp.take_along_axis(_allowed(settings, state), action[:, None], axis=1)[:, 0]
+    before, allowed = state, jnp.take_along_axis(_allowed(settings, state), action[:, None], axis=1)[:, 0]
     action = jnp.where(allowed & state.alive, action, 0)
     opens = action == OPEN
     dies = _first(action == ATTACK)
@@ -190,8 +188,7 @@ def _step(settings: DungeonSettings, state: DungeonState, action: Array) -> tupl
         dragon_alive=state.dragon_alive & ~jnp.any(dies),
         clock=state.clock + 1,
     )
-    on_key = state.alive & jnp.all(state.position == state.dragon, axis=1)
-    takes = _first(on_key & ~state.dragon_alive & (state.carrier == NOBODY))
+    takes = _first(state.alive & _at(state, state.dragon) & ~state.dragon_alive & (state.carrier == NOBODY))
     state = _walk_dragon(state._replace(carrier=jnp.where(jnp.any(takes), jnp.argmax(takes), state.carrier)))
     return _judge(settings, before, state, escaped=jnp.any(opens))
 
@@ -205,33 +202,27 @@ def _judge(
     held_out = late & state.dragon_alive & ~lost
     over = escaped | lost | late
     prize = settings.escape_reward * escaped + settings.hold_out_reward * held_out
-    zeros = jnp.zeros(state.alive.shape, jnp.float32)
-    view = _view(settings, state)
+    figures = {"Dragon Slain": ~state.dragon_alive, "Escaped": escaped, "Held Out": held_out}
     step = TeamStep(
-        view=view._replace(alive=state.alive & ~over),
-        reward=zeros,
-        group_reward=jnp.where(state.alive, prize, zeros),
+        view=_view(settings, state)._replace(alive=state.alive & ~over),
+        reward=jnp.zeros(state.alive.shape, jnp.float32),
+        group_reward=jnp.where(state.alive, prize, 0.0).astype(jnp.float32),
         terminated=before.alive & (over | ~state.alive),
         truncated=jnp.zeros_like(state.alive),
         over=over,
-        stats={
-            "Environment/Dragon Slain": 1.0 - state.dragon_alive.astype(jnp.float32),
-            "Environment/Escaped": escaped.astype(jnp.float32),
-            "Environment/Held Out": held_out.astype(jnp.float32),
-        },
+        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
     )
     return state, step
 
 
 def _view(settings: DungeonSettings, state: DungeonState) -> TeamView:
     """Observation, action mask and who is alive; the layout of the observation is in the module's docstring."""
-    scale = 1.0 / (settings.size - 1)
-    members = settings.capacity
+    members, scale = settings.capacity, 1.0 / (settings.size - 1)
     near, carries = _next_to_dragon(state), _carries(state)
     key_lies = ~state.dragon_alive & (state.carrier == NOBODY)
 
     def to(place: Array, there: Array | bool = True) -> Array:
-        return jnp.where(there, (place - state.position) * scale, 0.0)
+        return jnp.where(there, (place[None] - state.position) * scale, 0.0)
 
     def column(value: Array) -> Array:
         return jnp.broadcast_to(value.astype(jnp.float32), (members,))[:, None]

@@ -19,7 +19,7 @@ class Ending(IntEnum):
     CONTINUES = 1  # the member decides again
     TERMINATED = 2  # its episode ended, and with it the whole row: nothing follows
     TRUNCATED = 3  # interrupted, and with it the whole row: bootstrap from the final state
-    LEFT = 4  # the member ended, its team goes on: bootstrap from the team's next state (posthumous credit)
+    LEFT = 4  # ended before its team: bootstrap from the team's next state (posthumous credit), with which it is told
     CUT = 5  # time_horizon reached: the return restarts from the value of the next state
 
 

@@ -66,6 +66,8 @@ class Slots:
         self._episodes = Episodes()
         self.size = np.zeros(0, np.int64)  # [B], mirrors the device's write pointers
         self._alive = np.zeros((0, 0), bool)
+        self._left = np.zeros((0, 0), bool)  # [B, A], ended since the newest state of a team that lives
+        self._left_reward = np.zeros((0, 0, 2), np.float32)
         self._obs = tuple(np.zeros((2, 0, 0, *s.shape), np.float32) for s in spec.observations)
         self._action_mask = np.ones((0, 0, spec.action.mask_size), bool)
         self._reward = np.zeros((0, 0, 2), np.float32)
@@ -104,6 +106,7 @@ class Slots:
             decisions[source], again = self._place(source, steps.deciding)
             finished += self._decide(decisions[source], again, steps.deciding)
         acts = self._deciding.any(-1)
+        self._tell_left(np.flatnonzero(acts), Ending.LEFT)
         self._present[1] = self._alive & acts[:, None]
         self.size += self._present[0].any(-1).astype(np.int64) + acts
         return Ingested(steps=self._row_steps(), decisions=decisions, finished=finished, episodes=episodes)
@@ -137,10 +140,15 @@ class Slots:
         self._alive[rows, members] = False
         over = ~self._alive[rows].any(-1)
         truncated = ended.truncated[index]
-        self._reward[rows, members] = np.stack([ended.reward[index], ended.group_reward[index]], axis=-1)
+        rewards = np.stack([ended.reward[index], ended.group_reward[index]], axis=-1)
+        self._left[rows, members] = ~over
+        self._left_reward[rows, members] = rewards
+        self._reward[rows[over], members[over]] = rewards[over]
         self._ending[rows, members] = np.where(
-            over, np.where(truncated, Ending.TRUNCATED, Ending.TERMINATED), Ending.LEFT
+            over, np.where(truncated, Ending.TRUNCATED, Ending.TERMINATED), Ending.OPEN
         )
+        self._tell_left(np.unique(rows[over & truncated]), Ending.LEFT)
+        self._tell_left(np.unique(rows[over]), Ending.TERMINATED)
         # Everybody who ended with an interrupted team is part of its final state, also who did not end by interruption.
         in_final = np.isin(rows, rows[over & truncated])
         where = rows[in_final], members[in_final]
@@ -152,6 +160,17 @@ class Slots:
         self._cached.pop(source, None)
         records = self._episodes.end(rows, members, ended, index)
         return records._replace(lengths=records.lengths + [0] * unknown)
+
+    def _tell_left(self, rows: np.ndarray, ending: Ending) -> None:
+        """Of members of `rows` that ended before their team it is known now what follows: its next state, or nothing.
+
+        Told earlier, they would bootstrap from the first state of the team that takes the row next.
+        """
+        at, members = np.nonzero(self._left[rows])
+        left = rows[at], members
+        self._reward[left] = self._left_reward[left]
+        self._ending[left] = ending
+        self._left[left] = False
 
     def _free_row(self, row: int) -> None:
         heapq.heappush(self._free, row)
@@ -222,6 +241,8 @@ class Slots:
             heapq.heappush(self._free, row)
         self.size = np.pad(self.size, (0, rows - len(self.size)))
         self._alive = fit(self._alive, 0)
+        self._left = fit(self._left, 0)
+        self._left_reward = fit(self._left_reward, 0)
         self._obs = tuple(fit(x, 1) for x in self._obs)
         self._action_mask = fit(self._action_mask, 0, fill=True)
         self._reward = fit(self._reward, 0)

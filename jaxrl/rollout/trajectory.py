@@ -145,15 +145,14 @@ def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
     alive = (state.open_at >= 0).any(-1)  # [B]
     last = jnp.maximum(state.size - 1, 0)
     time = jnp.arange(capacity)[:, None, None]
-    kept = alive[:, None] & (time == last[:, None])  # [T, B, 1]
     ending = state.outcome[..., 2]
-    acted = state.acted & (ending != Ending.OPEN) & ~kept
+    acted = state.acted & (ending != Ending.OPEN)  # so never in the last state of a living team
     source = jax.lax.cummax(jnp.where(state.acted, time, 0), axis=0)  # index of each member's newest decision
     rollout = Rollout(
         obs=tuple(_where(state.present, o, 0.0) for o in state.obs),
         action_mask=state.action_mask,
-        action=Action(*(_at(x, source) for x in state.action)),
-        log_prob=state.log_prob,
+        action=Action(*(_where(state.present, _at(x, source), 0) for x in state.action)),
+        log_prob=_where(acted, state.log_prob, 0.0),
         present=state.present,
         acted=acted,
         # A state in which nobody acted is a final one: its members wait for nothing.
@@ -170,7 +169,6 @@ def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
 
 def _carry_over(state: TrajectoryState, row: jax.Array, last: jax.Array, alive: jax.Array) -> TrajectoryState:
     waits = state.open_at >= 0
-    here = state.acted[last, row] & alive[:, None]  # decided in the last state, reward known or not
     decision = jnp.where(waits, state.open_at, last[:, None])[None]  # [1, B, A]
 
     def first(buffer: jax.Array, value: jax.Array) -> jax.Array:
@@ -185,10 +183,10 @@ def _carry_over(state: TrajectoryState, row: jax.Array, last: jax.Array, alive: 
         action=Action(*(keep(x, _at(x, decision)[0]) for x in state.action)),
         log_prob=keep(state.log_prob, _at(state.log_prob, decision)[0]),
         present=first(state.present, state.present[last, row] & alive[:, None]),
-        acted=first(state.acted, waits | here),
-        outcome=first(state.outcome, jnp.where((here & ~waits)[..., None], state.outcome[last, row], 0.0)),
+        acted=first(state.acted, waits),
+        outcome=jnp.zeros_like(state.outcome),
         size=alive.astype(jnp.int32),
-        open_at=jnp.where(waits, 0, NO_DECISION),
+        open_at=jnp.where(waits, 0, NO_DECISION).astype(jnp.int32),  # not weakly typed, which would compile again
         age=jnp.zeros_like(state.age),
     )
 

@@ -1,69 +1,28 @@
-"""The Unity client against real player processes, healthy and faulty."""
+"""The Unity client against real, healthy player processes, and the Editor."""
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
-import socket
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psutil
 import pytest
+from unity_build import BEHAVIOR, ROOT, SCRIPT, actions, free_port, opener, write_build
 
 from jaxrl.envs import unity
-from jaxrl.envs.decode import InvalidMessage
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity import ActionError, UnityHostEnv
 from jaxrl.types import Action, Aggregation
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-BEHAVIOR = "Walker?team=0"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
-
 
 @pytest.fixture
-def build(tmp_path) -> str:
-    """An executable, as a game developer would have one, named without its suffix."""
-    path = tmp_path / "game.x86_64"
-    script = f'#!/bin/sh\nPYTHONPATH="{ROOT}" "{sys.executable}" "{HERE / "scripted_player.py"}" "$@"\n'
-    path.write_text(script)
-    path.chmod(0o755)
-    return str(tmp_path / "game")
-
-
-@pytest.fixture
-def start(build, tmp_path):
-    """Start environments with a scenario; afterwards close them and make sure that no process is left."""
-    opened = []
-
-    def open_env(scenario: str = "normal", **settings) -> UnityHostEnv:
-        args = ("--scenario", scenario, *settings.pop("env_args", ()))
-        settings = {"worker": 0, "base_port": free_port(), "seed": 5, "timeout_wait": 10.0} | settings
-        env = UnityHostEnv(file_name=build, env_args=args, log_folder=str(tmp_path / "logs"), **settings)
-        opened.append(env)
-        return env
-
-    yield open_env
-    for env in opened:
-        env.close()
-    assert psutil.Process().children(recursive=True) == []
-
-
-def actions(n: int = 2, value: float = 0.5) -> dict[str, Action]:
-    return {BEHAVIOR: Action(continuous=np.full((n, 2), value, np.float32), discrete=np.ones((n, 2), np.int32))}
+def start(tmp_path):
+    with opener(tmp_path) as open_env:
+        yield open_env
 
 
 def test_reset_step_and_launch_arguments(start, tmp_path):
@@ -138,122 +97,6 @@ def test_behavior_that_appears_late(start):
 
 
 @pytest.mark.parametrize(
-    ("scenario", "words"),
-    [
-        ("nan_observation", ["worker 0", BEHAVIOR, "agent 2", "sensor 0 ('vector')", "nan"]),
-        ("infinite_reward", [BEHAVIOR, "agent 1", "reward", "inf"]),
-        ("wrong_shape", [BEHAVIOR, "agent 2", "sensor 0 ('vector')", "expected shape (3,)", "received (4,)"]),
-        ("garbage", ["no ML-Agents message"]),
-        ("unannounced", ["Ghost?team=0", "before its specification"]),
-        ("unknown_aggregation", ["'Speed'", "unknown aggregation 4", "3 HISTOGRAM"]),
-        ("cut_off_channel", ["cut off"]),
-    ],
-)
-def test_invalid_messages_are_named(start, scenario, words):
-    env = start(scenario)
-    env.reset()
-    n = 1 if scenario == "infinite_reward" else 2
-    with pytest.raises(InvalidMessage) as caught:
-        env.step(actions(n))
-    assert [word for word in words if word not in str(caught.value)] == []
-    assert type(pickle.loads(pickle.dumps(caught.value))) is InvalidMessage
-
-
-@pytest.mark.parametrize(
-    ("scenario", "words"),
-    [
-        ("status_400", ["closed (status 400)"]),
-        ("crash", ["return code 7", "log line 29", "log line 10", "Last 20 lines", "To see its output, run: "]),
-        ("killed", ["return code 137"]),  # the shell that wraps the player reports signal 9 as 128 + 9
-    ],
-)
-def test_end_of_the_player_is_reported_at_once(start, scenario, words):
-    env = start(scenario, timeout_wait=30.0)
-    env.reset()
-    begin = time.monotonic()
-    with pytest.raises(EnvironmentFailure) as caught:
-        env.step(actions())
-    assert time.monotonic() - begin < 3
-    assert [word for word in words if word not in str(caught.value)] == []
-    assert "log line 9\n" not in str(caught.value)
-
-
-def test_hanging_player_times_out_and_is_killed(start):
-    env = start("silent", timeout_wait=3.0)
-    env.reset()
-    with pytest.raises(EnvironmentFailure, match="no answer within 3 seconds"):
-        env.step(actions())
-    begin = time.monotonic()
-    env.close()
-    env.close()
-    assert time.monotonic() - begin < 8
-    with pytest.raises(EnvironmentFailure, match="is closed"):
-        env.step({})
-
-
-def test_nobody_asks_for_a_decision(start):
-    env = start("never_asks", timeout_wait=3.0)
-    with pytest.raises(EnvironmentFailure, match=r"Decision Requester.*Behavior Type"):
-        env.reset()
-
-
-@pytest.mark.parametrize(
-    ("scenario", "words"),
-    [
-        ("old_version", ["1.5.0", "0.9.0"]),
-        ("no_version", ["communication version ''"]),
-        ("dies_at_once", ["return code 3", "no licence"]),
-        (
-            "never_connects",
-            ["did not connect within 0.5 seconds", "--no-graphics", "Behavior Type", "Decision Requester"],
-        ),
-    ],
-)
-def test_failed_start_leaves_nothing_behind(start, scenario, words):
-    port = free_port()
-    with pytest.raises(EnvironmentFailure) as caught:
-        start(scenario, timeout_wait=0.5 if scenario == "never_connects" else 20.0, base_port=port)
-    assert [word for word in words if word not in str(caught.value)] == []
-    assert psutil.Process().children(recursive=True) == []
-
-
-def test_port_in_use(start):
-    with socket.socket() as taken:
-        taken.bind(("localhost", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(EnvironmentFailure, match=f"worker 0 .*port {port} is in use.*--base-port"):
-            start(base_port=port)
-
-
-def test_port_is_free_again_after_close(start):
-    port = free_port()
-    for _ in range(2):
-        env = start(base_port=port)
-        with pytest.raises(EnvironmentFailure, match=f"port {port} is in use"):
-            start(base_port=port)
-        env.reset()
-        env.close()
-
-
-def test_missing_and_unstartable_files(tmp_path):
-    settings: dict[str, Any] = {"worker": 0, "base_port": free_port(), "seed": 0}
-    with pytest.raises(EnvironmentFailure, match=r"'/nowhere/game'; tried /nowhere/game, /nowhere/game\.x86_64"):
-        UnityHostEnv(file_name="/nowhere/game", **settings)
-    with pytest.raises(EnvironmentFailure, match="is a folder"):
-        UnityHostEnv(file_name=str(tmp_path), **settings)
-    plain = tmp_path / "plain"
-    plain.write_text("not a program")
-    if os.geteuid() != 0:
-        plain.chmod(0o644)
-    with pytest.raises(EnvironmentFailure, match=r"not executable; run: chmod \+x"):
-        UnityHostEnv(file_name=str(plain), **settings)
-    plain.chmod(0o755)
-    with pytest.raises(EnvironmentFailure, match="Exec format error"):
-        UnityHostEnv(file_name=str(plain), **settings)
-
-
-@pytest.mark.parametrize(
     ("given", "words"),
     [
         ({}, "2 agents asked for actions and got none"),
@@ -274,10 +117,8 @@ def test_wrong_actions_are_refused_and_nothing_is_sent(shared_env, given, words)
 
 @pytest.fixture(scope="module")
 def shared_env(tmp_path_factory):
-    path = tmp_path_factory.mktemp("build") / "game"
-    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "{HERE / "scripted_player.py"}" "$@"\n')
-    path.chmod(0o755)
-    env = UnityHostEnv(worker=0, file_name=str(path), base_port=free_port(), seed=0)
+    build = write_build(tmp_path_factory.mktemp("build"), wrapped=False)
+    env = UnityHostEnv(worker=0, file_name=build, base_port=free_port(), seed=0)
     env.reset()
     yield env
     env.close()
@@ -287,7 +128,7 @@ def test_editor(monkeypatch, capfd):
     monkeypatch.setattr(unity, "EDITOR_PORT", free_port())
     with pytest.raises(EnvironmentFailure, match="worker 0 only"):
         UnityHostEnv(worker=1, file_name=None, seed=0)
-    command = [sys.executable, str(HERE / "scripted_player.py"), "--mlagents-port", str(unity.EDITOR_PORT)]
+    command = [sys.executable, str(SCRIPT), "--mlagents-port", str(unity.EDITOR_PORT)]
     editor = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
     try:
         env = UnityHostEnv(worker=0, file_name=None, seed=0, base_port=1, timeout_wait=20)
@@ -303,19 +144,3 @@ def test_editor(monkeypatch, capfd):
     finally:
         editor.kill()
         editor.wait(5)
-
-
-def test_exception_while_open_does_not_hang_the_interpreter(build):
-    code = f"""
-from jaxrl.envs.unity import UnityHostEnv
-env = UnityHostEnv(worker=0, file_name={build!r}, base_port={free_port()}, seed=0)
-env.reset()
-import psutil, sys
-print(*[child.pid for child in psutil.Process().children(recursive=True)])
-assert "jax" not in sys.modules
-raise KeyError("oops")
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
-    assert done.returncode == 1 and "oops" in done.stderr
-    assert len(done.stdout.split()) == 2, done.stdout  # the wrapper script and the player
-    assert [pid for pid in done.stdout.split() if psutil.pid_exists(int(pid))] == []

@@ -1,0 +1,166 @@
+"""What goes wrong with players: each fault is reported at once, by name, and leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psutil
+import pytest
+from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, write_build
+
+from jaxrl.envs.decode import InvalidMessage
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.unity import UnityHostEnv
+
+
+@pytest.fixture
+def start(tmp_path):
+    with opener(tmp_path) as open_env:
+        yield open_env
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("nan_observation", ["worker 0", BEHAVIOR, "agent 2", "sensor 0 ('vector')", "nan"]),
+        ("infinite_reward", [BEHAVIOR, "agent 1", "reward", "inf"]),
+        ("wrong_shape", [BEHAVIOR, "agent 2", "sensor 0 ('vector')", "expected shape (3,)", "received (4,)"]),
+        ("garbage", ["no ML-Agents message"]),
+        ("unannounced", ["Ghost?team=0", "before its specification"]),
+        ("unknown_aggregation", ["'Speed'", "unknown aggregation 4", "3 HISTOGRAM"]),
+        ("cut_off_channel", ["cut off"]),
+    ],
+)
+def test_invalid_messages_are_named(start, scenario, words):
+    env = start(scenario)
+    env.reset()
+    n = 1 if scenario == "infinite_reward" else 2
+    with pytest.raises(InvalidMessage) as caught:
+        env.step(actions(n))
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert type(pickle.loads(pickle.dumps(caught.value))) is InvalidMessage
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("status_400", ["closed (status 400)"]),
+        ("crash", ["return code 7", "log line 29", "log line 10", "Last 20 lines", "To see its output, run: "]),
+        ("killed", ["return code -9 (SIGKILL)"]),
+    ],
+)
+def test_end_of_the_player_is_reported_at_once(start, scenario, words):
+    env = start(scenario, timeout_wait=30.0, wrapped=scenario != "killed")
+    env.reset()
+    begin = time.monotonic()
+    with pytest.raises(EnvironmentFailure) as caught:
+        env.step(actions())
+    assert time.monotonic() - begin < 3
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert "log line 9\n" not in str(caught.value)
+
+
+def test_goodbye_while_the_learner_works(start):
+    env = start("goodbye")
+    env.reset()
+    time.sleep(0.6)
+    with pytest.raises(EnvironmentFailure, match=r"closed \(status 400\): told to stop by the system"):
+        env.step(actions())
+
+
+def test_hanging_player_times_out_and_is_killed(start):
+    env = start("silent", timeout_wait=3.0)
+    env.reset()
+    with pytest.raises(EnvironmentFailure, match="no answer within 3 seconds"):
+        env.step(actions())
+    begin = time.monotonic()
+    env.close()
+    env.close()
+    assert time.monotonic() - begin < 8
+    with pytest.raises(EnvironmentFailure, match="is closed"):
+        env.step({})
+
+
+def test_nobody_asks_for_a_decision(start):
+    env = start("never_asks", timeout_wait=3.0)
+    with pytest.raises(EnvironmentFailure, match=r"Decision Requester.*Behavior Type"):
+        env.reset()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("old_version", ["1.5.0", "0.9.0"]),
+        ("no_version", ["communication version ''"]),
+        ("dies_at_once", ["return code 3", "no licence"]),
+        (
+            "never_connects",
+            ["did not connect within 0.5 seconds", "--no-graphics", "Behavior Type", "Decision Requester"],
+        ),
+    ],
+)
+def test_failed_start_leaves_nothing_behind(start, scenario, words):
+    port, before = free_port(), children()
+    with pytest.raises(EnvironmentFailure) as caught:
+        start(scenario, timeout_wait=0.5 if scenario == "never_connects" else 20.0, base_port=port)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert children() == before
+
+
+def test_port_in_use(start):
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(EnvironmentFailure, match=f"worker 0 .*port {port} is in use.*--base-port"):
+            start(base_port=port)
+
+
+def test_port_is_free_again_after_close(start):
+    port = free_port()
+    for _ in range(2):
+        env = start(base_port=port)
+        with pytest.raises(EnvironmentFailure, match=f"port {port} is in use"):
+            start(base_port=port)
+        env.reset()
+        env.close()
+
+
+def test_missing_and_unstartable_files(tmp_path):
+    settings: dict[str, Any] = {"worker": 0, "base_port": free_port(), "seed": 0}
+    with pytest.raises(EnvironmentFailure, match=r"'/nowhere/game'; tried /nowhere/game, /nowhere/game\.x86_64"):
+        UnityHostEnv(file_name="/nowhere/game", **settings)
+    with pytest.raises(EnvironmentFailure, match="is a folder"):
+        UnityHostEnv(file_name=str(tmp_path), **settings)
+    plain = tmp_path / "plain"
+    plain.write_text("not a program")
+    if os.geteuid() != 0:
+        plain.chmod(0o644)
+    with pytest.raises(EnvironmentFailure, match=r"not executable; run: chmod \+x"):
+        UnityHostEnv(file_name=str(plain), **settings)
+    plain.chmod(0o755)
+    with pytest.raises(EnvironmentFailure, match="Exec format error"):
+        UnityHostEnv(file_name=str(plain), **settings)
+
+
+def test_exception_while_open_does_not_hang_the_interpreter(tmp_path):
+    build = write_build(tmp_path)
+    code = f"""
+from jaxrl.envs.unity import UnityHostEnv
+env = UnityHostEnv(worker=0, file_name={build!r}, base_port={free_port()}, seed=0)
+env.reset()
+import psutil, sys
+print(*[child.pid for child in psutil.Process().children(recursive=True)])
+assert "jax" not in sys.modules
+raise KeyError("oops")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "oops" in done.stderr
+    assert len(done.stdout.split()) == 2, done.stdout  # the wrapper script and the player
+    assert [pid for pid in done.stdout.split() if psutil.pid_exists(int(pid))] == []

@@ -1,0 +1,73 @@
+"""Every fixture beside this file passes, and the comparison itself notices what it must notice."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.parity.__main__ import FIXTURES
+from tests.parity.compare import Comparison
+from tests.parity.runner import find, run_case
+
+
+@pytest.mark.parametrize("path", find(FIXTURES), ids=lambda path: path.stem)
+def test_fixture(path):
+    outcome = run_case(path)
+    assert outcome.status == "pass", str(outcome)
+    assert outcome.error < 1e-5, str(outcome)
+
+
+def test_a_changed_number_fails(tmp_path):
+    source = FIXTURES / "b_poca_vec_discrete"
+    (tmp_path / "b_poca.json").write_text(source.with_suffix(".json").read_text())
+    with np.load(source.with_suffix(".npz")) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    arrays["out/4_baseline/extrinsic"] = arrays["out/4_baseline/extrinsic"] + np.float32(1e-3)
+    np.savez(tmp_path / "b_poca.npz", **arrays)
+    outcome = run_case(tmp_path / "b_poca.json")
+    assert (outcome.status, outcome.note) == ("FAIL", "out/4_baseline/extrinsic")
+
+
+def test_an_array_that_nobody_compares_fails(tmp_path):
+    source = FIXTURES / "b_ppo_vec_continuous"
+    (tmp_path / "b_ppo.json").write_text(source.with_suffix(".json").read_text())
+    with np.load(source.with_suffix(".npz")) as archive:
+        np.savez(tmp_path / "b_ppo.npz", **{name: archive[name] for name in archive.files} | {"out/new": np.zeros(1)})
+    outcome = run_case(tmp_path / "b_ppo.json")
+    assert (outcome.status, outcome.note) == ("FAIL", "not compared: out/new")
+
+
+def test_what_is_not_there_yet_is_unsupported(tmp_path):
+    source = FIXTURES / "b_ppo_vec_continuous"
+    meta = json.loads(source.with_suffix(".json").read_text())
+    meta["network_settings"]["memory"] = {"sequence_length": 4, "memory_size": 8}
+    (tmp_path / "b_ppo.json").write_text(json.dumps(meta))
+    (tmp_path / "b_ppo.npz").write_bytes(source.with_suffix(".npz").read_bytes())
+    outcome = run_case(tmp_path / "b_ppo.json")
+    assert (outcome.status, outcome.note) == ("unsupported", "memory")
+
+
+def test_scaled_error_golden():
+    comparison = Comparison()
+    comparison.add("relative", [10.0, 1.1], [10.0, 1.0])
+    comparison.add("floor", [0.0], [0.01], floor=0.1)
+    comparison.add("elementwise", [10.0, 1.1], [10.0, 1.0], elementwise=True)
+    comparison.add("shape", [1.0], [[1.0]])
+    comparison.add("nan", [math.nan], [1.0])
+    assert comparison.errors == pytest.approx(
+        {"relative": 0.01, "floor": 0.1, "elementwise": 0.1, "shape": math.inf, "nan": math.inf}
+    )
+
+
+def test_weights_after_adam_are_tight_only_where_there_is_a_gradient():
+    gradient = np.array([1.0, 1e-9])
+    comparison = Comparison()
+    comparison.add_after_adam("noise within the bound", [1.0, 0.9999], [1.0, 1.0], gradient, bound=1e-3)
+    comparison.add_after_adam("noise beyond", [1.0, 0.99], [1.0, 1.0], gradient, bound=1e-3)
+    comparison.add_after_adam("true gradient", [0.9999, 1.0], [1.0, 1.0], gradient, bound=1e-3)
+    assert comparison.errors["noise within the bound"] == 0.0
+    assert comparison.errors["noise beyond"] == math.inf
+    assert comparison.errors["true gradient"] == pytest.approx(1e-4, rel=1e-3)
