@@ -114,6 +114,10 @@ class _Link:
                 ) from error
             raise _TrainerGoneError(f"connection to {self._address} ended: {error.code()}") from error  # pyright: ignore
 
+    def close(self) -> None:
+        """Give the connection back; a call that is still open is dropped."""
+        self._channel.close()
+
     def goodbye(self, message: Any) -> None:
         """Tell the trainer that the player stops; nobody need be there. On a connection of its own, since the answer
         to the last call may still be outstanding.
@@ -225,6 +229,8 @@ def serve(environment: ServedEnvironment, options: PlayerOptions) -> None:
     except Exception as error:
         link.goodbye(talk.status(STOPPED, str(error)))
         raise
+    finally:
+        link.close()
 
 
 def _stop_on_signals() -> None:

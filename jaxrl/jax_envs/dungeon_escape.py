@@ -91,7 +91,8 @@ def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
 
     def reset(key: Array, parameters: Parameters = defaults) -> tuple[DungeonState, TeamView]:
         chosen = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in defaults.items()}
-        return (state := _place(settings, key, chosen)), _view(settings, state)
+        state = _place(settings, key, chosen)
+        return state, _view(settings, state)
 
     def step(key: Array, state: DungeonState, actions: TeamActions) -> tuple[DungeonState, TeamStep]:
         return _step(settings, state, actions.discrete[:, 0])
@@ -178,7 +179,8 @@ def _walk_dragon(state: DungeonState) -> DungeonState:
 
 def _step(settings: DungeonSettings, state: DungeonState, action: Array) -> tuple[DungeonState, TeamStep]:
     """The six rules of the module's docstring, in their order."""
-    before, allowed = state, jnp.take_along_axis(_allowed(settings, state), action[:, None], axis=1)[:, 0]
+    before = state
+    allowed = jnp.take_along_axis(_allowed(settings, state), action[:, None], axis=1)[:, 0]
     action = jnp.where(allowed & state.alive, action, 0)
     opens = action == OPEN
     dies = _first(action == ATTACK)
@@ -190,12 +192,10 @@ def _step(settings: DungeonSettings, state: DungeonState, action: Array) -> tupl
     )
     takes = _first(state.alive & _at(state, state.dragon) & ~state.dragon_alive & (state.carrier == NOBODY))
     state = _walk_dragon(state._replace(carrier=jnp.where(jnp.any(takes), jnp.argmax(takes), state.carrier)))
-    return _judge(settings, before, state, escaped=jnp.any(opens))
+    return state, _judge(settings, before, state, escaped=jnp.any(opens))
 
 
-def _judge(
-    settings: DungeonSettings, before: DungeonState, state: DungeonState, escaped: Array
-) -> tuple[DungeonState, TeamStep]:
+def _judge(settings: DungeonSettings, before: DungeonState, state: DungeonState, escaped: Array) -> TeamStep:
     """Decide whether the episode is over and what the team gets."""
     lost = (state.dragon_alive & jnp.all(state.dragon == state.portal)) | ~jnp.any(state.alive)
     late = state.clock >= settings.episode_limit
@@ -203,7 +203,7 @@ def _judge(
     over = escaped | lost | late
     prize = settings.escape_reward * escaped + settings.hold_out_reward * held_out
     figures = {"Dragon Slain": ~state.dragon_alive, "Escaped": escaped, "Held Out": held_out}
-    step = TeamStep(
+    return TeamStep(
         view=_view(settings, state)._replace(alive=state.alive & ~over),
         reward=jnp.zeros(state.alive.shape, jnp.float32),
         group_reward=jnp.where(state.alive, prize, 0.0).astype(jnp.float32),
@@ -212,7 +212,6 @@ def _judge(
         over=over,
         stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
     )
-    return state, step
 
 
 def _view(settings: DungeonSettings, state: DungeonState) -> TeamView:

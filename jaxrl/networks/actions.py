@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl.networks.shapes import as_row
 from jaxrl.types import Action, ActionSpec
 
 EPSILON = 1e-7
@@ -38,7 +39,7 @@ def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: Acti
     c = spec.continuous_size
     lowest = jnp.nextafter(jnp.float32(-1.0), jnp.float32(0.0))
     noise = math.sqrt(2.0) * jax.lax.erf_inv(jnp.maximum(2.0 * uniform[..., :c] - 1.0, lowest))
-    continuous = dist.mean + jnp.exp(dist.log_sigma) * noise
+    continuous = dist.mean + as_row(jnp.exp(dist.log_sigma), noise) * noise
     branches = []
     for i, p in enumerate(probabilities(dist, mask, spec)):
         cumulative = jnp.cumsum(p, axis=-1)
@@ -59,12 +60,12 @@ def log_prob(dist: ActionDistribution, action: Action, mask: jax.Array, spec: Ac
 
     Continuous: -(a - μ)² / (2σ² + 1e-7) - ln(σ + 1e-7) - ½ ln 2π. Discrete: ln(p + 1e-7).
     """
-    sigma = jnp.exp(dist.log_sigma)
+    sigma = as_row(jnp.exp(dist.log_sigma), dist.mean)
     squares = jnp.square(action.continuous - dist.mean) / (2.0 * jnp.square(sigma) + EPSILON)
     columns = [-squares - jnp.log(sigma + EPSILON) - 0.5 * math.log(2.0 * math.pi)]
     for i, p in enumerate(probabilities(dist, mask, spec)):
         # a one-hot sum instead of a gather: its gradient is a product, not a slow scatter
-        chosen = action.discrete[..., i, None] == jnp.arange(p.shape[-1])
+        chosen = action.discrete[..., i, None] == as_row(jnp.arange(p.shape[-1]), p)
         columns.append(jnp.log(jnp.sum(jnp.where(chosen, p, 0.0), axis=-1, keepdims=True) + EPSILON))
     return jnp.concatenate(columns, axis=-1)
 
@@ -90,7 +91,8 @@ def one_hot(action: Action, spec: ActionSpec) -> jax.Array:
     """Action as critics see it, float32 [..., C + M]: raw continuous values, then the one-hot of each branch."""
     parts = [jnp.asarray(action.continuous, jnp.float32)]
     for i, size in enumerate(spec.discrete_branches):
-        parts.append((action.discrete[..., i, None] == jnp.arange(size)).astype(jnp.float32))
+        index = jnp.asarray(action.discrete)[..., i, None]
+        parts.append((index == as_row(jnp.arange(size), index)).astype(jnp.float32))
     return jnp.concatenate(parts, axis=-1)
 
 

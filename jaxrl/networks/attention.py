@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.initializers import embedding_normal
+from jaxrl.networks.shapes import as_row
 from jaxrl.types import JaxrlError
 
 HEADS = 4
@@ -71,7 +72,7 @@ def _value(x: jax.Array, u: jax.Array, bias: jax.Array, scores: jax.Array, prese
     """x [N, A, h], u [N, A, H, h], scores [N, A(query), A(key), H] -> [N, h]."""
     p = jax.nn.softmax(jnp.where(present[:, None, :, None], scores, ABSENT), axis=2)
     out = jnp.einsum("nqmh,nmhe->nqe", p, u)
-    return masked_pool(layer_norm(out + bias + x), present)
+    return masked_pool(layer_norm(out + as_row(bias, out) + x), present)
 
 
 def _baselines(x: jax.Array, u: jax.Array, bias: jax.Array, scores: jax.Array, present: jax.Array) -> jax.Array:
@@ -89,7 +90,7 @@ def _baselines(x: jax.Array, u: jax.Array, bias: jax.Array, scores: jax.Array, p
     out = jnp.einsum("niqmh,nmhe->niqe", jnp.where(own_key, 0.0, p), u[1])
     out += jnp.einsum("niqh,nihe->niqe", jnp.sum(jnp.where(own_key, p, 0.0), axis=3), u[0])
     residual = jnp.where(own[None, :, :, None], x[0][:, :, None], x[1][:, None])
-    return masked_pool(layer_norm(out + bias + residual), present[:, None])
+    return masked_pool(layer_norm(out + as_row(bias, out) + residual), present[:, None])
 
 
 def masked_pool(x: jax.Array, present: jax.Array) -> jax.Array:

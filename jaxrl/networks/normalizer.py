@@ -13,6 +13,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from jaxrl.networks.shapes import as_row
 from jaxrl.types import BehaviorSpec
 
 CLIP = 5.0
@@ -46,15 +47,16 @@ def update(state: NormalizerState, x: jax.Array, mask: jax.Array | None) -> Norm
     valid = mask.reshape(-1, 1).astype(bool)
     rows = jnp.where(valid, rows, 0.0)
     count = state.count + jnp.sum(valid.astype(jnp.float32))
-    delta = jnp.where(valid, rows - state.mean, 0.0)
+    delta = jnp.where(valid, rows - as_row(state.mean, rows), 0.0)
     mean = state.mean + jnp.sum(delta, axis=0) / count
-    m2 = state.m2 + jnp.sum((rows - mean) * delta, axis=0)
+    m2 = state.m2 + jnp.sum((rows - as_row(mean, rows)) * delta, axis=0)
     return NormalizerState(mean=mean, m2=m2, count=count)
 
 
 def normalize(state: NormalizerState, x: jax.Array) -> jax.Array:
     """clip((x - mean) / sqrt(M2 / count), -5, 5) of x [..., F]; NaN stays NaN."""
-    return jnp.clip((x - state.mean) * jax.lax.rsqrt(state.m2 / state.count), -CLIP, CLIP)
+    scale = jax.lax.rsqrt(state.m2 / state.count)
+    return jnp.clip((x - as_row(state.mean, x)) * as_row(scale, x), -CLIP, CLIP)
 
 
 def init_all(spec: BehaviorSpec, enabled: bool) -> States:

@@ -141,14 +141,12 @@ class Slots:
         over = ~self._alive[rows].any(-1)
         truncated = ended.truncated[index]
         rewards = np.stack([ended.reward[index], ended.group_reward[index]], axis=-1)
+        self._reward[rows, members] = self._left_reward[rows, members] = rewards
         self._left[rows, members] = ~over
-        self._left_reward[rows, members] = rewards
-        self._reward[rows[over], members[over]] = rewards[over]
-        self._ending[rows, members] = np.where(
-            over, np.where(truncated, Ending.TRUNCATED, Ending.TERMINATED), Ending.OPEN
-        )
-        self._tell_left(np.unique(rows[over & truncated]), Ending.LEFT)
-        self._tell_left(np.unique(rows[over]), Ending.TERMINATED)
+        endings = np.where(truncated, Ending.TRUNCATED, Ending.TERMINATED)
+        self._ending[rows, members] = np.where(over, endings, Ending.OPEN)
+        self._tell_left(rows[over & truncated], Ending.LEFT)
+        self._tell_left(rows[over], Ending.TERMINATED)
         # Everybody who ended with an interrupted team is part of its final state, also who did not end by interruption.
         in_final = np.isin(rows, rows[over & truncated])
         where = rows[in_final], members[in_final]
@@ -162,10 +160,8 @@ class Slots:
         return records._replace(lengths=records.lengths + [0] * unknown)
 
     def _tell_left(self, rows: np.ndarray, ending: Ending) -> None:
-        """Of members of `rows` that ended before their team it is known now what follows: its next state, or nothing.
-
-        Told earlier, they would bootstrap from the first state of the team that takes the row next.
-        """
+        """What follows members of `rows` that ended before their team is known: its next state, or nothing."""
+        # Told earlier, they would bootstrap from the first state of the team that takes the row next.
         at, members = np.nonzero(self._left[rows])
         left = rows[at], members
         self._reward[left] = self._left_reward[left]

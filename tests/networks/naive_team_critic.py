@@ -33,7 +33,7 @@ def attend(p, entities, present):
         absent = 1.0 - present[:, None, :].astype(jnp.float32)
         weights = jax.nn.softmax((1.0 - absent) * scores - 1e6 * absent, axis=-1)
         heads.append(jnp.einsum("nqk,nkd->nqd", weights, v[..., part]))
-    out = jnp.concatenate(heads, axis=-1) @ p["out_kernel"] + p["out_bias"]
+    out = jnp.concatenate(heads, axis=-1) @ p["out_kernel"] + p["out_bias"].reshape(1, 1, -1)
     pooled = layer_norm(out + x) * present[..., None]
     return pooled.sum(1) / (present.sum(1, keepdims=True) + 1e-7)
 
@@ -48,7 +48,7 @@ def head(p, pooled, present, max_team):
 
 
 def linear(p, x):
-    return x @ p["kernel"] + p["bias"]
+    return x @ p["kernel"] + p["bias"].reshape(*[1] * (x.ndim - 1), -1)
 
 
 def layer_norm(x):

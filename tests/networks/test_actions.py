@@ -72,7 +72,7 @@ def test_sample_frequencies_and_moments():
 def test_a_last_forbidden_action_is_never_reached():
     # logits so uneven that rounding would give the last, forbidden one to a careless inverse distribution function
     spec, n = ActionSpec(0, (4,)), 50_000
-    dist = ActionDistribution(jnp.zeros((n, 0)), jnp.zeros(0), jnp.broadcast_to(jnp.array([0.0, 1.0, -30.0, 90.0]), (n, 4)))
+    dist = ActionDistribution(jnp.zeros((n, 0)), jnp.zeros(0), jnp.tile(jnp.array([0.0, 1.0, -30.0, 90.0]), (n, 1)))
     mask = jnp.broadcast_to(jnp.array([True, True, True, False]), (n, 4))
     assert int(actions.sample(jax.random.key(0), dist, mask, spec).discrete.max()) <= 2
 

@@ -142,7 +142,7 @@ def test_team_size_enters_after_the_body():
     present = jnp.ones_like(present)
     half, _ = critic.apply(params, obs, encoding, present, jnp.float32(6))
     full, _ = critic.apply(params, obs, encoding, present, jnp.float32(3))
-    step = jnp.broadcast_to(params["params"]["values"]["kernel"][-1], full.shape)
+    step = jnp.broadcast_to(params["params"]["values"]["kernel"][-1:], full.shape)
     np.testing.assert_allclose(full - half, step, atol=1e-6)
 
 

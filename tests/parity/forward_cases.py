@@ -72,7 +72,7 @@ def _distribution(case: Case, comparison: Comparison, dist: ActionDistribution) 
         alone = dist._replace(logits=dist.logits[..., :0])
         ours |= {
             "mu": dist.mean,
-            "log_sigma": jnp.broadcast_to(dist.log_sigma, dist.mean.shape),
+            "log_sigma": jnp.tile(dist.log_sigma, (len(dist.mean), 1)),
             "env_action_of_given": actions.to_environment(action).continuous,
             "entropy_cont": actions.entropy(alone, mask[..., :0], ActionSpec(c, ()))[..., None],
             "log_prob_cont": log_prob[..., :c],
@@ -119,7 +119,7 @@ def _team_critic(case: Case, comparison: Comparison) -> None:
     encoding = actions.one_hot(action, case.spec.action)
     largest = imported.max_team
     for call in sorted({m[1] for m in (re.match(r"out/(\d+_(value|baseline)\w*)/", n) for n in case.arrays) if m}):
-        members = present & (jnp.arange(present.shape[1]) == 0) if call.endswith("_alone") else present
+        members = present.at[:, 1:].set(False) if call.endswith("_alone") else present
         after = f"out/{call}_max_agents_after"
         largest = case.arrays[after] if call.endswith("_larger_max") else update_max_team(largest, members)
         value, baseline = critic.apply(imported.params, obs, encoding, members, jnp.float32(largest))

@@ -1,0 +1,130 @@
+"""Dungeon Escape as a player process: the executable, what a trainer sees, and that a seed repeats it to the byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxrl.envs.protobuf import messages, register
+from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs.launcher import UnknownEnvironmentError, cache_folder, make_player, resolve_player
+from jaxrl.jax_envs.serve import make_served
+from jaxrl.types import Action, JaxrlError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))
+
+from raw_trainer import RawTrainer, free_port
+
+register()
+
+from mlagents_envs.base_env import ActionTuple  # noqa: E402
+from mlagents_envs.environment import UnityEnvironment  # noqa: E402
+from mlagents_envs.side_channel.stats_side_channel import StatsSideChannel  # noqa: E402
+
+BEHAVIOR = "DungeonEscape?team=0"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """One cache for all players here, so that only the first one compiles."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("JAXRL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    yield cache_folder()
+    patch.undo()
+
+
+def test_the_executable_stands_in_the_cache_and_names_this_python(cache):
+    path = resolve_player("dungeon_escape")
+    assert path.name == "DungeonEscape.x86_64" and path.is_relative_to(cache) and os.access(path, os.X_OK)
+    assert sys.executable in path.read_text()
+    assert resolve_player("dungeon_escape") == path and list(path.parent.iterdir()) == [path]
+
+
+def test_a_wrong_name_is_answered_with_the_nearest():
+    with pytest.raises(UnknownEnvironmentError, match=r"player:dungon_escape: .*did you mean dungeon_escape"):
+        resolve_player("dungon_escape")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JaxrlError, match=r"cannot write the player .*file/DungeonEscape"):
+        make_player("dungeon_escape", tmp_path / "file")
+
+
+def test_stepping_before_the_first_reset_is_refused():
+    env = ENVIRONMENTS["dungeon_escape"]()
+    simulation = make_served(env).open(1, 0)
+    with pytest.raises(JaxrlError, match="before the first reset"):
+        simulation.step(Action(np.zeros((1, env.members, 0)), np.zeros((1, env.members, 1))), {})
+
+
+def test_random_play_through_mlagents(tmp_path):
+    stats, random = StatsSideChannel(), np.random.default_rng(0)
+    log = tmp_path / "Player-0.log"
+    environment = UnityEnvironment(
+        str(make_player("dungeon_escape", tmp_path / "with space")), base_port=free_port(), num_areas=4, seed=1,
+        side_channels=[stats], timeout_wait=60, no_graphics=True, log_folder=str(tmp_path),
+        additional_args=["--some-game-option", "7"],
+    )  # fmt: skip
+    try:
+        environment.reset()
+        (sensor,) = environment.behavior_specs[BEHAVIOR].observation_specs
+        assert sensor.shape == (34,)
+        living: dict[int, int] = {}  # agent -> group
+        ended_ids: list[int] = []
+        rewards = []
+        for _ in range(250):
+            deciding, ended = environment.get_steps(BEHAVIOR)
+            assert set(ended.agent_id) <= set(living) and not ended.interrupted.any()
+            ended_ids += ended.agent_id.tolist()
+            rewards += [float(reward) for reward in ended.group_reward]
+            fresh = set(deciding.agent_id.tolist()) - set(living)
+            assert not fresh & set(ended_ids)
+            living = dict(zip(deciding.agent_id.tolist(), deciding.group_id, strict=True))
+            assert set(living.values()) == {1, 2, 3, 4}
+            wish = random.random((len(deciding), 7)) - deciding.action_mask[0]
+            environment.set_actions(BEHAVIOR, ActionTuple(discrete=wish.argmax(axis=1)[:, None].astype(np.int32)))
+            environment.step()
+    finally:
+        environment.close()
+    assert len(ended_ids) == len(set(ended_ids)) > 20
+    assert {round(reward, 3) for reward in rewards} <= {0.0, 0.2, 1.0}
+    figures = stats.get_and_reset_stats()
+    assert set(figures) == {"Environment/Dragon Slain", "Environment/Escaped", "Environment/Held Out"}
+    assert len(figures["Environment/Escaped"]) == len(figures["Environment/Dragon Slain"]) >= 8
+    assert "player stops" in log.read_text()
+
+
+def test_one_seed_sends_the_same_bytes_and_another_does_not():
+    executable = str(resolve_player("dungeon_escape"))
+    trainers = [RawTrainer() for _ in range(3)]
+    players = [
+        subprocess.Popen([executable, "-nographics", "-batchmode", "--mlagents-port", str(trainer.port)])
+        for trainer in trainers
+    ]
+    try:
+        for trainer, seed in zip(trainers, (11, 11, 12), strict=True):
+            random = np.random.default_rng(3)
+            trainer.greet(seed=seed, areas=2)
+            output = trainer.reset()
+            for _ in range(120):
+                infos = output.unity_output.rl_output.agentInfos[BEHAVIOR].value
+                asking = sum(not info.done for info in infos)
+                output = trainer.act(
+                    BEHAVIOR, [{"discrete_actions": [a]} for a in random.integers(0, 7, asking).tolist()]
+                )
+            trainer.answer(command=messages().QUIT)
+        assert [player.wait(10) for player in players] == [0, 0, 0]
+    finally:
+        for player, trainer in zip(players, trainers, strict=True):
+            player.kill()
+            player.wait()
+            trainer.close()
+    first, same, other = (trainer.sent for trainer in trainers)
+    assert first == same
+    assert first[2:] != other[2:]  # the handshake says nothing of the seed

@@ -1,0 +1,139 @@
+"""The same bookkeeping done the slow, obvious way: one Python object per agent. Written from the rules, not from the code.
+
+Rules: terminals first (M6); the reward of a message belongs to the decision before it (M7); what follows a decision is
+the state in which its agent decides again, the last observation of an interrupted team, or, for an agent that ended
+before its team, the team's next state; an update takes every decision whose reward and following state are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from row_collector import Transition, chosen
+
+from jaxrl.rollout.slots import Source
+from jaxrl.types import NO_GROUP, AgentSteps
+
+Member = tuple[int, int, int]  # uid, serial and weight of an observation
+State = dict[int, Member]  # by uid
+
+
+@dataclass
+class Agent:
+    """One episode of one agent."""
+
+    uid: int
+    seen: Member  # newest observation
+    state: State = field(default_factory=dict)  # of its open decision
+    actions: dict[int, float] = field(default_factory=dict)  # of everybody in that state
+    decided: Member | None = None
+    age: int = 0
+    gone: tuple[float, float] | None = None  # rewards, if it ended and what follows is not known yet
+
+
+@dataclass
+class Team:
+    """Living agents by (source, id), those that left and wait, and the newest state."""
+
+    living: dict[Hashable, Agent] = field(default_factory=dict)
+    waiting: list[Agent] = field(default_factory=list)
+    newest: tuple[State, dict[int, float]] = field(default_factory=lambda: ({}, {}))
+
+
+class AgentByAgent:
+    """All transitions of a stream of messages."""
+
+    def __init__(self, *, team_rows: bool, horizon: int) -> None:
+        self.team_rows = team_rows
+        self.horizon = horizon
+        self.teams: dict[Hashable, Team] = {}
+        self.home: dict[Hashable, Hashable] = {}  # (source, agent id) → team
+        self.done: list[Transition] = []
+
+    def feed(self, messages: Mapping[Source, AgentSteps]) -> None:
+        """One message: all endings, then all decisions."""
+        for source, steps in messages.items():
+            self._end(source, steps)
+        deciding: dict[Hashable, list[tuple[Hashable, Member, float, float]]] = {}
+        for source, steps in messages.items():
+            d = steps.deciding
+            for i, agent_id in enumerate(d.agent_id.tolist()):
+                agent, group = (source, agent_id), int(d.group_id[i])
+                team = (source, group) if self.team_rows and group != NO_GROUP else (source, "lone", agent_id)
+                entry = (agent, _member(d.obs[0][i]), float(d.reward[i]), float(d.group_reward[i]))
+                deciding.setdefault(self.home.setdefault(agent, team), []).append(entry)
+        for key, entries in deciding.items():
+            self._decide(self.teams.setdefault(key, Team()), entries)
+
+    def take(self) -> list[Transition]:
+        """Everything done since the last time, sorted. Open decisions move to the newest state of their team."""
+        done, self.done = sorted(self.done), []
+        for team in self.teams.values():
+            for agent in [*team.living.values(), *team.waiting]:
+                agent.state, agent.actions = team.newest
+                agent.age = 0
+        return done
+
+    def _end(self, source: Source, steps: AgentSteps) -> None:
+        e = steps.ended
+        ended: dict[Hashable, list[tuple[Agent, int]]] = {}
+        for i, agent_id in enumerate(e.agent_id.tolist()):
+            key = self.home.pop((source, agent_id), None)
+            if key is not None:
+                ended.setdefault(key, []).append((self.teams[key].living.pop((source, agent_id)), i))
+        for key, agents in ended.items():
+            team = self.teams[key]
+            for agent, i in agents:
+                agent.gone = float(e.reward[i]), float(e.group_reward[i])
+            if team.living:
+                team.waiting += [agent for agent, _ in agents]
+                continue
+            del self.teams[key]
+            final = {agent.uid: _member(e.obs[0][i]) for agent, i in agents}
+            interrupted = any(e.truncated[i] for _, i in agents)
+            for agent in team.waiting:
+                self._finish(agent, agent.gone, *(("left", final) if interrupted else ("terminated", {})))
+            for agent, i in agents:
+                self._finish(agent, agent.gone, *(("truncated", final) if e.truncated[i] else ("terminated", {})))
+
+    def _decide(self, team: Team, entries: list[tuple[Hashable, Member, float, float]]) -> None:
+        before = {agent: team.living.get(agent) for agent, *_ in entries}
+        for agent, seen, _, _ in entries:
+            team.living.setdefault(agent, Agent(uid=seen[0], seen=seen)).seen = seen
+        state = {agent.uid: agent.seen for agent in team.living.values()}
+        for agent in team.waiting:
+            self._finish(agent, agent.gone, "left", state)
+        team.waiting = []
+        for agent, _, reward, group_reward in entries:
+            known = before[agent]
+            if known is not None:
+                cut = known.age + 1 >= self.horizon
+                self._finish(known, (reward, group_reward), "cut" if cut else "continues", state)
+                known.age = 0 if cut else known.age + 1
+        for agent, seen, _, _ in entries:
+            team.living[agent].decided = seen
+        decided = [agent.decided for agent in team.living.values()]
+        actions = {m[0]: chosen(m[0], m[1]) for m in decided if m is not None}
+        team.newest = (state, actions)
+        for agent, *_ in entries:
+            team.living[agent].state, team.living[agent].actions = state, actions
+
+    def _finish(self, agent: Agent, rewards: tuple[float, float] | None, ending: str, after: State) -> None:
+        assert agent.decided is not None and rewards is not None
+        self.done.append(
+            Transition(
+                uid=agent.uid,
+                serial=agent.decided[1],
+                reward=rewards[0],
+                group_reward=rewards[1],
+                ending=ending,
+                bootstrap=0.0 if ending == "terminated" else float(sum(m[2] for m in after.values())),
+                state=frozenset((m[0], m[1], agent.actions[m[0]]) for m in agent.state.values()),
+            )
+        )
+
+
+def _member(obs) -> Member:
+    uid, serial, weight = obs.tolist()
+    return int(uid), int(serial), int(weight)

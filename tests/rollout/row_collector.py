@@ -1,0 +1,173 @@
+"""Slots and trajectory buffer driven together, and everything they say turned back into single transitions.
+
+Every number is made from the agent's own observation [uid, serial, weight]: the action, its log-probability and the mask.
+So whatever lands with the wrong agent, state or time is seen at once. V of a state is the sum of the present weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms import on_policy
+from jaxrl.rollout import trajectory
+from jaxrl.rollout.slots import Ingested, Slots, Source
+from jaxrl.rollout.trajectory import Rollout, TrajectoryState
+from jaxrl.types import Action, ActionSpec, AgentSteps, BehaviorSpec, ObservationSpec
+from tests.helpers import ppo_settings
+
+SPEC = BehaviorSpec(
+    observations=(ObservationSpec("self", (3,)), ObservationSpec("grid", (1, 2))), action=ActionSpec(1, (3,))
+)
+ONE_STEP = ppo_settings(hyperparameters__lambd=0.0, reward_signals__extrinsic__gamma=1.0)
+"""R_t = own + group reward + V(what follows): shows which state every transition bootstraps from."""
+
+ADD = jax.jit(trajectory.add, static_argnames="time_horizon")
+TAKE = jax.jit(trajectory.take)
+RETURNS = jax.jit(partial(on_policy.stream_returns, settings=ONE_STEP, cooperative=False))
+
+
+class Transition(NamedTuple):
+    """One trained decision. `state` holds (uid, serial of the observation, action) of every member that was present."""
+
+    uid: int
+    serial: int
+    reward: float
+    group_reward: float
+    ending: str
+    bootstrap: float  # V of the state that follows; 0 where nothing does
+    state: frozenset[tuple[int, int, float]]
+
+
+def observe(uid: int, serial: int, weight: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both sensors of one agent."""
+    return np.array([uid, serial, weight], np.float32), np.array([[weight, -uid]], np.float32)
+
+
+def allowed(serial: int) -> list[bool]:
+    """Action mask of one decision."""
+    return [True, serial % 2 == 0, serial % 3 == 0]
+
+
+def chosen(uid: float, serial: float) -> float:
+    """Continuous action of one decision."""
+    return 16.0 * uid + serial
+
+
+def policy(steps_obs: tuple[np.ndarray, ...]) -> tuple[Action, np.ndarray]:
+    """Action and log-probabilities of all slots, [B, A, ...]."""
+    uid, serial = steps_obs[0][1][..., 0], steps_obs[0][1][..., 1]
+    action = Action(continuous=chosen(uid, serial)[..., None], discrete=(serial % 3).astype(np.int32)[..., None])
+    return action, np.stack([-uid, -serial], axis=-1)
+
+
+class RowCollector:
+    """What `jaxrl.behavior` does around the rows, without a learner."""
+
+    def __init__(
+        self,
+        *,
+        team_rows: bool = True,
+        rows: int = 1,
+        members: int = 1,
+        capacity: int = 16,
+        horizon: int = 64,
+        poison: bool = False,
+    ) -> None:
+        self.slots = Slots(SPEC, team_rows=team_rows, rows=rows, members=members)
+        self.buffer = trajectory.init(SPEC, capacity=capacity, rows=rows, members=members)
+        self.horizon = horizon
+        self.poison = poison
+        self.finished = 0
+        self.rollout: Rollout | None = None  # the last one taken
+        if poison:
+            self.buffer = poisoned(self.buffer, keep=0)
+
+    @property
+    def full(self) -> bool:
+        """A row has no room for a final and a new state."""
+        return int(self.slots.size.max()) + 2 > self.buffer.present.shape[0]
+
+    def feed(self, messages: Mapping[Source, AgentSteps]) -> Ingested:
+        """One message: book, grow, act, append. Checks that every agent gets the action of its own observation."""
+        ingested = self.slots.ingest(messages)
+        if self.buffer.present.shape[1:] != (self.slots.rows, self.slots.members):
+            self.buffer = trajectory.grow(self.buffer, rows=self.slots.rows, members=self.slots.members)
+        action, log_prob = policy(ingested.steps.obs)
+        steps = jax.tree.map(np.copy, ingested.steps)
+        self.buffer = ADD(self.buffer, steps, action, log_prob, time_horizon=self.horizon)
+        self.finished += ingested.finished
+        for source, places in ingested.decisions.items():
+            own = messages[source].deciding.obs[0]
+            np.testing.assert_array_equal(action.continuous[places][:, 0], chosen(own[:, 0], own[:, 1]))
+        np.testing.assert_array_equal(self.slots.size, self.buffer.size)
+        return ingested
+
+    def take(self) -> list[Transition]:
+        """Everything trained now, sorted."""
+        self.rollout, self.buffer = TAKE(self.buffer)
+        self.slots.taken()
+        np.testing.assert_array_equal(self.slots.size, self.buffer.size)
+        if self.poison:
+            self.buffer = poisoned(self.buffer, keep=1)
+        return transitions(self.rollout)
+
+
+def poisoned(state: TrajectoryState, *, keep: int) -> TrajectoryState:
+    """The buffer with rubbish in every cell that holds nothing: NaN, and -999 in whole numbers."""
+    live = (jnp.arange(state.present.shape[0]) < keep)[:, None] & (state.size > 0)[None]
+
+    def spoil(x: jax.Array) -> jax.Array:
+        rubbish = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -999
+        return jnp.where(live.reshape(live.shape + (1,) * (x.ndim - 2)), x, jnp.asarray(rubbish).astype(x.dtype))
+
+    return state.replace(
+        obs=tuple(spoil(o) for o in state.obs), action=Action(*map(spoil, state.action)), log_prob=spoil(state.log_prob)
+    )
+
+
+def transitions(rollout: Rollout) -> list[Transition]:
+    """The trained decisions of a rollout, sorted; checks what belongs to each against its observation."""
+    value = jnp.where(rollout.present, rollout.obs[0][..., 2], 0.0).sum(-1)
+    value = jnp.broadcast_to(value[..., None], rollout.present.shape)[..., None]
+    returns = np.asarray(RETURNS(rollout, value))[..., 0]
+    r = jax.tree.map(np.asarray, rollout)
+    for leaf in jax.tree.leaves(r._replace(action=r.action._replace(discrete=np.zeros(0)))):
+        assert np.isfinite(leaf).all(), "rubbish of untouched memory in the rollout"
+    np.testing.assert_array_equal(r.acted, r.acted & r.present)
+    found = []
+    for t, b, a in zip(*np.nonzero(r.acted), strict=True):
+        uid, serial, weight = r.obs[0][t, b, a]
+        assert r.obs[1][t, b, a].tolist() == [[weight, -uid]]
+        assert r.action_mask[t, b, a].tolist() == allowed(int(serial))
+        assert r.action.continuous[t, b, a].tolist() == [chosen(uid, serial)]
+        assert r.action.discrete[t, b, a].tolist() == [serial % 3]
+        assert r.log_prob[t, b, a].tolist() == [-uid, -serial]
+        reward, group_reward = r.reward[t, b, a], r.group_reward[t, b, a]
+        present = r.present[t, b]
+        found.append(
+            Transition(
+                uid=int(uid),
+                serial=int(serial),
+                reward=float(reward),
+                group_reward=float(group_reward),
+                ending=_ending(r, (t, b, a)),
+                bootstrap=float(returns[t, b, a] - reward - group_reward),
+                state=frozenset(
+                    (int(o[0]), int(o[1]), float(c[0]))
+                    for o, c in zip(r.obs[0][t, b][present], r.action.continuous[t, b][present], strict=True)
+                ),
+            )
+        )
+    return sorted(found)
+
+
+def _ending(r: Rollout, at: tuple[int, int, int]) -> str:
+    names = [name for name in ("terminated", "truncated", "left", "cut") if getattr(r, name)[at]]
+    assert len(names) <= 1
+    return names[0] if names else "continues"
