@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -43,8 +43,8 @@ def decide(
     policy: PolicyState,
     state: TrajectoryState,
     steps: RowSteps,
-    key_data: np.ndarray,
-    count: np.ndarray,
+    key_data: Any,
+    count: Any,
 ) -> tuple[Action, TrajectoryState]:
     """Choose actions for the new states and append them: the one call per environment result.
 
@@ -151,7 +151,7 @@ class Behavior:
 
     def learn(self) -> dict[str, float]:
         """One update over everything stored; returns its metrics as floats."""
-        assert self._slots is not None
+        assert self._slots is not None and self._buffer is not None
         self.state, self._buffer, metrics = self.programs.learn(self.state, self._buffer)
         self._slots.taken()
         self.stored = 0

@@ -22,13 +22,12 @@ from jaxrl.behavior import Behavior
 log = logging.getLogger(__name__)
 
 
-@struct.dataclass
-class Saved:
+class Saved(struct.PyTreeNode):
     """Contents of a checkpoint."""
 
     train: TrainState
-    step: np.ndarray  # int64 [], trainer step
-    decisions: np.ndarray  # int64 [], calls of `decide`: fixes the next action noise
+    step: np.int64  # [], trainer step
+    decisions: np.int64  # [], calls of `decide`: fixes the next action noise
 
 
 def save_checkpoint(behavior: Behavior, folder: RunFolder, status: TrainingStatus, reward: float | None) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,10 +75,10 @@ class BehaviorSpec(NamedTuple):
 
 
 class Action(NamedTuple):
-    """Actions of N agents; also used with other leading axes inside the learner."""
+    """Actions of N agents; also used with other leading axes inside the learner, there with JAX arrays."""
 
-    continuous: np.ndarray  # float32 [N, C]
-    discrete: np.ndarray  # int32 [N, D]
+    continuous: Any  # float32 [N, C]
+    discrete: Any  # int32 [N, D]
 
 
 class EndedSteps(NamedTuple):

@@ -16,16 +16,14 @@ Metrics = dict[str, jax.Array]
 Parameters = Any  # a flax parameter tree
 
 
-@struct.dataclass
-class PolicyState:
+class PolicyState(struct.PyTreeNode):
     """What acting needs."""
 
     params: Parameters
     normalizer: tuple[NormalizerState | None, ...]  # one per observation
 
 
-@struct.dataclass
-class TrainState:
+class TrainState(struct.PyTreeNode):
     """Everything that a checkpoint keeps of the learner."""
 
     policy: PolicyState
@@ -62,7 +60,7 @@ class Algorithm(NamedTuple):
     """
 
     init: Callable[[jax.Array], TrainState]
-    act: Callable[[PolicyState, tuple[jax.Array, ...], jax.Array, jax.Array], tuple[Action, jax.Array]]
+    act: Callable[[PolicyState, tuple[Any, ...], Any, jax.Array], tuple[Action, jax.Array]]
     prepare: Callable[[TrainState, Rollout], tuple[TrainState, Batch, Metrics]]
     update: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
     team_rows: bool  # rows hold whole teams (True) or single agents

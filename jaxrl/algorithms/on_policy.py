@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -23,6 +25,11 @@ Loss = Callable[[Parameters, Batch, jax.Array, jax.Array], tuple[jax.Array, Metr
 """(params {"actor", "critic"}, minibatch, epsilon, beta) → (scalar to minimise, metrics)."""
 
 ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
+
+
+def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """`module.apply` as (params, *inputs) → outputs; flax's own type also covers mutable collections, used nowhere."""
+    return partial(module.apply, method=method)
 
 
 def act(

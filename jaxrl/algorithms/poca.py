@@ -39,7 +39,7 @@ def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     deterministic = settings.network_settings.deterministic
     return Algorithm(
         init=partial(init, actor, critic, spec, settings),
-        act=partial(on_policy.act, actor.apply, spec, deterministic),
+        act=partial(on_policy.act, on_policy.applied(actor), spec, deterministic),
         prepare=partial(prepare, critic, spec, settings),
         update=partial(update, actor, critic, spec, settings),
         team_rows=True,
@@ -67,7 +67,7 @@ def prepare(
     state = on_policy.observe(state, rollout)
     state = state.replace(max_team=update_max_team(state.max_team, rollout.present))
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
-    value, baseline = critic.apply(
+    value, baseline = on_policy.applied(critic)(
         state.critic, obs, actions.one_hot(rollout.action, spec.action), rollout.present, state.max_team
     )
     value = jnp.broadcast_to(value[:, :, None], baseline.shape)  # [T, B, R] -> [T, B, A, R]: one value for the team
@@ -115,10 +115,10 @@ def loss(
     max_team: jax.Array,
 ) -> tuple[jax.Array, Metrics]:
     """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
-    dist = actor.apply(params["actor"], batch.obs)
+    dist = on_policy.applied(actor)(params["actor"], batch.obs)
     log_prob = actions.log_prob(dist, batch.action, batch.action_mask, spec.action)
     entropy = losses.masked_mean(actions.entropy(dist, batch.action_mask, spec.action), batch.acted)
-    value, baseline = critic.apply(
+    value, baseline = on_policy.applied(critic)(
         params["critic"], batch.obs, actions.one_hot(batch.action, spec.action), batch.present, max_team
     )
     value = jnp.broadcast_to(value[:, None], baseline.shape)

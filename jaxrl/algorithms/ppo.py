@@ -48,10 +48,12 @@ def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
         shared = SharedActorCritic(spec, settings.network_settings, streams)
         return Networks(
             init=lambda key, obs: {"actor": shared.init(key, obs), "critic": {}},
-            distribution=partial(shared.apply, method=shared.distribution),
-            both=lambda params, obs: shared.apply(params["actor"], obs),
+            distribution=on_policy.applied(shared, SharedActorCritic.distribution),
+            both=lambda params, obs: on_policy.applied(shared)(params["actor"], obs),
         )
     actor, critic = Actor(spec, settings.network_settings), ValueNetwork(spec, settings.network_settings, streams)
+
+    act, estimate = on_policy.applied(actor), on_policy.applied(critic)
 
     def init_two(key: jax.Array, obs: Obs) -> Parameters:
         actor_key, critic_key = jax.random.split(key)
@@ -59,8 +61,8 @@ def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
 
     return Networks(
         init=init_two,
-        distribution=actor.apply,
-        both=lambda params, obs: (actor.apply(params["actor"], obs), critic.apply(params["critic"], obs)),
+        distribution=act,
+        both=lambda params, obs: (act(params["actor"], obs), estimate(params["critic"], obs)),
     )
 
 

@@ -22,8 +22,7 @@ from jaxrl.types import Action, BehaviorSpec
 NO_DECISION = -1
 
 
-@struct.dataclass
-class TrajectoryState:
+class TrajectoryState(struct.PyTreeNode):
     """The buffer. Cells at or beyond a row's `size` hold rubbish, except `present`, `acted` and `outcome`: zeros."""
 
     obs: tuple[jax.Array, ...]  # float32 [T, B, A, *shape]
@@ -100,7 +99,7 @@ def add(
     t_new = jnp.where(new, state.size + final, capacity)  # an index beyond the end drops the write
     t = jnp.stack([jnp.where(final, state.size, capacity), t_new])  # [2, B]
 
-    def write(buffer: jax.Array, value: Any) -> jax.Array:
+    def write(buffer: Any, value: Any) -> jax.Array:
         return buffer.at[t_new, row].set(value, mode="drop")
 
     return state.replace(

@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import on_policy
@@ -120,11 +119,11 @@ class RowCollector:
 
 def poisoned(state: TrajectoryState, *, keep: int) -> TrajectoryState:
     """The buffer with rubbish in every cell that holds nothing: NaN, and -999 in whole numbers."""
-    live = (jnp.arange(state.present.shape[0]) < keep)[:, None] & (state.size > 0)[None]
+    live = (np.arange(state.present.shape[0]) < keep)[:, None] & (np.asarray(state.size) > 0)
 
-    def spoil(x: jax.Array) -> jax.Array:
-        rubbish = jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else -999
-        return jnp.where(live.reshape(live.shape + (1,) * (x.ndim - 2)), x, jnp.asarray(rubbish).astype(x.dtype))
+    def spoil(x: jax.Array) -> np.ndarray:
+        rubbish = np.nan if np.issubdtype(x.dtype, np.floating) else -999
+        return np.where(live.reshape(live.shape + (1,) * (x.ndim - 2)), x, np.asarray(rubbish, x.dtype))
 
     return state.replace(
         obs=tuple(spoil(o) for o in state.obs), action=Action(*map(spoil, state.action)), log_prob=spoil(state.log_prob)
@@ -133,10 +132,10 @@ def poisoned(state: TrajectoryState, *, keep: int) -> TrajectoryState:
 
 def transitions(rollout: Rollout) -> list[Transition]:
     """The trained decisions of a rollout, sorted; checks what belongs to each against its observation."""
-    value = jnp.where(rollout.present, rollout.obs[0][..., 2], 0.0).sum(-1)
-    value = jnp.broadcast_to(value[..., None], rollout.present.shape)[..., None]
-    returns = np.asarray(RETURNS(rollout, value))[..., 0]
     r = jax.tree.map(np.asarray, rollout)
+    value = np.where(r.present, r.obs[0][..., 2], 0.0).sum(-1, keepdims=True)
+    value = np.broadcast_to(value, r.present.shape)[..., None]
+    returns = np.asarray(RETURNS(rollout, value))[..., 0]
     for leaf in jax.tree.leaves(r._replace(action=r.action._replace(discrete=np.zeros(0)))):
         assert np.isfinite(leaf).all(), "rubbish of untouched memory in the rollout"
     np.testing.assert_array_equal(r.acted, r.acted & r.present)
