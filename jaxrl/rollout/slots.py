@@ -105,7 +105,7 @@ class Slots:
         for source, steps in messages.items():
             decisions[source], again = self._place(source, steps.deciding)
             finished += self._decide(decisions[source], again, steps.deciding)
-        acts: np.ndarray = self._deciding.any(-1)
+        acts = np.asarray(self._deciding.any(-1))
         self._tell_left(np.flatnonzero(acts), Ending.LEFT)
         self._present[1] = self._alive & acts[:, None]
         self.size += self._present[0].any(-1).astype(np.int64) + acts

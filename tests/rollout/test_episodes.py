@@ -1,0 +1,96 @@
+"""Statistics of finished episodes, through the slots that feed them."""
+
+from __future__ import annotations
+
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.slots import Slots
+from tests.helpers import decision_steps, ended_steps, make_spec, message
+
+SPEC = make_spec((1,), branches=(2,))
+SOURCE = (0, "Push?team=0")
+
+
+def run(*messages, team_rows: bool = True) -> list[EpisodeRecords]:
+    """Records of messages given as (ended, deciding), each a dict of fields with the agents under `agents`."""
+    slots = Slots(SPEC, team_rows=team_rows, rows=1, members=1)
+    records = []
+    for ended, deciding in messages:
+        steps = message(SPEC, ended_steps(SPEC, **ended), decision_steps(SPEC, **deciding))
+        records += slots.ingest({SOURCE: steps}).episodes
+    return records
+
+
+def team(*agents: int, group: int = 7, **fields) -> dict:
+    return {"agents": list(agents), "groups": [group] * len(agents), **fields}
+
+
+def test_u5_length_counts_decisions_before_the_last_transition() -> None:
+    """Three requests and an end: two transitions between requests; the first reward belongs to no decision."""
+    (record,) = run(
+        ({}, {"agents": [1], "reward": [100.0]}),
+        ({}, {"agents": [1], "reward": [1.0]}),
+        ({}, {"agents": [1], "reward": [2.0]}),
+        ({"agents": [1], "reward": [4.0]}, {}),
+    )
+    assert record.lengths == [2]
+    assert record.returns == [1.0 + 2.0 + 4.0]
+    assert record.group_returns == record.team_returns == []
+
+
+def test_u48_m12_group_return_is_that_of_the_agents_alive_at_the_end_of_the_whole_team() -> None:
+    alone, whole = run(
+        ({}, team(1, 2, 3)),
+        (team(1, group_reward=[5.0], reward=[0.5]), team(2, 3, group_reward=[5.0, 5.0])),
+        (team(2, 3, group_reward=[1.0, 2.0]), {}),
+    )
+    assert (alone.returns, alone.group_returns, alone.team_returns) == ([0.5], [], [])
+    assert whole.returns == [0.0, 0.0]
+    assert whole.group_returns == [6.0, 7.0]
+    assert whole.team_returns == [6.0]
+
+
+def test_m12_team_return_is_that_of_its_longest_lived_agent_at_the_end() -> None:
+    """Agent 2 joined late; agent 1 has seen everything."""
+    (record,) = run(
+        ({}, team(1)),
+        ({}, team(1, 2, group_reward=[1.0, 0.0])),
+        (team(2, 1, group_reward=[8.0, 4.0]), {}),
+    )
+    assert record.lengths == [0, 1]
+    assert record.group_returns == [8.0, 5.0]
+    assert record.team_returns == [5.0]
+
+
+def test_group_id_that_goes_on_counts_every_episode_by_itself() -> None:
+    """The next episode starts in the message that ends the last one, also without rows for teams."""
+    for team_rows in (True, False):
+        first, second = run(
+            ({}, team(1, 2)),
+            (team(1, 2, group_reward=[1.0, 1.0]), team(3, 4, group_reward=[50.0, 50.0])),
+            (team(3, 4, group_reward=[2.0, 2.0]), {}),
+            team_rows=team_rows,
+        )
+        assert (first.group_returns, first.team_returns) == ([1.0, 1.0], [1.0])
+        assert (second.group_returns, second.team_returns) == ([2.0, 2.0], [2.0])
+
+
+def test_restart_under_the_same_id_starts_at_zero() -> None:
+    first, second = run(
+        ({}, {"agents": [1]}),
+        ({"agents": [1], "reward": [3.0]}, {"agents": [1], "reward": [9.0]}),
+        ({"agents": [1], "reward": [4.0]}, {}),
+    )
+    assert first.returns == [3.0]
+    assert second.returns == [4.0]
+
+
+def test_sums_survive_growth_of_the_tables() -> None:
+    (record,) = run(
+        ({}, team(1)),
+        ({}, team(1, reward=[1.0])),
+        ({}, {**team(1, 2, 3, reward=[2.0, 0.0, 0.0])}),
+        ({}, {"agents": [20, 21, 22, 23]}),
+        (team(1, reward=[4.0]), {}),
+    )
+    assert record.returns == [7.0]
+    assert record.lengths == [2]
