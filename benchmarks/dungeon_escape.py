@@ -1,6 +1,6 @@
 """The main job, five seeds of MA-POCA and of PPO: final group reward, wall time of the whole command, and the curves.
 
-    python benchmarks/dungeon_escape.py --seeds 1 2 3 4 5 --draw docs/dungeon_escape.png
+    python benchmarks/dungeon_escape.py --seeds 1 2 3 4 5 --draw benchmarks/dungeon_escape.png
 
 Each run is the README's command as a process of its own, one after the other, from start to exit. Drawing needs the
 extra `plots`.
