@@ -174,8 +174,7 @@ def both(workers: int, base_port: int) -> Iterator[tuple[Ceiling, Training]]:
         settings = settings_for(workers, base_port, results)
         folder = RunFolder(results, settings.checkpoint_settings.run_id)
         folder.prepare()
-        books = Bookkeeping(settings, folder, ProgressBar(Console(file=io.StringIO())))
-        stack.callback(books.close)
+        books = stack.enter_context(Bookkeeping(settings, folder, ProgressBar(Console(file=io.StringIO()))))
         pool = stack.enter_context(pool_of(settings))
         yield ceiling, Training(HostLoop(settings, books, Interrupt(), pool))
 

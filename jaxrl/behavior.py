@@ -22,12 +22,23 @@ from jaxrl.rollout.records import RowSteps
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.settings import BehaviorSettings
-from jaxrl.types import Action, AgentSteps, BehaviorSpec
+from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError
 
 log = logging.getLogger(__name__)
 
 SLACK = 1.25
 """Row capacity over the states that fill `buffer_size` when everybody acts: room for dead members and uneven rows."""
+
+
+class DivergedError(JaxrlError):
+    """Training has produced numbers that are not finite; what was saved before is good."""
+
+    def __init__(self, behavior: str, what: str, learning_rate: float) -> None:
+        super().__init__(
+            f"{behavior}: {what}: training has diverged. Lower hyperparameters.learning_rate (now {learning_rate:g}), "
+            "or set network_settings.normalize: true if observations are large, or scale down large rewards; then "
+            "continue from the last checkpoint, which is good, with --resume."
+        )
 
 
 class Programs(NamedTuple):
@@ -112,6 +123,11 @@ class Behavior:
         self._decisions = decisions
 
     @property
+    def moment(self) -> tuple[int, int, int]:
+        """Changes whenever a checkpoint would."""
+        return self.step, self.updates, self._decisions
+
+    @property
     def decisions(self) -> int:
         """Calls of `decide` so far; with the run's key it fixes the next action noise."""
         return self._decisions
@@ -126,7 +142,7 @@ class Behavior:
         )
         self._decisions += 1
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
-        if self.training and self.unfinished():
+        if self.unfinished():
             self.step += ingested.finished
             self.stored += ingested.finished
         return _by_source(ingested, chosen), ingested.episodes
@@ -150,13 +166,21 @@ class Behavior:
         return self.stored > self.settings.hyperparameters.buffer_size or full
 
     def learn(self) -> dict[str, float]:
-        """One update over everything stored; returns its metrics as floats."""
+        """One update over everything stored; returns its metrics as floats.
+
+        Raises DivergedError if one of them is not finite.
+        """
         assert self._slots is not None and self._buffer is not None
         self.state, self._buffer, metrics = self.programs.learn(self.state, self._buffer)
         self._slots.taken()
         self.stored = 0
         self.updates += 1
-        return {name: float(value) for name, value in metrics.items()}
+        values = {name: float(value) for name, value in metrics.items()}
+        for name, value in values.items():
+            if not math.isfinite(value):
+                rate = self.settings.hyperparameters.learning_rate
+                raise DivergedError(self.name, f"{name} of the update at step {self.step} is {value}", rate)
+        return values
 
     def _tables(self, messages: Mapping[Source, AgentSteps]) -> tuple[Slots, TrajectoryState]:
         if self._slots is None or self._buffer is None:

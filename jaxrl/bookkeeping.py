@@ -6,22 +6,25 @@ Files of an earlier run are touched only when training really begins, that is wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
 
 from jaxrl import saver
 from jaxrl.artifacts import timers as nodes
 from jaxrl.artifacts.console import ConsoleWriter
-from jaxrl.artifacts.files import write_text
+from jaxrl.artifacts.files import ArtifactError, write_text
+from jaxrl.artifacts.onnx import ExportError
 from jaxrl.artifacts.progress import ProgressBar
 from jaxrl.artifacts.reporter import Reporter
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import TrainingStatus
 from jaxrl.artifacts.step_clock import crossed_multiple
 from jaxrl.artifacts.timers import Timers
-from jaxrl.behavior import Behavior
+from jaxrl.behavior import Behavior, DivergedError
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.settings import RunSettings, to_yaml
-from jaxrl.types import StepResult
+from jaxrl.types import JaxrlError, StepResult
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ class Bookkeeping:
         self._status = TrainingStatus(folder.status)
         self._reporters: dict[str, Reporter] = {}
         self._group_rewards: set[str] = set()
+        self._saved: dict[str, tuple[int, int, int]] = {}  # by behavior, the moment of its last checkpoint
 
     def open(self, behavior: Behavior) -> None:
         """A behavior appeared: load its weights if asked, then open its event file.
@@ -67,8 +71,7 @@ class Bookkeeping:
         if label is not None:
             reporter.summary(label, training=behavior.training)
         if behavior.training and crossed_multiple(before, behavior.step - before, settings.checkpoint_interval):
-            with self.timers(nodes.CHECKPOINT):
-                saver.save_checkpoint(behavior, self.folder, self._status, reporter.checkpoint_reward())
+            self._save(behavior)
         self._notice_group_rewards(behavior, episodes)
         reporter.episodes(episodes, group_rewards=behavior.name in self._group_rewards)
 
@@ -95,24 +98,39 @@ class Bookkeeping:
             reward = self._reporters[behavior.name].mean_reward()
             self._progress.show(behavior.name, behavior.step, behavior.settings.max_steps, reward, seconds)
 
-    def finish(self, behaviors: Sequence[Behavior]) -> None:
-        """The final save of every behavior (none with inference); says how the run ended."""
-        for behavior in behaviors:
-            reporter = self._reporters.get(behavior.name)
-            if reporter is None:
-                continue
-            log.info("%s", reporter.result_line())
-            if behavior.training:
-                saver.save_final(behavior, self.folder, self._status, reporter.checkpoint_reward())
+    def finish(self, behaviors: Sequence[Behavior], cause: Exception | None) -> None:
+        """The final save of every behavior (none with inference); says how the run ended.
 
-    def close(self) -> None:
+        `cause` is the error that ended the run. What goes wrong here is then only logged.
+        """
+        for behavior in behaviors:
+            log.info("%s", self._reporters[behavior.name].result_line())
+        _take_all([partial(self._save_final, behavior) for behavior in behaviors if behavior.training], cause)
+
+    def __enter__(self) -> Bookkeeping:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close event files and write configuration, timers and status. Nothing if training never began."""
-        for reporter in self._reporters.values():
-            reporter.close()
+        steps: list[Callable[[], None]] = [reporter.close for reporter in self._reporters.values()]
         if self.begun:
-            self._write_configuration()
-            self.timers.write(self.folder.timers)
-            self._status.write()
+            steps += [self._write_configuration, partial(self.timers.write, self.folder.timers), self._status.write]
+        _take_all(steps, value)
+
+    def _save(self, behavior: Behavior) -> None:
+        """A checkpoint, unless the last one shows this very moment."""
+        if self._saved.get(behavior.name) == behavior.moment:
+            return
+        with self.timers(nodes.CHECKPOINT):
+            reward = self._reporters[behavior.name].checkpoint_reward()
+            saver.save_checkpoint(behavior, self.folder, self._status, reward)
+        self._saved[behavior.name] = behavior.moment
+
+    def _save_final(self, behavior: Behavior) -> None:
+        self._save(behavior)
+        saver.publish(behavior, self.folder, self._status, self._reporters[behavior.name].checkpoint_reward())
 
     def _begin(self, resume: bool) -> None:
         self.folder.begin(resume)
@@ -133,3 +151,26 @@ class Bookkeeping:
             "see. They are added to its own reward; trainer_type poca is made for them.",
             behavior.name, behavior.settings.trainer_type,
         )  # fmt: skip
+
+
+def _take_all(steps: Sequence[Callable[[], None]], cause: BaseException | None) -> None:
+    """Take every step, whatever becomes of the others, and raise the first error if nothing was wrong before.
+
+    Otherwise what is wrong now is logged, unless it follows from the cause: a full disk is reported once.
+    """
+    first = None
+    for step in steps:
+        try:
+            step()
+        except JaxrlError as error:
+            if cause is None:
+                cause = first = error
+            elif not _follows(error, cause):
+                log.error("%s", error)
+    if first is not None:
+        raise first
+
+
+def _follows(error: JaxrlError, cause: BaseException) -> bool:
+    kinds = (ArtifactError, ExportError, DivergedError)
+    return any(isinstance(error, kind) and isinstance(cause, kind) for kind in kinds)

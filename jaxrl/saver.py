@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
 from jaxrl.algorithms.interface import TrainState
-from jaxrl.artifacts import checkpoint, onnx
+from jaxrl.artifacts import checkpoint, files, onnx
 from jaxrl.artifacts.checkpoint_folder import onnx_path, prune, require_latest
-from jaxrl.artifacts.files import replace
+from jaxrl.artifacts.checkpoint_tree import leaf_paths
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import TrainingStatus
-from jaxrl.behavior import Behavior
+from jaxrl.behavior import Behavior, DivergedError
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +30,13 @@ class Saved(struct.PyTreeNode):
     decisions: np.int64  # [], calls of `decide`: fixes the next action noise
 
 
-def save_checkpoint(behavior: Behavior, folder: RunFolder, status: TrainingStatus, reward: float | None) -> Path:
-    """Write `<Behavior>-<step>` and its ONNX file, drop old ones, note both in the status. Returns the ONNX file.
+def save_checkpoint(behavior: Behavior, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
+    """Write `<Behavior>-<step>` and its ONNX file, drop old ones, note both in the status.
 
-    Raises CheckpointError or ExportError; the checkpoint before stays the latest.
+    Raises DivergedError or CheckpointError, and the checkpoint before stays the latest; or ExportError, and the
+    checkpoint is complete.
     """
+    _require_finite(behavior)
     target, keep = folder.behavior(behavior.name), behavior.settings.keep_checkpoints
     saved = Saved(train=behavior.state, step=np.int64(behavior.step), decisions=np.int64(behavior.decisions))
     path = checkpoint.save(target, behavior.step, saved, spec=behavior.spec, settings=settings_of(behavior), keep=0)
@@ -43,16 +45,12 @@ def save_checkpoint(behavior: Behavior, folder: RunFolder, status: TrainingStatu
     prune(target, keep)
     status.add_checkpoint(behavior.name, behavior.step, exported, reward, [path], keep)
     status.write()
-    return exported
 
 
-def save_final(behavior: Behavior, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
-    """One more checkpoint, its ONNX file copied to the run's folder."""
-    exported = save_checkpoint(behavior, folder, status, reward)
-    final = folder.final_onnx(behavior.name)
-    partial = final.with_suffix(".partial")
-    shutil.copyfile(exported, partial)
-    replace(partial, final)
+def publish(behavior: Behavior, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
+    """Copy the ONNX file of the checkpoint of this step to the run's folder. Raises ArtifactError."""
+    exported, final = onnx_path(folder.behavior(behavior.name), behavior.step), folder.final_onnx(behavior.name)
+    files.copy(exported, final)
     status.set_final(behavior.name, behavior.step, final, reward, [])
     status.write()
     log.info("Copied %s to %s.", exported, final)
@@ -66,6 +64,9 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
     step = int(saved.step)
     behavior.restore(saved.train.replace(step=jnp.int32(step)), decisions=int(saved.decisions))
     log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
+    if not behavior.unfinished():
+        limit = behavior.settings.max_steps
+        log.warning("%s: has passed max_steps (%d) already: raise it to train on.", behavior.name, limit)
 
 
 def initialize(behavior: Behavior, path: Path) -> None:
@@ -83,6 +84,13 @@ def initialize(behavior: Behavior, path: Path) -> None:
         policy=loaded.train.policy, critic=loaded.train.critic, max_team=loaded.train.max_team
     )
     log.info("%s: initialized from %s.", behavior.name, path)
+
+
+def _require_finite(behavior: Behavior) -> None:
+    for path, leaf in leaf_paths(jax.device_get((behavior.state.policy, behavior.state.critic))):
+        if not np.isfinite(leaf).all():
+            rate = behavior.settings.hyperparameters.learning_rate
+            raise DivergedError(behavior.name, f"parameters {path} are not finite at step {behavior.step}", rate)
 
 
 def settings_of(behavior: Behavior) -> dict[str, Any]:

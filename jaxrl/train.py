@@ -7,7 +7,6 @@ for the update. The loop itself knows no algorithm, no file and no Unity.
 from __future__ import annotations
 
 import logging
-import random
 import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from jaxrl.bookkeeping import Bookkeeping
 from jaxrl.envs.pool import EnvPool
 from jaxrl.interrupt import Interrupt
 from jaxrl.rollout.slots import Source
-from jaxrl.settings import RunSettings, behavior_settings_for, constants
+from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
 from jaxrl.unity_workers import make_factory
 
@@ -55,15 +54,15 @@ def train(settings: RunSettings, console: Console | None = None) -> None:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
     options = settings.checkpoint_settings
-    settings = with_seed(settings)
+    settings = with_drawn_seed(settings)
     folder = RunFolder(options.results_dir, options.run_id)
     folder.check(options.resume, options.force, options.initialize_from, list(settings.behaviors))
     factory = make_factory(settings, str(folder.logs))
     folder.prepare()
     with ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())
-        books = Bookkeeping(settings, folder, stack.enter_context(ProgressBar(console or Console())))
-        stack.callback(books.close)
+        progress = stack.enter_context(ProgressBar(console or Console()))
+        books = stack.enter_context(Bookkeeping(settings, folder, progress))
         environment = settings.env_settings
         try:
             with books.timers(nodes.SETUP), interrupt.waiting():
@@ -81,14 +80,6 @@ def train(settings: RunSettings, console: Console | None = None) -> None:
         HostLoop(settings, books, interrupt, pool).run()
 
 
-def with_seed(settings: RunSettings) -> RunSettings:
-    """Settings with a definite seed: -1 draws one of 0..9999."""
-    if settings.env_settings.seed != -1:
-        return settings
-    seed = random.SystemRandom().randrange(10000)
-    return settings.model_copy(update={"env_settings": settings.env_settings.model_copy(update={"seed": seed})})
-
-
 class HostLoop:
     """Behaviors and what goes back and forth between them and the environments."""
 
@@ -102,6 +93,7 @@ class HostLoop:
 
     def run(self) -> None:
         """Until every behavior is done; saves on every way out (not with inference)."""
+        cause = None
         everybody = self.pool.num_envs
         at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         try:
@@ -112,8 +104,11 @@ class HostLoop:
                     results = self.receive(at_least)
         except KeyboardInterrupt:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
+        except Exception as error:
+            cause = error
+            raise
         finally:
-            self.books.finish(list(self.behaviors.values()))
+            self.books.finish(list(self.behaviors.values()), cause)
 
     def receive(self, at_least: int) -> list[StepResult]:
         """Wait for environments; the only place where Ctrl-C may strike."""
@@ -172,7 +167,7 @@ class HostLoop:
         name = behavior_name(behavior_id)
         if name in self.behaviors:
             if self.behaviors[name].spec != spec:
-                raise SpecChangedError(f"{behavior_id}: observations or actions differ from those seen before as {name}.")
+                raise SpecChangedError(f"{behavior_id}: its observations or actions differ from those seen as {name}.")
             return
         settings = behavior_settings_for(self.settings, name)
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)

@@ -1,4 +1,4 @@
-"""Strictness of the whole suite. Broadcasting of different ranks is an error: it is the classic silent bug of RL code."""
+"""Strictness: JAX on the CPU, and no silent broadcasting of different ranks, the classic silent bug of RL code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import jax
+from collections.abc import Iterator
+from pathlib import Path
 
-jax.config.update("jax_numpy_rank_promotion", "raise")
+import jax
+import pytest
+
+from tests.trainer import cache, runs, start  # noqa: F401, fixtures of the tests of whole runs
+
+STRICT = ("rollout", "learning")
+"""Folders whose code names every broadcast. Networks add biases [h] to [..., h]."""
+
+
+@pytest.fixture(autouse=True)
+def rank_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Raise where arrays of different ranks meet."""
+    folder = Path(request.path).parent.name
+    with jax.numpy_rank_promotion("raise" if folder in STRICT else "allow"):
+        yield

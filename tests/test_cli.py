@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.cli import _parser, main, with_drawn_seed
-from jaxrl.cli.device import cache_folder, enable_compilation_cache
+from jaxrl.cache import cache_folder
+from jaxrl.cli import _parser, main
+from jaxrl.cli.device import enable_compilation_cache
 from jaxrl.cli.flags import overrides_from, removed_flags
-from jaxrl.settings import RunSettings
+from jaxrl.settings import RunSettings, with_drawn_seed
 
 
 def parse(*argv: str) -> argparse.Namespace:

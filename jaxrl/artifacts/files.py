@@ -58,6 +58,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def copy(source: Path, target: Path) -> None:
+    """Make `target` a copy of `source` atomically. Raises ArtifactError when it cannot be written."""
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    try:
+        shutil.copyfile(source, temporary)
+        replace(temporary, target)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            temporary.unlink()
+        raise write_error(target, error) from error
+
+
 def replace(source: Path, target: Path) -> None:
     """os.replace that waits up to two seconds for Windows to let go of the target; then the OSError is raised."""
     deadline = time.monotonic() + _REPLACE_SECONDS

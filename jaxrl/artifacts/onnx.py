@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,8 +29,6 @@ TOLERANCE = 1e-4
 
 LARGE = 1e3
 """Observations beyond this make rounding a likely cause of a difference (without normalisation)."""
-
-_log = logging.getLogger(__name__)
 
 
 def export(
@@ -77,7 +74,6 @@ def export(
         files.sync_folder(path.parent)
     except OSError as error:
         raise files.write_error(path, error) from error
-    _log.info("%s: largest difference to the policy %.1e on %d observations.", path, difference, len(sample_masks))
     return difference
 
 

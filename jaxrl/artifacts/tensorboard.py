@@ -69,7 +69,10 @@ class TensorBoardWriter:
 
     def close(self) -> None:
         """Flush and close the file; may be called twice."""
-        self._records.close()
+        try:
+            self._records.close()
+        except OSError as error:
+            raise files.write_error(self.path, error) from error
 
     def _add(self, step: int, value: SummaryProto.Value) -> None:
         self._write(Event(wall_time=time.time(), step=step, summary=SummaryProto(value=[value])))

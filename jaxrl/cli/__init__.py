@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import random
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,12 +18,11 @@ from jaxrl.artifacts.versions import versions
 from jaxrl.cli.checks import check_environment, refuse_unsupported
 from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
-from jaxrl.settings import RunSettings, load_run_settings
+from jaxrl.settings import load_run_settings
 from jaxrl.types import JaxrlError
 
 COMMUNICATOR_API = "1.5.0"
 """Version of ML-Agents' wire protocol that jaxrl speaks."""
-_SEEDS = 10000
 _log = logging.getLogger(__name__)
 
 
@@ -91,16 +89,7 @@ def _train(given: argparse.Namespace) -> None:
     enable_compilation_cache()
     from jaxrl.train import train
 
-    train(with_drawn_seed(settings), console=console)
-
-
-def with_drawn_seed(settings: RunSettings) -> RunSettings:
-    """Settings whose seed, if it was -1, is drawn from 0 to 9999 and logged."""
-    if settings.env_settings.seed >= 0:
-        return settings
-    seed = random.SystemRandom().randrange(_SEEDS)
-    _log.info("env_settings.seed: -1, drew %d", seed)
-    return settings.model_copy(update={"env_settings": settings.env_settings.model_copy(update={"seed": seed})})
+    train(settings, console=console)
 
 
 def _version_line() -> str:

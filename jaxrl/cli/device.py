@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from pathlib import Path
 
+from jaxrl.cache import cache_folder
 from jaxrl.settings import SettingsError
 
 _PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
@@ -36,19 +35,6 @@ def choose_device(device: str | None) -> None:
             "install jax with CUDA support, check that nvidia-smi lists the device, or choose cpu"
         )
     _log.debug("devices: %s", devices)
-
-
-def cache_folder() -> Path:
-    """$JAXRL_CACHE_DIR, or else `jaxrl` in the platform's folder for caches."""
-    if os.environ.get("JAXRL_CACHE_DIR"):
-        return Path(os.environ["JAXRL_CACHE_DIR"])
-    if sys.platform == "win32":
-        root = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        root = Path.home() / "Library" / "Caches"
-    else:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "jaxrl"
 
 
 def enable_compilation_cache() -> Path | None:

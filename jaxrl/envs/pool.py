@@ -85,6 +85,9 @@ class EnvPool:
         try:
             self._start(factory, inline)
         except BaseException:
+            # Those that still start would notice only when their environment is there; this ends the wait for it.
+            for handle in self._workers:
+                handle.force("terminate")
             self.close()
             raise
 

@@ -7,6 +7,7 @@ and take the same path. An exception of the environment is sent to the parent in
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import signal
@@ -16,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from jaxrl.envs.interface import EnvironmentFailure, HostEnv
@@ -76,6 +78,7 @@ def worker_main(end: socket.socket, pickled_factory: bytes, worker: int) -> None
         worker: index of this worker.
     """
     _leave_interrupts_to_the_parent()
+    _end_with_the_parent()
     channel = Channel(end, patience=None)
     # The parent is gone or closing: nobody is left who could be told.
     with contextlib.suppress(ChannelClosedError):
@@ -121,6 +124,18 @@ def _leave_interrupts_to_the_parent() -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent starts us with it blocked
         signal.signal(signal.SIGTERM, _on_terminate)
+
+
+def _end_with_the_parent() -> None:
+    """A killed parent closes the socket, but while we wait for a player we do not look at it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None and hasattr(signal, "pthread_sigmask"):
+        threading.Thread(target=_terminate_after, args=(parent,), daemon=True, name="jaxrl-parent").start()
+
+
+def _terminate_after(parent: BaseProcess) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _on_terminate(number: int, _frame: object) -> None:

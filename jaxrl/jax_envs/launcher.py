@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import jaxrl
+from jaxrl.cache import cache_folder
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.types import JaxrlError
 
@@ -51,13 +52,6 @@ def resolve_player(name: str) -> Path:
     """
     installation = hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
     return make_player(name, cache_folder() / "players" / installation)
-
-
-def cache_folder() -> Path:
-    """`JAXRL_CACHE_DIR`, else `jaxrl` in `XDG_CACHE_HOME`, else `~/.cache/jaxrl`. May not exist yet."""
-    own = os.environ.get("JAXRL_CACHE_DIR")
-    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(own or Path(shared) / "jaxrl").expanduser().absolute()
 
 
 def _unknown(name: str) -> str:

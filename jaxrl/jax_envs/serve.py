@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
+from jaxrl.cache import cache_folder
 from jaxrl.envs.player import EDITOR_PORT, PlayerOptions, ServedEnvironment, serve
 from jaxrl.envs.player_teams import PlayedStep
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.interface import Areas, AreasStep, JaxEnv, TeamActions, TeamView, advance_areas, start_areas
-from jaxrl.jax_envs.launcher import cache_folder
 from jaxrl.types import Action, JaxrlError
 
 _logger = logging.getLogger(__name__)

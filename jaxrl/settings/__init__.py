@@ -24,6 +24,7 @@ from jaxrl.settings.run import (
     EnvironmentSettings,
     RunSettings,
     TorchSettings,
+    with_drawn_seed,
 )
 from jaxrl.settings.section import Section, SettingsError
 
@@ -58,4 +59,5 @@ __all__ = [
     "remarks",
     "to_yaml",
     "unsupported",
+    "with_drawn_seed",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -13,7 +15,10 @@ from jaxrl.settings.environment_parameters import EnvironmentParameter
 from jaxrl.settings.section import Boolean, Count, Integer, Location, NonNegative, Positive, Section, Text, expected
 
 _LAST_PORT = 65535
+_SEEDS = 10000
 _LARGEST_SEED = 2**31 - 1
+
+logger = logging.getLogger(__name__)
 
 Limit = Annotated[Integer, Field(ge=-1)]
 
@@ -118,3 +123,12 @@ class RunSettings(Section):
     checkpoint_settings: CheckpointSettings = Field(default=CheckpointSettings(), description="the results folder")
     torch_settings: TorchSettings = Field(default=TorchSettings(), description="the accelerator")
     debug: Boolean = Field(default=False, description="log in detail")
+
+
+def with_drawn_seed(settings: RunSettings) -> RunSettings:
+    """Settings with a definite seed: -1 draws one from 0 to 9999 and logs it."""
+    if settings.env_settings.seed >= 0:
+        return settings
+    seed = random.SystemRandom().randrange(_SEEDS)
+    logger.info("env_settings.seed: -1, drew %d", seed)
+    return settings.model_copy(update={"env_settings": settings.env_settings.model_copy(update={"seed": seed})})

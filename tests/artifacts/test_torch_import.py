@@ -40,7 +40,9 @@ def exported(request):
     """Random parameters of one network, their layout, and the same as a checkpoint would hold them."""
     network, inputs, layout = networks()[request.param]
     params = network.init(jax.random.key(0), *inputs)
-    params = jax.tree.map(lambda x: jnp.asarray(np.random.default_rng(x.size).normal(size=x.shape), jnp.float32), params)
+    params = jax.tree.map(
+        lambda x: jnp.asarray(np.random.default_rng(x.size).normal(size=x.shape), jnp.float32), params
+    )
     return params, layout, torch_import.export_arrays(params, layout)
 
 

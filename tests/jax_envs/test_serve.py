@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxrl.cache import cache_folder
 from jaxrl.envs.protobuf import messages, register
 from jaxrl.jax_envs import ENVIRONMENTS
-from jaxrl.jax_envs.launcher import UnknownEnvironmentError, cache_folder, make_player, resolve_player
+from jaxrl.jax_envs.launcher import UnknownEnvironmentError, make_player, resolve_player
 from jaxrl.jax_envs.serve import make_served
 from jaxrl.types import Action, JaxrlError
 

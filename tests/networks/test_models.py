@@ -12,7 +12,15 @@ import pytest
 from jaxrl.networks import actions
 from jaxrl.networks.encoders import UnsupportedObservationError
 from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork, update_max_team
-from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec, ObservationType
+from jaxrl.types import (
+    Action,
+    ActionSpec,
+    BehaviorSpec,
+    DimensionProperty,
+    JaxrlError,
+    ObservationSpec,
+    ObservationType,
+)
 from tests.networks import naive_team_critic
 
 
@@ -27,9 +35,7 @@ STREAMS = ("extrinsic", "curiosity")
 
 def team_data(n: int, members: int, key: jax.Array, spec: BehaviorSpec = HYBRID):
     keys = jax.random.split(key, 4 + len(spec.observations))
-    obs = tuple(
-        jax.random.normal(k, (n, members, *o.shape)) for k, o in zip(keys[4:], spec.observations, strict=True)
-    )
+    obs = tuple(jax.random.normal(k, (n, members, *o.shape)) for k, o in zip(keys[4:], spec.observations, strict=True))
     discrete = [jax.random.randint(keys[0], (n, members), 0, size) for size in spec.action.discrete_branches]
     continuous = jax.random.normal(keys[1], (n, members, spec.action.continuous_size))
     present = jax.random.uniform(keys[2], (n, members)) < 0.7
@@ -41,7 +47,7 @@ def make_critic(members: int, *, hidden: int = 16):
     critic = TeamCritic(HYBRID, Shape(hidden_units=hidden), STREAMS)
     obs, action, present = team_data(6, members, jax.random.key(members))
     encoding = actions.one_hot(action, HYBRID.action)
-    params = critic.init(jax.random.key(0), obs, encoding, present, jnp.float32(members))
+    params = jax.jit(critic.init)(jax.random.key(0), obs, encoding, present, jnp.float32(members))
     noise = jax.random.split(jax.random.key(1), len(jax.tree.leaves(params)))
     leaves = [p + 0.1 * jax.random.normal(k, p.shape) for p, k in zip(jax.tree.leaves(params), noise, strict=True)]
     return critic, jax.tree.unflatten(jax.tree.structure(params), leaves), obs, encoding, present

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 
 from jaxrl.artifacts import torch_import
@@ -40,11 +42,11 @@ def _actor(case: Case, comparison: Comparison) -> ActionDistribution:
         layout = torch_import.actor_layout(case.spec, case.network)
     imported = torch_import.import_weights(weights, layout, case.spec)
     obs = normalizer.normalize_all(imported.normalizer, case.observations("in/obs_"))
-    encoding = network.apply(imported.params, obs, method="encode")
+    encoding = jax.jit(partial(network.apply, method="encode"))(imported.params, obs)
     comparison.add("out/actor_encoding", encoding, case.arrays["out/actor_encoding"])
     if not case.meta["shared_critic"]:
-        return network.apply(imported.params, obs)
-    dist, value = network.apply(imported.params, obs)
+        return jax.jit(network.apply)(imported.params, obs)
+    dist, value = jax.jit(network.apply)(imported.params, obs)
     _streams(case, comparison, "out/value", value, streams)
     return dist
 
@@ -55,14 +57,22 @@ def _value_network(case: Case, comparison: Comparison) -> None:
     layout = torch_import.value_layout(case.spec, case.network, streams)
     imported = torch_import.import_weights(weights, layout, case.spec)
     obs = normalizer.normalize_all(imported.normalizer, case.observations("in/obs_"))
-    value = ValueNetwork(case.spec, case.network, streams).apply(imported.params, obs)
+    value = jax.jit(ValueNetwork(case.spec, case.network, streams).apply)(imported.params, obs)
     _streams(case, comparison, "out/value", value, streams)
 
 
 def _distribution(case: Case, comparison: Comparison, dist: ActionDistribution) -> None:
-    spec = case.spec.action
-    c, expected = spec.continuous_size, case.below("out/")
     action, mask = case.action("in/", "in/action_mask")
+    ours = jax.jit(partial(_distribution_arrays, case.spec.action))(dist, action, mask)
+    for name, array in ours.items():
+        comparison.add(f"out/{name}", array, case.arrays[f"out/{name}"])
+
+
+def _distribution_arrays(
+    spec: ActionSpec, dist: ActionDistribution, action: Action, mask: jax.Array
+) -> dict[str, jax.Array]:
+    """Everything the fixture holds about the distribution and the given action."""
+    c = spec.continuous_size
     log_prob = actions.log_prob(dist, action, mask, spec)
     ours = {
         "log_probs_flat": log_prob,
@@ -80,11 +90,10 @@ def _distribution(case: Case, comparison: Comparison, dist: ActionDistribution) 
     if spec.discrete_branches:
         ours |= {"deterministic_disc": actions.mode(dist, mask, spec).discrete, "log_prob_disc": log_prob[..., c:]}
         ours |= _branches(dist, mask, spec)
-    for name, array in ours.items():
-        comparison.add(f"out/{name}", array, expected[name])
+    return ours
 
 
-def _branches(dist: ActionDistribution, mask: jnp.ndarray, spec: ActionSpec) -> dict[str, jnp.ndarray]:
+def _branches(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> dict[str, jax.Array]:
     """Arrays of single branches, each computed by our functions under a spec that has this branch only."""
     logits, probabilities = actions.masked_logits(dist, mask, spec), actions.probabilities(dist, mask, spec)
     ours, entropies, start = {}, [], 0
@@ -114,6 +123,7 @@ def _team_critic(case: Case, comparison: Comparison) -> None:
     layout = torch_import.team_critic_layout(case.spec, case.network, streams)
     imported = torch_import.import_weights(weights, layout, case.spec)
     critic = TeamCritic(case.spec, case.network, streams)
+    whole, value_only = jax.jit(critic.apply), jax.jit(partial(critic.apply, method="value_only"))
     obs, action, present = case.team("in/")
     obs = normalizer.normalize_all(imported.normalizer, obs)
     encoding = actions.one_hot(action, case.spec.action)
@@ -122,9 +132,9 @@ def _team_critic(case: Case, comparison: Comparison) -> None:
         members = present.at[:, 1:].set(False) if call.endswith("_alone") else present
         after = f"out/{call}_max_agents_after"
         largest = case.arrays[after] if call.endswith("_larger_max") else update_max_team(largest, members)
-        value, baseline = critic.apply(imported.params, obs, encoding, members, jnp.float32(largest))
+        value, baseline = whole(imported.params, obs, encoding, members, jnp.float32(largest))
         if "_value" in call:
-            alone = critic.apply(imported.params, obs, members, jnp.float32(largest), method="value_only")
+            alone = value_only(imported.params, obs, members, jnp.float32(largest))
             _streams(case, comparison, f"out/{call}", alone, streams)
             comparison.add(f"{call} in one pass", value, alone)
         else:
@@ -132,6 +142,6 @@ def _team_critic(case: Case, comparison: Comparison) -> None:
         comparison.add(after, largest, case.arrays[after])
 
 
-def _streams(case: Case, comparison: Comparison, prefix: str, values: jnp.ndarray, streams: tuple[str, ...]) -> None:
+def _streams(case: Case, comparison: Comparison, prefix: str, values: jax.Array, streams: tuple[str, ...]) -> None:
     for i, stream in enumerate(streams):
         comparison.add(f"{prefix}/{stream}", values[..., i], case.arrays[f"{prefix}/{stream}"])

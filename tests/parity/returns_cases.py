@@ -17,16 +17,20 @@ def run_returns(case: Case) -> Comparison:
         x = case.below(f"{sub['k']}/")
         reward, value = jnp.asarray(x["rewards"]), jnp.asarray(x["values"])
         gamma, lambd, bootstrap = jnp.asarray(x["gamma_lambda_next"])
-        advantage = returns.gae(reward, value, bootstrap, gamma, lambd)
-        ours = {
-            "lambda_return": returns.lambda_return(reward, value, bootstrap, gamma, lambd),
-            "gae": advantage,
-            "gae_return": advantage + value,
-            "discounted": returns.discounted_sum(reward, bootstrap, gamma),
-        }
-        for name, array in ours.items():
+        for name, array in _all_returns(reward, value, bootstrap, gamma, lambd).items():
             comparison.add(f"{sub['k']}/{name}", array, x[name])
     return comparison
+
+
+@jax.jit
+def _all_returns(reward, value, bootstrap, gamma, lambd) -> dict[str, jax.Array]:
+    advantage = returns.gae(reward, value, bootstrap, gamma, lambd)
+    return {
+        "lambda_return": returns.lambda_return(reward, value, bootstrap, gamma, lambd),
+        "gae": advantage,
+        "gae_return": advantage + value,
+        "discounted": returns.discounted_sum(reward, bootstrap, gamma),
+    }
 
 
 def run_schedules(case: Case) -> Comparison:

@@ -1,10 +1,17 @@
-"""Family d: estimates, rewards, returns and advantages of trajectories that are processed one after the other."""
+"""Family d: estimates, rewards, returns and advantages of trajectories that are processed one after the other.
+
+All trajectories of a case are padded with NaN to one length and one number of groupmates, so that one program serves
+all, and so that the masks of normaliser, critic and returns are tried on the way.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.artifacts import torch_import
 from jaxrl.learning import returns
@@ -14,27 +21,40 @@ from jaxrl.types import Action
 from tests.parity.cases import Case, check_supported, present_of
 from tests.parity.compare import Comparison
 
+PER_TRAJECTORY = ("terminal", "value_next", "max_agents_after")
+MATES_FIRST = "next_group_obs_"
 
-class Critic(NamedTuple):
-    """The critic and what carries over from one trajectory to the next."""
 
-    network: TeamCritic | ValueNetwork
-    params: dict
+class Carry(NamedTuple):
+    """What goes on from one trajectory to the next."""
+
     normalizer: normalizer.States
-    max_team: jnp.ndarray
+    max_team: jax.Array | None
+
+
+class Setting(NamedTuple):
+    """What all trajectories of a case share."""
+
+    case: Case
+    network: TeamCritic | ValueNetwork
+    params: dict[str, Any]
 
 
 def run_trajectories(case: Case) -> Comparison:
     """Everything under o<i>/ of a trajectory case."""
     check_supported(case)
     comparison = Comparison()
-    critic = _load(case)
-    process = _process_poca if case.meta["algorithm"] == "poca" else _process_ppo
+    setting, carry = _load(case)
+    poca = case.meta["algorithm"] == "poca"
+    process = jax.jit(partial(_process_poca if poca else _process_ppo, setting))
+    length = max(trajectory["length"] for trajectory in case.meta["trajectories"])
+    mates = max((x.shape[1] for name, x in case.arrays.items() if name.endswith("/group_obs_0")), default=0)
     for trajectory in case.meta["trajectories"]:
-        i = trajectory["i"]
-        states = normalizer.update_all(critic.normalizer, case.observations(f"t{i}/obs_"), None)
-        critic, ours = process(case, critic._replace(normalizer=states), f"t{i}/")
-        for k, state in enumerate(states):
+        i, t = trajectory["i"], trajectory["length"]
+        x = {name: _pad(name, array, length, mates) for name, array in case.below(f"t{i}/").items()}
+        carry, padded = process(carry, x, jnp.arange(length) < t)
+        ours = {name: array if name in PER_TRAJECTORY else array[:t] for name, array in padded.items()}
+        for k, state in enumerate(carry.normalizer):
             if state is not None:
                 ours |= {f"norm_{k}_mean": state.mean, f"norm_{k}_var": state.m2, f"norm_{k}_steps": state.count}
         for name, array in ours.items():
@@ -42,30 +62,41 @@ def run_trajectories(case: Case) -> Comparison:
     return comparison
 
 
-def _load(case: Case) -> Critic:
+def _load(case: Case) -> tuple[Setting, Carry]:
     weights = case.below("w/critic/")
-    streams = torch_import.streams_of(weights)
-    arguments = (case.spec, case.network, streams)
+    arguments = (case.spec, case.network, torch_import.streams_of(weights))
     if case.meta["algorithm"] == "poca":
         network, layout = TeamCritic(*arguments), torch_import.team_critic_layout(*arguments)
     else:
         network, layout = ValueNetwork(*arguments), torch_import.value_layout(*arguments)
     imported = torch_import.import_weights(weights, layout, case.spec)
-    return Critic(network, imported.params, imported.normalizer, imported.max_team)
+    return Setting(case, network, imported.params), Carry(imported.normalizer, imported.max_team)
 
 
-def _process_ppo(case: Case, critic: Critic, prefix: str) -> tuple[Critic, dict]:
-    x = case.below(prefix)
-    obs = normalizer.normalize_all(critic.normalizer, case.observations(f"{prefix}obs_"))
-    after = normalizer.normalize_all(critic.normalizer, case.observations(f"{prefix}next_obs_"))
-    value = critic.network.apply(critic.params, obs)[:, 0]
-    bootstrap = critic.network.apply(critic.params, after)[0]
-    done, interrupted = x["flags"].astype(bool)
-    terminal = done and not interrupted
-    bootstrap = jnp.where(terminal, 0.0, bootstrap)
-    reward = case.meta["reward_strength"] * jnp.asarray(x["reward"] + x["group_reward"])
-    advantage = returns.gae(reward, value, bootstrap, case.meta["gamma"], case.meta["lambd"])
-    return critic, {
+def _pad(name: str, array: np.ndarray, length: int, mates: int) -> np.ndarray:
+    """[T, ...] and [T, K, ...] to [length, mates, ...], filled with NaN, or 0 where there is no NaN."""
+    widths = [(0, 0)] * array.ndim
+    if name.startswith(MATES_FIRST):
+        widths[0] = (0, mates - array.shape[0])
+    elif not name.startswith("next_") and name != "flags":
+        widths[0] = (0, length - array.shape[0])
+    if name.startswith("group") and name != "group_reward":
+        widths[1] = (0, mates - array.shape[1])
+    return np.pad(array, widths, constant_values=np.nan if array.dtype == np.float32 else 0)
+
+
+def _process_ppo(setting: Setting, carry: Carry, x: dict[str, jax.Array], valid: jax.Array):
+    case, network, params = setting
+    padded = case._replace(arrays=x)
+    own = padded.observations("obs_")
+    states = normalizer.update_all(carry.normalizer, own, valid)
+    value = network.apply(params, normalizer.normalize_all(states, own))[:, 0]
+    after = normalizer.normalize_all(states, padded.observations("next_obs_"))
+    terminal = (x["flags"][0] > 0) & ~(x["flags"][1] > 0)
+    bootstrap = jnp.where(terminal, 0.0, network.apply(params, after)[0])
+    reward = case.meta["reward_strength"] * (x["reward"] + x["group_reward"])
+    advantage = returns.gae(reward, value, bootstrap, case.meta["gamma"], case.meta["lambd"], valid, ~valid)
+    return carry._replace(normalizer=states), {
         "terminal": terminal,
         "value_estimates": value,
         "value_next": bootstrap,
@@ -75,23 +106,24 @@ def _process_ppo(case: Case, critic: Critic, prefix: str) -> tuple[Critic, dict]
     }
 
 
-def _process_poca(case: Case, critic: Critic, prefix: str) -> tuple[Critic, dict]:
-    x = case.below(prefix)
-    obs, action, present = case.team(prefix)
-    obs = normalizer.normalize_all(critic.normalizer, obs)
-    largest = update_max_team(critic.max_team, present)
+def _process_poca(setting: Setting, carry: Carry, x: dict[str, jax.Array], valid: jax.Array):
+    case, network, params = setting
+    padded = case._replace(arrays=x)
+    states = normalizer.update_all(carry.normalizer, padded.observations("obs_"), valid)
+    obs, action, present = padded.team("")
+    largest = update_max_team(carry.max_team, present)
     encoding = actions.one_hot(Action(*action), case.spec.action)
-    value, baseline = critic.network.apply(critic.params, obs, encoding, present, largest)
+    value, baseline = network.apply(params, normalizer.normalize_all(states, obs), encoding, present, largest)
     value, baseline = value[:, 0], baseline[:, 0, 0]
-    bootstrap, largest = _team_bootstrap(case, critic._replace(max_team=largest), prefix)
-    done, _, interrupted = x["flags"].astype(bool)
-    mates_done = bool((x["groupmate_done"][-1].astype(bool) | ~present[-1, 1:]).all())
-    terminal = done and mates_done and not interrupted
+    bootstrap, largest = _team_bootstrap(setting, padded, states, largest)
+    last = valid.sum() - 1
+    mates_done = jnp.all((x["groupmate_done"][last] > 0) | ~present[last, 1:])
+    terminal = (x["flags"][0] > 0) & mates_done & ~(x["flags"][2] > 0)
     bootstrap = jnp.where(terminal, 0.0, bootstrap)
     mates_reward = jnp.sum(jnp.where(present[:, 1:], x["groupmate_reward"], 0.0), axis=1)
     reward = case.meta["reward_strength"] * (x["reward"] + mates_reward + x["group_reward"])
-    target = returns.lambda_return(reward, value, bootstrap, case.meta["gamma"], case.meta["lambd"])
-    return critic._replace(max_team=largest), {
+    target = returns.lambda_return(reward, value, bootstrap, case.meta["gamma"], case.meta["lambd"], valid, ~valid)
+    return Carry(states, largest), {
         "terminal": terminal,
         "value_estimates": value,
         "baseline_estimates": baseline,
@@ -103,12 +135,14 @@ def _process_poca(case: Case, critic: Critic, prefix: str) -> tuple[Critic, dict
     }
 
 
-def _team_bootstrap(case: Case, critic: Critic, prefix: str) -> tuple[jnp.ndarray, jnp.ndarray]:
+def _team_bootstrap(
+    setting: Setting, padded: Case, states: normalizer.States, largest: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Value of the state after the last step, and the running maximum after that call."""
-    own, mates = case.observations(f"{prefix}next_obs_"), case.observations(f"{prefix}next_group_obs_")
+    own, mates = padded.observations("next_obs_"), padded.observations(MATES_FIRST)
     obs = tuple(jnp.concatenate([o[None], m])[None] for o, m in zip(own, mates, strict=True))
     present = present_of(obs[0])
-    largest = update_max_team(critic.max_team, present)
-    obs = normalizer.normalize_all(critic.normalizer, obs)
-    value = critic.network.apply(critic.params, obs, present, largest, method="value_only")
+    largest = update_max_team(largest, present)
+    obs = normalizer.normalize_all(states, obs)
+    value = setting.network.apply(setting.params, obs, present, largest, method="value_only")
     return value[0, 0], largest

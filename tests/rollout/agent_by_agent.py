@@ -1,4 +1,4 @@
-"""The same bookkeeping done the slow, obvious way: one Python object per agent. Written from the rules, not from the code.
+"""The same bookkeeping done the slow, obvious way: one Python object per agent, from the rules, not from the code.
 
 Rules: terminals first (M6); the reward of a message belongs to the decision before it (M7); what follows a decision is
 the state in which its agent decides again, the last observation of an interrupted team, or, for an agent that ended

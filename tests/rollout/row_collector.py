@@ -1,7 +1,7 @@
 """Slots and trajectory buffer driven together, and everything they say turned back into single transitions.
 
-Every number is made from the agent's own observation [uid, serial, weight]: the action, its log-probability and the mask.
-So whatever lands with the wrong agent, state or time is seen at once. V of a state is the sum of the present weights.
+Every number is made from the agent's own observation [uid, serial, weight]: action, log-probability and mask. So
+whatever lands with the wrong agent, state or time is seen at once. V of a state is the sum of the present weights.
 """
 
 from __future__ import annotations

@@ -226,7 +226,10 @@ def test_tables_grow_to_powers_of_two_and_keep_what_they_hold() -> None:
 
 
 def test_first_size_fits_the_first_messages_exactly() -> None:
-    first = {ONE: message(SPEC, None, asks(1, 2, 3, 4, groups=[7, 7, 7, 0])), TWO: message(SPEC, None, asks(1, groups=[7]))}
+    first = {
+        ONE: message(SPEC, None, asks(1, 2, 3, 4, groups=[7, 7, 7, 0])),
+        TWO: message(SPEC, None, asks(1, groups=[7])),
+    }
     assert first_size(first, team_rows=True) == (3, 3)
     assert first_size(first, team_rows=False) == (5, 1)
     assert first_size({ONE: message(SPEC)}, team_rows=True) == (1, 1)

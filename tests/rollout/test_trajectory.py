@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from agent_by_agent import AgentByAgent
 from random_streams import RandomStream
-from row_collector import RowCollector
+from row_collector import SPEC, RowCollector, Transition, allowed, chosen, observe
+
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.behavior import decide
+from jaxrl.rollout import trajectory
+from jaxrl.rollout.slots import Slots
+from jaxrl.types import Action
+from tests.helpers import decision_steps, ended_steps, message
 
 MESSAGES = 120
+ONE = (0, "Push?team=0")
 
 
 @pytest.mark.parametrize("team_rows", [True, False], ids=["teams", "single"])
-@pytest.mark.parametrize(("seed", "poison", "rows"), [(0, True, 1), (1, False, 32), (2, True, 32), (3, True, 32)])
+@pytest.mark.parametrize(("seed", "poison", "rows"), [(0, True, 4), (1, False, 32), (2, True, 32), (3, True, 32)])
 def test_random_streams_give_the_transitions_of_single_agents(
     seed: int, poison: bool, rows: int, team_rows: bool
 ) -> None:
@@ -21,7 +31,7 @@ def test_random_streams_give_the_transitions_of_single_agents(
     Rows are taken many times in between, tables grow (seed 0), untouched memory holds NaN or not.
     """
     stream = RandomStream(seed)
-    members = 4 if rows > 1 and team_rows else 1
+    members = 4 if rows > 4 and team_rows else 1
     collector = RowCollector(team_rows=team_rows, rows=rows, members=members, capacity=14, horizon=5, poison=poison)
     agents = AgentByAgent(team_rows=team_rows, horizon=5)
     rng = np.random.default_rng(seed + 1000)
@@ -40,6 +50,155 @@ def test_random_streams_give_the_transitions_of_single_agents(
     waiting = sum(len(team.waiting) for team in agents.teams.values())
     assert len(trained) + waiting == collector.finished
     assert len({(t.uid, t.serial) for t in trained}) == len(trained), "trained twice"
-    assert {t.ending for t in trained} == {"continues", "terminated", "truncated", "cut"} | ({"left"} if team_rows else set())
+    kinds = {"continues", "terminated", "truncated", "cut"}
+    assert {t.ending for t in trained} == (kinds | {"left"} if team_rows else kinds)
     assert collector.slots.rows >= 8
     assert collector.slots.members == (4 if team_rows else 1)
+
+
+class Script:
+    """Short messages of one source: agents get uid = id, serials by count and the given weights."""
+
+    def __init__(self, collector: RowCollector) -> None:
+        self.collector = collector
+        self.serial: dict[int, int] = {}
+
+    def say(self, *, end: dict[int, int] | None = None, ask: dict[int, int] | None = None, **fields) -> None:
+        """`end` and `ask` give the weight of each agent's observation; all are in team 7, ids over 100 in team 8."""
+        ended = self._part(end or {}, reward=fields.get("end_reward"))
+        deciding = self._part(ask or {}, reward=fields.get("reward"))
+        masks = [allowed(self.serial[agent]) for agent in ask or {}]
+        cut = [fields.get("truncated", False)] * len(end or {})
+        part = message(
+            SPEC, ended_steps(SPEC, truncated=cut, **ended), decision_steps(SPEC, action_mask=masks, **deciding)
+        )
+        self.collector.feed({ONE: part})
+
+    def _part(self, weights: dict[int, int], reward: list[float] | None) -> dict:
+        for agent in weights:
+            self.serial[agent] = self.serial.get(agent, 0) + 1
+        shots = [observe(agent, self.serial[agent], weight) for agent, weight in weights.items()]
+        return {
+            "agents": list(weights),
+            "groups": [8 if agent > 100 else 7 for agent in weights],
+            "reward": reward,
+            "obs": [
+                np.array([shot[i] for shot in shots]).reshape(-1, *s.shape) for i, s in enumerate(SPEC.observations)
+            ],
+        }
+
+
+def script(**options) -> Script:
+    return Script(RowCollector(**{"rows": 2, "members": 2, "poison": True} | options))
+
+
+def brief(trained: list[Transition]) -> list[tuple[int, int, str, float]]:
+    return [(t.uid, t.serial, t.ending, t.bootstrap) for t in trained]
+
+
+def test_m3_m6_final_state_and_first_state_of_the_next_team_in_one_message() -> None:
+    """State 1 is the true last observation (weights 30 + 40), state 2 belongs to the next team."""
+    play = script()
+    play.say(ask={1: 10, 2: 20})
+    play.say(end={1: 30, 2: 40}, ask={101: 500, 102: 600}, truncated=True)
+    play.say(ask={101: 1, 102: 2})
+    trained = play.collector.take()
+    assert brief(trained) == [
+        (1, 1, "truncated", 70.0),
+        (2, 1, "truncated", 70.0),
+        (101, 1, "continues", 3.0),
+        (102, 1, "continues", 3.0),
+    ]
+    rollout = play.collector.rollout
+    assert rollout is not None
+    np.testing.assert_array_equal(rollout.acted[:4, 0], [[True] * 2, [False] * 2, [True] * 2, [False] * 2])
+    np.testing.assert_array_equal(rollout.present[:5, 0, 0], [True, True, True, True, False])
+
+
+def test_m2_left_member_bootstraps_from_the_survivors_never_from_the_next_team() -> None:
+    """Member 1 ends, state {2: 25} follows. Then 2 ends for good with nobody after it in its team: 0, not 600."""
+    play = script()
+    play.say(ask={1: 10, 2: 20})
+    play.say(end={1: 11}, ask={2: 25})
+    assert brief(play.collector.take()) == [(1, 1, "left", 25.0), (2, 1, "continues", 25.0)]
+    play.say(end={2: 1}, ask={101: 10, 102: 20})
+    play.say(end={101: 1})
+    play.say(end={102: 1}, ask={1: 600})
+    assert brief(play.collector.take()) == [
+        (2, 2, "terminated", 0.0),
+        (101, 1, "terminated", 0.0),
+        (102, 1, "terminated", 0.0),
+    ]
+
+
+def test_u10_open_decisions_survive_updates_and_are_trained_once() -> None:
+    """Member 2 is silent over two updates; its decision is trained with the state in which it last stood."""
+    play = script()
+    play.say(ask={1: 10, 2: 20})
+    play.say(ask={1: 11}, reward=[1.0])
+    assert [t[:3] for t in play.collector.take()] == [(1, 1, 1.0)]
+    assert play.collector.take() == []
+    play.say(ask={1: 12}, reward=[2.0])
+    assert [t[:3] for t in play.collector.take()] == [(1, 2, 2.0)]
+    play.say(ask={1: 13, 2: 21}, reward=[4.0, 8.0])
+    first, second = play.collector.take()
+    assert first[:3] == (1, 3, 4.0)
+    assert second == (2, 1, 8.0, 0.0, "continues", 34.0, frozenset({(1, 3, chosen(1, 3)), (2, 1, chosen(2, 1))}))
+
+
+def test_u4_m13_segment_ends_at_time_horizon_and_at_every_update() -> None:
+    """Horizon 3: the third decision is cut; after an update the count starts anew."""
+    play = script(horizon=3)
+    for weight in range(6):
+        play.say(ask={1: weight})
+    assert [t.ending for t in play.collector.take()] == ["continues", "continues", "cut", "continues", "continues"]
+    for weight in range(4):
+        play.say(ask={1: weight})
+    assert [t.ending for t in play.collector.take()] == ["continues", "continues", "cut", "continues"]
+
+
+def test_m1_rows_of_different_rhythm_share_the_buffer() -> None:
+    play = script()
+    play.say(ask={1: 1, 101: 1})
+    for _ in range(4):
+        play.say(ask={101: 1})
+    assert play.collector.buffer.size.tolist() == [1, 5]
+    assert {t.uid for t in play.collector.take()} == {101}
+    assert play.collector.buffer.size.tolist() == [1, 1]
+
+
+def test_m20_raw_action_is_stored_and_the_clipped_one_is_sent() -> None:
+    """30 is stored; clip(30, -3, 3) / 3 = 1 is sent."""
+
+    def act(_policy, obs, mask, _key):
+        return Action(continuous=jnp.full((1, 1, 1), 30.0), discrete=jnp.ones((1, 1, 1), int)), jnp.zeros((1, 1, 2))
+
+    algorithm = Algorithm(init=None, act=act, prepare=None, update=None, team_rows=True)
+    slots = Slots(SPEC, team_rows=True, rows=1, members=1)
+    steps = slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [1]))}).steps
+    buffer = trajectory.init(SPEC, capacity=3, rows=1, members=1)
+    sent, buffer = decide(algorithm, 64, None, buffer, steps, np.zeros(2, np.uint32), np.uint32(0))
+    assert sent.continuous.tolist() == [[[1.0]]]
+    assert buffer.action.continuous[0].tolist() == [[[30.0]]]
+    assert sent.discrete.tolist() == [[[1]]]
+
+
+def test_states_beyond_the_capacity_are_dropped_without_harm() -> None:
+    """Inference never takes: the first states stay as they were."""
+    play = script(capacity=3)
+    for weight in range(1, 9):
+        play.say(ask={1: weight})
+    np.testing.assert_array_equal(play.collector.buffer.obs[0][:, 0, 0, 2], [1, 2, 3])
+
+
+def test_growth_keeps_every_cell() -> None:
+    before = RowCollector(rows=2, members=1, capacity=3).buffer.replace(
+        obs=(jnp.arange(18.0).reshape(3, 2, 1, 3), jnp.arange(12.0).reshape(3, 2, 1, 1, 2)), size=jnp.array([1, 2])
+    )
+    after = trajectory.grow(before, rows=4, members=2)
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        inside = tuple(slice(n) for n in old.shape)
+        np.testing.assert_array_equal(new[inside], old)
+        assert new.dtype == old.dtype
+    np.testing.assert_array_equal(after.open_at, trajectory.NO_DECISION)
+    assert after.present.shape == (3, 4, 2)

@@ -1,0 +1,137 @@
+"""MA-POCA: order and padding of a team do not matter, what is masked has no influence, and the loss is what it says."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+import jax
+import numpy as np
+import pytest
+from team_rollouts import (
+    SMALL,
+    SPEC,
+    assert_close,
+    fresh,
+    members,
+    pad_members,
+    params_of,
+    poison_unused,
+    quick_jit,
+    random_rollout,
+)
+
+from jaxrl.algorithms import poca
+from jaxrl.learning import losses
+from jaxrl.networks import actions
+from jaxrl.networks.models import Actor, TeamCritic
+from tests.helpers import poca_settings
+
+EPSILON, BETA = np.float32(0.2), np.float32(5e-3)
+ORDER = np.array([2, 0, 1])
+SETTINGS = poca_settings(**SMALL)
+
+
+@cache
+def parts():
+    """Algorithm, a learner, and jitted prepare and loss with gradient (networks as `make_poca` builds them)."""
+    algorithm = poca.make_poca(SPEC, SETTINGS)
+    actor = Actor(SPEC, SETTINGS.network_settings)
+    critic = TeamCritic(SPEC, SETTINGS.network_settings, tuple(SETTINGS.reward_signals))
+    loss = partial(poca.loss, actor, critic, SPEC)
+
+    @quick_jit
+    def graded(state, batch):
+        return jax.value_and_grad(loss, has_aux=True)(params_of(state), batch, EPSILON, BETA, max_team=state.max_team)
+
+    return fresh(algorithm), quick_jit(algorithm.prepare), graded, actor, critic
+
+
+def learn_once(rollout):
+    """(loss, metrics), gradient, batch and new normaliser."""
+    state, prepare, graded, *_ = parts()
+    state, batch, estimates = prepare(state, rollout)
+    return *graded(state, batch), batch, estimates, state
+
+
+def test_order_of_the_members_does_not_matter() -> None:
+    rollout = random_rollout(0)
+    shuffled = members(rollout, lambda x: x[:, :, ORDER])
+    first, second = learn_once(rollout), learn_once(shuffled)
+    assert_close(first[:2], second[:2])
+    assert_close(jax.tree.map(lambda x: np.asarray(x)[:, ORDER], first[2]), second[2])
+    assert_close(first[3], second[3])
+
+
+def test_padding_with_absent_members_does_not_matter() -> None:
+    rollout = random_rollout(1)
+    first, second = learn_once(rollout), learn_once(pad_members(rollout, 5))
+    assert_close(first[:2], second[:2])
+    batch = jax.tree.map(lambda x: np.asarray(x)[:, :3], second[2])
+    present = np.asarray(first[2].present)[..., None]
+    assert_close(first[2].advantage, batch.advantage)
+    assert_close(first[2].returns, batch.returns)
+    assert_close(np.where(present, first[2].baseline, 0.0), np.where(present, batch.baseline, 0.0))
+    assert not np.asarray(second[2].acted)[:, 3:].any()
+    assert not np.asarray(second[2].returns)[:, 3:].any()
+    assert_close(first[3], second[3])
+
+
+def test_value_is_one_for_the_team_and_the_baseline_ignores_the_own_action() -> None:
+    """Another action of member 0 changes the baselines of its mates, not its own."""
+    rollout = random_rollout(2)
+    other = rollout._replace(
+        action=rollout.action._replace(continuous=rollout.action.continuous + np.float32([[1], [0], [0]]))
+    )
+    first, second = (np.asarray(learn_once(r)[2].baseline) for r in (rollout, other))
+    both = (rollout.present[..., 0] & rollout.present[..., 1]).ravel()
+    np.testing.assert_allclose(first[:, 0], second[:, 0], rtol=1e-5, atol=1e-6)
+    assert (np.abs(first[:, 1] - second[:, 1])[both] > 1e-4).all()
+
+
+def test_nan_in_masked_elements_changes_neither_loss_nor_gradient() -> None:
+    state, prepare, graded, *_ = parts()
+    rollout = random_rollout(3)
+    state, batch, _ = prepare(state, rollout)
+    assert_close(graded(state, batch), graded(state, poison_unused(batch)), 0.0)
+
+
+def test_nan_in_rewards_of_decisions_that_are_not_trained_changes_nothing() -> None:
+    rollout = random_rollout(4)
+    blank = {"group_reward": np.where(rollout.acted, rollout.group_reward, np.float32(np.nan))}
+    assert_close(learn_once(rollout)[:3], learn_once(rollout._replace(**blank))[:3], 0.0)
+
+
+def test_loss_is_policy_plus_half_of_value_and_half_baseline_less_entropy() -> None:
+    state, prepare, graded, actor, critic = parts()
+    state, batch, _ = prepare(state, random_rollout(5))
+    (total, metrics), _ = graded(state, batch)
+    dist = actor.apply(state.policy.params, batch.obs)
+    log_prob = actions.log_prob(dist, batch.action, batch.action_mask, SPEC.action)
+    policy = losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, EPSILON)
+    assert float(metrics["policy_loss"]) == pytest.approx(abs(float(policy)), rel=1e-5)
+    expected = policy + 0.5 * (metrics["value_loss"] + 0.5 * metrics["baseline_loss"]) - BETA * metrics["entropy"]
+    assert float(total) == pytest.approx(float(expected), rel=1e-5)
+    value, _ = critic.apply(
+        state.critic, batch.obs, actions.one_hot(batch.action, SPEC.action), batch.present, state.max_team
+    )
+    errors = np.square(np.asarray(batch.returns)[..., 0] - np.asarray(value))[np.asarray(batch.acted)]
+    assert float(metrics["value_loss"]) == pytest.approx(errors.mean(), rel=1e-4)
+
+
+def test_advantage_is_return_less_baseline_normalised_over_the_trained_decisions() -> None:
+    batch = learn_once(random_rollout(6))[2]
+    acted = np.asarray(batch.acted)
+    raw = np.asarray(batch.returns - batch.baseline)[..., 0][acted]
+    np.testing.assert_allclose(np.asarray(batch.advantage)[acted], (raw - raw.mean()) / raw.std(), rtol=1e-4, atol=1e-5)
+    assert not np.asarray(batch.advantage)[~acted].any()
+
+
+def test_largest_team_only_ever_grows() -> None:
+    state, prepare, *_ = parts()
+    three = random_rollout(7)
+    one = three._replace(present=three.present & [True, False, False])
+    largest = [float(state.max_team)]
+    for rollout in (one, three, one):
+        state, *_ = prepare(state, rollout)
+        largest.append(float(state.max_team))
+    assert largest == [1.0, 1.0, 3.0, 3.0]

@@ -1,0 +1,30 @@
+"""One seed gives one result, to the last bit, whatever the machine does in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import trainer
+
+pytestmark = pytest.mark.usefixtures("runs")
+SHORT = {"*.max_steps": 600}
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_one_seed_one_result(tmp_path, workers):
+    configuration = trainer.config(tmp_path, SHORT)
+    for run_id in ("first", "again"):
+        assert trainer.train(configuration, tmp_path, "--num-envs", workers, run_id=run_id) == 0
+    first, again = trainer.final_state(tmp_path, "first"), trainer.final_state(tmp_path, "again")
+    assert first["step"] > 600 and trainer.differing(first, again) == []
+    assert sum("optimizer" in name for name in first) > 10 and sum("normalizer" in name for name in first) > 1
+    if workers == "1":
+        assert trainer.train(configuration, tmp_path, "--seed", "2", run_id="other") == 0
+        changed = trainer.differing(first, trainer.final_state(tmp_path, "other"))
+        assert any("policy/params" in name for name in changed) and any("critic" in name for name in changed)
+
+
+def test_async_mode_trains_with_two_workers(tmp_path):
+    configuration = trainer.config(tmp_path, SHORT)
+    assert trainer.train(configuration, tmp_path, "--num-envs", "2", "--mode", "async") == 0
+    assert trainer.final_state(tmp_path)["step"] > 600

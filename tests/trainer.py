@@ -1,0 +1,238 @@
+"""Whole training runs: a tiny configuration, a real player, and the trainer here or in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import psutil
+import pytest
+import yaml
+from jax.experimental.compilation_cache import compilation_cache
+
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.artifacts import checkpoint
+from jaxrl.artifacts.checkpoint_folder import checkpoints, require_latest
+from jaxrl.artifacts.checkpoint_tree import to_arrays
+from jaxrl.cli import main
+from jaxrl.saver import Saved
+from jaxrl.settings import load_run_settings
+from tests.envs.countdown_player import SPEC
+from tests.envs.processes import comes_true
+
+ROOT = Path(__file__).parents[1]
+BEHAVIOR = "Countdown"
+ENDLESS = 100_000_000
+_MARK = "JAXRL_TEST_RUN"
+_SETTINGS = {
+    "behaviors": {
+        BEHAVIOR: {
+            "trainer_type": "poca",
+            # constant: a schedule has max_steps in it, and runs of different lengths would compile different programs
+            "hyperparameters": {
+                "batch_size": 64, "buffer_size": 256, "learning_rate": 0.001, "learning_rate_schedule": "constant",
+                "num_epoch": 2,
+            },
+            "network_settings": {"normalize": True, "hidden_units": 16, "num_layers": 1},
+            "keep_checkpoints": 3, "checkpoint_interval": 500, "max_steps": 1200, "summary_freq": 300,
+        }
+    },
+    "env_settings": {"num_areas": 4, "seed": 1},
+}  # fmt: skip
+
+
+def player(folder: Path, script: str = "countdown_player.py", arguments: str = "") -> Path:
+    """An executable that runs one of the players in tests/envs."""
+    path = folder / f"{Path(script).stem}.x86_64"
+    words = [sys.executable, str(ROOT / "tests" / "envs" / script), *shlex.split(arguments)]
+    if script == "countdown_player.py":  # a loaded machine may compile for longer than the script's own patience
+        words += ["--answer-seconds", "600", "--connect-seconds", "100"]
+    path.write_text(f'#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(ROOT))}\nexec {shlex.join(words)} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def config(folder: Path, changes: Mapping[str, Any] | None = None, behavior: str = BEHAVIOR) -> Path:
+    """The tiny configuration with its player; `changes` are keys joined by dots, `*` stands for the behavior."""
+    settings = yaml.safe_load(yaml.safe_dump(_SETTINGS))
+    settings["behaviors"][behavior] = settings["behaviors"].pop(BEHAVIOR)
+    changes = {"env_settings.env_path": str(player(folder)), **(changes or {})}
+    for key, value in changes.items():
+        *path, last = key.replace("*", f"behaviors.{behavior}").split(".")
+        section = settings
+        for name in path:
+            section = section.setdefault(name, {})
+        section[last] = value
+    path = folder / f"{uuid.uuid4().hex[:8]}.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def free_ports(count: int = 1) -> int:
+    """The first of `count` ports in a row that nobody uses. Below the range that systems hand out to connections."""
+    base = 10000 + 10 * (uuid.uuid4().int % 2000)
+    with contextlib.ExitStack() as stack:
+        try:
+            for port in range(base, base + count):
+                stack.enter_context(socket.socket()).bind(("localhost", port))
+        except OSError:
+            return free_ports(count)
+    return base
+
+
+def arguments(configuration: Path, results: Path, *more: str, run_id: str = "run") -> list[str]:
+    """The command line of a run on free ports."""
+    ports = ["--base-port", str(free_ports(2))]
+    return ["train", str(configuration), "--run-id", run_id, "--results-dir", str(results), *ports, *more]
+
+
+def train(configuration: Path, results: Path, *more: str, run_id: str = "run") -> int:
+    """Train in this process (the environments have their own); the exit code."""
+    return main(arguments(configuration, results, *more, run_id=run_id))
+
+
+def final_state(results: Path, run_id: str = "run") -> dict[str, np.ndarray]:
+    """Every leaf of the last checkpoint: parameters, optimiser, normaliser, step, keys and the decision counter."""
+    settings = load_run_settings(results / run_id / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
+    fresh = ALGORITHMS["poca"](SPEC, settings.behaviors[BEHAVIOR]).init(jax.random.key(0))
+    path = require_latest(results / run_id / BEHAVIOR)
+    return to_arrays(checkpoint.restore(path, Saved(train=fresh, step=np.int64(0), decisions=np.int64(0))))
+
+
+def differing(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> list[str]:
+    """Leaves that are not equal bit for bit."""
+    assert first.keys() == second.keys()
+    return [name for name in first if first[name].tobytes() != second[name].tobytes()]
+
+
+def steps(results: Path, run_id: str = "run") -> list[int]:
+    """Steps of the checkpoints on disk, in order."""
+    folder = results / run_id / BEHAVIOR
+    return [found.step for found in checkpoints(folder)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder but the players' logs."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("Player-")]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+class Trainer:
+    """A trainer in a process group of its own, and everything that it starts."""
+
+    def __init__(self, words: list[str], output: Path) -> None:
+        self._mark = uuid.uuid4().hex
+        self._output = output
+        output.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, _MARK: self._mark, "PYTHONPATH": str(ROOT)}
+        with (output / "stdout").open("w") as out, (output / "stderr").open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jaxrl.cli", *words],
+                stdout=out, stderr=err, env=environment, start_new_session=True, cwd=output,
+            )  # fmt: skip
+
+    @property
+    def stdout(self) -> str:
+        return (self._output / "stdout").read_text()
+
+    @property
+    def stderr(self) -> str:
+        return (self._output / "stderr").read_text()
+
+    def living(self, word: str = "") -> list[psutil.Process]:
+        """Processes of this run, also adopted ones, whose command line contains `word`."""
+        return [process for process in psutil.process_iter() if self._is_ours(process, word)]
+
+    def one(self, word: str) -> psutil.Process:
+        """The process of this run with `word` in its command line, as soon as it is there."""
+        assert comes_true(lambda: bool(self.living(word)), 60), f"no {word} was started; {self.stdout}\n{self.stderr}"
+        return self.living(word)[0]
+
+    def player(self) -> psutil.Process:
+        return self.one("_player.py")
+
+    def worker(self) -> psutil.Process:
+        return self.one("spawn_main")
+
+    def says(self, text: str, seconds: float = 100.0) -> None:
+        """Wait until `text` is on standard output."""
+        comes_true(lambda: text in self.stdout or self.process.poll() is not None, seconds)
+        assert text in self.stdout, f"{self.stdout}\n{self.stderr}"
+
+    def interrupt(self) -> None:
+        """Ctrl-C: SIGINT to the whole process group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def wait(self, seconds: float = 60.0) -> int:
+        return self.process.wait(seconds)
+
+    def leaves_nothing(self, seconds: float = 5.0) -> bool:
+        """Whether all processes of the run are gone in time."""
+        return comes_true(lambda: not self.living(), seconds)
+
+    def clean_up(self) -> None:
+        for process in self.living():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait(10)
+
+    def _is_ours(self, process: psutil.Process, word: str) -> bool:
+        try:
+            return process.environ().get(_MARK) == self._mark and word in " ".join(process.cmdline())
+        except psutil.Error:
+            return False
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of compiled programs for all runs of the session."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def runs(cache: Path) -> Iterator[None]:
+    """What runs of this module change in our own process, cache and logger, is as before afterwards."""
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    logger = logging.getLogger("jaxrl")
+    logging_before = logger.handlers[:], logger.level, logger.propagate
+    compilation_cache.reset_cache()  # whether there is a cache is decided at the first compilation
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAXRL_CACHE_DIR", str(cache))
+        yield
+    logger.handlers[:], logger.level, logger.propagate = logging_before
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture
+def start(runs: None, tmp_path: Path) -> Iterator[Any]:
+    """Starts trainers: `start(configuration, *flags)`; afterwards nothing of them is left."""
+    trainers: list[Trainer] = []
+
+    def begin(configuration: Path, *more: str, run_id: str = "run") -> Trainer:
+        words = arguments(configuration, tmp_path / "results", *more, run_id=run_id)
+        trainers.append(Trainer(words, tmp_path / f"output{len(trainers)}"))
+        return trainers[-1]
+
+    yield begin
+    for trainer in trainers:
+        trainer.clean_up()
