@@ -41,11 +41,20 @@ class DivergedError(JaxrlError):
         )
 
 
+def start(algorithm: Algorithm, key: jax.Array) -> tuple[TrainState, jax.Array]:
+    """A fresh learner, and the key data that all its decisions are drawn from. The key is consumed."""
+    init_key, act_key = jax.random.split(key)
+    return algorithm.init(init_key), jax.random.key_data(act_key)
+
+
 class Programs(NamedTuple):
     """The compiled programs of a behavior."""
 
     decide: Callable[..., tuple[Action, TrajectoryState]]
     learn: Callable[[TrainState, TrajectoryState], tuple[TrainState, TrajectoryState, Metrics]]
+    # Once per run. They do the same uncompiled, then as some 200 small programs, which takes seconds.
+    start: Callable[[Algorithm, jax.Array], tuple[TrainState, jax.Array]] = start
+    allocate: Callable[..., TrajectoryState] = trajectory.init
 
 
 def decide(
@@ -100,18 +109,18 @@ class Behavior:
         *,
         training: bool,
     ) -> None:
-        init_key, act_key = jax.random.split(key)
         self.name = name
         self.spec = spec
         self.settings = settings
         self.algorithm = algorithm
         self.programs = programs
         self.training = training
-        self.state: TrainState = algorithm.init(init_key)
+        state, key_data = programs.start(algorithm, key)
+        self.state: TrainState = state
         self.step = 0  # the trainer step, counted on the host; state.step follows at each update
         self.stored = 0  # finished decisions in the buffer
         self.updates = 0
-        self._key_data = np.asarray(jax.random.key_data(act_key))
+        self._key_data = np.asarray(key_data)
         self._decisions = 0
         self._slots: Slots | None = None
         self._buffer: TrajectoryState | None = None
@@ -191,7 +200,7 @@ class Behavior:
 
     def _allocate(self, rows: int, members: int) -> TrajectoryState:
         states = capacity(self.settings.hyperparameters.buffer_size, rows, members) if self.training else 3
-        return trajectory.init(self.spec, capacity=states, rows=rows, members=members)
+        return self.programs.allocate(self.spec, capacity=states, rows=rows, members=members)
 
     def _follow(self, buffer: TrajectoryState, slots: Slots) -> TrajectoryState:
         """Let the device buffer grow with the tables; compiled programs are then built once more."""

@@ -20,10 +20,12 @@ from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts import timers as nodes
 from jaxrl.artifacts.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
-from jaxrl.behavior import Behavior, Programs, decide, learn
+from jaxrl.behavior import Behavior, Programs, decide, learn, start
 from jaxrl.bookkeeping import Bookkeeping
 from jaxrl.envs.pool import EnvPool
 from jaxrl.interrupt import Interrupt
+from jaxrl.rollout import trajectory
+from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
@@ -31,16 +33,21 @@ from jaxrl.unity_workers import make_factory
 
 log = logging.getLogger(__name__)
 
+Acted = tuple[Behavior, int, list[EpisodeRecords]]
+"""A behavior that acted, its step before, and the episodes that had ended."""
+
 
 class SpecChangedError(JaxrlError):
     """One behavior name stands for different observations or actions."""
 
 
 def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
-    """The two programs of a behavior. Buffer and learner are donated: they are updated in place."""
+    """The programs of a behavior. Buffer and learner are donated: they are updated in place."""
     return Programs(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1)),
+        start=jax.jit(start, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}),
+        allocate=jax.jit(trajectory.init, static_argnames=("spec", "capacity", "rows", "members")),
     )
 
 
@@ -128,9 +135,10 @@ class HostLoop:
         for result in results:
             for behavior_id, spec in result.new_specs.items():
                 self.meet(behavior_id, spec)
-        actions = self.act(results)
+        actions, acted = self.act(results)
         for result in results:
             self.pool.send(result.worker, actions[result.worker])
+        self.book(results, acted)
         for behavior in self.behaviors.values():
             if behavior.ready():
                 with self.books.timers(nodes.UPDATE_POLICY):
@@ -139,14 +147,14 @@ class HostLoop:
         self.books.show_progress(list(self.behaviors.values()))
         return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
 
-    def act(self, results: Sequence[StepResult]) -> dict[int, dict[str, Action]]:
-        """One policy call per behavior for everything that arrived; worker → behavior id → actions."""
+    def act(self, results: Sequence[StepResult]) -> tuple[dict[int, dict[str, Action]], list[Acted]]:
+        """One policy call per behavior for everything that arrived: worker → behavior id → actions, and what ended."""
         messages: dict[str, dict[Source, AgentSteps]] = {}
         for result in results:
             for behavior_id, steps in result.steps.items():
                 messages.setdefault(behavior_name(behavior_id), {})[result.worker, behavior_id] = steps
-            self.books.environment(result, list(messages))
         chosen: dict[int, dict[str, Action]] = {result.worker: {} for result in results}
+        acted = []
         for name, arrived in messages.items():
             behavior = self.behaviors[name]
             before = behavior.step
@@ -154,8 +162,15 @@ class HostLoop:
                 actions, episodes = behavior.act(arrived)
             for (worker, behavior_id), action in actions.items():
                 chosen[worker][behavior_id] = action
+            acted.append((behavior, before, episodes))
+        return chosen, acted
+
+    def book(self, results: Sequence[StepResult], acted: Sequence[Acted]) -> None:
+        """Statistics, summaries and checkpoints of what has just been answered, while the environments step."""
+        for result in results:
+            self.books.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
+        for behavior, before, episodes in acted:
             self.books.acted(behavior, before, episodes)
-        return chosen
 
     def meet(self, behavior_id: str, spec: BehaviorSpec) -> None:
         """A behavior is seen for the first time: make its learner. Teams of one behavior share it.

@@ -7,7 +7,6 @@ from typing import Any
 
 from jaxrl.envs.handles import EnvFactory
 from jaxrl.envs.interface import HostEnv
-from jaxrl.jax_envs.launcher import resolve_player
 from jaxrl.settings import RunSettings
 
 PLAYER_PREFIX = "player:"
@@ -24,6 +23,8 @@ def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:
     options, engine = settings.env_settings, settings.engine_settings
     path = options.env_path
     if path is not None and path.startswith(PLAYER_PREFIX):
+        from jaxrl.jax_envs.launcher import resolve_player  # here, because it knows JAX and a worker imports this file
+
         path = str(resolve_player(path.removeprefix(PLAYER_PREFIX)))
     arguments = {
         "file_name": path,

@@ -24,6 +24,13 @@ def test_one_seed_one_result(tmp_path, workers):
         assert any("policy/params" in name for name in changed) and any("critic" in name for name in changed)
 
 
+def test_environments_in_the_trainer_give_the_same_result(tmp_path):
+    configuration = trainer.config(tmp_path, SHORT)
+    assert trainer.train(configuration, tmp_path) == 0
+    assert trainer.train(configuration, tmp_path, "--inline", run_id="inline") == 0
+    assert trainer.differing(trainer.final_state(tmp_path), trainer.final_state(tmp_path, "inline")) == []
+
+
 def test_async_mode_trains_with_two_workers(tmp_path):
     configuration = trainer.config(tmp_path, SHORT)
     assert trainer.train(configuration, tmp_path, "--num-envs", "2", "--mode", "async") == 0

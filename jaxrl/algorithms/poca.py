@@ -31,6 +31,9 @@ from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
+CHUNK = 1024
+"""Members per pass of the critic over a rollout."""
+
 
 def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """MA-POCA for one behavior: its four functions with networks and settings bound."""
@@ -67,9 +70,7 @@ def prepare(
     state = on_policy.observe(state, rollout)
     state = state.replace(max_team=update_max_team(state.max_team, rollout.present))
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
-    value, baseline = on_policy.applied(critic)(
-        state.critic, obs, actions.one_hot(rollout.action, spec.action), rollout.present, state.max_team
-    )
+    value, baseline = _estimate(critic, state, obs, actions.one_hot(rollout.action, spec.action), rollout.present)
     value = jnp.broadcast_to(value[:, :, None], baseline.shape)  # [T, B, R] -> [T, B, A, R]: one value for the team
     returns = on_policy.stream_returns(rollout, value, settings, cooperative=True)
     advantage = losses.normalize_advantages((returns - baseline).mean(-1), rollout.acted)
@@ -89,6 +90,18 @@ def prepare(
         "baseline_estimate": losses.masked_mean(baseline.mean(-1), rollout.acted),
     }
     return state, on_policy.flatten(batch), metrics
+
+
+def _estimate(
+    critic: TeamCritic, state: TrainState, obs: tuple[jax.Array, ...], action: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """V [T, B, R] and b [T, B, A, R], a few time steps at once: activations of the whole rollout leave the caches."""
+    steps = max(CHUNK // (present.shape[1] * present.shape[2]), 1)
+    return jax.lax.map(
+        lambda at: on_policy.applied(critic)(state.critic, *at, state.max_team),
+        (obs, action, present),
+        batch_size=min(steps, present.shape[0]),
+    )
 
 
 def update(

@@ -25,6 +25,8 @@ def choose_device(device: str | None) -> None:
         jax.config.update("jax_platforms", "cpu" if name == "cpu" else f"{name},cpu")
     if index:
         jax.config.update("jax_cuda_visible_devices", index)
+    # The host loop waits for each result at once; handing the work to a thread costs 30 us a decision.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     try:
         devices = jax.devices()
     except RuntimeError as error:

@@ -59,6 +59,8 @@ def log_tail(path: Path | None) -> str:
             lines = file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:]
     except OSError as error:
         return f"No player log at {path}: {error.strerror}."
+    if not lines:
+        return f"The player's log {path} is empty."
     return f"Last {len(lines)} lines of {path}:\n" + "\n".join(f"  {line}" for line in lines)
 
 

@@ -203,21 +203,23 @@ class EnvPool:
 
     def _gather(self, still_owing: int) -> None:
         """Take all answers that are there, and wait until at most `still_owing` workers owe one."""
-        for worker in sorted(self._owing):
-            self._look_after(worker)
+        if still_owing:  # else all of them will be heard below
+            for worker in sorted(self._owing):
+                self._look_after(worker)
         while len(self._owing) > still_owing:
             watched = {item: worker for worker in self._owing for item in self._workers[worker].waitables()}
-            ready = connection.wait(list(watched), timeout=_SLICE_SECONDS)
+            ready = connection.wait(list(watched), timeout=_SLICE_SECONDS) if watched else []
             woken = {watched[item] for item in ready} or self._owing
             for worker in sorted(woken):
                 self._look_after(worker)
 
     def _look_after(self, worker: int) -> None:
         """Take the worker's answer if it is there; raise if it failed, died or is late."""
-        handle = self._workers[worker]
-        ended = handle.has_ended()  # before the poll, so that what it sent last still counts
+        handle, ended = self._workers[worker], False
         try:
             message = handle.poll()
+            if message is None and (ended := handle.has_ended()):
+                message = handle.poll()  # once more: what it sent last still counts
         except (ChannelClosedError, ChannelTimeoutError) as error:
             self._fail_for_silence(worker, error)
         if message is None:

@@ -11,9 +11,11 @@ reader for ever.
 from __future__ import annotations
 
 import pickle
+import selectors
 import socket
 import struct
 from collections.abc import Mapping, Sequence
+from multiprocessing import connection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,6 +138,8 @@ class Channel:
         self._socket = end
         self._patience = patience
         self._header = bytearray(_HEADER.size)
+        # Without waiting inside the socket, which would ask the system twice for each piece.
+        end.setblocking(patience is None)
         if end.family != getattr(socket, "AF_UNIX", None):
             # Without it a message that is sent in two pieces can wait for a delayed acknowledgement.
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -151,14 +155,14 @@ class Channel:
             ChannelClosedError: the other side is gone.
             ChannelTimeoutError: the other side takes nothing for `patience` seconds.
         """
-        content = b"".join(pack(message))
-        try:
-            self._socket.settimeout(self._patience)
-            self._socket.sendall(content)
-        except TimeoutError as error:
-            raise ChannelTimeoutError from error
-        except OSError as error:
-            raise ChannelClosedError from error
+        content = memoryview(b"".join(pack(message)))
+        while content:
+            try:
+                content = content[self._socket.send(content) :]
+            except BlockingIOError:
+                self._wait(selectors.EVENT_WRITE)
+            except OSError as error:
+                raise ChannelClosedError from error
 
     def receive(self) -> Message:
         """Wait for a whole message.
@@ -167,17 +171,16 @@ class Channel:
             ChannelClosedError: the other side is gone, perhaps within a message.
             ChannelTimeoutError: nothing came for `patience` seconds.
         """
-        self._socket.settimeout(self._patience)
-        return self._receive_from(self._read(memoryview(self._header)))
+        return self._receive_from(0)
 
     def poll(self) -> Message | None:
         """The next message if one has begun to arrive (its rest is waited for), else None. Raises as `receive`."""
-        self._socket.settimeout(0)
+        if self._patience is None and not connection.wait([self], timeout=0):
+            return None
         try:
             count = self._read(memoryview(self._header))
         except BlockingIOError:
             return None
-        self._socket.settimeout(self._patience)
         return self._receive_from(count)
 
     def close(self) -> None:
@@ -193,15 +196,22 @@ class Channel:
 
     def _fill(self, target: memoryview) -> None:
         while target:
-            target = target[self._read(target) :]
+            try:
+                target = target[self._read(target) :]
+            except BlockingIOError:
+                self._wait(selectors.EVENT_READ)
+
+    def _wait(self, event: int) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, event)
+            if not selector.select(self._patience):
+                raise ChannelTimeoutError
 
     def _read(self, target: memoryview) -> int:
         try:
             count = self._receive_into(target)
         except BlockingIOError:
             raise
-        except TimeoutError as error:
-            raise ChannelTimeoutError from error
         except OSError as error:
             raise ChannelClosedError from error
         if not count:

@@ -19,6 +19,7 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.networks.initializers import embedding_normal
 from jaxrl.networks.shapes import as_row
@@ -46,51 +47,66 @@ class TeamAttention(nn.Module):
 
     def __call__(self, o: jax.Array, oa: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
         """o, oa: [N, A, h]; present: bool [N, A]. Gives value [N, h] and baseline [N, A, h]."""
-        x = layer_norm(jnp.stack([o, oa]))
-        q, k, u = self._project(x)
-        scores = jnp.einsum("xnqhd,ynmhd->xynqmh", q, k) / math.sqrt(self.embedding)
-        value = _value(x[0], u[0], self.out_bias, scores[0, 0], present)
+        members = o.shape[1]
+        x, scores, u = self._project(jnp.concatenate([o, oa], axis=1))
+        value = _value(x[:, :members], u[:, :, :members], self.out_bias, scores[..., :members, :members], present)
         return value, _baselines(x, u, self.out_bias, scores, present)
 
     def value_only(self, o: jax.Array, present: jax.Array) -> jax.Array:
         """The value part alone: o [N, A, h], present bool [N, A] -> [N, h]."""
-        x = layer_norm(o)
-        q, k, u = self._project(x)
-        scores = jnp.einsum("nqhd,nmhd->nqmh", q, k) / math.sqrt(self.embedding)
+        x, scores, u = self._project(o)
         return _value(x, u, self.out_bias, scores, present)
 
-    def _project(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """x [..., h] -> q, k [..., H, d] and U [..., H, h]."""
-        d = self.embedding // HEADS
-        q, k, v = jnp.split(self.qkv(x).reshape(*x.shape[:-1], 3, HEADS, d), 3, axis=-3)
-        kernel = self.out_kernel.reshape(HEADS, d, self.embedding)
-        u = jnp.einsum("...hd,hde->...he", v[..., 0, :, :], kernel)
-        return q[..., 0, :, :], k[..., 0, :, :], u
+    def _project(self, entities: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """entities [N, E, h] -> x = LN(entities) [N, E, h], scores [N, H, E(query), E(key)], U [N, H, E, h].
+
+        Products run on plain matrices of N·E rows: with more axes XLA transposes whole activations for the gradient of
+        the kernels, which costs as much as the products themselves.
+        """
+        n, count, h = entities.shape
+        d = h // HEADS
+        x = layer_norm(entities)
+        q, k, v = jnp.split(self.qkv(x.reshape(-1, h)), 3, axis=-1)
+        heads = [slice(i * d, (i + 1) * d) for i in range(HEADS)]
+        u = jnp.stack([(v[:, head] @ self.out_kernel[head]).reshape(n, count, h) for head in heads], axis=1)
+        q, k = q.reshape(n, count, HEADS, d), k.reshape(n, count, HEADS, d)
+        return x, jnp.einsum("nqhd,nmhd->nhqm", q, k) / math.sqrt(h), u
 
 
 def _value(x: jax.Array, u: jax.Array, bias: jax.Array, scores: jax.Array, present: jax.Array) -> jax.Array:
-    """x [N, A, h], u [N, A, H, h], scores [N, A(query), A(key), H] -> [N, h]."""
-    p = jax.nn.softmax(jnp.where(present[:, None, :, None], scores, ABSENT), axis=2)
-    out = jnp.einsum("nqmh,nmhe->nqe", p, u)
+    """x [N, A, h], u [N, H, A, h], scores [N, H, A(query), A(key)] -> [N, h]."""
+    p = jax.nn.softmax(jnp.where(present[:, None, None], scores, ABSENT), axis=-1)
+    out = _weighted(jnp.swapaxes(p, 1, 2), u)
     return masked_pool(layer_norm(out + as_row(bias, out) + x), present)
 
 
 def _baselines(x: jax.Array, u: jax.Array, bias: jax.Array, scores: jax.Array, present: jax.Array) -> jax.Array:
-    """x [2, N, A, h], u [2, N, A, H, h], scores [2(query), 2(key), N, A, A, H]; index 0 is o, 1 is oa. Gives [N, A, h].
+    """x [N, 2A, h], u [N, H, 2A, h], scores [N, H, 2A(query), 2A(key)]; first the A o, then the A oa. Gives [N, A, h].
 
     In set i, entity i is the observation o_i and entity j != i the observation-action oa_j.
     """
-    own = jnp.eye(present.shape[1], dtype=bool)
-    own_query = own[None, :, :, None, None]  # [1, i, q, 1, 1]
-    own_key = own[None, :, None, :, None]  # [1, i, 1, m, 1]
-    (oo, oa), (ao, aa) = scores
-    own_scores = jnp.where(own_query, jnp.swapaxes(oo, 1, 2)[:, :, :, None], jnp.swapaxes(ao, 1, 2)[:, :, :, None])
-    scores = jnp.where(own_key, own_scores, jnp.where(own_query, oa[:, :, None], aa[:, None]))
-    p = jax.nn.softmax(jnp.where(present[:, None, None, :, None], scores, ABSENT), axis=3)
-    out = jnp.einsum("niqmh,nmhe->niqe", jnp.where(own_key, 0.0, p), u[1])
-    out += jnp.einsum("niqh,nihe->niqe", jnp.sum(jnp.where(own_key, p, 0.0), axis=3), u[0])
-    residual = jnp.where(own[None, :, :, None], x[0][:, :, None], x[1][:, None])
-    return masked_pool(layer_norm(out + as_row(bias, out) + residual), present[:, None])
+    a = present.shape[1]
+    own = jnp.eye(a, dtype=bool)
+    own_query, own_key = own[None, None, :, :, None], own[None, None, :, None]  # [1, 1, i, q, 1] and [1, 1, i, 1, m]
+    o_o, o_oa, oa_o, oa_oa = scores[..., :a, :a], scores[..., :a, a:], scores[..., a:, :a], scores[..., a:, a:]
+    to_own = jnp.where(own_query, jnp.swapaxes(o_o, 2, 3)[..., None], jnp.swapaxes(oa_o, 2, 3)[..., None])
+    scores = jnp.where(own_key, to_own, jnp.where(own_query, o_oa[:, :, :, None], oa_oa[:, :, None]))
+    p = jax.nn.softmax(jnp.where(present[:, None, None, None], scores, ABSENT), axis=-1)  # [N, H, i, q, m]
+    split = jnp.stack([jnp.where(own_key, p, 0.0), jnp.where(own_key, 0.0, p)], axis=4)  # [N, H, i, q, 2, m]
+    weights = split.transpose(0, 2, 3, 1, 4, 5).reshape(-1, a * a, 2 * HEADS * a)
+    # The entity itself joins as one more weighted vector: chosen by `where`, its gradient would be a slow reduction.
+    eye = np.eye(a, dtype=np.float32)
+    itself = np.stack([eye[:, :, None] * eye, (1.0 - eye)[:, :, None] * eye], axis=2).reshape(a * a, 2 * a)
+    weights = jnp.concatenate([weights, jnp.broadcast_to(itself, (x.shape[0], *itself.shape))], axis=-1)
+    out = weights @ jnp.concatenate([u.reshape(x.shape[0], 2 * HEADS * a, -1), x], axis=1)
+    out = out.reshape(-1, a, a, x.shape[-1])
+    return masked_pool(layer_norm(out + as_row(bias, out)), present[:, None])
+
+
+def _weighted(p: jax.Array, u: jax.Array) -> jax.Array:
+    """Σ over heads and members: p [N, Q, H, A], u [N, H, A, h] -> [N, Q, h], one matrix product per team."""
+    n, queries = p.shape[:2]
+    return p.reshape(n, queries, -1) @ u.reshape(n, -1, u.shape[-1])
 
 
 def masked_pool(x: jax.Array, present: jax.Array) -> jax.Array:

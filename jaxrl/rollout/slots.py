@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrl.rollout.episodes import EpisodeRecords, Episodes
+from jaxrl.rollout.episodes import EpisodeRecords, Episodes, reward_columns
 from jaxrl.rollout.records import Ending, RowSteps
 from jaxrl.types import NO_GROUP, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps
 
@@ -62,7 +62,7 @@ class Slots:
         self._row_of_team: dict[tuple[Source, int], int] = {}  # (source, group id) → row
         self._team_of_row: dict[int, tuple[Source, int]] = {}
         self._free: list[int] = []  # heap: the lowest free row is taken first, so that runs repeat
-        self._cached: dict[Source, tuple[np.ndarray, Places]] = {}  # last deciding ids and their slots
+        self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and their slots
         self._episodes = Episodes()
         self.size = np.zeros(0, np.int64)  # [B], mirrors the device's write pointers
         self._alive = np.zeros((0, 0), bool)
@@ -106,7 +106,8 @@ class Slots:
             decisions[source], again = self._place(source, steps.deciding)
             finished += self._decide(decisions[source], again, steps.deciding)
         acts = np.asarray(self._deciding.any(-1))
-        self._tell_left(np.flatnonzero(acts), Ending.LEFT)
+        if self._left.any():
+            self._tell_left(np.flatnonzero(acts), Ending.LEFT)
         self._present[1] = self._alive & acts[:, None]
         self.size += self._present[0].any(-1).astype(np.int64) + acts
         return Ingested(steps=self._row_steps(), decisions=decisions, finished=finished, episodes=episodes)
@@ -116,9 +117,10 @@ class Slots:
         self.size[:] = self._alive.any(-1)
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Copies of the newest observations [N, *shape] and action masks [N, M] of living agents, or of all slots."""
-        living = self._alive if self._alive.any() else np.ones_like(self._alive)
-        return tuple(table[1][living] for table in self._obs), self._action_mask[living]
+        """Newest observations [N, *shape] and masks [N, M] of living agents (else all), repeated so that N is B · A."""
+        living = np.flatnonzero(self._alive) if self._alive.any() else np.arange(self._alive.size)
+        at = np.unravel_index(np.resize(living, self._alive.size), self._alive.shape)
+        return tuple(table[1][at] for table in self._obs), self._action_mask[at]
 
     def _row_steps(self) -> RowSteps:
         return RowSteps(
@@ -140,7 +142,7 @@ class Slots:
         self._alive[rows, members] = False
         over = ~self._alive[rows].any(-1)
         truncated = ended.truncated[index]
-        rewards = np.stack([ended.reward[index], ended.group_reward[index]], axis=-1)
+        rewards = reward_columns(ended.reward, ended.group_reward)[index]
         self._reward[rows, members] = self._left_reward[rows, members] = rewards
         self._left[rows, members] = ~over
         endings = np.where(truncated, Ending.TRUNCATED, Ending.TERMINATED)
@@ -148,12 +150,12 @@ class Slots:
         self._tell_left(rows[over & truncated], Ending.LEFT)
         self._tell_left(rows[over], Ending.TERMINATED)
         # Everybody who ended with an interrupted team is part of its final state, also who did not end by interruption.
-        in_final = np.isin(rows, rows[over & truncated])
+        in_final = np.isin(rows, rows[over & truncated]) if truncated.any() else truncated
         where = rows[in_final], members[in_final]
         self._present[0][where] = True
         for table, obs in zip(self._obs, ended.obs, strict=True):
             table[0][where] = obs[index[in_final]]
-        for row in np.unique(rows[over]).tolist():
+        for row in sorted(set(rows[over].tolist())):
             self._free_row(row)
         self._cached.pop(source, None)
         records = self._episodes.end(rows, members, ended, index)
@@ -174,12 +176,12 @@ class Slots:
         if team is not None:
             del self._row_of_team[team]
 
-    def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray]:
+    def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray | slice]:
         """Slots of the deciding agents, and which of them had decided before."""
-        ids = deciding.agent_id
+        ids, content = deciding.agent_id, deciding.agent_id.tobytes()
         cached = self._cached.get(source)
-        if cached is not None and np.array_equal(cached[0], ids):
-            return cached[1], np.ones(len(ids), bool)
+        if cached is not None and cached[0] == content:
+            return cached[1], slice(None)
         again = np.array([(source, agent) in self._slot_of for agent in ids.tolist()], bool)
         slots = [
             self._slot_of.get((source, agent)) or self._settle(source, agent, group)
@@ -187,7 +189,7 @@ class Slots:
         ]
         pairs = np.array(slots, np.int64).reshape(-1, 2)
         places = (pairs[:, 0], pairs[:, 1])
-        self._cached[source] = (ids.copy(), places)
+        self._cached[source] = (content, places)
         return places, again
 
     def _settle(self, source: Source, agent: int, group: int) -> tuple[int, int]:
@@ -212,19 +214,18 @@ class Slots:
             self._team_of_row[row] = (source, group)
         return row
 
-    def _decide(self, places: Places, again: np.ndarray, deciding: DecisionSteps) -> int:
-        rows, members = places
-        self._deciding[rows, members] = True
-        self._action_mask[rows, members] = deciding.action_mask
+    def _decide(self, places: Places, again: np.ndarray | slice, deciding: DecisionSteps) -> int:
+        self._deciding[places] = True
+        self._action_mask[places] = deciding.action_mask
         for table, obs in zip(self._obs, deciding.obs, strict=True):
-            table[1][rows, members] = obs
+            table[1][places] = obs
         # The reward in an agent's first request belongs to no decision of its own and is left out, as in ML-Agents.
-        old = rows[again], members[again]
-        reward, group_reward = deciding.reward[again], deciding.group_reward[again]
-        self._reward[old] = np.stack([reward, group_reward], axis=-1)
+        old = places[0][again], places[1][again]
+        rewards = reward_columns(deciding.reward, deciding.group_reward)[again]
+        self._reward[old] = rewards
         self._ending[old] = Ending.CONTINUES
-        self._episodes.decide(*old, reward, group_reward)
-        return int(again.sum())
+        self._episodes.decide(old, rewards)
+        return len(rewards)
 
     def _resize(self, rows: int, members: int) -> None:
         def fit(x: np.ndarray, axis: int, fill: float = 0) -> np.ndarray:

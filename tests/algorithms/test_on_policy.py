@@ -206,9 +206,7 @@ def test_m27_observe_counts_trained_decisions_and_normalises_by_them_alone() -> 
     mean = state.policy.normalizer[0]
     assert float(mean.count) == 1 + len(seen)
     np.testing.assert_allclose(mean.mean, seen.sum(0) / (1 + len(seen)), rtol=1e-5)
-    poisoned = rollout._replace(
-        obs=tuple(np.where(rollout.acted[..., None], o, np.float32(np.nan)) for o in rollout.obs)
-    )
+    spoilt = tuple(np.where(rollout.acted[..., None], o, np.float32(np.nan)) for o in rollout.obs)
     assert_close(observe(fresh, rollout._replace(obs=spoilt)).policy, state.policy)
 
 

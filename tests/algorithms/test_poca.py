@@ -105,15 +105,19 @@ def test_loss_is_policy_plus_half_of_value_and_half_baseline_less_entropy() -> N
     state, prepare, graded, actor, critic = parts()
     state, batch, _ = prepare(state, random_rollout(5))
     (total, metrics), _ = graded(state, batch)
-    dist = actor.apply(state.policy.params, batch.obs)
-    log_prob = actions.log_prob(dist, batch.action, batch.action_mask, SPEC.action)
-    policy = losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, EPSILON)
+
+    @quick_jit
+    def by_hand():
+        dist = actor.apply(state.policy.params, batch.obs)
+        log_prob = actions.log_prob(dist, batch.action, batch.action_mask, SPEC.action)
+        encoding = actions.one_hot(batch.action, SPEC.action)
+        value, _ = critic.apply(state.critic, batch.obs, encoding, batch.present, state.max_team)
+        return value, losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, EPSILON)
+
+    value, policy = by_hand()
     assert float(metrics["policy_loss"]) == pytest.approx(abs(float(policy)), rel=1e-5)
     expected = policy + 0.5 * (metrics["value_loss"] + 0.5 * metrics["baseline_loss"]) - BETA * metrics["entropy"]
     assert float(total) == pytest.approx(float(expected), rel=1e-5)
-    value, _ = critic.apply(
-        state.critic, batch.obs, actions.one_hot(batch.action, SPEC.action), batch.present, state.max_team
-    )
     errors = np.square(np.asarray(batch.returns)[..., 0] - np.asarray(value))[np.asarray(batch.acted)]
     assert float(metrics["value_loss"]) == pytest.approx(errors.mean(), rel=1e-4)
 

@@ -125,6 +125,11 @@ def infinite_reward(player, output, t, inputs) -> None:
     add_agent(output, BEHAVIOR, 1, [t, 1, 0], reward=float("inf") if t == 1 else 0.0)
 
 
+def nan_reward(player, output, t, inputs) -> None:
+    normal(player, output, t, inputs)
+    output.rl_output.agentInfos[BEHAVIOR].value[1].reward = float("nan") if t == 1 else 0.0
+
+
 def wrong_shape(player, output, t, inputs) -> None:
     add_agent(output, BEHAVIOR, 1, [t, 1, 0])
     add_agent(output, BEHAVIOR, 2, [0.0] * (3 + t), (3 + t,))
@@ -218,7 +223,7 @@ def never_asks(player, output, t, inputs) -> None:
 SCENARIOS = {
     function.__name__: function
     for function in (
-        nan_observation, infinite_reward, wrong_shape, garbage, status_400, goodbye, silent, crash, killed, late,
+        nan_observation, nan_reward, infinite_reward, wrong_shape, garbage, status_400, goodbye, silent, crash, killed, late,
         unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks,
     )
 }  # fmt: skip

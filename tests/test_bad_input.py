@@ -1,0 +1,158 @@
+"""What a user can get wrong: exit code 1, one clear message that says how to mend it, nothing half-written, no strays.
+
+What is found before anything starts stands in test_cli.py and test_settings*.py; here are complete command lines.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import trainer
+
+pytestmark = [
+    pytest.mark.usefixtures("runs"),
+    pytest.mark.skipif(os.name == "nt", reason="players here are shell scripts"),
+]
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """Train; the one message that refuses it, after a look at what is left: no file, no process."""
+    before = set(psutil.Process().children(recursive=True))
+
+    def check(configuration: Path, *more: str, lines: int = 1) -> str:
+        assert trainer.train(configuration, tmp_path / "results", *more) == 1
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err + printed.out and "[ERROR]" not in printed.out
+        if lines:
+            assert len(printed.err.strip().splitlines()) == lines, printed.err
+        assert not [
+            name for name in trainer.contents(tmp_path) if name.startswith("results") and "/run_logs/" not in name
+        ]
+        left = {p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in " ".join(p.cmdline())}
+        assert left <= before
+        return printed.err
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "message"),
+    [
+        ({"*.max_step": 5}, [], "behaviors.Countdown.max_step: unknown key, did you mean max_steps?"),
+        ({"*.hyperparameters.batch_size": "many"}, [], "behaviors.Countdown.hyperparameters.batch_size: got 'many'"),
+        (
+            {"env_settings.env_path": None},
+            ["--num-envs", "2"],
+            "env_settings.num_envs: got 2, expected 1 without env_path",
+        ),
+        ({"env_settings.env_path": "/nowhere/Game"}, [], "no executable environment at '/nowhere/Game'"),
+        ({"env_settings.env_path": "player:dungon_escape"}, [], "did you mean dungeon_escape?"),
+        ({}, ["--resume"], "--resume has nothing to continue"),
+        ({}, ["--initialize-from", "other"], "--initialize-from other: "),
+        ({}, ["--run-id", "a/b"], "--run-id 'a/b' cannot be the name of a folder"),
+    ],
+)
+def test_before_anything_starts(refused, tmp_path, changes, flags, message):
+    assert message in refused(trainer.config(tmp_path, changes), *flags)
+    assert not (tmp_path / "results").exists()
+
+
+def test_file_that_may_not_be_executed(refused, tmp_path):
+    game = tmp_path / "Game.x86_64"
+    game.write_text("#!/bin/sh\n")
+    game.chmod(0o600)
+    assert "chmod +x" in refused(trainer.config(tmp_path, {"env_settings.env_path": str(game)}))
+
+
+def test_file_that_is_no_program(refused, tmp_path):
+    game = tmp_path / "Game.x86_64"
+    game.write_text("not a program")
+    game.chmod(0o700)
+    error = refused(trainer.config(tmp_path, {"env_settings.env_path": str(game)}), lines=0)
+    assert "Exec format error" in error and str(game) in error
+
+
+def test_behavior_that_is_not_configured(refused, tmp_path):
+    error = refused(trainer.config(tmp_path, {}, "Countdwn"))
+    assert "behaviors.Countdown: the environment has this behavior" in error
+    assert "did you mean Countdwn?" in error and "default_settings" in error
+
+
+def test_port_in_use(refused, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        error = refused(trainer.config(tmp_path), "--base-port", port, lines=0)
+    assert f"port {port} is in use" in error and "--base-port" in error
+
+
+def scripted(folder: Path, scenario: str) -> Path:
+    """A configuration for the scripted player."""
+    build = trainer.player(folder, "scripted_player.py", f"--scenario {scenario}")
+    return trainer.config(folder, {"env_settings.env_path": str(build)}, "Walker")
+
+
+def test_player_that_never_connects(refused, tmp_path):
+    error = refused(scripted(tmp_path, "never_connects"), "--timeout-wait", "1", lines=0)
+    assert "did not connect within 1 seconds" in error and "Behavior Type" in error and "--timeout-wait" in error
+
+
+def test_player_that_dies_at_once(refused, tmp_path):
+    error = refused(scripted(tmp_path, "dies_at_once"), lines=0)
+    assert "return code 3" in error and "no licence" in error
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("nan_observation", ["Walker?team=0", "agent 2", "sensor 0 ('vector')", "nan"]),
+        ("nan_reward", ["Walker?team=0", "agent 2", "reward", "nan"]),
+        ("infinite_reward", ["Walker?team=0", "agent 1", "reward", "inf"]),
+    ],
+)
+def test_numbers_that_are_not_finite(tmp_path, capsys, scenario, words):
+    assert trainer.train(scripted(tmp_path, scenario), tmp_path / "results") == 1
+    error = capsys.readouterr().err
+    assert [word for word in words if word not in error] == [] and len(error.strip().splitlines()) == 1
+
+
+def test_results_folder_below_a_file(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert trainer.train(trainer.config(tmp_path), tmp_path / "file" / "results") == 1
+    error = capsys.readouterr().err
+    assert "file" in error and "--results-dir" in error and len(error.strip().splitlines()) == 1
+
+
+def test_results_folder_that_may_not_be_written(tmp_path, capsys):
+    if os.geteuid() == 0:  # root may write everywhere but here
+        folder = Path("/proc/self/results")
+    else:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        folder = tmp_path / "locked" / "results"
+    assert trainer.train(trainer.config(tmp_path), folder) == 1
+    error = capsys.readouterr().err
+    assert str(folder) in error and "--results-dir" in error and len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of a running process can be set on Linux alone")
+def test_disk_that_becomes_full(start, tmp_path):
+    process = start(trainer.config(tmp_path, {"*.max_steps": trainer.ENDLESS}))
+    process.says("Step: 600.")
+    results = tmp_path / "results"
+    psutil.Process(process.process.pid).rlimit(psutil.RLIMIT_FSIZE, (16384, 16384))  # no file may grow beyond 16 KiB
+    assert process.wait() == 1 and process.leaves_nothing()
+    error = process.stderr
+    assert "cannot be written" in error and len(error.strip().splitlines()) == 1
+    assert "Traceback" not in process.stdout and "[ERROR]" not in process.stdout
+    unfinished = [name for name in trainer.contents(results) if name.endswith(("tmp", "partial"))]
+    assert unfinished == []
+    last = trainer.steps(results)[-1]
+    assert trainer.final_state(results)["step"] == last

@@ -1,0 +1,95 @@
+"""Processes that die or hang in the middle of a run: one clear error, what was learnt is saved, nobody is left over."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests import trainer
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+ENDLESS = {"*.max_steps": trainer.ENDLESS}
+RARE = {**ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
+
+
+def ends_with_one_error(process: trainer.Trainer, *words: str, seconds: float = 40.0) -> str:
+    """Exit code 1, all words in one message on standard error (a player's log may follow), no process left."""
+    assert process.wait(seconds) == 1
+    assert process.leaves_nothing(), process.living()
+    error = process.stderr
+    assert [word for word in words if word not in error] == [], error
+    assert "Traceback" not in error + process.stdout and "[ERROR]" not in process.stdout
+    assert error.count("environment worker 0") == 1
+    return error
+
+
+def test_killed_player(start, tmp_path):
+    process = start(trainer.config(tmp_path, RARE))
+    process.says("Step: 600.")
+    process.player().kill()
+    ends_with_one_error(process, "worker 0", "SIGKILL", "To see its output, run")
+    (step,) = trainer.steps(tmp_path / "results")
+    assert step >= 600 and trainer.final_state(tmp_path / "results")["step"] == step
+
+
+def test_killed_worker(start, tmp_path):
+    process = start(trainer.config(tmp_path, RARE))
+    process.says("Step: 600.")
+    process.worker().kill()
+    ends_with_one_error(process, "worker 0", "SIGKILL", "out of memory")
+    assert len(trainer.steps(tmp_path / "results")) == 1
+
+
+def test_hanging_player(start, tmp_path):
+    process = start(trainer.config(tmp_path, RARE), "--timeout-wait", "3")
+    process.says("Step: 600.")
+    process.player().suspend()
+    begin = time.monotonic()
+    ends_with_one_error(process, "no answer within 3 seconds")
+    assert time.monotonic() - begin < 20
+    assert len(trainer.steps(tmp_path / "results")) == 1
+
+
+@pytest.mark.parametrize("state", ["learning", "hanging player", "start-up"])
+def test_killed_trainer_leaves_no_process(start, tmp_path, state):
+    changes = dict(ENDLESS)
+    if state == "start-up":
+        changes["env_settings.env_path"] = str(
+            trainer.player(tmp_path, "scripted_player.py", "--scenario never_connects")
+        )
+    process = start(trainer.config(tmp_path, changes))
+    player = process.player()
+    if state != "start-up":
+        process.says("Step: 900.")  # after the first checkpoint
+    if state == "hanging player":
+        player.suspend()
+    process.process.kill()
+    process.wait()
+    assert process.leaves_nothing(8), process.living()
+    if state == "learning":
+        resumes(tmp_path)
+
+
+def resumes(tmp_path) -> None:
+    """The run goes on from its last checkpoint."""
+    results = tmp_path / "results"
+    last = trainer.steps(results)[-1]
+    assert not (results / "run" / "run_logs" / "timers.json").exists()  # the run had no time to say goodbye
+    configuration = trainer.config(tmp_path, {"*.max_steps": last + 300})
+    assert trainer.train(configuration, results, "--resume") == 0
+    assert trainer.steps(results)[-1] > last + 300
+
+
+def test_diverged_training_keeps_the_good_checkpoint(runs, tmp_path, capsys):
+    first = {"*.max_steps": 600, "*.checkpoint_interval": 250}
+    assert trainer.train(trainer.config(tmp_path, first), tmp_path) == 0
+    before = trainer.steps(tmp_path)
+    capsys.readouterr()
+    wild = {**ENDLESS, "environment_parameters": {"bonus": 1e38}}  # rewards whose squares are beyond float32
+    assert trainer.train(trainer.config(tmp_path, wild), tmp_path, "--resume") == 1
+    error = capsys.readouterr().err
+    assert "training has diverged. Lower hyperparameters.learning_rate (now 0.001)" in error
+    assert len(error.strip().splitlines()) == 1
+    assert trainer.steps(tmp_path) == before
