@@ -3,10 +3,10 @@
     taskset -c 0 python benchmarks/update_phase.py            # one core
     python benchmarks/update_phase.py                         # all cores
 
-The workload is that of a measured ML-Agents run: 10,304 agent steps, 32 observations, 7 discrete actions, 256 x 2 units,
-batch 1024, 3 epochs. `original` is what ML-Agents 1.1.0 (PyTorch, one thread, quiet machine of the same kind) takes for
-trajectory processing + minibatches. `of matmul` is the rate of the minibatch phase over that of a plain matrix product
-measured in the same run.
+The workload is that of a measured ML-Agents run: 10,304 agent steps, 32 observations, 7 discrete actions, 256 x 2
+units, batch 1024, 3 epochs. `original` is what ML-Agents 1.1.0 (PyTorch, one thread, quiet machine of the same kind)
+takes for trajectory processing + minibatches. `of matmul` is the rate of the minibatch phase over that of a plain
+matrix product measured in the same run.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A layout lists for each of our arrays the names it is made of. The rules are lin
     kernel   [inputs, outputs]: torch stores (outputs, inputs); several layers side by side become one;
     bias     [outputs]: several become one;
     row      [size]: torch stores (1, size).
-Layouts follow from the behavior spec and the settings, never from a list of known networks. Arrays are float32; the flax
-parameters come as {"params": ...}.
+Layouts follow from the behavior spec and the settings, never from a list of known networks. Arrays are float32; the
+flax parameters come as {"params": ...}.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from jaxrl.types import Action, JaxrlError, StepResult
 
 
 class EnvironmentFailure(JaxrlError):
-    """The environment died, hung or sent something invalid. The text says which worker, what happened and what to do."""
+    """The environment died, hung or sent something invalid. The text says which worker, what happened, what to do."""
 
 
 class HostEnv(Protocol):

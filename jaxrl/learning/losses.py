@@ -1,8 +1,9 @@
 """Losses of PPO and MA-POCA: arrays in, scalars out.
 
-A mask is bool (or 0/1) over the leading axes `...`; what lies where it is False has no influence on values or gradients,
-even if it is NaN: arguments are replaced *before* the arithmetic, because 0 * NaN would come back in the gradient.
-Trailing columns (action dimensions and branches, or reward streams) share their row's mask. All arrays are float32.
+A mask is bool (or 0/1) over the leading axes `...`; what lies where it is False has no influence on values or
+gradients, even if it is NaN: arguments are replaced *before* the arithmetic, because 0 * NaN would come back in the
+gradient. Trailing columns (action dimensions and branches, or reward streams) share their row's mask. All arrays are
+float32.
 """
 
 from __future__ import annotations

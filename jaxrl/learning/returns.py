@@ -72,7 +72,7 @@ def gae(
 def discounted_sum(
     reward: jax.Array, bootstrap: jax.Array, discount: Factor, acted: jax.Array | None = None
 ) -> jax.Array:
-    """G_t = r_t + γ_t G_{t+1}, G_T = bootstrap; [T, ...]. The sum passes through states not acted in, where it gives 0."""
+    """G_t = r_t + γ_t G_{t+1}, G_T = bootstrap; [T, ...]. The sum passes through states not acted in (0 there)."""
     acted = _mask(acted, reward, default=True)
     return lambda_return(reward, jnp.zeros_like(reward), bootstrap, discount, 1.0, acted, ~acted)
 

@@ -1,8 +1,8 @@
 """Distributions over hybrid actions: a Gaussian with free log-sigma per continuous dimension, one softmax per branch.
 
-Log-probabilities are not summed: an action has C + D columns, continuous dimensions first, each with its own (ML-Agents).
-The small constants 1e-7 are the reference's and part of the numbers. Leading axes `...` are arbitrary; float32. A branch
-in which everything is forbidden gives equal probabilities. `spec` is static.
+Log-probabilities are not summed: an action has C + D columns, continuous dimensions first, each with its own
+(ML-Agents). The small constants 1e-7 are the reference's and part of the numbers. Leading axes `...` are arbitrary;
+float32. A branch in which everything is forbidden gives equal probabilities. `spec` is static.
 """
 
 from __future__ import annotations

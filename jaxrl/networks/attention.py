@@ -1,14 +1,14 @@
 """Attention over the members of a team: the value and all counterfactual baselines in one pass.
 
 The reference runs one residual self-attention per set of entities: x = LN(x); softmax(q·k / √h) v in 4 heads; a linear
-layer; LN(out + x); mean over the present (ML-Agents' `ResidualSelfAttention`; Cohen et al. 2022 for the baseline). A team
-of A members has 1 + A such sets: all observations (value), and for each member i its own observation with the others'
-observation-actions (baseline i). They share entities, so this file shares the work:
+layer; LN(out + x); mean over the present (ML-Agents' `ResidualSelfAttention`; Cohen et al. 2022 for the baseline). A
+team of A members has 1 + A such sets: all observations (value), and for each member i its own observation with the
+others' observation-actions (baseline i). They share entities, so this file shares the work:
   - q, k, v are projected once per entity: 2A entities instead of A + A²;
   - the four score matrices between observations (o) and observation-actions (oa) are computed once, and each set picks
     its scores from them;
-  - the output layer is applied per head to v, before the weighting (U = v_head W_head), so that the A x A outputs of all
-    baselines are weighted sums of A vectors, not A x A matrix products.
+  - the output layer is applied per head to v, before the weighting (U = v_head W_head), so that the A x A outputs of
+    all baselines are weighted sums of A vectors, not A x A matrix products.
 Letters: N teams x time, A members, h embedding, H heads, d = h / H.
 """
 
@@ -37,8 +37,8 @@ class TeamAttention(nn.Module):
     def setup(self) -> None:
         if self.embedding % HEADS:
             raise JaxrlError(
-                f"hidden_units: {self.embedding} is not a multiple of {HEADS}, the number of attention heads of the team "
-                f"critic; use {self.embedding // HEADS * HEADS + HEADS}"
+                f"hidden_units: {self.embedding} is not a multiple of {HEADS}, the number of attention heads of "
+                f"the team critic; use {self.embedding // HEADS * HEADS + HEADS}"
             )
         init = embedding_normal(self.embedding)
         self.qkv = nn.Dense(3 * self.embedding, kernel_init=init)

@@ -1,6 +1,7 @@
 """Encoders: from one observation of an agent to one vector.
 
-An encoder is one class here and one line of the registry `jaxrl.networks.ENCODERS`, under the name that `kind_of` gives.
+An encoder is one class here and one line of the registry `jaxrl.networks.ENCODERS`, under the name that `kind_of`
+gives.
 """
 
 from __future__ import annotations

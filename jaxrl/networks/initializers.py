@@ -1,7 +1,7 @@
 """Initial distributions of the kernels, as in ML-Agents (its defaults are part of what "same settings" means).
 
-Every draw is a plain normal or uniform one. Orthogonal draws (QR) inside `jit(vmap(init))` deadlock XLA's CPU backend on
-two cores, so none is used. Kernels are [inputs, outputs], float32. Keys are consumed.
+Every draw is a plain normal or uniform one. Orthogonal draws (QR) inside `jit(vmap(init))` deadlock XLA's CPU backend
+on two cores, so none is used. Kernels are [inputs, outputs], float32. Keys are consumed.
 """
 
 from __future__ import annotations

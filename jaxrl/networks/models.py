@@ -131,8 +131,8 @@ class TeamCritic(nn.Module):
 
     value:      all present members' observations.
     baseline i: member i's observation without its action, and the observation-actions of the other present members.
-    Inputs: obs, a tuple of [..., A, *shape]; action_encoding [..., A, C + M] (`actions.one_hot`); present, bool [..., A];
-    max_team, float scalar, the running maximum of the team size (`update_max_team`). Absent members may hold NaN.
+    Inputs: obs, a tuple of [..., A, *shape]; action_encoding [..., A, C + M] (`actions.one_hot`); present, bool [...,
+    A]; max_team, float scalar, the running maximum of the team size (`update_max_team`). Absent members may hold NaN.
     """
 
     spec: BehaviorSpec

@@ -14,8 +14,8 @@ from jaxrl.types import BehaviorSpec
 class ObservationEncoder(nn.Module):
     """Concatenated encodings of all observations of an agent.
 
-    Takes a tuple of [..., *shape], already normalised; gives [..., E], float32. Raises `UnsupportedObservationError` for an
-    observation without an encoder and ValueError for arrays that do not fit the spec.
+    Takes a tuple of [..., *shape], already normalised; gives [..., E], float32. Raises `UnsupportedObservationError`
+    for an observation without an encoder and ValueError for arrays that do not fit the spec.
     """
 
     spec: BehaviorSpec

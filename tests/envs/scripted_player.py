@@ -223,8 +223,8 @@ def never_asks(player, output, t, inputs) -> None:
 SCENARIOS = {
     function.__name__: function
     for function in (
-        nan_observation, nan_reward, infinite_reward, wrong_shape, garbage, status_400, goodbye, silent, crash, killed, late,
-        unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks,
+        nan_observation, nan_reward, infinite_reward, wrong_shape, garbage, status_400, goodbye, silent, crash, killed,
+        late, unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks,
     )
 }  # fmt: skip
 

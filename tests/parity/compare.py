@@ -1,9 +1,10 @@
 """How far our arrays are from the reference's.
 
 Scaled error of an array: max |ours - theirs| / max(max |theirs|, floor): relative to the array's largest element, or to
-the floor where the whole array is almost zero. Floors: 0.1 for outputs of networks and losses (sums of terms of order 1,
-whose rounding does not shrink when they happen to cancel), 1e-3 for gradients and weights (the gradient of an attention
-key bias is rounding noise), 0 where a case asks for it. elementwise=True divides each element by its own size instead.
+the floor where the whole array is almost zero. Floors: 0.1 for outputs of networks and losses (sums of terms of order
+1, whose rounding does not shrink when they happen to cancel), 1e-3 for gradients and weights (the gradient of an
+attention key bias is rounding noise), 0 where a case asks for it. elementwise=True divides each element by its own
+size instead.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Comparison:
         self.errors[name] = float((np.abs(ours - theirs) / np.maximum(size, floor)).max())
 
     def add_after_adam(self, name: str, ours, theirs, gradient, bound: float) -> None:
-        """Weights after Adam: tight where |gradient| >= 1e-7; elsewhere Adam amplifies noise, up to `bound` is right."""
+        """Weights after Adam: tight where |gradient| >= 1e-7; elsewhere Adam amplifies noise up to `bound`."""
         ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
         if ours.shape != theirs.shape or ours.shape != gradient.shape:
             self.errors[name] = np.inf
