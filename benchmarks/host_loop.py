@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
+from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.envs.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.types import Action, DecisionSteps, StepResult
@@ -225,6 +226,8 @@ def main() -> None:
     parser.add_argument("--base-port", type=int, default=5405)
     parser.add_argument("--json", help="append the numbers to this file")
     options = parser.parse_args()
+    choose_device(None)
+    enable_compilation_cache()
     for workers in options.workers:
         found = measure(workers, options.pairs, options.seconds, options.base_port)
         report(found)

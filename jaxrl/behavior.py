@@ -199,19 +199,27 @@ class Behavior:
         return self._slots, self._buffer
 
     def _allocate(self, rows: int, members: int) -> TrajectoryState:
-        states = capacity(self.settings.hyperparameters.buffer_size, rows, members) if self.training else 3
-        return self.programs.allocate(self.spec, capacity=states, rows=rows, members=members)
+        return self.programs.allocate(self.spec, capacity=self._capacity(rows, members), rows=rows, members=members)
+
+    def _capacity(self, rows: int, members: int) -> int:
+        return capacity(self.settings.hyperparameters.buffer_size, rows, members) if self.training else 3
 
     def _follow(self, buffer: TrajectoryState, slots: Slots) -> TrajectoryState:
-        """Let the device buffer grow with the tables; compiled programs are then built once more."""
-        _, rows, members = buffer.present.shape
-        if (rows, members) == (slots.rows, slots.members):
+        """Let the device buffer follow the tables; compiled programs are then built once more.
+
+        More rows need fewer states each. A buffer that already holds too many is shortened after the next update.
+        """
+        states, rows, members = buffer.present.shape
+        fitting = self._capacity(slots.rows, slots.members)
+        if int(slots.size.max()) + 2 > fitting:
+            fitting = states
+        if (states, rows, members) == (fitting, slots.rows, slots.members):
             return buffer
         log.info(
             "%s: room for %d teams of %d agents (was %d of %d); the programs are compiled once more.",
             self.name, slots.rows, slots.members, rows, members,
         )  # fmt: skip
-        return trajectory.grow(buffer, rows=slots.rows, members=slots.members)
+        return trajectory.resize(buffer, capacity=fitting, rows=slots.rows, members=slots.members)
 
 
 def _by_source(ingested: Ingested, action: Action) -> dict[Source, Action]:

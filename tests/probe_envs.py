@@ -168,13 +168,16 @@ COST = 0.2
 class SacrificeEnv:
     """Teams of two. A hero that chooses 1 dies at once, for -0.2; then its mate brings the team +1 one step later.
 
+    With `at_once` the team has the +1 with the death itself, and the hero, ended before, has no part in it.
+
     The hero is dead when the reward comes: only posthumous credit can teach it. A hero that stays brings nothing.
     Observation: [1 for the hero, step, 1 if the hero died]. `alone`: the death has a message to itself.
     """
 
-    def __init__(self, *, teams: int = 16, alone: bool = False) -> None:
+    def __init__(self, *, teams: int = 16, alone: bool = False, at_once: bool = False) -> None:
         self.spec = SACRIFICE
         self.alone = alone
+        self.at_once = at_once
         self.teams = teams
         self.deaths = np.zeros(0, bool)  # of the newest episodes
         self._next = 0
@@ -203,7 +206,8 @@ class SacrificeEnv:
                 yield message(self.spec, ended)
                 ended = None
             yield message(self.spec, ended, self._asks(alive, step=1))
-            ended = self._ends(alive, group_reward=np.isin(alive - alive % 2, dead).astype(float))
+            late = None if self.at_once else np.isin(alive - alive % 2, dead).astype(float)
+            ended = self._ends(alive, group_reward=late)
 
     def _fields(self, agents: np.ndarray, step: int) -> dict:
         died = np.zeros(len(agents)) if step == 0 else np.isin(agents - 1, self._dead()) & (agents % 2 == 1)
@@ -214,7 +218,10 @@ class SacrificeEnv:
         return self._next - 2 * self.teams + 2 * np.flatnonzero(self.deaths)
 
     def _asks(self, agents: np.ndarray, step: int):
-        return decision_steps(self.spec, **self._fields(agents, step))
+        fields = self._fields(agents, step)
+        if self.at_once:
+            fields["group_reward"] = fields["obs"][0][:, 2]  # its hero has died
+        return decision_steps(self.spec, **fields)
 
     def _ends(self, agents: np.ndarray, reward: float = 0.0, group_reward: np.ndarray | None = None):
         rewards = np.full(len(agents), reward)

@@ -13,8 +13,9 @@ SHORT = {"*.max_steps": 600}
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_one_seed_one_result(tmp_path, workers):
     configuration = trainer.config(tmp_path, SHORT)
+    flags = ["--num-envs", workers, "--num-areas", str(4 // int(workers))]  # as many rows: the same programs
     for run_id in ("first", "again"):
-        assert trainer.train(configuration, tmp_path, "--num-envs", workers, run_id=run_id) == 0
+        assert trainer.train(configuration, tmp_path, *flags, run_id=run_id) == 0
     first, again = trainer.final_state(tmp_path, "first"), trainer.final_state(tmp_path, "again")
     assert first["step"] > 600 and trainer.differing(first, again) == []
     assert sum("optimizer" in name for name in first) > 10 and sum("normalizer" in name for name in first) > 1
@@ -33,5 +34,5 @@ def test_environments_in_the_trainer_give_the_same_result(tmp_path):
 
 def test_async_mode_trains_with_two_workers(tmp_path):
     configuration = trainer.config(tmp_path, SHORT)
-    assert trainer.train(configuration, tmp_path, "--num-envs", "2", "--mode", "async") == 0
+    assert trainer.train(configuration, tmp_path, "--num-envs", "2", "--num-areas", "2", "--mode", "async") == 0
     assert trainer.final_state(tmp_path)["step"] > 600

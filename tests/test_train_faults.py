@@ -52,13 +52,27 @@ def test_hanging_player(start, tmp_path):
     assert len(trainer.steps(tmp_path / "results")) == 1
 
 
-@pytest.mark.parametrize("state", ["learning", "hanging player", "start-up"])
+DEAF = f"""
+import signal, sys, time
+sys.path.insert(0, {str(trainer.ROOT / "tests" / "envs")!r})
+import countdown_player
+signal.signal = lambda number, handler: None
+countdown_player.main()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+time.sleep(100)
+"""
+"""A player that hears neither that the trainer stops nor SIGTERM."""
+
+
+@pytest.mark.parametrize("state", ["learning", "hanging player", "deaf player", "start-up"])
 def test_killed_trainer_leaves_no_process(start, tmp_path, state):
     changes = dict(ENDLESS)
+    (tmp_path / "deaf_player.py").write_text(DEAF)
+    if state == "deaf player":
+        changes["env_settings.env_path"] = str(trainer.player(tmp_path, str(tmp_path / "deaf_player.py")))
     if state == "start-up":
-        changes["env_settings.env_path"] = str(
-            trainer.player(tmp_path, "scripted_player.py", "--scenario never_connects")
-        )
+        script = ("scripted_player.py", "--scenario never_connects")
+        changes["env_settings.env_path"] = str(trainer.player(tmp_path, *script))
     process = start(trainer.config(tmp_path, changes))
     player = process.player()
     if state != "start-up":

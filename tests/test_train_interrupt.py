@@ -75,10 +75,9 @@ def test_the_first_signal_waits_for_a_safe_point(capsys):
         assert interrupt.requested
         with pytest.raises(KeyboardInterrupt), interrupt.waiting():
             pytest.fail("it must not begin to wait")
-    with Interrupt() as interrupt:
-        with pytest.raises(KeyboardInterrupt), interrupt.waiting():
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(1)
+    with Interrupt() as interrupt, pytest.raises(KeyboardInterrupt), interrupt.waiting():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert "ending at the next safe point" in capsys.readouterr().err
 

@@ -14,13 +14,11 @@ import pytest
 import yaml
 from tensorboardX.proto.event_pb2 import Event
 
-from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
 from jaxrl.artifacts import checkpoint
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.models import Actor
-from jaxrl.saver import Saved
 from jaxrl.settings import load_run_settings, to_yaml
 from tests import trainer
 
@@ -158,18 +156,21 @@ def test_console(run):
 def test_onnx_acts_like_the_checkpoint(run):
     env = ENVIRONMENTS["dungeon_escape"]()
     settings = load_run_settings(run.configuration, {}, HYPERPARAMETER_TYPES).behaviors[NAME]
-    fresh = ALGORITHMS["poca"](env.spec, settings).init(jax.random.key(9))
-    template = Saved(train=fresh, step=np.int64(0), decisions=np.int64(0))
+    template = trainer.template(run.configuration, NAME, env.spec)
     saved = checkpoint.restore(run.path / NAME / f"{NAME}-{run.steps()[-1]}", template)
     assert int(saved.step) == run.steps()[-1] and saved.decisions > 0
     random = np.random.default_rng(0)
     obs = random.normal(size=(50, *env.spec.observations[0].shape)).astype(np.float32)
     masks = random.random((50, env.spec.action.mask_size)) < 0.7
     masks[:, 0] = True
-    policy = saved.train.policy
-    shown = normalizer.normalize_all(policy.normalizer, (jax.numpy.asarray(obs),))
-    dist = Actor(env.spec, settings.network_settings).apply(policy.params, shown)
-    expected = actions.mode(dist, jax.numpy.asarray(masks), env.spec.action)
+    actor = Actor(env.spec, settings.network_settings)
+
+    @jax.jit
+    def best(policy, obs, masks):
+        dist = actor.apply(policy.params, normalizer.normalize_all(policy.normalizer, obs))
+        return actions.mode(dist, masks, env.spec.action)
+
+    expected = best(saved.train.policy, (obs,), masks)
     session = onnxruntime.InferenceSession(run.path / f"{NAME}.onnx")
     inputs = {"obs_0": obs, "action_masks": masks.astype(np.float32)}
     (found,) = session.run(["deterministic_discrete_actions"], inputs)

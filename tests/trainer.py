@@ -30,6 +30,8 @@ from jaxrl.artifacts.checkpoint_tree import to_arrays
 from jaxrl.cli import main
 from jaxrl.saver import Saved
 from jaxrl.settings import load_run_settings
+from jaxrl.train import compile_programs
+from jaxrl.types import BehaviorSpec
 from tests.envs.countdown_player import SPEC
 from tests.envs.processes import comes_true
 
@@ -58,7 +60,7 @@ def player(folder: Path, script: str = "countdown_player.py", arguments: str = "
     """An executable that runs one of the players in tests/envs."""
     path = folder / f"{Path(script).stem}.x86_64"
     words = [sys.executable, str(ROOT / "tests" / "envs" / script), *shlex.split(arguments)]
-    if script == "countdown_player.py":  # a loaded machine may compile for longer than the script's own patience
+    if script != "scripted_player.py":  # a loaded machine may compile for longer than the script's own patience
         words += ["--answer-seconds", "600", "--connect-seconds", "100"]
     path.write_text(f'#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(ROOT))}\nexec {shlex.join(words)} "$@"\n')
     path.chmod(0o755)
@@ -106,10 +108,17 @@ def train(configuration: Path, results: Path, *more: str, run_id: str = "run") -
 
 def final_state(results: Path, run_id: str = "run") -> dict[str, np.ndarray]:
     """Every leaf of the last checkpoint: parameters, optimiser, normaliser, step, keys and the decision counter."""
-    settings = load_run_settings(results / run_id / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
-    fresh = ALGORITHMS["poca"](SPEC, settings.behaviors[BEHAVIOR]).init(jax.random.key(0))
+    configuration = results / run_id / "configuration.yaml"
     path = require_latest(results / run_id / BEHAVIOR)
-    return to_arrays(checkpoint.restore(path, Saved(train=fresh, step=np.int64(0), decisions=np.int64(0))))
+    return to_arrays(checkpoint.restore(path, template(configuration, BEHAVIOR, SPEC)))
+
+
+def template(configuration: Path, behavior: str, spec: BehaviorSpec) -> Saved:
+    """What a checkpoint of the behavior looks like."""
+    settings = load_run_settings(configuration, {}, HYPERPARAMETER_TYPES).behaviors[behavior]
+    algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
+    fresh, _ = compile_programs(algorithm, settings.time_horizon).start(algorithm, jax.random.key(0))
+    return Saved(train=fresh, step=np.int64(0), decisions=np.int64(0))
 
 
 def differing(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> list[str]:

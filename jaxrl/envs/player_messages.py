@@ -1,8 +1,13 @@
-"""Protocol messages as a Unity player writes and reads them. One message holds all agents of one behavior."""
+"""Protocol messages as a Unity player writes and reads them. One message holds all agents of one behavior.
+
+What has the same length for every agent, masks and observations, is laid out in numpy as it lies in a message and
+merged into each agent's entry: one call per agent, where filling the fields takes four.
+"""
 
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,14 +26,15 @@ class InvalidActionsError(JaxrlError):
 
 
 class PlayerMessages:
-    """Writes the messages of one behavior. Constant parts are built once and merged into each agent's entry."""
+    """Writes and reads the messages of one behavior."""
 
     def __init__(self, behavior_id: str, spec: BehaviorSpec) -> None:
         """`behavior_id`: name and team, as in `DungeonEscape?team=0`."""
         self._proto = messages()
         self._behavior_id = behavior_id
         self._spec = spec
-        self._templates = tuple(self._template(sensor) for sensor in spec.observations)
+        self._numbers = {field.name: field.number for field in self._proto.AgentInfoProto.DESCRIPTOR.fields}
+        self._before_obs = tuple(map(self._bytes_before, spec.observations))
 
     def handshake(self, name: str) -> Any:
         """The first message: who speaks, which protocol and what it can do. Specs follow with the first agents."""
@@ -56,8 +62,10 @@ class PlayerMessages:
         if with_spec:
             self._add_spec(message.unity_output.rl_initialization_output)
         infos = rl_output.agentInfos[self._behavior_id].value
-        self._add_ended(infos, steps)
-        self._add_deciding(infos, steps)
+        if len(steps.ended.agent_id):
+            self._add_ended(infos, steps)
+        if len(steps.deciding.agent_id):
+            self._add_deciding(infos, steps)
         return message
 
     def read_actions(self, rl_input: Any, count: int) -> Action:
@@ -72,31 +80,36 @@ class PlayerMessages:
                 f"behavior {self._behavior_id}: {count} agents asked for a decision, {len(actions)} actions came"
             )
         branches = self._spec.action.discrete_branches
-        continuous = [list(action.continuous_actions) for action in actions]
-        discrete = [list(action.discrete_actions) for action in actions]
         size = self._spec.action.continuous_size
-        self._check_width("continuous", continuous, size)
-        self._check_width("discrete", discrete, len(branches))
-        chosen = np.array(discrete, np.int32).reshape(count, len(branches))
+        continuous = self._table("continuous", [action.continuous_actions for action in actions], size, np.float32)
+        chosen = self._table("discrete", [action.discrete_actions for action in actions], len(branches), np.int32)
         if ((chosen < 0) | (chosen >= np.array(branches, np.int32))).any():
             raise InvalidActionsError(
                 f"behavior {self._behavior_id}: discrete actions {chosen.tolist()} leave the branches {branches}"
             )
-        return Action(continuous=np.array(continuous, np.float32).reshape(count, size), discrete=chosen)
+        return Action(continuous=continuous, discrete=chosen)
 
-    def _check_width(self, kind: str, rows: list[list], width: int) -> None:
-        wrong = next((len(row) for row in rows if len(row) != width), None)
-        if wrong is not None:
+    def _table(self, kind: str, rows: list[Any], width: int, dtype: type) -> np.ndarray:
+        """Rows of the message as an array [N, width]."""
+        lengths = list(map(len, rows))
+        if lengths.count(width) != len(rows):
+            wrong = next(length for length in lengths if length != width)
             raise InvalidActionsError(
                 f"behavior {self._behavior_id}: {wrong} {kind} actions, expected {width} per agent"
             )
+        return np.fromiter(chain.from_iterable(rows), dtype, width * len(rows)).reshape(len(rows), width)
 
-    def _template(self, sensor: ObservationSpec) -> Any:
+    def _bytes_before(self, sensor: ObservationSpec) -> bytes:
+        """An entry of the field `observations` up to its floats, which come last."""
         observation = self._proto.ObservationProto(name=sensor.name)
         observation.shape.extend(sensor.shape)
         observation.dimension_properties.extend(int(value) for value in sensor.dimension_property)
         observation.observation_type = int(sensor.observation_type)
-        return observation
+        size = 4 * math.prod(sensor.shape)
+        head = _head(self._proto.ObservationProto.FloatData.DESCRIPTOR.fields_by_name["data"].number, size)
+        float_data = self._proto.ObservationProto.DESCRIPTOR.fields_by_name["float_data"].number
+        head = observation.SerializeToString() + _head(float_data, len(head) + size) + head
+        return _head(self._numbers["observations"], len(head) + size) + head
 
     def _add_spec(self, output: Any) -> None:
         brain = output.brain_parameters.add(brain_name=self._behavior_id, is_training=True)
@@ -107,33 +120,49 @@ class PlayerMessages:
 
     def _add_ended(self, infos: Any, steps: AgentSteps) -> None:
         ended = steps.ended
-        rows = zip(*(column.tolist() for column in ended[:5]), *map(_flat, ended.obs), strict=True)
-        for agent_id, group_id, reward, group_reward, truncated, *obs in rows:
-            info = infos.add(
+        nothing = np.zeros((len(ended.agent_id), 0), np.uint8)
+        rows = zip(*(column.tolist() for column in ended[:5]), self._bytes(nothing, ended.obs), strict=True)
+        for agent_id, group_id, reward, group_reward, truncated, obs in rows:
+            infos.add(
                 id=agent_id,
                 group_id=group_id,
                 reward=reward,
                 group_reward=group_reward,
                 done=True,
                 max_step_reached=truncated,
-            )
-            self._add_observations(info, obs)
+            ).MergeFromString(obs)
 
     def _add_deciding(self, infos: Any, steps: AgentSteps) -> None:
         deciding = steps.deciding
-        forbidden = (~deciding.action_mask).tolist()  # on the wire True means: not allowed
-        rows = zip(*(column.tolist() for column in deciding[:4]), forbidden, *map(_flat, deciding.obs), strict=True)
-        for agent_id, group_id, reward, group_reward, mask, *obs in rows:
-            info = infos.add(id=agent_id, group_id=group_id, reward=reward, group_reward=group_reward, action_mask=mask)
-            self._add_observations(info, obs)
+        forbidden = ~deciding.action_mask  # on the wire True means: not allowed
+        mask = _column(_head(self._numbers["action_mask"], forbidden.shape[1]), forbidden)
+        rows = zip(*(column.tolist() for column in deciding[:4]), self._bytes(mask, deciding.obs), strict=True)
+        for agent_id, group_id, reward, group_reward, rest in rows:
+            infos.add(id=agent_id, group_id=group_id, reward=reward, group_reward=group_reward).MergeFromString(rest)
 
-    def _add_observations(self, info: Any, obs: list[list[float]]) -> None:
-        for template, values in zip(self._templates, obs, strict=True):
-            observation = info.observations.add()
-            observation.MergeFrom(template)
-            observation.float_data.data.extend(values)
+    def _bytes(self, first: np.ndarray, obs: tuple[np.ndarray, ...]) -> list[bytes]:
+        """Serialized fields of N agents: uint8 `first` [N, L], then one observation per sensor."""
+        floats = (np.ascontiguousarray(x, "<f4").reshape(len(x), math.prod(x.shape[1:])) for x in obs)
+        table = np.hstack([first, *map(_column, self._before_obs, floats)])
+        content, size = table.tobytes(), table.shape[1]
+        return [content[row * size : (row + 1) * size] for row in range(len(table))]
 
 
-def _flat(obs: np.ndarray) -> list[list[float]]:
-    """[N, *shape] as N lists of floats: what a repeated field takes fastest."""
-    return obs.reshape(len(obs), math.prod(obs.shape[1:])).tolist()
+def _column(head: bytes, rows: np.ndarray) -> np.ndarray:
+    """Uint8 [N, L]: `head`, then the memory of each of the rows [N, width]."""
+    count = len(rows)
+    content = rows.view(np.uint8).reshape(count, rows.shape[1] * rows.itemsize)
+    return np.hstack([np.broadcast_to(np.frombuffer(head, np.uint8), (count, len(head))), content])
+
+
+def _head(field: int, length: int) -> bytes:
+    """What stands before `length` bytes of a field: its number with wire type 2, and the length."""
+    return _varint(field << 3 | 2) + _varint(length)
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number >= 0x80:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])

@@ -10,10 +10,9 @@ import logging
 import time
 import weakref
 from collections.abc import Mapping
-from multiprocessing import connection
 from typing import NoReturn
 
-from jaxrl.envs.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory
+from jaxrl.envs.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory, wait
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.shutdown import close_workers
 from jaxrl.envs.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result, encode_actions
@@ -208,8 +207,7 @@ class EnvPool:
                 self._look_after(worker)
         while len(self._owing) > still_owing:
             watched = {item: worker for worker in self._owing for item in self._workers[worker].waitables()}
-            ready = connection.wait(list(watched), timeout=_SLICE_SECONDS) if watched else []
-            woken = {watched[item] for item in ready} or self._owing
+            woken = {watched[item] for item in wait(watched, _SLICE_SECONDS)} or self._owing
             for worker in sorted(woken):
                 self._look_after(worker)
 

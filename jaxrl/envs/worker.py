@@ -25,6 +25,8 @@ from jaxrl.envs.transport import Channel, ChannelClosedError, Message, decode_ac
 
 GRACE_SECONDS = 3.0
 """Seconds that a terminated worker has for closing its environment before it ends without."""
+ORPHAN_SECONDS = 12.0
+"""The same when the parent has died: nobody waits, and nobody else would kill a player that does not end."""
 
 
 class FailureReport(NamedTuple):
@@ -141,7 +143,9 @@ def _terminate_after(parent: BaseProcess) -> None:
 def _on_terminate(number: int, _frame: object) -> None:
     """Unwind, so that the environment is closed, but within bounds."""
     _let_closing_finish()
-    timer = threading.Timer(GRACE_SECONDS, os._exit, args=(128 + number,))
+    parent = multiprocessing.parent_process()
+    seconds = GRACE_SECONDS if parent is None or parent.is_alive() else ORPHAN_SECONDS
+    timer = threading.Timer(seconds, os._exit, args=(128 + number,))
     timer.daemon = True
     timer.start()
     sys.exit(128 + number)

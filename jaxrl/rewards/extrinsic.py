@@ -21,5 +21,19 @@ def extrinsic(rollout: Rollout, *, strength: float, cooperative: bool) -> jax.Ar
     Returns:
       float32 [T, B, A], 0 where the member did not act.
     """
-    own = rollout.reward.sum(-1, keepdims=True) if cooperative else rollout.reward
-    return jnp.where(rollout.acted, (own + rollout.group_reward) * strength, 0.0)
+    own, group = rollout.reward, rollout.group_reward
+    if cooperative:
+        own, group = own.sum(-1, keepdims=True), _group_reward_with_the_dead(rollout)
+    return jnp.where(rollout.acted, (own + group) * strength, 0.0)
+
+
+def _group_reward_with_the_dead(rollout: Rollout) -> jax.Array:
+    """Group reward of each decision; a member that left and got none has what its team earned by that very step.
+
+    An environment that ends an agent before it rewards the group gives the dead nothing, and the team's next value no
+    longer holds that reward: without this, the one step that a sacrifice pays off at once would go uncredited.
+    """
+    stays = rollout.acted & ~rollout.left
+    earned = jnp.where(stays, rollout.group_reward, 0.0).sum(-1, keepdims=True)
+    earned = earned / jnp.maximum(stays.sum(-1, keepdims=True), 1)
+    return jnp.where(rollout.left & (rollout.group_reward == 0.0), earned, rollout.group_reward)

@@ -190,8 +190,8 @@ def _carry_over(state: TrajectoryState, row: jax.Array, last: jax.Array, alive: 
     )
 
 
-def grow(state: TrajectoryState, *, rows: int, members: int) -> TrajectoryState:
-    """The same buffer with room for more rows and members; contents keep their place."""
+def resize(state: TrajectoryState, *, capacity: int, rows: int, members: int) -> TrajectoryState:
+    """The same buffer with other room; contents keep their place. No row may hold more than `capacity` states."""
 
     def pad(x: jax.Array, lead: int, fill: int = 0) -> jax.Array:
         widths = [(0, 0)] * x.ndim
@@ -200,8 +200,12 @@ def grow(state: TrajectoryState, *, rows: int, members: int) -> TrajectoryState:
             widths[lead + 1] = (0, members - x.shape[lead + 1])
         return jnp.pad(x, widths, constant_values=fill)
 
-    grown = jax.tree.map(lambda x: pad(x, 1) if x.ndim > 2 else x, state)
-    return grown.replace(size=pad(state.size, 0), open_at=pad(state.open_at, 0, NO_DECISION), age=pad(state.age, 0))
+    def room(x: jax.Array) -> jax.Array:  # [T, B, A, ...]
+        x = pad(x, 1)[:capacity]
+        return jnp.pad(x, [(0, capacity - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
+
+    resized = jax.tree.map(lambda x: room(x) if x.ndim > 2 else x, state)
+    return resized.replace(size=pad(state.size, 0), open_at=pad(state.open_at, 0, NO_DECISION), age=pad(state.age, 0))
 
 
 def _where(mask: jax.Array, x: jax.Array, fill: float) -> jax.Array:

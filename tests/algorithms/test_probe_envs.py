@@ -46,6 +46,7 @@ def made(trainer: str, spec: BehaviorSpec):
     """Settings, algorithm and programs: compiled once for all probes with these actions."""
     settings = settings_of(trainer, OVERRIDES)
     algorithm = ALGORITHMS[trainer](spec, settings)
+    algorithm = algorithm._replace(init=quick_jit(algorithm.init))
     programs = Programs(
         decide=quick_jit(partial(decide, algorithm, settings.time_horizon), donate_argnums=1),
         learn=quick_jit(partial(learn, algorithm), donate_argnums=(0, 1)),
@@ -148,6 +149,13 @@ def test_poca_credits_a_hero_for_what_comes_after_its_death(alone: bool) -> None
     learner = Learner("poca", env, updates=25)
     assert learner.policy(1, 0, 0)[1][1] > 0.9
     assert learner.value(0, 1, 1) == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["with its mates", "in a message of its own"])
+def test_poca_credits_a_hero_for_what_its_death_itself_brings(alone: bool) -> None:
+    """Dying is worth -0.2 + 1 = 0.8, although the hero is gone when the team is rewarded."""
+    learner = Learner("poca", SacrificeEnv(alone=alone, at_once=True), updates=25)
+    assert learner.policy(1, 0, 0)[1][1] > 0.9
 
 
 def test_ppo_does_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache, partial
 
 import jax
@@ -17,6 +18,13 @@ from jaxrl.types import AgentSteps
 from tests.helpers import decision_steps, ended_steps, message, settings_of
 
 SOURCE = (0, "Push?team=0")
+
+
+@pytest.fixture(autouse=True)
+def key_reuse() -> Iterator[None]:
+    """Raise where a random key is used twice."""
+    with jax.debug_key_reuse(True):
+        yield
 
 
 class Crowd:
@@ -58,6 +66,7 @@ def made(trainer: str):
     """Settings, algorithm, programs and how often each was traced."""
     settings = settings_of(trainer, SMALL | {"time_horizon": 8})
     algorithm = ALGORITHMS[trainer](SPEC, settings)
+    algorithm = algorithm._replace(init=quick_jit(algorithm.init))
     traces = Counter()
 
     def counted(name, function):

@@ -81,7 +81,9 @@ def test_torch_orientation_and_names():
 def test_a_single_changed_element_lands_in_its_place():
     network, inputs, layout = networks()["actor"]
     weights = torch_import.export_arrays(network.init(jax.random.key(0), *inputs), layout)
-    weights["action_model._discrete_distribution.branches.1.weight"][2, 5] = 123.0
+    name = "action_model._discrete_distribution.branches.1.weight"
+    weights[name] = np.array(weights[name])
+    weights[name][2, 5] = 123.0
     kernel = torch_import.import_arrays(weights, layout)["params"]["heads"]["logits"]["kernel"]
     # branch 1 starts after the 3 columns of branch 0; torch's (output 2, input 5) is our [5, 3 + 2]
     assert kernel[5, 5] == 123.0 and int((kernel == 123.0).sum()) == 1

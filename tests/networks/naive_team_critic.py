@@ -14,11 +14,12 @@ def team_critic(params, x, actions, present, max_team):
     o = jax.nn.swish(linear(p["embed_obs"], x))
     oa = jax.nn.swish(linear(p["embed_obs_action"], jnp.concatenate([x, actions], axis=-1)))
     value = head(p, attend(p["attention"], o, present), present, max_team)
-    baselines = []
-    for i in range(x.shape[1]):
-        entities = oa.at[:, i].set(o[:, i])
-        baselines.append(head(p, attend(p["attention"], entities, present), present, max_team))
-    return value, jnp.stack(baselines, axis=1)
+
+    def baseline(i):
+        entities = jnp.where((jnp.arange(x.shape[1]) == i).reshape(1, -1, 1), o, oa)
+        return head(p, attend(p["attention"], entities, present), present, max_team)
+
+    return value, jnp.swapaxes(jax.vmap(baseline)(jnp.arange(x.shape[1])), 0, 1)
 
 
 def attend(p, entities, present):

@@ -67,7 +67,11 @@ class Case(NamedTuple):
 
     def team(self, prefix: str) -> tuple[tuple[jnp.ndarray, ...], Action, jnp.ndarray]:
         """Agent and groupmates as a team of A = 1 + K, the agent at index 0: observations, actions, present [B, A]."""
-        own, mates = self.observations(f"{prefix}obs_"), self.observations(f"{prefix}group_obs_")
+        own = self.observations(f"{prefix}obs_")
+        if f"{prefix}group_obs_0" not in self.arrays:
+            alone = Action(*(part[:, None] for part in self._action(prefix)))
+            return tuple(o[:, None] for o in own), alone, jnp.ones((own[0].shape[0], 1), bool)
+        mates = self.observations(f"{prefix}group_obs_")
         obs = tuple(jnp.concatenate([o[:, None], m], axis=1) for o, m in zip(own, mates, strict=True))
         parts = zip(self._action(prefix), self._action(f"{prefix}group_"), strict=True)
         action = Action(*(jnp.concatenate([o[:, None], m], axis=1) for o, m in parts))

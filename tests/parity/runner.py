@@ -52,6 +52,8 @@ def run_case(path: Path) -> Outcome:
         comparison = family(case)
     except UnsupportedCaseError as reason:
         return Outcome(case.name, "unsupported", 0, math.nan, str(reason))
+    except Exception as error:  # the other cases are worth running; the exit code tells
+        return Outcome(case.name, "FAIL", 0, math.inf, f"{type(error).__name__}: {error}")
     left = [name for name in expected_names(case) if name not in comparison.errors]
     worst, error = comparison.worst
     failed = not error <= TOLERANCE or bool(left)

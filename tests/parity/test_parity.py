@@ -26,7 +26,7 @@ def test_a_changed_number_fails(tmp_path):
     with np.load(source.with_suffix(".npz")) as archive:
         arrays = {name: archive[name] for name in archive.files}
     arrays["out/4_baseline/extrinsic"] = arrays["out/4_baseline/extrinsic"] + np.float32(1e-3)
-    np.savez(tmp_path / "b_poca.npz", **arrays)
+    np.savez(tmp_path / "b_poca.npz", allow_pickle=False, **arrays)
     outcome = run_case(tmp_path / "b_poca.json")
     assert (outcome.status, outcome.note) == ("FAIL", "out/4_baseline/extrinsic")
 
@@ -35,7 +35,8 @@ def test_an_array_that_nobody_compares_fails(tmp_path):
     source = FIXTURES / "b_ppo_vec_continuous"
     (tmp_path / "b_ppo.json").write_text(source.with_suffix(".json").read_text())
     with np.load(source.with_suffix(".npz")) as archive:
-        np.savez(tmp_path / "b_ppo.npz", **{name: archive[name] for name in archive.files} | {"out/new": np.zeros(1)})
+        arrays = {name: archive[name] for name in archive.files} | {"out/new": np.zeros(1)}
+    np.savez(tmp_path / "b_ppo.npz", allow_pickle=False, **arrays)
     outcome = run_case(tmp_path / "b_ppo.json")
     assert (outcome.status, outcome.note) == ("FAIL", "not compared: out/new")
 
@@ -48,6 +49,16 @@ def test_what_is_not_there_yet_is_unsupported(tmp_path):
     (tmp_path / "b_ppo.npz").write_bytes(source.with_suffix(".npz").read_bytes())
     outcome = run_case(tmp_path / "b_ppo.json")
     assert (outcome.status, outcome.note) == ("unsupported", "memory")
+
+
+def test_a_case_that_breaks_is_a_failure(tmp_path):
+    source = FIXTURES / "b_ppo_vec_continuous"
+    meta = json.loads(source.with_suffix(".json").read_text())
+    meta["network_settings"]["hidden_units"] = 12
+    (tmp_path / "b_ppo.json").write_text(json.dumps(meta))
+    (tmp_path / "b_ppo.npz").write_bytes(source.with_suffix(".npz").read_bytes())
+    outcome = run_case(tmp_path / "b_ppo.json")
+    assert outcome.status == "FAIL" and "check hidden_units" in outcome.note
 
 
 def test_scaled_error_golden():

@@ -140,7 +140,7 @@ def _exported(layouts: Layouts, trees: dict[str, Any]) -> dict[str, np.ndarray]:
 
 def _settings(case: Case) -> Settings:
     rows = int(np.count_nonzero(case.arrays["mb/masks"]))
-    team = 1 + case.arrays["mb/group_obs_0"].shape[1] if case.meta["algorithm"] == "poca" else 1
+    team = case.team("mb/")[2].shape[1] if case.meta["algorithm"] == "poca" else 1
     given = {"shared_critic": case.meta["shared_critic"]} | case.meta["hyperparameters"]
     hyper = Hyperparameters(batch_size=rows * team, **given)
     return Settings(case.network, hyper, dict.fromkeys(_streams(case)), case.meta["max_steps"])

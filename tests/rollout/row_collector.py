@@ -96,7 +96,12 @@ class RowCollector:
         """One message: book, grow, act, append. Checks that every agent gets the action of its own observation."""
         ingested = self.slots.ingest(messages)
         if self.buffer.present.shape[1:] != (self.slots.rows, self.slots.members):
-            self.buffer = trajectory.grow(self.buffer, rows=self.slots.rows, members=self.slots.members)
+            self.buffer = trajectory.resize(
+                self.buffer,
+                capacity=self.buffer.present.shape[0],
+                rows=self.slots.rows,
+                members=self.slots.members,
+            )
         action, log_prob = policy(ingested.steps.obs)
         steps = jax.tree.map(np.copy, ingested.steps)
         self.buffer = ADD(self.buffer, steps, action, log_prob, time_horizon=self.horizon)

@@ -195,7 +195,7 @@ def test_growth_keeps_every_cell() -> None:
     before = RowCollector(rows=2, members=1, capacity=3).buffer.replace(
         obs=(jnp.arange(18.0).reshape(3, 2, 1, 3), jnp.arange(12.0).reshape(3, 2, 1, 1, 2)), size=jnp.array([1, 2])
     )
-    after = trajectory.grow(before, rows=4, members=2)
+    after = trajectory.resize(before, capacity=before.present.shape[0], rows=4, members=2)
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         inside = tuple(slice(n) for n in old.shape)
         np.testing.assert_array_equal(new[inside], old)
