@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -90,6 +91,17 @@ def learn(
     return state, buffer, estimates | metrics
 
 
+def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
+    """Compile a jitted program for arguments like these in a thread; None if it is an ordinary function."""
+    if not hasattr(program, "lower"):
+        return None
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
+    thread = ThreadPoolExecutor(1, "jaxrl-compile")
+    compiled = thread.submit(lambda: program.lower(*shapes).compile())
+    thread.shutdown(wait=False)
+    return compiled
+
+
 def capacity(buffer_size: int, rows: int, members: int) -> int:
     """T, states per row: enough for `buffer_size` agent steps with slack, and two states for the last message."""
     return math.ceil(SLACK * buffer_size / (rows * members)) + 3
@@ -124,6 +136,7 @@ class Behavior:
         self._decisions = 0
         self._slots: Slots | None = None
         self._buffer: TrajectoryState | None = None
+        self._ahead: Future[Any] | None = None  # `programs.learn`, compiled while the first buffer fills
 
     def restore(self, state: TrainState, *, decisions: int) -> None:
         """Continue from a checkpoint: parameters, optimiser, normaliser, step and keys."""
@@ -180,7 +193,8 @@ class Behavior:
         Raises DivergedError if one of them is not finite.
         """
         assert self._slots is not None and self._buffer is not None
-        self.state, self._buffer, metrics = self.programs.learn(self.state, self._buffer)
+        learn = self.programs.learn if self._ahead is None else self._ahead.result()
+        self.state, self._buffer, metrics = learn(self.state, self._buffer)
         self._slots.taken()
         self.stored = 0
         self.updates += 1
@@ -196,6 +210,8 @@ class Behavior:
             rows, members = first_size(messages, team_rows=self.algorithm.team_rows)
             self._slots = Slots(self.spec, team_rows=self.algorithm.team_rows, rows=rows, members=members)
             self._buffer = self._allocate(rows, members)
+            if self.training:
+                self._ahead = compile_ahead(self.programs.learn, self.state, self._buffer)
         return self._slots, self._buffer
 
     def _allocate(self, rows: int, members: int) -> TrajectoryState:
@@ -219,6 +235,7 @@ class Behavior:
             "%s: room for %d teams of %d agents (was %d of %d); the programs are compiled once more.",
             self.name, slots.rows, slots.members, rows, members,
         )  # fmt: skip
+        self._ahead = None
         return trajectory.resize(buffer, capacity=fitting, rows=slots.rows, members=slots.members)
 
 

@@ -29,7 +29,7 @@ from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
-from jaxrl.unity_workers import make_factory
+from jaxrl.unity_workers import launched
 
 log = logging.getLogger(__name__)
 
@@ -51,39 +51,30 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     )
 
 
-def train(settings: RunSettings, console: Console | None = None) -> None:
+def train(
+    settings: RunSettings, console: Console | None = None, started: tuple[Interrupt, EnvPool] | None = None
+) -> None:
     """One whole run, from checked settings to a results folder.
 
     Ends when every behavior has passed its max_steps, at Ctrl-C (saves and returns normally), or with an error (saves
-    and raises it).
+    and raises it). `started` is what `launched(settings)` gives, when that was done before JAX was imported.
 
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
-    options = settings.checkpoint_settings
     settings = with_drawn_seed(settings)
-    folder = RunFolder(options.results_dir, options.run_id)
-    folder.check(options.resume, options.force, options.initialize_from, list(settings.behaviors))
-    factory = make_factory(settings, str(folder.logs))
-    folder.prepare()
+    options = settings.checkpoint_settings
     with ExitStack() as stack:
-        interrupt = stack.enter_context(Interrupt())
+        interrupt, pool = started or stack.enter_context(launched(settings))
         progress = stack.enter_context(ProgressBar(console or Console()))
+        folder = RunFolder(options.results_dir, options.run_id)
         books = stack.enter_context(Bookkeeping(settings, folder, progress))
-        environment = settings.env_settings
         try:
             with books.timers(nodes.SETUP), interrupt.waiting():
-                pool = EnvPool(
-                    factory,
-                    environment.num_envs,
-                    inline=environment.inline,
-                    timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
-                    startup_timeout=environment.timeout_wait + 60.0,
-                )
+                pool.ready()
         except KeyboardInterrupt:
             log.info("Interrupted before the environments had started; nothing to save.")
             return
-        stack.callback(pool.close)
         HostLoop(settings, books, interrupt, pool).run()
 
 
@@ -115,6 +106,7 @@ class HostLoop:
             cause = error
             raise
         finally:
+            self.pool.hang_up()  # they close while we save
             self.books.finish(list(self.behaviors.values()), cause)
 
     def receive(self, at_least: int) -> list[StepResult]:

@@ -1,16 +1,50 @@
-"""From settings to a picklable recipe for the environments. Imports no environment: each worker does that itself."""
+"""From settings to environments that start. No JAX, and no environment: each worker imports its own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.envs.handles import EnvFactory
 from jaxrl.envs.interface import HostEnv
+from jaxrl.envs.pool import EnvPool
+from jaxrl.interrupt import Interrupt
+from jaxrl.jax_envs.launcher import resolve_player
 from jaxrl.settings import RunSettings
 
 PLAYER_PREFIX = "player:"
 """Marks an environment of jaxrl's own in env_path: `player:dungeon_escape`."""
+
+
+@contextmanager
+def launched(settings: RunSettings) -> Iterator[tuple[Interrupt, EnvPool]]:
+    """Take over Ctrl-C, check and make the run's folder, and start the environments; `EnvPool.ready` waits for them.
+
+    Comes before JAX is imported: a player takes as long to start as the learner. Closes the environments at the end.
+
+    Raises:
+      RunFolderError: the folder cannot be used as asked. Nothing was written or started.
+      JaxrlError: unknown player name.
+    """
+    options, environment = settings.checkpoint_settings, settings.env_settings
+    folder = RunFolder(options.results_dir, options.run_id)
+    folder.check(options.resume, options.force, options.initialize_from, list(settings.behaviors))
+    factory = make_factory(settings, str(folder.logs))
+    folder.prepare()
+    with Interrupt() as interrupt:
+        pool = EnvPool(
+            factory,
+            environment.num_envs,
+            inline=environment.inline,
+            timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
+            startup_timeout=environment.timeout_wait + 60.0,
+            wait=False,
+        )
+        with pool:
+            yield interrupt, pool
 
 
 def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:
@@ -23,8 +57,6 @@ def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:
     options, engine = settings.env_settings, settings.engine_settings
     path = options.env_path
     if path is not None and path.startswith(PLAYER_PREFIX):
-        from jaxrl.jax_envs.launcher import resolve_player  # here, because it knows JAX and a worker imports this file
-
         path = str(resolve_player(path.removeprefix(PLAYER_PREFIX)))
     arguments = {
         "file_name": path,

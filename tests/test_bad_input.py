@@ -15,10 +15,7 @@ import pytest
 
 from tests import trainer
 
-pytestmark = [
-    pytest.mark.usefixtures("runs"),
-    pytest.mark.skipif(os.name == "nt", reason="players here are shell scripts"),
-]
+pytestmark = trainer.MARKS
 
 
 @pytest.fixture

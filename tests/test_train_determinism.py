@@ -6,7 +6,7 @@ import pytest
 
 from tests import trainer
 
-pytestmark = pytest.mark.usefixtures("runs")
+pytestmark = trainer.MARKS
 SHORT = {"*.max_steps": 600}
 
 

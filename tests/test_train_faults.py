@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
 
 from tests import trainer
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+pytestmark = trainer.MARKS
 ENDLESS = {"*.max_steps": trainer.ENDLESS}
 RARE = {**ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
 
@@ -54,7 +53,7 @@ def test_hanging_player(start, tmp_path):
 
 DEAF = f"""
 import signal, sys, time
-sys.path.insert(0, {str(trainer.ROOT / "tests" / "envs")!r})
+sys.path.insert(0, {str(trainer.ENVS)!r})
 import countdown_player
 signal.signal = lambda number, handler: None
 countdown_player.main()

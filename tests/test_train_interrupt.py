@@ -13,7 +13,7 @@ import pytest
 from jaxrl.interrupt import EXIT_CODE, SAME_SECONDS, Interrupt
 from tests import trainer
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+pytestmark = trainer.MARKS
 ENDLESS = {"*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
 
 

@@ -22,7 +22,7 @@ from jaxrl.train import compile_programs
 from jaxrl.types import StepResult
 from tests import trainer
 
-pytestmark = pytest.mark.usefixtures("runs")
+pytestmark = trainer.MARKS
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +67,8 @@ def test_resume_of_a_run_that_is_done_says_so_and_keeps_the_state(results, tmp_p
 def other_player(folder):
     """The same behavior with one continuous action more."""
     script = folder / "other.py"
-    envs = trainer.ROOT / "tests" / "envs"
     script.write_text(
-        f"import sys; sys.path.insert(0, {str(envs)!r})\nimport countdown_player as player\n"
+        f"import sys; sys.path.insert(0, {str(trainer.ENVS)!r})\nimport countdown_player as player\n"
         "player.SPEC = player.SPEC._replace(action=player.SPEC.action._replace(continuous_size=2))\nplayer.main()\n"
     )
     return str(trainer.player(folder, str(script)))

@@ -22,6 +22,7 @@ from jaxrl.networks.models import Actor
 from jaxrl.settings import load_run_settings, to_yaml
 from tests import trainer
 
+pytestmark = trainer.MARKS
 NAME = "DungeonEscape"
 LINE = re.compile(
     rf"\[INFO\] {NAME}\. Step: (\d+)\. Time Elapsed: \d+\.\d{{3}} s\. "

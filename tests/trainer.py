@@ -36,8 +36,14 @@ from tests.envs.countdown_player import SPEC
 from tests.envs.processes import comes_true
 
 ROOT = Path(__file__).parents[1]
+ENVS = ROOT / "tests" / "envs"
 BEHAVIOR = "Countdown"
 ENDLESS = 100_000_000
+MARKS = [
+    pytest.mark.usefixtures("runs"),
+    pytest.mark.timeout(400),  # the first run of a session compiles
+    pytest.mark.skipif(os.name == "nt", reason="players here are shell scripts, and signals those of POSIX"),
+]
 _MARK = "JAXRL_TEST_RUN"
 _SETTINGS = {
     "behaviors": {
@@ -59,7 +65,7 @@ _SETTINGS = {
 def player(folder: Path, script: str = "countdown_player.py", arguments: str = "") -> Path:
     """An executable that runs one of the players in tests/envs."""
     path = folder / f"{Path(script).stem}.x86_64"
-    words = [sys.executable, str(ROOT / "tests" / "envs" / script), *shlex.split(arguments)]
+    words = [sys.executable, str(ENVS / script), *shlex.split(arguments)]
     if script != "scripted_player.py":  # a loaded machine may compile for longer than the script's own patience
         words += ["--answer-seconds", "600", "--connect-seconds", "100"]
     path.write_text(f'#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(ROOT))}\nexec {shlex.join(words)} "$@"\n')
@@ -129,8 +135,7 @@ def differing(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray])
 
 def steps(results: Path, run_id: str = "run") -> list[int]:
     """Steps of the checkpoints on disk, in order."""
-    folder = results / run_id / BEHAVIOR
-    return [found.step for found in checkpoints(folder)]
+    return [found.step for found in checkpoints(results / run_id / BEHAVIOR)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -176,7 +181,7 @@ class Trainer:
     def worker(self) -> psutil.Process:
         return self.one("spawn_main")
 
-    def says(self, text: str, seconds: float = 100.0) -> None:
+    def says(self, text: str, seconds: float = 200.0) -> None:
         """Wait until `text` is on standard output."""
         comes_true(lambda: text in self.stdout or self.process.poll() is not None, seconds)
         assert text in self.stdout, f"{self.stdout}\n{self.stderr}"

@@ -1,6 +1,28 @@
-"""Algorithms by the name they have in `trainer_type`. A new algorithm is one file and one line here."""
+"""Algorithms by the name they have in `trainer_type`. A new algorithm is one file, one function and one line here.
 
-from jaxrl.algorithms.poca import make_poca
-from jaxrl.algorithms.ppo import make_ppo
+JAX is imported when an algorithm is made: the command line reads hyperparameters before, while environments start.
+"""
 
-ALGORITHMS = {"ppo": make_ppo, "poca": make_poca}
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxrl.algorithms.interface import Algorithm
+    from jaxrl.settings import BehaviorSettings
+    from jaxrl.types import BehaviorSpec
+
+
+def _poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    from jaxrl.algorithms.poca import make_poca
+
+    return make_poca(spec, settings)
+
+
+def _ppo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    from jaxrl.algorithms.ppo import make_ppo
+
+    return make_ppo(spec, settings)
+
+
+ALGORITHMS = {"ppo": _ppo, "poca": _poca}

@@ -18,8 +18,9 @@ from jaxrl.artifacts.versions import versions
 from jaxrl.cli.checks import check_environment, refuse_unsupported
 from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
-from jaxrl.settings import load_run_settings
+from jaxrl.settings import load_run_settings, with_drawn_seed
 from jaxrl.types import JaxrlError
+from jaxrl.unity_workers import launched
 
 COMMUNICATOR_API = "1.5.0"
 """Version of ML-Agents' wire protocol that jaxrl speaks."""
@@ -84,12 +85,18 @@ def _train(given: argparse.Namespace) -> None:
     setup_logging(console, debug=settings.debug)
     refuse_unsupported(settings, given.config or "command line")
     check_environment(settings.env_settings)
-    choose_device(settings.torch_settings.device)
     _log.info(_version_line())
-    enable_compilation_cache()
-    from jaxrl.train import train
+    device = settings.torch_settings.device
+    if device is not None:  # one that may not be there; to look for it imports JAX
+        choose_device(device)
+    settings = with_drawn_seed(settings)
+    with launched(settings) as started:
+        if device is None:
+            choose_device(None)
+        enable_compilation_cache()
+        from jaxrl.train import train
 
-    train(settings, console=console)
+        train(settings, console=console, started=started)
 
 
 def _version_line() -> str:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping
 from typing import NoReturn
 
+from jaxrl.envs.diagnosis import why_silent
 from jaxrl.envs.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory, wait
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.shutdown import close_workers
@@ -22,17 +23,6 @@ from jaxrl.types import Action, StepResult
 logger = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.5  # longest wait between two looks at the processes
-_EXIT_SECONDS = 1.0  # for the exit code of a process whose socket has closed
-
-_ADVICE_DEAD = {
-    True: "Its output above may say why; a training script needs the guard `if __name__ == '__main__':`, because each "
-    "worker imports the script again",
-    False: "Killed from outside, out of memory, or crashed in native code: its output above may say why",
-}
-_ADVICE_SILENT = (
-    "Check that the environment runs (not paused, no dialog open) and that its agents request decisions; if it is only "
-    "slow, allow more time"
-)
 
 
 class WorkerError(Exception):
@@ -52,6 +42,7 @@ class EnvPool:
         inline: run the environments in this process, for debugging; same interface and results.
         timeout: seconds that a worker may take for one reset or step.
         startup_timeout: seconds that the workers, which start in parallel, may take for building their environments.
+        wait: until they are built; else `ready` does.
 
     Raises:
         EnvironmentFailure: an environment could not be built; all workers are closed.
@@ -67,6 +58,7 @@ class EnvPool:
         inline: bool = False,
         timeout: float = 60.0,
         startup_timeout: float = 120.0,
+        wait: bool = True,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
@@ -84,17 +76,24 @@ class EnvPool:
         try:
             self._start(factory, inline)
         except BaseException:
-            # Those that still start would notice only when their environment is there; this ends the wait for it.
-            for handle in self._workers:
-                handle.force("terminate")
-            self.close()
+            self._give_up()
             raise
+        if wait:
+            self.ready()
 
     def __enter__(self) -> EnvPool:
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+    def ready(self) -> None:
+        """Wait until all environments are built. Raises EnvironmentFailure if one could not; all workers are closed."""
+        try:
+            self._gather(still_owing=0)
+        except BaseException:
+            self._give_up()
+            raise
 
     def reset(self, parameters: Mapping[str, float] | None = None) -> None:
         """Tell all workers to reset; the first observations then come by `recv`.
@@ -110,9 +109,8 @@ class EnvPool:
         self._expect_open()
         self._gather(still_owing=0)
         self._arrived.clear()
-        command = reset_message(parameters)
         for worker in range(self.num_envs):
-            self._command(worker, command)
+            self._command(worker, reset_message(parameters))
             self._owe(worker, "reset", self._timeout)
 
     def send(self, worker: int, actions: Mapping[str, Action]) -> None:
@@ -166,9 +164,13 @@ class EnvPool:
                 result.
         """
         self._expect_open()
-        command = parameters_message(parameters)
         for worker in range(self.num_envs):
-            self._command(worker, command)
+            self._command(worker, parameters_message(parameters))
+
+    def hang_up(self) -> None:
+        """Tell all environments to close, without waiting: `close` does."""
+        for handle in self._workers:
+            handle.hang_up()
 
     def close(self) -> None:
         """Close all environments and end all processes, in at most 18 s. May be called twice and after a failure."""
@@ -177,10 +179,16 @@ class EnvPool:
     def _start(self, factory: EnvFactory, inline: bool) -> None:
         pickled = b"" if inline else pickle_factory(factory)
         for worker in range(self.num_envs):
-            handle = InlineHandle(factory, worker) if inline else ProcessHandle(pickled, worker, self._timeout)
-            self._workers.append(handle)
+            self._workers.append(
+                InlineHandle(factory, worker) if inline else ProcessHandle(pickled, worker, self._timeout)
+            )
             self._owe(worker, "start-up", self._limit[worker])
-        self._gather(still_owing=0)
+
+    def _give_up(self) -> None:
+        # Those that still start would notice only when their environment is there; this ends the wait for it.
+        for handle in self._workers:
+            handle.force("terminate")
+        self.close()
 
     def _expect_open(self) -> None:
         if not self._close.alive:
@@ -234,12 +242,7 @@ class EnvPool:
             self._arrived[worker] = decode_result(message, worker)
 
     def _fail_for_silence(self, worker: int, cause: ChannelClosedError | ChannelTimeoutError | None) -> NoReturn:
-        handle, doing = self._workers[worker], self._doing[worker]
-        known = handle.diagnose(_EXIT_SECONDS if isinstance(cause, ChannelClosedError) else 0.0)
-        if handle.has_ended():
-            self._fail(worker, f"died during its {doing}: {known}. {_ADVICE_DEAD[doing == 'start-up']}", cause)
-        waited = time.monotonic() - self._since[worker]
-        self._fail(worker, f"has not answered its {doing} for {waited:.1f} s: {known}. {_ADVICE_SILENT}", cause)
+        self._fail(worker, why_silent(self._workers[worker], self._doing[worker], self._since[worker], cause), cause)
 
     def _fail(self, worker: int, text: str, cause: Exception | None) -> NoReturn:
         self._owing.discard(worker)

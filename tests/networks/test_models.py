@@ -204,11 +204,10 @@ def test_initial_distributions():
     spec = BehaviorSpec((ObservationSpec("v", (256,)),), ActionSpec(200, (200,)))
     shape, streams = Shape(hidden_units=512, num_layers=1), tuple(str(i) for i in range(20))
     obs = (jnp.ones((1, 2, 256)),)
-    actor = Actor(spec, shape).init(jax.random.key(0), obs)["params"]
-    value = ValueNetwork(spec, shape, streams).init(jax.random.key(1), obs)["params"]
-    team = TeamCritic(spec, shape, streams).init(
-        jax.random.key(2), obs, jnp.ones((1, 2, 400)), jnp.ones((1, 2), bool), jnp.float32(2)
-    )["params"]
+    actor = jax.jit(Actor(spec, shape).init)(jax.random.key(0), obs)["params"]
+    value = jax.jit(ValueNetwork(spec, shape, streams).init)(jax.random.key(1), obs)["params"]
+    team_inputs = (obs, jnp.ones((1, 2, 400)), jnp.ones((1, 2), bool), jnp.float32(2))
+    team = jax.jit(TeamCritic(spec, shape, streams).init)(jax.random.key(2), *team_inputs)["params"]
     embedding = (0.125 / 512) ** 0.5
     expected = [
         (actor["body"]["layer_0"]["kernel"], 1 / 256**0.5),
