@@ -3,8 +3,8 @@
     python benchmarks/host_loop.py                       # 1 and 2 workers, the shipped configuration
     python benchmarks/host_loop.py --workers 1 --pairs 9 --json FILE
 
-The ceiling is the same player behind the same pool, its allowed actions drawn from a table, nothing learned. Both run in
-turn, in short windows, so that another load of the machine hits both; each pair of windows gives one ratio and the
+The ceiling is the same player behind the same pool, its allowed actions drawn from a table, nothing learned. Both run
+in turn, in short windows, so that another load of the machine hits both; each pair of windows gives one ratio and the
 table shows medians. The learning rate is 1e-9, so that the policy stays as random as the ceiling's actions and the
 dungeons hold as many agents. `without update` leaves the time of updates out of the training windows. An environment
 step is one message of one worker, an agent step one decision. Needs psutil (extra dev) and Linux for the CPU times,
@@ -211,8 +211,9 @@ def measure(workers: int, pairs: int, seconds: float, base_port: int) -> dict[st
 def report(found: dict[str, Any]) -> None:
     """One block of the table."""
     print(f"{found['workers']} worker(s), Dungeon Escape, 16 areas: medians")
-    print(f"  ceiling    {found['ceiling_env_steps']:7.0f} env steps/s  {found['ceiling_agent_steps']:8.0f} agent steps/s")
-    print(f"  training   {found['env_steps']:7.0f} env steps/s  {found['agent_steps']:8.0f} agent steps/s")
+    for name, prefix in (("ceiling", "ceiling_"), ("training", "")):
+        env_steps, agent_steps = found[f"{prefix}env_steps"], found[f"{prefix}agent_steps"]
+        print(f"  {name:9}  {env_steps:7.0f} env steps/s  {agent_steps:8.0f} agent steps/s")
     print(f"  of ceiling {found['share']:7.0%}, without update {found['share_without_update']:.0%}")
     print("  us of wall time per env step: " + ", ".join(f"{name} {us:.0f}" for name, us in found["us"].items()))
     print("  us of CPU time per env step:  " + ", ".join(f"{name} {us:.0f}" for name, us in found["cpu_us"].items()))

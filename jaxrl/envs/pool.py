@@ -76,7 +76,7 @@ class EnvPool:
         try:
             self._start(factory, inline)
         except BaseException:
-            self._give_up()
+            self.close()
             raise
         if wait:
             self.ready()
@@ -92,7 +92,7 @@ class EnvPool:
         try:
             self._gather(still_owing=0)
         except BaseException:
-            self._give_up()
+            self.close()
             raise
 
     def reset(self, parameters: Mapping[str, float] | None = None) -> None:
@@ -174,6 +174,9 @@ class EnvPool:
 
     def close(self) -> None:
         """Close all environments and end all processes, in at most 18 s. May be called twice and after a failure."""
+        for worker in self._owing:
+            if self._doing[worker] == "start-up":  # would notice only when its environment is there
+                self._workers[worker].force("terminate")
         self._close()
 
     def _start(self, factory: EnvFactory, inline: bool) -> None:
@@ -183,12 +186,6 @@ class EnvPool:
                 InlineHandle(factory, worker) if inline else ProcessHandle(pickled, worker, self._timeout)
             )
             self._owe(worker, "start-up", self._limit[worker])
-
-    def _give_up(self) -> None:
-        # Those that still start would notice only when their environment is there; this ends the wait for it.
-        for handle in self._workers:
-            handle.force("terminate")
-        self.close()
 
     def _expect_open(self) -> None:
         if not self._close.alive:
