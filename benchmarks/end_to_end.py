@@ -89,9 +89,8 @@ def inside(arguments: list[str]) -> int:
     def note(what: str, seconds: float) -> None:
         if seconds > 0.03:
             now = time.perf_counter() - begun
-            lines.append(
-                f"{now - seconds:7.2f} to {now:6.2f} s  {seconds:6.2f} s  CPU so far {time.process_time():5.1f}  {what}"
-            )
+            clocks = f"{now - seconds:7.2f} to {now:6.2f} s  {seconds:6.2f} s  CPU so far {time.process_time():5.1f}"
+            lines.append(f"{clocks}  {what}")
 
     def watch(owner: Any, name: str, times: int = 1) -> None:
         function, count = getattr(owner, name), 0
@@ -147,10 +146,8 @@ def inside(arguments: list[str]) -> int:
 
 def show(what: str, run: Run) -> None:
     """One row of the table."""
-    print(
-        f"{what:12} {run.wall:7.1f} {run.cpu:7.1f}   " + " ".join(f"{run.phases[name]:11.1f}" for name in run.phases),
-        flush=True,
-    )
+    phases = " ".join(f"{seconds:11.1f}" for seconds in run.phases.values())
+    print(f"{what:12} {run.wall:7.1f} {run.cpu:7.1f}   {phases}", flush=True)
 
 
 def main() -> None:

@@ -213,10 +213,10 @@ def report(found: dict[str, Any]) -> None:
     print(f"{found['workers']} worker(s), Dungeon Escape, 16 areas: medians")
     for name, prefix in (("ceiling", "ceiling_"), ("training", "")):
         env_steps, agent_steps = found[f"{prefix}env_steps"], found[f"{prefix}agent_steps"]
-        print(f"  {name:9}  {env_steps:7.0f} env steps/s  {agent_steps:8.0f} agent steps/s")
+        print(f"  {name:10} {env_steps:7.0f} env steps/s  {agent_steps:8.0f} agent steps/s")
     print(f"  of ceiling {found['share']:7.0%}, without update {found['share_without_update']:.0%}")
-    print("  us of wall time per env step: " + ", ".join(f"{name} {us:.0f}" for name, us in found["us"].items()))
-    print("  us of CPU time per env step:  " + ", ".join(f"{name} {us:.0f}" for name, us in found["cpu_us"].items()))
+    for clock, values in (("wall", found["us"]), ("CPU", found["cpu_us"])):
+        print(f"  us of {clock} time per env step: " + ", ".join(f"{name} {us:.0f}" for name, us in values.items()))
 
 
 def main() -> None:

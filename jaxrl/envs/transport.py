@@ -175,7 +175,8 @@ class Channel:
 
     def poll(self) -> Message | None:
         """The next message if one has begun to arrive (its rest is waited for), else None. Raises as `receive`."""
-        if self._patience is None and not connection.wait([self], timeout=0):
+        waits_for: list[Any] = [self]
+        if self._patience is None and not connection.wait(waits_for, timeout=0):
             return None
         try:
             count = self._read(memoryview(self._header))

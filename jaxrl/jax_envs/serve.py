@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -52,10 +53,9 @@ class CompiledAreas:
         self._start = jax.jit(partial(_start, env, areas))
         self._advance = jax.jit(partial(advance_areas, env), donate_argnums=0)
         action = env.spec.action
-        self._no_actions = TeamActions(  # pyright: ignore
-            continuous=np.zeros((areas, env.members, action.continuous_size), np.float32),
-            discrete=np.zeros((areas, env.members, len(action.discrete_branches)), np.int32),
-        )
+        continuous: Any = np.zeros((areas, env.members, action.continuous_size), np.float32)
+        discrete: Any = np.zeros((areas, env.members, len(action.discrete_branches)), np.int32)
+        self._no_actions = TeamActions(continuous=continuous, discrete=discrete)
         self._compiler = ThreadPoolExecutor(1, "jaxrl-compile")
         self._compiled: Future[None] | None = None
 

@@ -70,7 +70,7 @@ class Player:
         message.header.status = status
         if output is not None:
             message.unity_output.CopyFrom(output)
-        reply = m.UnityMessageProto.FromString(self.call(message.SerializeToString(), timeout=30))
+        reply = m.UnityMessageProto.FromString(self.call(message.SerializeToString(), timeout=120))
         if reply.header.status != 200:
             print("told to stop", flush=True)
             sys.exit(0)

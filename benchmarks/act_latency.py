@@ -1,0 +1,167 @@
+"""Host time of one decision: numpy in, actions as numpy out, the states appended to the trajectory buffer.
+
+    python benchmarks/act_latency.py
+    python benchmarks/act_latency.py --leaves 6 50 --rows 16 128 --json FILE
+
+`decide` is the one compiled call of `jaxrl.behavior.decide` with its results read; the policy of 2 x 64 units is padded
+with small parameters that it uses, up to --leaves. `ingest` turns the message into rows before it (`Slots.ingest`, all
+agents ask again); `act` is `Behavior.act`, both together and the actions handed back. `bare` is a jitted call that
+takes the same number of parameter leaves and returns one number, blocked: the least that JAX can do. Rows hold 3 agents
+with 34 numbers and 7 actions each. Columns are the lower quartile and the median of the wall time and the mean CPU time of
+the calling thread, in microseconds; cases take turns, so that another load of the machine hits all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.behavior import Behavior
+from jaxrl.cli.device import choose_device
+from jaxrl.settings import BehaviorSettings
+from jaxrl.train import compile_programs
+from jaxrl.types import ActionSpec, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps, ObservationSpec
+
+MEMBERS = 3
+SPEC = BehaviorSpec((ObservationSpec("vector", (34,)),), ActionSpec(0, (7,)))
+SOURCE = (0, "Bench?team=0")
+ROUNDS = 8
+
+
+class Times(NamedTuple):
+    """Microseconds."""
+
+    quartile: float
+    median: float
+    cpu: float
+
+
+def message(rows: int) -> AgentSteps:
+    """All agents of `rows` teams ask for a decision."""
+    rng, agents = np.random.default_rng(0), rows * MEMBERS
+    nobody = np.zeros(0, np.int64)
+    return AgentSteps(
+        ended=EndedSteps(
+            agent_id=nobody,
+            group_id=nobody,
+            reward=np.zeros(0, np.float32),
+            group_reward=np.zeros(0, np.float32),
+            truncated=np.zeros(0, bool),
+            obs=(np.zeros((0, 34), np.float32),),
+        ),
+        deciding=DecisionSteps(
+            agent_id=np.arange(agents),
+            group_id=np.arange(agents) // MEMBERS + 1,
+            reward=np.zeros(agents, np.float32),
+            group_reward=np.zeros(agents, np.float32),
+            action_mask=np.ones((agents, 7), bool),
+            obs=(rng.normal(size=(agents, 34)).astype(np.float32),),
+        ),
+    )
+
+
+def padded(algorithm: Algorithm, leaves: int) -> Algorithm:
+    """The algorithm with a policy of `leaves` parameters or more; those added are zeros that shift the observation."""
+
+    def init(key: jax.Array) -> Any:
+        state = algorithm.init(key)
+        missing = max(leaves - len(jax.tree.leaves(state.policy)), 0)
+        extra = [jax.numpy.zeros(64) for _ in range(missing)]
+        return state.replace(
+            policy=PolicyState(params=(state.policy.params, extra), normalizer=state.policy.normalizer)
+        )
+
+    def act(policy: PolicyState, obs: tuple[jax.Array, ...], mask: jax.Array, key: jax.Array) -> Any:
+        params, extra = policy.params
+        shift = sum((x[0] for x in extra), jax.numpy.zeros(()))
+        return algorithm.act(PolicyState(params, policy.normalizer), tuple(o + shift for o in obs), mask, key)
+
+    return algorithm._replace(init=init, act=act)
+
+
+def cases_of(rows: int, leaves: int) -> dict[str, Callable[[], Any]]:
+    """What is timed, by name."""
+    written = {"trainer_type": "poca", "network_settings": {"hidden_units": 64, "num_layers": 2}}
+    settings = BehaviorSettings.model_validate(written, context={"hyperparameter_types": HYPERPARAMETER_TYPES})
+    algorithm = padded(ALGORITHMS["poca"](SPEC, settings), leaves)
+    programs = compile_programs(algorithm, settings.time_horizon)
+    programs = programs._replace(learn=lambda *_: None)  # never called; not a jitted function, so not compiled ahead
+    behavior = Behavior("Bench", SPEC, settings, algorithm, programs, jax.random.key(0), training=True)
+    messages = {SOURCE: message(rows)}
+    behavior.act(messages)
+    slots, policy, key, count = behavior._slots, behavior.state.policy, behavior._key_data, np.uint32(7)
+    assert slots is not None
+    steps = slots.ingest(messages).steps
+    bare = jax.jit(lambda tree: sum(x.ravel()[0] for x in jax.tree.leaves(tree)))
+
+    def decide() -> None:
+        action, behavior._buffer = programs.decide(policy, behavior._buffer, steps, key, count)
+        np.asarray(action.continuous)
+        np.asarray(action.discrete)
+
+    return {
+        "ingest": partial(slots.ingest, messages),
+        "decide": decide,
+        "act": partial(behavior.act, messages),
+        "bare": lambda: bare(policy).block_until_ready(),
+    }
+
+
+def measure(cases: dict[Any, Callable[[], Any]], calls: int) -> dict[Any, Times]:
+    """Times of every case, in turn."""
+    walls: dict[Any, list[float]] = {name: [] for name in cases}
+    cpu = dict.fromkeys(cases, 0.0)
+    for call in cases.values():
+        for _ in range(50):
+            call()
+    for _ in range(ROUNDS):
+        for name, call in cases.items():
+            thread = time.thread_time()
+            for _ in range(calls):
+                begun = time.perf_counter()
+                call()
+                walls[name].append(time.perf_counter() - begun)
+            cpu[name] += time.thread_time() - thread
+    return {
+        name: Times(*(1e6 * np.percentile(wall, (25, 50))), 1e6 * cpu[name] / len(wall)) for name, wall in walls.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 128])
+    parser.add_argument("--leaves", type=int, nargs="+", default=[50])
+    parser.add_argument("--calls", type=int, default=200, help="calls of each case in each of 8 rounds")
+    parser.add_argument("--json", help="append the numbers to this file")
+    options = parser.parse_args()
+    choose_device(None)
+    grid = [(rows, leaves) for leaves in options.leaves for rows in options.rows]
+    cases = {(*place, name): call for place in grid for name, call in cases_of(*place).items()}
+    times = measure(cases, options.calls)
+    print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}; us: lower quartile, median, CPU of the thread")
+    print(
+        "leaves  rows  " + "  ".join(f"{name:>17}" for name in ("ingest", "decide", "act", "bare")) + "  decide / bare"
+    )
+    for rows, leaves in grid:
+        found = {name: times[rows, leaves, name] for name in ("ingest", "decide", "act", "bare")}
+        cells = "  ".join(f"{t.quartile:5.0f} {t.median:5.0f} {t.cpu:5.0f}" for t in found.values())
+        print(f"{leaves:6}  {rows:4}  {cells}  {found['decide'].quartile / found['bare'].quartile:13.1f}", flush=True)
+        if options.json:
+            with open(options.json, "a") as file:
+                file.write(
+                    json.dumps({"rows": rows, "leaves": leaves, **{k: t._asdict() for k, t in found.items()}}) + "\n"
+                )
+
+
+if __name__ == "__main__":
+    main()
