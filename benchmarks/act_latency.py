@@ -7,7 +7,7 @@
 with small parameters that it uses, up to --leaves. `ingest` turns the message into rows before it (`Slots.ingest`, all
 agents ask again); `act` is `Behavior.act`, both together and the actions handed back. `bare` is a jitted call that
 takes the same number of parameter leaves and returns one number, blocked: the least that JAX can do. Rows hold 3 agents
-with 34 numbers and 7 actions each. Columns are the lower quartile and the median of the wall time and the mean CPU time of
+with 34 numbers and 7 actions each. Columns are lower quartile and median of the wall time, and mean CPU time of
 the calling thread, in microseconds; cases take turns, so that another load of the machine hits all of them.
 """
 
