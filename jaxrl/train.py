@@ -43,11 +43,14 @@ class SpecChangedError(JaxrlError):
 
 def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     """The programs of a behavior. Buffer and learner are donated: they are updated in place."""
+    quick = {"xla_backend_optimization_level": 0}  # what runs once is compiled in half the time
     return Programs(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1)),
-        start=jax.jit(start, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}),
-        allocate=jax.jit(trajectory.init, static_argnames=("spec", "capacity", "rows", "members")),
+        start=jax.jit(start, static_argnums=0, compiler_options=quick),
+        allocate=jax.jit(
+            trajectory.init, static_argnames=("spec", "capacity", "rows", "members"), compiler_options=quick
+        ),
     )
 
 

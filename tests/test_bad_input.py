@@ -112,7 +112,6 @@ def test_player_that_dies_at_once(refused, tmp_path):
     [
         ("nan_observation", ["Walker?team=0", "agent 2", "sensor 0 ('vector')", "nan"]),
         ("nan_reward", ["Walker?team=0", "agent 2", "reward", "nan"]),
-        ("infinite_reward", ["Walker?team=0", "agent 1", "reward", "inf"]),
     ],
 )
 def test_numbers_that_are_not_finite(tmp_path, capsys, scenario, words):

@@ -50,7 +50,8 @@ class CompiledAreas:
         self._seed = np.uint32(seed)
         self._resets = 0
         self._areas: Areas | None = None
-        self._start = jax.jit(partial(_start, env, areas))
+        quick = {"xla_backend_optimization_level": 0}  # runs seldom: compiled in half the time
+        self._start = jax.jit(partial(_start, env, areas), compiler_options=quick)
         self._advance = jax.jit(partial(advance_areas, env), donate_argnums=0)
         action = env.spec.action
         continuous: Any = np.zeros((areas, env.members, action.continuous_size), np.float32)
