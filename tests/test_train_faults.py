@@ -27,7 +27,7 @@ def ends_with_one_error(process: trainer.Trainer, *words: str, seconds: float = 
 def test_killed_player(start, tmp_path):
     process = start(trainer.config(tmp_path, RARE))
     process.says("Step: 600.")
-    process.player().kill()
+    process.one(trainer.PLAYER).kill()
     ends_with_one_error(process, "worker 0", "SIGKILL", "To see its output, run")
     (step,) = trainer.steps(tmp_path / "results")
     assert step >= 600 and trainer.final_state(tmp_path / "results")["step"] == step
@@ -36,7 +36,7 @@ def test_killed_player(start, tmp_path):
 def test_killed_worker(start, tmp_path):
     process = start(trainer.config(tmp_path, RARE))
     process.says("Step: 600.")
-    process.worker().kill()
+    process.one(trainer.WORKER).kill()
     ends_with_one_error(process, "worker 0", "SIGKILL", "out of memory")
     assert len(trainer.steps(tmp_path / "results")) == 1
 
@@ -44,7 +44,7 @@ def test_killed_worker(start, tmp_path):
 def test_hanging_player(start, tmp_path):
     process = start(trainer.config(tmp_path, RARE), "--timeout-wait", "3")
     process.says("Step: 600.")
-    process.player().suspend()
+    process.one(trainer.PLAYER).suspend()
     begin = time.monotonic()
     ends_with_one_error(process, "no answer within 3 seconds")
     assert time.monotonic() - begin < 20
@@ -73,7 +73,7 @@ def test_killed_trainer_leaves_no_process(start, tmp_path, state):
         script = ("scripted_player.py", "--scenario never_connects")
         changes["env_settings.env_path"] = str(trainer.player(tmp_path, *script))
     process = start(trainer.config(tmp_path, changes))
-    player = process.player()
+    player = process.one(trainer.PLAYER)
     if state != "start-up":
         process.says("Step: 900.")  # after the first checkpoint
     if state == "hanging player":

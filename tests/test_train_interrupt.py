@@ -37,7 +37,7 @@ def test_first_signal_saves_and_ends(start, tmp_path, how):
 def test_while_the_environment_starts(start, tmp_path):
     silent = str(trainer.player(tmp_path, "scripted_player.py", "--scenario never_connects"))
     process = start(trainer.config(tmp_path, {"env_settings.env_path": silent}))
-    process.player()
+    process.one(trainer.PLAYER)
     begin = time.monotonic()
     process.interrupt()
     assert process.wait() == 0
@@ -58,7 +58,7 @@ def test_second_signal_leaves_at_once(start, tmp_path, moment):
         process.one("deaf.py")
     else:
         process.says("Step: 300.")
-        process.player().suspend()  # closing it takes its time
+        process.one(trainer.PLAYER).suspend()  # closing it takes its time
     process.interrupt()
     time.sleep(SAME_SECONDS + 0.3)
     process.interrupt()

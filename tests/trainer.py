@@ -44,6 +44,7 @@ MARKS = [
     pytest.mark.timeout(400),  # the first run of a session compiles
     pytest.mark.skipif(os.name == "nt", reason="players here are shell scripts, and signals those of POSIX"),
 ]
+PLAYER, WORKER = "_player.py", "spawn_main"  # words of their command lines
 _MARK = "JAXRL_TEST_RUN"
 _SETTINGS = {
     "behaviors": {
@@ -174,12 +175,6 @@ class Trainer:
         """The process of this run with `word` in its command line, as soon as it is there."""
         assert comes_true(lambda: bool(self.living(word)), 60), f"no {word} was started; {self.stdout}\n{self.stderr}"
         return self.living(word)[0]
-
-    def player(self) -> psutil.Process:
-        return self.one("_player.py")
-
-    def worker(self) -> psutil.Process:
-        return self.one("spawn_main")
 
     def says(self, text: str, seconds: float = 200.0) -> None:
         """Wait until `text` is on standard output."""
