@@ -201,8 +201,8 @@ class EnvPool:
         try:
             self._workers[worker].send(command)
         except (ChannelClosedError, ChannelTimeoutError) as error:
-            self._look_after(worker)  # its last words say more than a closed socket
             self._doing[worker] = command.kind
+            self._look_after(worker)  # its last words say more than a closed socket
             self._fail_for_silence(worker, error)
 
     def _gather(self, still_owing: int) -> None:
