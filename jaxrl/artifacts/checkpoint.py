@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,14 +197,25 @@ def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the array store from logging a hundred lines of tracebacks of its threads: the error itself reaches us."""
+    """Keep the array store from printing a hundred lines of tracebacks of its threads: the error itself reaches us.
+
+    After a failed write its other writes still report to an event loop that is closed by then, some of them only when
+    we have left, so the hook that drops those reports stays after an error.
+    """
     logger = logging.getLogger("absl")
-    level = logger.level
+    level, hook = logger.level, sys.unraisablehook
     logger.setLevel(logging.CRITICAL)
+    sys.unraisablehook = partial(_drop_late_reports, hook)
     try:
         yield
+        sys.unraisablehook = hook
     finally:
         logger.setLevel(level)
+
+
+def _drop_late_reports(hook: Callable[[sys.UnraisableHookArgs], Any], report: sys.UnraisableHookArgs) -> None:
+    if not (report.exc_type is RuntimeError and str(report.exc_value) == "Event loop is closed"):
+        hook(report)
 
 
 def _brief(error: Exception) -> str:
