@@ -1,10 +1,11 @@
-"""What a JAX-native environment is: one area with one team, as two pure functions of static shapes.
+"""What a JAX-native environment is: one area with one team (or several), as two pure functions of static shapes.
 
 Areas are batched from outside (`start_areas`, `advance_areas`). Members that are absent or ended stay as masked rows,
 so that shapes never change. A simulator is one file with a `make_*` function that returns a `JaxEnv`, and one line in
 `__init__.py`.
 
 Axis letters as in `jaxrl.types`, and E areas. The functions of an environment describe one area, without leading axis.
+With several teams (`JaxEnv.teams`) the axis A of every array here holds all of them, one team after the other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxrl.jax_envs.drawing import Scene
 from jaxrl.types import BehaviorSpec
 
 State = Any
@@ -62,10 +64,13 @@ class JaxEnv(NamedTuple):
 
     name: str  # behavior name as a Unity scene would have it, without team suffix
     spec: BehaviorSpec
-    members: int  # A, capacity of the team
+    members: int  # capacity of a team; A = teams * members
     parameters: Mapping[str, float]  # all environment parameters with their usual values
     reset: Callable[[Array, Parameters], tuple[State, TeamView]]
     step: Callable[[Array, State, TeamActions], tuple[State, TeamStep]]
+    teams: int = 1  # in one area; they share the behavior and play with or against each other
+    truncates: bool = False  # whether a step ever says `truncated`; a learner then keeps last states apart
+    draw: Callable[[State], Scene] | None = None  # a picture of one area; the state as numpy arrays
 
 
 class Areas(NamedTuple):

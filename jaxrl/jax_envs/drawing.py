@@ -1,0 +1,50 @@
+"""What a picture of an environment is made of: flat shapes in the environment's own units, back to front.
+
+An environment's `draw(state)` gives a `Scene` of one area from its state as numpy arrays; `watch.py` paints it.
+Colours are CSS names or "#rrggbb". Positions are (x, y) with y upwards and (0, 0) at the lower left corner.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Point = tuple[float, float]
+
+
+class Disc(NamedTuple):
+    """A filled circle."""
+
+    centre: Point
+    radius: float
+    colour: str
+    label: str = ""  # written in its middle
+
+
+class Box(NamedTuple):
+    """A filled rectangle, turned by `angle` radians counter-clockwise around its centre."""
+
+    centre: Point
+    size: Point  # width, height
+    colour: str
+    angle: float = 0.0
+    label: str = ""
+
+
+class Line(NamedTuple):
+    """A line of a width in the environment's units."""
+
+    start: Point
+    end: Point
+    width: float
+    colour: str
+
+
+Shape = Disc | Box | Line
+
+
+class Scene(NamedTuple):
+    """One picture of one area."""
+
+    size: Point  # width, height of what is shown
+    shapes: tuple[Shape, ...]
+    background: str = "#f4f1ea"
