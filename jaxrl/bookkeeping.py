@@ -59,7 +59,7 @@ class Bookkeeping:
         if not self.begun:
             self._begin(options.resume)
         reporter = Reporter(behavior.name, self.folder.behavior(behavior.name), self._console, self.timers)
-        reporter.begin(saver.settings_of(behavior), behavior.step if options.resume else None)
+        reporter.begin(saver.settings_of(behavior.settings), behavior.step if options.resume else None)
         self._reporters[behavior.name] = reporter
         if behavior.algorithm.team_rows:
             self._group_rewards.add(behavior.name)
@@ -125,12 +125,13 @@ class Bookkeeping:
             return
         with self.timers(nodes.CHECKPOINT):
             reward = self._reporters[behavior.name].checkpoint_reward()
-            saver.save_checkpoint(behavior, self.folder, self._status, reward)
+            saver.save_checkpoint(saver.snapshot_of(behavior), self.folder, self._status, reward)
         self._saved[behavior.name] = behavior.moment
 
     def _save_final(self, behavior: Behavior) -> None:
         self._save(behavior)
-        saver.publish(behavior, self.folder, self._status, self._reporters[behavior.name].checkpoint_reward())
+        reward = self._reporters[behavior.name].checkpoint_reward()
+        saver.publish(behavior.name, behavior.step, self.folder, self._status, reward)
 
     def _begin(self, resume: bool) -> None:
         self.folder.begin(resume)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts import checkpoint, files, onnx
 from jaxrl.artifacts.checkpoint_folder import onnx_path, prune, require_latest
 from jaxrl.artifacts.checkpoint_tree import leaf_paths
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import TrainingStatus
 from jaxrl.behavior import Behavior, DivergedError
+from jaxrl.settings import BehaviorSettings
+from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
 
@@ -30,28 +32,58 @@ class Saved(struct.PyTreeNode):
     decisions: np.int64  # [], calls of `decide`: fixes the next action noise
 
 
-def save_checkpoint(behavior: Behavior, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
+class Snapshot(NamedTuple):
+    """A behavior at a moment at which it can be saved."""
+
+    name: str
+    step: int
+    contents: Any  # pytree that a resumed run continues from
+    policy: PolicyState  # exported to ONNX
+    learned: Any  # pytree of arrays that must be finite
+    spec: BehaviorSpec
+    settings: BehaviorSettings
+    described: dict[str, Any]  # settings as plain JSON values, which explain a misfit on resume
+    samples: tuple[tuple[np.ndarray, ...], np.ndarray]  # real observations [N, *shape], masks [N, M]: check the export
+
+
+def snapshot_of(behavior: Behavior) -> Snapshot:
+    """A behavior of the host loop."""
+    state = behavior.state
+    return Snapshot(
+        name=behavior.name,
+        step=behavior.step,
+        contents=Saved(train=state, step=np.int64(behavior.step), decisions=np.int64(behavior.decisions)),
+        policy=state.policy,
+        learned=(state.policy, state.critic),
+        spec=behavior.spec,
+        settings=behavior.settings,
+        described=settings_of(behavior.settings),
+        samples=behavior.recorded(),
+    )
+
+
+def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
     """Write `<Behavior>-<step>` and its ONNX file, drop old ones, note both in the status.
 
     Raises DivergedError or CheckpointError, and the checkpoint before stays the latest; or ExportError, and the
     checkpoint is complete.
     """
-    _require_finite(behavior)
-    target, keep = folder.behavior(behavior.name), behavior.settings.keep_checkpoints
-    saved = Saved(train=behavior.state, step=np.int64(behavior.step), decisions=np.int64(behavior.decisions))
-    path = checkpoint.save(target, behavior.step, saved, spec=behavior.spec, settings=settings_of(behavior), keep=0)
-    exported = onnx_path(target, behavior.step)
-    _export(behavior, exported)
+    _require_finite(snapshot)
+    name, step, keep = snapshot.name, snapshot.step, snapshot.settings.keep_checkpoints
+    target = folder.behavior(name)
+    path = checkpoint.save(target, step, snapshot.contents, spec=snapshot.spec, settings=snapshot.described, keep=0)
+    exported = onnx_path(target, step)
+    _export(snapshot, exported)
     prune(target, keep)
-    status.add_checkpoint(behavior.name, behavior.step, exported, reward, [path], keep)
+    status.add_checkpoint(name, step, exported, reward, [path], keep)
     status.write()
 
 
-def publish(behavior: Behavior, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
+def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
     """Copy the ONNX file of the checkpoint of this step to the run's folder. Raises ArtifactError."""
-    exported, final = onnx_path(folder.behavior(behavior.name), behavior.step), folder.final_onnx(behavior.name)
+    exported, final = onnx_path(folder.behavior(name), step), folder.final_onnx(name)
     files.copy(exported, final)
-    status.set_final(behavior.name, behavior.step, final, reward, [])
+    status.set_final(name, step, final, reward, [])
     status.write()
     log.info("Copied %s to %s.", exported, final)
 
@@ -60,7 +92,7 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
     """Continue from the latest checkpoint of this run. Raises CheckpointError when there is none or it does not fit."""
     path = require_latest(folder.behavior(behavior.name))
     template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
-    saved = checkpoint.restore(path, template, spec=behavior.spec, settings=settings_of(behavior))
+    saved = checkpoint.restore(path, template, spec=behavior.spec, settings=settings_of(behavior.settings))
     step = int(saved.step)
     behavior.restore(saved.train.replace(step=jnp.int32(step)), decisions=int(saved.decisions))
     log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
@@ -77,7 +109,7 @@ def initialize(behavior: Behavior, path: Path) -> None:
         template,
         fields=("train",),
         spec=behavior.spec,
-        settings=settings_of(behavior),
+        settings=settings_of(behavior.settings),
     )
     fresh = behavior.state
     behavior.state = fresh.replace(
@@ -86,26 +118,26 @@ def initialize(behavior: Behavior, path: Path) -> None:
     log.info("%s: initialized from %s.", behavior.name, path)
 
 
-def _require_finite(behavior: Behavior) -> None:
-    for path, leaf in leaf_paths(jax.device_get((behavior.state.policy, behavior.state.critic))):
+def _require_finite(snapshot: Snapshot) -> None:
+    for path, leaf in leaf_paths(jax.device_get(snapshot.learned)):
         if not np.isfinite(leaf).all():
-            rate = behavior.settings.hyperparameters.learning_rate
-            raise DivergedError(behavior.name, f"parameters {path} are not finite at step {behavior.step}", rate)
+            rate = snapshot.settings.hyperparameters.learning_rate
+            raise DivergedError(snapshot.name, f"parameters {path} are not finite at step {snapshot.step}", rate)
 
 
-def settings_of(behavior: Behavior) -> dict[str, Any]:
-    """The behavior's resolved settings as plain JSON values."""
-    return behavior.settings.model_dump(mode="json")
+def settings_of(settings: BehaviorSettings) -> dict[str, Any]:
+    """Resolved settings as plain JSON values."""
+    return settings.model_dump(mode="json")
 
 
-def _export(behavior: Behavior, path: Path) -> None:
-    obs, masks = behavior.recorded()
+def _export(snapshot: Snapshot, path: Path) -> None:
+    obs, masks = snapshot.samples
     difference = onnx.export(
         path,
-        spec=behavior.spec,
-        network_settings=behavior.settings.network_settings,
-        actor_params=behavior.state.policy.params,
-        normalizer=behavior.state.policy.normalizer,
+        spec=snapshot.spec,
+        network_settings=snapshot.settings.network_settings,
+        actor_params=snapshot.policy.params,
+        normalizer=snapshot.policy.normalizer,
         sample_obs=obs,
         sample_masks=masks,
     )

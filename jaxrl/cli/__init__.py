@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 
 import rich
+import rich.console
 
 from jaxrl.artifacts.console import setup_logging
 from jaxrl.artifacts.versions import versions
 from jaxrl.cli.checks import check_environment, refuse_unsupported
 from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
-from jaxrl.settings import load_run_settings, with_drawn_seed
+from jaxrl.jax_envs import is_jax_environment
+from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
 from jaxrl.types import JaxrlError
 from jaxrl.unity_workers import launched
 
@@ -90,6 +93,9 @@ def _train(given: argparse.Namespace) -> None:
     if device is not None:  # one that may not be there; to look for it imports JAX
         choose_device(device)
     settings = with_drawn_seed(settings)
+    if is_jax_environment(settings.env_settings.env_path):
+        _train_jitted(settings, console)
+        return
     with launched(settings) as started:
         if device is None:
             choose_device(None)
@@ -97,6 +103,18 @@ def _train(given: argparse.Namespace) -> None:
         from jaxrl.train import train
 
         train(settings, console=console, started=started)
+
+
+def _train_jitted(settings: RunSettings, console: rich.console.Console) -> None:
+    """Environment and learner as one program: there is nothing to launch."""
+    if settings.checkpoint_settings.inference:
+        raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
+    if settings.torch_settings.device is None:
+        choose_device(None, cpu_devices=min(settings.env_settings.seeds, os.cpu_count() or 1))
+    enable_compilation_cache()
+    from jaxrl.train_jitted import train
+
+    train(settings, console=console)
 
 
 def _version_line() -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.launch import check_executable
+from jaxrl.jax_envs import is_jax_environment
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError, unsupported
 
 PLAYER = "player:"
@@ -18,10 +21,40 @@ def refuse_unsupported(settings: RunSettings, source: str) -> None:
 
 
 def check_environment(settings: EnvironmentSettings) -> None:
-    """Raise SettingsError if `env_path` names no executable; the Editor and jaxrl's own environments need none."""
+    """Raise SettingsError if `env_path` names no executable; the Editor and jaxrl's own environments need none.
+
+    Also if settings of one kind of environment stand beside an env_path of the other kind.
+    """
+    problems = list(_misplaced(settings))
+    if problems:
+        raise SettingsError("\n".join(problems))
+    if is_jax_environment(settings.env_path):
+        return
     if settings.env_path is None or settings.env_path.startswith(PLAYER):
         return
     try:
         check_executable(settings.env_path)
     except EnvironmentFailure as error:
         raise SettingsError(f"env_settings.env_path: {error}") from None
+
+
+def _misplaced(settings: EnvironmentSettings) -> Iterator[str]:
+    """What has no meaning with this kind of environment, one text each."""
+    path = settings.env_path
+    if not is_jax_environment(path):
+        if settings.seeds > 1:
+            kinds = "jax:NAME, jaxmarl:NAME or gymnax:NAME"
+            yield (
+                f"env_settings.seeds: got {settings.seeds}, expected 1 with env_path {path}: only environments compiled "
+                f"together with the learner ({kinds}) run many seeds at once; start one run per --seed instead"
+            )
+        return
+    instead = f"with env_path {path}, which runs inside the learner's own program"
+    if settings.num_envs > 1:
+        yield f"env_settings.num_envs: got {settings.num_envs}, expected 1 {instead}: raise num_areas instead"
+    if settings.env_args:
+        yield f"env_settings.env_args: got {' '.join(settings.env_args)}, expected none {instead}"
+    if settings.inline:
+        yield f"env_settings.inline: got true, expected false {instead}"
+    if settings.mode != "lockstep":
+        yield f"env_settings.mode: got {settings.mode}, expected lockstep {instead}"

@@ -22,6 +22,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--initialize-from", "checkpoint_settings.initialize_from", str, "ID"),
     ("--results-dir", "checkpoint_settings.results_dir", str, "DIR"),
     ("--seed", "env_settings.seed", int, "N"),
+    ("--seeds", "env_settings.seeds", int, "N"),
     ("--num-envs", "env_settings.num_envs", int, "N"),
     ("--num-areas", "env_settings.num_areas", int, "N"),
     ("--base-port", "env_settings.base_port", int, "PORT"),

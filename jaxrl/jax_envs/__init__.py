@@ -5,10 +5,13 @@ JAX is imported when an environment is made, so that a trainer can look up a nam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from jaxrl.types import JaxrlError
 
 if TYPE_CHECKING:
     from jaxrl.jax_envs.interface import JaxEnv
@@ -22,3 +25,41 @@ def _make(name: str) -> JaxEnv:
 
 ENVIRONMENTS: dict[str, Callable[[], JaxEnv]] = {name: partial(_make, name) for name in _FILES}
 """Functions that make a `JaxEnv` with its usual settings, by the name used in `jax:NAME` and `player:NAME`."""
+
+OWN, JAXMARL, GYMNAX = "jax:", "jaxmarl:", "gymnax:"
+"""Marks in env_path of environments that are compiled together with the learner."""
+
+
+class UnknownEnvironmentError(JaxrlError):
+    """No JAX environment has that name."""
+
+
+def is_jax_environment(env_path: str | None) -> bool:
+    """Whether env_path names an environment that is compiled together with the learner."""
+    return env_path is not None and env_path.startswith((OWN, JAXMARL, GYMNAX))
+
+
+def make_environment(env_path: str) -> JaxEnv:
+    """The environment that `jax:NAME`, `jaxmarl:NAME` or `gymnax:NAME` names; a bare NAME is one of jaxrl's own.
+
+    Raises UnknownEnvironmentError, with the nearest names; JaxrlError when the package of an adapter is missing.
+    """
+    if env_path.startswith(JAXMARL):
+        from jaxrl.jax_envs.jaxmarl import make_jaxmarl
+
+        return make_jaxmarl(env_path.removeprefix(JAXMARL))
+    if env_path.startswith(GYMNAX):
+        from jaxrl.jax_envs.gymnax import make_gymnax
+
+        return make_gymnax(env_path.removeprefix(GYMNAX))
+    name = env_path.removeprefix(OWN)
+    if name not in ENVIRONMENTS:
+        raise UnknownEnvironmentError(unknown(env_path, name, ENVIRONMENTS))
+    return ENVIRONMENTS[name]()
+
+
+def unknown(env_path: str, name: str, known: Iterable[str]) -> str:
+    """What to say when `name` is not among the `known` ones."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{env_path}: no such environment, {hint}there are {', '.join(sorted(known))}"

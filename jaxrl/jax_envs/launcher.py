@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import shlex
@@ -13,12 +12,8 @@ from pathlib import Path
 
 import jaxrl
 from jaxrl.cache import cache_folder
-from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs import ENVIRONMENTS, UnknownEnvironmentError, unknown
 from jaxrl.types import JaxrlError
-
-
-class UnknownEnvironmentError(JaxrlError):
-    """No JAX environment has that name."""
 
 
 def make_player(name: str, directory: str | Path) -> Path:
@@ -32,7 +27,7 @@ def make_player(name: str, directory: str | Path) -> Path:
         JaxrlError: the directory cannot be written.
     """
     if name not in ENVIRONMENTS:
-        raise UnknownEnvironmentError(_unknown(name))
+        raise UnknownEnvironmentError(unknown(f"player:{name}", name, ENVIRONMENTS))
     target = Path(directory).expanduser().absolute() / f"{_file_name(name)}.x86_64"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,12 +47,6 @@ def resolve_player(name: str) -> Path:
     """
     installation = hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
     return make_player(name, cache_folder() / "players" / installation)
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, ENVIRONMENTS, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"player:{name}: no such environment, {hint}jaxrl has {', '.join(sorted(ENVIRONMENTS))}"
 
 
 def _file_name(name: str) -> str:

@@ -28,14 +28,16 @@ class EnvironmentSettings(Section):
 
     env_path: Text | None = Field(
         default=None,
-        description="executable of the environment, or player:NAME for one of jaxrl's own; null: the Unity Editor",
+        description="executable of the environment, or player:NAME for one of jaxrl's own; jax:NAME, jaxmarl:NAME or "
+        "gymnax:NAME: compiled together with the learner; null: the Unity Editor",
     )
     env_args: tuple[Text, ...] | None = Field(default=None, description="appended to the executable's command line")
     base_port: Integer = Field(
         default=5005, ge=1, le=_LAST_PORT, description="port of worker 0; worker i uses base_port + i"
     )
     num_envs: Count = Field(default=1, description="environment processes")
-    num_areas: Count = Field(default=1, description="training areas in each process")
+    num_areas: Count = Field(default=1, description="training areas in each process, or of each seed")
+    seeds: Count = Field(default=1, description="runs side by side, with seed, seed + 1 ...; jax: environments only")
     timeout_wait: Positive = Field(default=60.0, description="seconds to wait for an environment's answer")
     seed: Limit = Field(
         default=-1, le=_LARGEST_SEED, description="seed of the run; worker i gets seed + i; -1: drawn from 0 to 9999"

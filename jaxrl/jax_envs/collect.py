@@ -1,0 +1,151 @@
+"""Acting in a JAX environment inside a compiled program: T decisions of S seeds in E areas each, kept for a rollout.
+
+The environments of all seeds step as one batch of S·E areas, so that a new episode is drawn only in steps in which one
+is due; the policies act side by side, one per seed. Everything that no step needs is worked out afterwards, for all T
+steps at once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.jax_envs.interface import Areas, JaxEnv, Parameters, TeamActions, TeamView, advance_areas, start_areas
+from jaxrl.networks.actions import to_environment
+from jaxrl.types import Action
+
+
+class EpisodeSums(NamedTuple):
+    """What the episodes under way have brought so far."""
+
+    reward: Array  # float32 [S, E, A], own reward of each agent
+    length: Array  # int32 [S, E, A], decisions that were followed by another, as ML-Agents counts
+    group_reward: Array  # float32 [S, E, K], of each of the K teams, by whomever it was received
+
+
+class Play(NamedTuple):
+    """Areas between two decisions."""
+
+    areas: Areas  # leading axes [S, E]
+    view: TeamView  # [S, E, A, ...]
+    sums: EpisodeSums
+
+
+class Steps(NamedTuple):
+    """T decisions and what came of them. Leading axes [T, S, E, A]."""
+
+    obs: tuple[Array, ...]  # float32 [..., *shape]
+    action_mask: Array  # bool [..., M]
+    action: Action  # raw samples, [..., C] and [..., D]
+    log_prob: Array  # float32 [..., C + D]
+    alive: Array  # bool, the member decided
+    reward: Array  # float32
+    group_reward: Array  # float32
+    terminated: Array  # bool
+    truncated: Array  # bool
+    stays: Array  # bool, alive after the step; nobody where the episode is over
+    last_obs: tuple[Array, ...]  # what the members saw after the step; empty unless the environment truncates
+    sums: EpisodeSums  # with this step's rewards
+    over: Array  # bool [T, S, E]
+    stats: dict[str, Array]  # float32 [T, S, E], valid where over
+
+
+def start_play(env: JaxEnv, keys: Array, areas: int, parameters: dict[str, float]) -> Play:
+    """Begin an episode in each of E = `areas` areas of every seed. `keys` [S] are consumed."""
+    values = {name: jnp.full(areas, value, jnp.float32) for name, value in parameters.items()}
+    started, view = jax.vmap(lambda key: start_areas(env, key, areas, values))(keys)
+    lead = view.alive.shape
+    sums = EpisodeSums(
+        reward=jnp.zeros(lead, jnp.float32),
+        length=jnp.zeros(lead, jnp.int32),
+        group_reward=jnp.zeros((*lead[:2], env.teams), jnp.float32),
+    )
+    return Play(areas=started, view=view, sums=sums)
+
+
+def collect(
+    env: JaxEnv, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array, parameters: Parameters
+) -> tuple[Play, Steps]:
+    """Act and step T times.
+
+    Args:
+      policy: one per seed, leading axis [S].
+      keys: typed keys [T, S], consumed: the noise of each decision.
+      parameters: float32 [] by name, for episodes that begin.
+    """
+    seeds, areas = play.view.alive.shape[:2]
+    values = {name: jnp.broadcast_to(value, (seeds * areas,)) for name, value in parameters.items()}
+
+    def step(play: Play, key: Array) -> tuple[Play, Steps]:
+        view = play.view
+        action, log_prob = jax.vmap(algorithm.act)(policy, view.obs, view.action_mask, key)
+        moved, result = advance_areas(env, _join(play.areas), _join(_actions(env, action)), values)
+        done = _split(result.step, seeds)
+        sums, after = _add_up(env, play.sums, view.alive, done)
+        here = Steps(
+            obs=view.obs,
+            action_mask=view.action_mask,
+            action=action,
+            log_prob=log_prob,
+            alive=view.alive,
+            reward=done.reward,
+            group_reward=done.group_reward,
+            terminated=done.terminated,
+            truncated=done.truncated,
+            stays=done.view.alive,
+            last_obs=done.view.obs if env.truncates else (),
+            sums=sums,
+            over=done.over,
+            stats=dict(done.stats),
+        )
+        return Play(areas=_split(moved, seeds), view=_split(result.view, seeds), sums=after), here
+
+    return jax.lax.scan(step, play, keys)
+
+
+def _actions(env: JaxEnv, action: Action) -> TeamActions:
+    sent = to_environment(action)
+    return TeamActions(continuous=sent.continuous, discrete=sent.discrete)
+
+
+def _add_up(env: JaxEnv, sums: EpisodeSums, alive: Array, done: Any) -> tuple[EpisodeSums, EpisodeSums]:
+    """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left."""
+    ended, stays = done.terminated | done.truncated, done.view.alive
+    group = by_team(env, jnp.where(alive, done.group_reward, 0.0))
+    # The team's reward, by whomever it was received: the dying may get none where the living get it.
+    received = jnp.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))
+    now = EpisodeSums(
+        reward=sums.reward + jnp.where(alive, done.reward, 0.0),
+        length=sums.length,
+        group_reward=sums.group_reward + received,
+    )
+    goes_on = by_team(env, stays).any(-1)
+    return now, EpisodeSums(
+        reward=jnp.where(ended, 0.0, now.reward),
+        length=jnp.where(ended, 0, now.length + alive),
+        group_reward=jnp.where(goes_on, now.group_reward, 0.0),
+    )
+
+
+def by_team(env: JaxEnv, x: Array) -> Array:
+    """[..., A] → [..., K, A / K], members by team."""
+    return x.reshape(*x.shape[:-1], env.teams, env.members)
+
+
+def _join(x: Any) -> Any:
+    """[S, E, ...] → [S·E, ...] for every array of a pytree."""
+    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), x)
+
+
+def _split(x: Any, seeds: int) -> Any:
+    """[S·E, ...] → [S, E, ...]."""
+    return jax.tree.map(partial(_split_one, seeds), x)
+
+
+def _split_one(seeds: int, x: Array) -> Array:
+    return x.reshape(seeds, x.shape[0] // seeds, *x.shape[1:])

@@ -1,0 +1,103 @@
+"""Checkpoints of a compiled run: all seeds in one, the best seed's policy as ONNX.
+
+A checkpoint of one seed holds its learner without the seed axis, as the host loop's does, so that either can start
+from the other's weights.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import saver
+from jaxrl.algorithms.interface import TrainState
+from jaxrl.artifacts import checkpoint
+from jaxrl.artifacts.checkpoint_folder import require_latest
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.jitted_iteration import JittedState
+from jaxrl.saver import Snapshot
+from jaxrl.settings import BehaviorSettings, RunSettings
+from jaxrl.types import BehaviorSpec
+
+log = logging.getLogger(__name__)
+
+
+class Subject(NamedTuple):
+    """What is trained, and with which seeds."""
+
+    name: str
+    spec: BehaviorSpec
+    settings: BehaviorSettings
+    seeds: tuple[int, ...]
+    areas: int
+
+    def described(self) -> dict[str, Any]:
+        """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on."""
+        return {**saver.settings_of(self.settings), "seeds": len(self.seeds), "num_areas": self.areas}
+
+
+def contents(state: JittedState) -> JittedState:
+    """What a checkpoint holds."""
+    single = state.key.shape[0] == 1
+    return state.replace(train=seed_of(state.train, 0)) if single else state
+
+
+def seed_of(tree: Any, index: int) -> Any:
+    """One seed of a pytree with leading seed axes."""
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snapshot:
+    """The run at trainer step `step`; `best` is the index of the seed whose policy is exported."""
+    return Snapshot(
+        name=subject.name,
+        step=step,
+        contents=contents(state),
+        policy=seed_of(state.train.policy, best),
+        learned=(state.train.policy, state.train.critic),
+        spec=subject.spec,
+        settings=subject.settings,
+        described=subject.described(),
+        samples=_samples(state, best),
+    )
+
+
+def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Observations [N, *shape] and masks [N, M] of the agents that live now in the areas of one seed, N = E·A."""
+    view = jax.tree.map(np.asarray, seed_of(state.play.view, best))
+    alive = view.alive.reshape(-1)
+    chosen = np.resize(np.flatnonzero(alive) if alive.any() else np.arange(alive.size), alive.size)
+    return tuple(o.reshape(alive.size, *o.shape[2:])[chosen] for o in view.obs), view.action_mask.reshape(
+        alive.size, -1
+    )[chosen]
+
+
+def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
+    """The state of the run's latest checkpoint with --resume, else `fresh`, with the weights of another run if asked.
+
+    Raises CheckpointError when there is none or it does not fit. Writes nothing.
+    """
+    options, described = settings.checkpoint_settings, subject.described()
+    if options.resume:
+        path = require_latest(folder.behavior(subject.name))
+        saved = checkpoint.restore(path, contents(fresh), spec=subject.spec, settings=described)
+        log.info("%s: resuming from %s.", subject.name, path)
+        return saved.replace(train=_for_all_seeds(saved.train, fresh.train)) if len(subject.seeds) == 1 else saved
+    source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
+    if source is None:
+        return fresh
+    template = fresh.replace(train=seed_of(fresh.train, 0))
+    loaded = checkpoint.restore_params_only(
+        source, template, fields=("train",), spec=subject.spec, settings=described
+    ).train
+    log.info("%s: every seed is initialized from %s.", subject.name, source)
+    taken = template.train.replace(policy=loaded.policy, critic=loaded.critic, max_team=loaded.max_team)
+    return fresh.replace(train=_for_all_seeds(taken, fresh.train).replace(key=fresh.train.key))
+
+
+def _for_all_seeds(one: TrainState, like: TrainState) -> TrainState:
+    return jax.tree.map(lambda x, every: jnp.broadcast_to(x, every.shape), one, like)
