@@ -1,0 +1,45 @@
+"""MA-POCA, PPO and relatives in JAX, with ML-Agents' files and flags. What a script or notebook needs is here.
+
+Everything is imported when it is first used: environment processes import this package too, and must not load JAX.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxrl.algorithms.coma import make_coma
+    from jaxrl.algorithms.mappo import make_mappo
+    from jaxrl.algorithms.poca import make_poca
+    from jaxrl.algorithms.ppo import make_ppo
+    from jaxrl.algorithms.written import make_settings
+    from jaxrl.jax_envs import make_environment
+    from jaxrl.train_jitted import make_jitted_trainer
+
+_HOMES = {
+    "make_coma": "jaxrl.algorithms.coma",
+    "make_environment": "jaxrl.jax_envs",
+    "make_jitted_trainer": "jaxrl.train_jitted",
+    "make_mappo": "jaxrl.algorithms.mappo",
+    "make_poca": "jaxrl.algorithms.poca",
+    "make_ppo": "jaxrl.algorithms.ppo",
+    "make_settings": "jaxrl.algorithms.written",
+}
+
+__all__ = [
+    "make_coma",
+    "make_environment",
+    "make_jitted_trainer",
+    "make_mappo",
+    "make_poca",
+    "make_ppo",
+    "make_settings",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The function of that name, imported now."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOMES[name]), name)
