@@ -17,6 +17,7 @@ import rich.console
 
 from jaxrl.artifacts.console import setup_logging
 from jaxrl.artifacts.versions import versions
+from jaxrl.cli import bench, report, watch
 from jaxrl.cli.checks import check_environment, refuse_unsupported
 from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
@@ -27,6 +28,11 @@ from jaxrl.unity_workers import launched
 
 COMMUNICATOR_API = "1.5.0"
 """Version of ML-Agents' wire protocol that jaxrl speaks."""
+_OTHERS = (
+    ("watch", watch, "play a JAX environment with the policy of a run and make a film of it"),
+    ("report", report, "learning curves, tables and time split of runs in one file"),
+    ("bench", bench, "run the benchmarks of a clone and print a table"),
+)
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="jaxrl", description="Train ML-Agents environments with MA-POCA and PPO.", allow_abbrev=False
+        prog="jaxrl",
+        description="Train ML-Agents and JAX environments with MA-POCA, PPO and relatives.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -72,6 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     player.set_defaults(command=_make_player)
     player.add_argument("name", metavar="NAME", help="name of the environment, such as dungeon_escape")
     player.add_argument("directory", metavar="DIR", help="folder for the executable")
+    for name, module, text in _OTHERS:
+        other = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+        module.add_flags(other)
+        other.set_defaults(command=module.run)
     return parser
 
 

@@ -45,8 +45,8 @@ def _misplaced(settings: EnvironmentSettings) -> Iterator[str]:
         if settings.seeds > 1:
             kinds = "jax:NAME, jaxmarl:NAME or gymnax:NAME"
             yield (
-                f"env_settings.seeds: got {settings.seeds}, expected 1 with env_path {path}: only environments compiled "
-                f"together with the learner ({kinds}) run many seeds at once; start one run per --seed instead"
+                f"env_settings.seeds: got {settings.seeds}, expected 1 with env_path {path}: only environments "
+                f"compiled together with the learner ({kinds}) run many seeds at once; start one run per --seed"
             )
         return
     instead = f"with env_path {path}, which runs inside the learner's own program"

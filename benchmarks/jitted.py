@@ -1,0 +1,186 @@
+"""Speed of the compiled loop on Simple Spread, and how close it is to the sum of what it cannot do without.
+
+    taskset -c 0 python benchmarks/jitted.py                 # one core
+    python benchmarks/jitted.py --trainers mappo             # all cores: look at the wall times
+
+16 areas of 3 agents, 128 decisions an iteration, 4 epochs of 4 minibatches, 2 x 64 units, as in the runs of JaxMARL
+that results.md compares with. An environment step is one decision of all agents of one area. `alone` is the environment
+with random actions in a loop of its own, `bare` the same number of minibatch steps on one minibatch that is never cut
+from a full rollout; `additive` is (alone + bare) / training: 1 would be a loop that costs nothing besides. `trace` and
+`compile` are those of the program of an iteration, without a cache. Cases take turns, medians are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import jitted_iteration, make_environment, make_settings
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.jax_envs.collect import collect
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas
+from jaxrl.jax_envs.stacking import stack
+from jaxrl.settings import BehaviorSettings
+from jaxrl.train_jitted import agents_at_start
+
+AREAS, STEPS, EPOCHS, MINIBATCHES, UNITS = 16, 128, 4, 4, 64
+
+
+def settings_for(trainer: str, members: int, epochs: int = EPOCHS) -> BehaviorSettings:
+    """The sizes of the comparison; a minibatch is a quarter of the rollout."""
+    agents = AREAS * STEPS * members
+    capacity = {"team_capacity": members} if trainer in ("mappo", "coma") else {}
+    return make_settings(
+        trainer,
+        max_steps=10**9,
+        hyperparameters={
+            "buffer_size": agents,
+            "batch_size": agents // MINIBATCHES,
+            "num_epoch": epochs,
+            "learning_rate_schedule": "constant",
+            **capacity,
+        },
+        network_settings={"hidden_units": UNITS, "num_layers": 2, "normalize": False},
+        time_horizon=STEPS,
+    )
+
+
+def plan_for(env: JaxEnv, settings: BehaviorSettings) -> jitted_iteration.Plan:
+    """What `make_jitted_trainer` binds, here compiled by hand so that its phases can be told apart."""
+    agents = agents_at_start(env, env.parameters)
+    steps = settings.hyperparameters.buffer_size // (AREAS * agents)
+    algorithm = ALGORITHMS[settings.trainer_type](env.spec, settings)
+    return jitted_iteration.Plan(
+        env, algorithm, dict(env.parameters), AREAS, steps, settings.time_horizon, settings.max_steps
+    )
+
+
+def environment_alone(env: JaxEnv, state: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """STEPS steps of AREAS areas with random actions."""
+    areas = jax.tree.map(lambda x: x[0], state.play.areas)
+    values = {name: jnp.full(AREAS, value, jnp.float32) for name, value in env.parameters.items()}
+    shape, action = (AREAS, env.teams * env.members), env.spec.action
+
+    def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        draw = jax.random.uniform(key, (*shape, action.columns))
+        sizes = jnp.asarray(action.discrete_branches, jnp.float32)
+        actions = TeamActions(
+            continuous=2.0 * draw[..., : action.continuous_size] - 1.0,
+            discrete=(draw[..., action.continuous_size :] * sizes).astype(jnp.int32),
+        )
+        carry, result = advance_areas(env, carry, actions, values)
+        return carry, result.step.group_reward.sum() + sum(o.sum() for o in result.view.obs)
+
+    def run(areas: Any, key: jax.Array) -> Any:
+        return jax.lax.scan(step, areas, jax.random.split(key, STEPS))
+
+    return run, (areas, jax.random.key(1))
+
+
+def bare_steps(env: JaxEnv, trainer: str, state: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """EPOCHS x MINIBATCHES minibatch steps on one minibatch."""
+    plan = plan_for(env, settings_for(trainer, env.members))
+    every: Algorithm = ALGORITHMS[trainer](env.spec, settings_for(trainer, env.members, EPOCHS * MINIBATCHES))
+    train = jax.tree.map(lambda x: x[0], state.train)
+
+    def batch_of(state: Any) -> Any:
+        keys = jax.vmap(lambda key: jax.random.split(key, plan.steps))(state.key).T
+        parameters = {name: jnp.float32(value) for name, value in env.parameters.items()}
+        play, steps = collect(env, plan.algorithm, state.train.policy, state.play, keys, parameters)
+        first = jax.tree.map(lambda x: x[:, 0], steps)
+        last = jax.tree.map(lambda x: x[0], play.view)
+        rollout = stack(env, first, last, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon)
+        return every.prepare(train, rollout)
+
+    ready, batch, _ = jax.jit(batch_of)(state)
+    valid = np.flatnonzero(np.asarray(batch.acted.any(-1)))
+    part = jax.tree.map(lambda x: x[valid[: len(valid) // MINIBATCHES]], batch)
+    return every.update, (ready, part)
+
+
+def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, float, float]:
+    """The program, and the seconds that tracing and compiling took."""
+    begun = time.perf_counter()
+    lowered = jax.jit(function).lower(*arguments)
+    traced = time.perf_counter()
+    program = lowered.compile()
+    return program, traced - begun, time.perf_counter() - traced
+
+
+def measure(programs: dict[str, tuple[Any, tuple[Any, ...]]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Median wall and CPU seconds of one call of each, in turn."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    for program, arguments in programs.values():
+        jax.block_until_ready(program(*arguments))
+    for _ in range(rounds):
+        for name, (program, arguments) in programs.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            jax.block_until_ready(program(*arguments))
+            taken[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+    return {name: tuple(statistics.median(column) for column in zip(*t, strict=True)) for name, t in taken.items()}  # pyright: ignore
+
+
+def of_trainer(env: JaxEnv, trainer: str, rounds: int) -> dict[str, Any]:
+    """All figures of one trainer type."""
+    plan = plan_for(env, settings_for(trainer, env.members))
+    state = jax.jit(partial(jitted_iteration.start, plan))(jnp.zeros(1, jnp.uint32))
+    iterate, trace, compiling = compiled(partial(jitted_iteration.iterate, plan), (state,))
+    alone, alone_arguments = environment_alone(env, state)
+    bare, bare_arguments = bare_steps(env, trainer, state)
+    programs = {
+        "training": (iterate, (state,)),
+        "alone": (compiled(alone, alone_arguments)[0], alone_arguments),
+        "bare": (compiled(bare, bare_arguments)[0], bare_arguments),
+    }
+    times = measure(programs, rounds)
+    steps = AREAS * plan.steps
+    (wall, cpu), (_, alone_cpu), (_, bare_cpu) = times["training"], times["alone"], times["bare"]
+    return {
+        "trainer": trainer,
+        "env_steps_per_cpu_second": steps / cpu,
+        "env_steps_per_second": steps / wall,
+        "training_ms": 1000 * cpu,
+        "alone_ms": 1000 * alone_cpu,
+        "bare_ms": 1000 * bare_cpu,
+        "additive": (alone_cpu + bare_cpu) / cpu,
+        "trace_s": trace,
+        "compile_s": compiling,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="jax:simple_spread")
+    parser.add_argument("--trainers", nargs="+", default=["mappo", "poca", "ppo"])
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--quick", action="store_true", help="one trainer, few rounds")
+    parser.add_argument("--json", type=Path, help="append the numbers to this file")
+    given = parser.parse_args()
+    env = make_environment(given.env)
+    print(f"{given.env}, {AREAS} areas, {jax.devices()[0].platform}, jax {jax.__version__}")
+    print("trainer   env steps/CPU-s  per second   training ms  alone ms  bare ms  additive   trace s  compile s")
+    for trainer in given.trainers[: 1 if given.quick else None]:
+        row = of_trainer(env, trainer, 3 if given.quick else given.rounds)
+        print(
+            "{trainer:<8}{env_steps_per_cpu_second:17,.0f}{env_steps_per_second:12,.0f}{training_ms:14.1f}"
+            "{alone_ms:10.2f}{bare_ms:9.1f}{additive:10.2f}{trace_s:10.1f}{compile_s:11.1f}".format(**row),
+            flush=True,
+        )
+        if given.json:
+            with given.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()

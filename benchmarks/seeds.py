@@ -1,0 +1,89 @@
+"""Many seeds in one compiled program against as many single runs.
+
+    python benchmarks/seeds.py                       # 16 seeds, one device per core
+    python benchmarks/seeds.py --seeds 16 --rounds 9
+
+MAPPO on Simple Spread with the sizes of jitted.py. A single run has the whole machine: one device, as many threads as
+XLA takes. `of single runs` is the wall time of an iteration of all seeds over that of one seed times their number. On
+an accelerator there is one device, and the figure to look at is `of one run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def measure(seeds: int, devices: int, rounds: int) -> float:
+    """Seconds of one iteration, the median of `rounds`, in a process of its own."""
+    command = [sys.executable, __file__, "--worker", "--seeds", str(seeds), "--devices", str(devices)]
+    ended = subprocess.run(
+        [*command, "--rounds", str(rounds)], capture_output=True, text=True, timeout=900, check=False
+    )
+    if ended.returncode:
+        raise SystemExit(ended.stderr)
+    return float(ended.stdout.split()[-1])
+
+
+def worker(seeds: int, devices: int, rounds: int) -> None:
+    """Train and print the median."""
+    import jax
+
+    if jax.config.jax_platforms in (None, "", "cpu") and devices > 1:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_num_cpu_devices", devices)
+    from jitted import AREAS, settings_for
+
+    from jaxrl import make_environment, make_jitted_trainer
+    from jaxrl.algorithms import ALGORITHMS
+
+    env = make_environment("jax:simple_spread")
+    settings = settings_for("mappo", env.members)
+    algorithm = ALGORITHMS["mappo"](env.spec, settings)
+    trainer = make_jitted_trainer(env, algorithm, settings, areas=AREAS, seeds=seeds)
+    state, _ = trainer.run(trainer.init(range(seeds)), 1)
+    taken = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        state, _ = trainer.run(state, 4)
+        jax.block_until_ready(state)
+        taken.append((time.perf_counter() - begun) / 4)
+    print(statistics.median(taken))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--quick", action="store_true", help="4 seeds, few rounds")
+    parser.add_argument("--json", type=Path, help="append the numbers to this file")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--devices", type=int, default=os.cpu_count() or 1, help="devices of a CPU")
+    given = parser.parse_args()
+    if given.quick:
+        given.seeds, given.rounds = 4, 3
+    if given.worker:
+        worker(given.seeds, given.devices, given.rounds)
+        return
+    one, every = measure(1, 1, given.rounds), measure(given.seeds, given.devices, given.rounds)
+    row = {
+        "seeds": given.seeds,
+        "one_s": one,
+        "all_s": every,
+        "of_single_runs": every / (given.seeds * one),
+        "of_one_run": every / one,
+    }
+    print("seeds   one s   all s   of single runs   of one run")
+    print("{seeds:5d}{one_s:8.3f}{all_s:8.3f}{of_single_runs:17.2f}{of_one_run:13.1f}".format(**row))
+    if given.json:
+        with given.json.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
