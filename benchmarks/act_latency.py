@@ -142,8 +142,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 128])
     parser.add_argument("--leaves", type=int, nargs="+", default=[50])
     parser.add_argument("--calls", type=int, default=200, help="calls of each case in each of 8 rounds")
+    parser.add_argument("--quick", action="store_true", help="16 rows and 20 calls a round alone")
     parser.add_argument("--json", help="append the numbers to this file")
     options = parser.parse_args()
+    if options.quick:
+        options.rows, options.calls = [16], 20
     choose_device(None)
     grid = [(rows, leaves) for leaves in options.leaves for rows in options.rows]
     cases = {(*place, name): call for place in grid for name, call in cases_of(*place).items()}

@@ -1,6 +1,7 @@
 """Time of the decoder against that of `mlagents_envs`, on the same protobuf runtime.
 
-    python -m benchmarks.decode
+    python benchmarks/decode.py
+    python benchmarks/decode.py --json FILE
 
 Prints microseconds per message (best of 5 rounds) and the ratio. Both get the parsed message; "parse" is the time that
 the protobuf runtime takes for it, which both pay.
@@ -8,7 +9,9 @@ the protobuf runtime takes for it, which both pay.
 
 from __future__ import annotations
 
+import argparse
 import io
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,11 +24,16 @@ from jaxrl.envs.decode import decode_spec, decode_steps
 from jaxrl.envs.protobuf import messages, register
 
 _ROUNDS = 5
-_SECONDS = 0.1  # per round
 
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=0.1, help="length of one of the 5 rounds of each case")
+    parser.add_argument("--quick", action="store_true", help="rounds of 0.01 seconds")
+    parser.add_argument("--json", help="append the numbers to this file")
+    options = parser.parse_args()
+    seconds = 0.01 if options.quick else options.seconds
     register()
     from mlagents_envs import rpc_utils  # importable from here on
 
@@ -33,10 +41,14 @@ def main() -> None:
     for name, infos, brain in _cases():
         ours = decode_spec(name, brain, infos.value[0])
         theirs = rpc_utils.behavior_spec_from_proto(brain, infos.value[0])
-        parse = _microseconds(partial(type(infos).FromString, infos.SerializeToString()))
-        package = _microseconds(partial(rpc_utils.steps_from_proto, infos.value, theirs))
-        own = _microseconds(partial(decode_steps, name, infos.value, ours))
+        parse = _microseconds(partial(type(infos).FromString, infos.SerializeToString()), seconds)
+        package = _microseconds(partial(rpc_utils.steps_from_proto, infos.value, theirs), seconds)
+        own = _microseconds(partial(decode_steps, name, infos.value, ours), seconds)
         print(f"{name:<40}{parse:>10.1f}{package:>12.1f}{own:>10.1f}{package / own:>7.1f}x")
+        if options.json:
+            found = {"message": name, "parse_us": parse, "package_us": package, "jaxrl_us": own, "ratio": package / own}
+            with open(options.json, "a") as file:
+                file.write(json.dumps(found) + "\n")
 
 
 def _cases() -> list[tuple[str, Any, Any]]:
@@ -81,13 +93,13 @@ def _add_sensor(info: Any, rng: np.random.Generator, shape: tuple[int, ...], com
     sensor.compressed_data = file.getvalue()
 
 
-def _microseconds(call: Callable[[], object]) -> float:
+def _microseconds(call: Callable[[], object], seconds: float) -> float:
     """Best mean of the rounds: other load on the machine only adds."""
     call()
     best = float("inf")
     for _ in range(_ROUNDS):
         count, start = 0, time.perf_counter()
-        while time.perf_counter() - start < _SECONDS:
+        while time.perf_counter() - start < seconds:
             call()
             count += 1
         best = min(best, (time.perf_counter() - start) / count)

@@ -225,8 +225,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7, help="windows of each kind")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a window")
     parser.add_argument("--base-port", type=int, default=5405)
+    parser.add_argument("--quick", action="store_true", help="1 worker and one pair of windows of 1 second alone")
     parser.add_argument("--json", help="append the numbers to this file")
     options = parser.parse_args()
+    if options.quick:
+        options.workers, options.pairs, options.seconds = [1], 1, 1.0
     choose_device(None)
     enable_compilation_cache()
     for workers in options.workers:

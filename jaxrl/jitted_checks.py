@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,9 @@ from jaxrl.jitted_iteration import IterationLog
 from jaxrl.jitted_saver import Subject
 from jaxrl.settings import RunSettings, SettingsError, constants
 from jaxrl.types import JaxrlError
+
+if TYPE_CHECKING:
+    from jaxrl.jitted_loop import JittedTrainer
 
 
 class JaxEnvError(JaxrlError):
@@ -55,6 +59,37 @@ def check_environment(env: JaxEnv) -> None:
     figures: Any = dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
     asked = TeamStep(_view(env), numbers, numbers, flags, flags, _array((), jnp.bool_), figures)
     _compare(env, "what step returns", step, asked)
+
+
+def check_memory(subject: Subject, trainer: JittedTrainer) -> None:
+    """Compare what the compiled program will take with what is free, before anything is allocated.
+
+    Raises SettingsError if it does not fit. A device that does not tell what is free is not checked.
+    """
+    free = free_bytes(trainer.devices)
+    if free is None or trainer.bytes <= free:
+        return
+    seeds = len(subject.seeds)
+    fitting = int(seeds * free / trainer.bytes)
+    advice = f"at most {fitting} fit" if fitting else "lower num_areas, buffer_size or hidden_units"
+    raise SettingsError(
+        f"env_settings.seeds: {seeds} seed(s) of {subject.areas} areas need {trainer.bytes / 2**30:.2f} GiB on each of "
+        f"{trainer.devices} device(s), {free / 2**30:.2f} GiB are free: {advice}"
+    )
+
+
+def free_bytes(devices: int) -> int | None:
+    """Memory that each of `devices` devices may still take, in bytes; those of a CPU share the machine's."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        told = device.memory_stats() or {}
+        return told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    available = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * available[0] // devices if available else None
 
 
 def check_log(subject: Subject, chunk: IterationLog) -> None:

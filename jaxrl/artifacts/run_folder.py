@@ -6,7 +6,7 @@ Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint_f
     <Behavior>.onnx                            policy of the last checkpoint
     <Behavior>/<Behavior>-<step>.onnx          policy of each kept checkpoint
     <Behavior>/<Behavior>-<step>/  checkpoint  training state, and which one is the latest
-    <Behavior>/events.out.tfevents.*           TensorBoard
+    <Behavior>/events.out.tfevents.*           TensorBoard; of several seeds in <Behavior>/seed_<number>/
     run_logs/timers.json, training_status.json, Player-<worker>.log
 
 With --force ML-Agents writes over the old run in place, file by file. Here the old run stays whole until training
@@ -28,6 +28,8 @@ from jaxrl.artifacts import files
 from jaxrl.artifacts.files import ArtifactError
 
 EVENTS = "events.out.tfevents.*"
+SEEDS = "seed_*"
+"""Folders of events below `<Behavior>/`, one per seed, in a run with several."""
 MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit
 
 _FLAGS = "Choose another --run-id, continue the old run with --resume, or overwrite it with --force."
@@ -79,7 +81,15 @@ class RunFolder:
 
     def holds_results(self) -> bool:
         """Whether the folder holds anything of a run worth keeping; player logs of a failed start-up do not count."""
-        marks = ("configuration.yaml", "*.onnx", "run_logs/t*.json", f"*/{EVENTS}", "*/*.onnx", "*/*.pt")
+        marks = (
+            "configuration.yaml",
+            "*.onnx",
+            "run_logs/t*.json",
+            f"*/{EVENTS}",
+            f"*/{SEEDS}/{EVENTS}",
+            "*/*.onnx",
+            "*/*.pt",
+        )
         return any(True for mark in marks for _ in self.path.glob(mark)) or bool(self._behaviors())
 
     def check(
@@ -145,7 +155,13 @@ class RunFolder:
 
     def _behaviors(self) -> list[Path]:
         """Behavior folders: those with events, a checkpoint pointer, or checkpoints (also unfinished ones)."""
-        marks = (EVENTS, checkpoints.POINTER, f"*/{checkpoints.METADATA}", f"*{checkpoints.PARTIAL}")
+        marks = (
+            EVENTS,
+            f"{SEEDS}/{EVENTS}",
+            checkpoints.POINTER,
+            f"*/{checkpoints.METADATA}",
+            f"*{checkpoints.PARTIAL}",
+        )
         found = {folder for mark in marks for folder in self.path.glob("*") if any(True for _ in folder.glob(mark))}
         return sorted(found - {self.logs})
 
@@ -194,9 +210,11 @@ class RunFolder:
 
     def _remove_old_run(self) -> None:
         for folder in self._behaviors():
-            for events in sorted(folder.glob(EVENTS)):
+            for events in sorted([*folder.glob(EVENTS), *folder.glob(f"{SEEDS}/{EVENTS}")]):
                 _log.warning("%s was left over from a previous run. Deleting.", events)
                 _unlink(events)
+            for seed in [path for path in folder.glob(SEEDS) if path.is_dir() and not any(path.iterdir())]:
+                seed.rmdir()
             for item in checkpoints.checkpoints(folder):
                 checkpoints.remove(item)
             leftovers = [folder / checkpoints.POINTER, *folder.glob(f"{folder.name}-*.onnx")]

@@ -1,6 +1,6 @@
 """What a picture of an environment is made of: flat shapes in the environment's own units, back to front.
 
-An environment's `draw(state)` gives a `Scene` of one area from its state as numpy arrays; `watch.py` paints it.
+An environment's `draw(state)` gives a `Scene` of one area from its state as numpy arrays; `painter.py` paints it.
 Colours are CSS names or "#rrggbb". Positions are (x, y) with y upwards and (0, 0) at the lower left corner.
 """
 
@@ -39,7 +39,14 @@ class Line(NamedTuple):
     colour: str
 
 
-Shape = Disc | Box | Line
+class Polygon(NamedTuple):
+    """A filled polygon: its corners in order."""
+
+    corners: tuple[Point, ...]
+    colour: str
+
+
+Shape = Disc | Box | Line | Polygon
 
 
 class Scene(NamedTuple):

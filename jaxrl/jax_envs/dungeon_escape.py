@@ -37,6 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxrl.jax_envs.dungeon_picture import draw_dungeon
 from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -80,8 +81,7 @@ class DungeonState(NamedTuple):
 def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
     """Bind `settings` into an environment with A = `settings.capacity`.
 
-    Raises:
-        ValueError: `size` < 4, or `team_size` not in 1..`capacity`.
+    Raises ValueError: `size` < 4, or `team_size` not in 1..`capacity`.
     """
     if settings.size < 4:
         raise ValueError(f"size = {settings.size}: the dungeon needs at least 4 cells along each side")
@@ -106,6 +106,7 @@ def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
         parameters=defaults,
         reset=reset,
         step=step,
+        draw=lambda state: draw_dungeon(settings.size, state),
     )
 
 
