@@ -1,0 +1,126 @@
+"""What the adapters of other packages' environments share: finding the package, the name and the numbers.
+
+Their classes are read by what they are called and by their attributes, never imported: JaxMARL and gymnax each have
+their own `Discrete`, `MultiDiscrete` and `Box`, and neither package is needed to import this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import re
+from collections.abc import Iterable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxrl.jax_envs.launcher import UnknownEnvironmentError
+from jaxrl.types import ActionSpec, JaxrlError
+
+NEVER = 2**30
+"""Steps: a time limit that no episode reaches."""
+
+
+class ForeignEnvironmentError(JaxrlError):
+    """The package of an environment is missing, cannot make it, or the environment does not fit our interface."""
+
+
+def import_package(package: str) -> ModuleType:
+    """The package, which is also the name of jaxrl's extra. What it prints while it is imported is not shown.
+
+    Raises:
+        ForeignEnvironmentError: it is not installed, or it is and its own imports fail; the text names the extra.
+    """
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # JaxMARL reports there which of its parts are missing
+            return import_module(package)
+    except ImportError as error:
+        missing = getattr(error, "name", None) == package
+        state = "is not installed" if missing else f"is installed, but cannot be imported ({error})"
+        raise ForeignEnvironmentError(f"{package} {state}: run  pip install 'jaxrl[{package}]'") from error
+
+
+def check_name(package: str, name: str, known: Iterable[str]) -> None:
+    """Raise `UnknownEnvironmentError` with the nearest names if the package's registry does not hold `name`."""
+    names = sorted(known)
+    if name in names:
+        return
+    lowered = {entry.lower(): entry for entry in names}
+    near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.4)]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UnknownEnvironmentError(f"{package}:{name}: no such environment, {hint}{package} has {', '.join(names)}")
+
+
+def behavior_name(name: str) -> str:
+    """The registry's name as a behavior and folder name: every sign but letters, digits, - and _ becomes _."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def action_spec(where: str, space: Any) -> ActionSpec:
+    """`Box` as continuous dimensions (flattened), `Discrete` as one branch, `MultiDiscrete` as several.
+
+    Raises:
+        ForeignEnvironmentError: any other space; `where` says whose it is.
+    """
+    kind = type(space).__name__
+    if kind == "Discrete":
+        return ActionSpec(continuous_size=0, discrete_branches=(int(space.n),))
+    if kind == "MultiDiscrete":
+        return ActionSpec(continuous_size=0, discrete_branches=tuple(int(n) for n in np.asarray(space.num_categories)))
+    if kind == "Box" and np.issubdtype(np.dtype(space.dtype), np.floating):
+        return ActionSpec(continuous_size=int(np.prod(space.shape)), discrete_branches=())
+    raise ForeignEnvironmentError(
+        f"{where}: action space {space!r} is not supported; expected Discrete, MultiDiscrete or a Box of floats"
+    )
+
+
+def to_native(space: Any, continuous: Array, discrete: Array) -> Array:
+    """One agent's action as its space has it, from float32 [C] in [-1, 1] and int32 [D]; surplus entries are dropped.
+
+    Choices stay int32: older releases of gymnax call theirs int64, which JAX does not have by default.
+
+    A dimension of a Box with two finite bounds is stretched, x = low + (a + 1) / 2 · (high - low), so that the
+    learner's [-1, 1] covers it; one without bounds takes a as it is.
+    """
+    kind = type(space).__name__
+    if kind == "Discrete":
+        return discrete[0]
+    if kind == "MultiDiscrete":
+        return discrete[: len(space.num_categories)]
+    low, high = (np.broadcast_to(np.asarray(bound, np.float32), space.shape) for bound in (space.low, space.high))
+    bounded = np.isfinite(low) & np.isfinite(high)
+    start, width = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0) - np.where(bounded, low, -1.0)
+    share = (jnp.clip(continuous[: low.size], -1.0, 1.0).reshape(space.shape) + 1.0) / 2.0
+    return jnp.asarray(start.astype(np.float32) + share * width.astype(np.float32), space.dtype)
+
+
+def flat(x: Any, size: int) -> Array:
+    """An observation of any shape and type as float32 [size]: read row by row, then zeros."""
+    values = jnp.ravel(jnp.asarray(x, jnp.float32))
+    return jnp.pad(values, (0, size - values.shape[0]))
+
+
+def unchanging(where: str, state: Any, after: Any) -> Any:
+    """`after`, as shapes and types, if it may follow `state` in a compiled loop.
+
+    Raises:
+        ForeignEnvironmentError: the tree or a shape differs; the text says how.
+    """
+    shapes = [jax.tree.map(lambda leaf: tuple(leaf.shape), tree) for tree in (state, after)]
+    if jax.tree.structure(state) != jax.tree.structure(after) or shapes[0] != shapes[1]:
+        raise ForeignEnvironmentError(
+            f"{where}: a step changes the shape of the state from {shapes[0]} to {shapes[1]}, so it cannot be compiled "
+            "into a loop; environments must keep all shapes"
+        )
+    return after
+
+
+def typed_as(like: Any, state: Any) -> Any:
+    """`state` with the types of `like`: what a reset gives as Python number becomes the array that a step gives."""
+    return jax.tree.map(lambda leaf, shape: jnp.asarray(leaf, shape.dtype), state, like)

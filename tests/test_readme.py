@@ -1,0 +1,25 @@
+"""The README's program runs as it is printed, only shorter."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_program_of_the_readme_trains_four_seeds():
+    (program,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(program.strip().splitlines()) <= 10
+    short = program
+    for printed, reduced in {"range(10)": "range(2)", "state, 7)": "state, 1)", "4096": "256", "512": "64"}.items():
+        assert printed in short
+        short = short.replace(printed, reduced)
+    ended = subprocess.run([sys.executable, "-c", short], capture_output=True, text=True, timeout=110)
+    assert ended.returncode == 0, ended.stderr
+    first, second = ended.stdout.strip().splitlines()
+    steps = [[int(n) for n in re.findall(r"\d+", line.partition("]")[0])] for line in (first, second)]
+    assert all(len(line) == 4 for line in steps)
+    assert all(0 < a < b for a, b in zip(*steps, strict=True))
