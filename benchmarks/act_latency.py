@@ -28,6 +28,7 @@ from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.behavior import Behavior
 from jaxrl.cli.device import choose_device
+from jaxrl.rollout.noise import noise_key
 from jaxrl.settings import BehaviorSettings
 from jaxrl.train import compile_programs
 from jaxrl.types import ActionSpec, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps, ObservationSpec
@@ -99,13 +100,13 @@ def cases_of(rows: int, leaves: int) -> dict[str, Callable[[], Any]]:
     behavior = Behavior("Bench", SPEC, settings, algorithm, programs, jax.random.key(0), training=True)
     messages = {SOURCE: message(rows)}
     behavior.act(messages)
-    slots, policy, key, count = behavior._slots, behavior.state.policy, behavior._key_data, np.uint32(7)
+    slots, policy, key = behavior._slots, behavior.state.policy, noise_key([1, 2], 7)
     assert slots is not None
     steps = slots.ingest(messages).steps
     bare = jax.jit(lambda tree: sum(x.ravel()[0] for x in jax.tree.leaves(tree)))
 
     def decide() -> None:
-        action, behavior._buffer = programs.decide(policy, behavior._buffer, steps, key, count)
+        action, behavior._buffer = programs.decide(policy, behavior._buffer, steps, key)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 

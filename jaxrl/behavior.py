@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, Metrics, PolicyState, TrainState
 from jaxrl.networks.actions import to_environment
-from jaxrl.rollout import trajectory
+from jaxrl.rollout import noise, trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.records import RowSteps
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
@@ -65,18 +65,14 @@ def decide(
     state: TrajectoryState,
     steps: RowSteps,
     key_data: Any,
-    count: Any,
 ) -> tuple[Action, TrajectoryState]:
     """Choose actions for the new states and append them: the one call per environment result.
-
-    The key of decision n is fold_in(run key, n); key data travel raw because typed keys leave jit's fast path.
 
     Returns:
       Actions for the environment, dense [B, A, ...], and the buffer.
     """
-    key = jax.random.fold_in(jax.random.wrap_key_data(key_data), count)
     obs = tuple(o[1] for o in steps.obs)
-    action, log_prob = algorithm.act(policy, obs, steps.action_mask, key)
+    action, log_prob = algorithm.act(policy, obs, steps.action_mask, noise.typed(key_data))
     state = trajectory.add(state, steps, action, log_prob, time_horizon=time_horizon)
     return to_environment(action), state
 
@@ -92,7 +88,10 @@ def learn(
 
 
 def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
-    """Compile a jitted program for arguments like these in a thread; None if it is an ordinary function."""
+    """Compile a jitted program for arguments like these in a thread; None if it is an ordinary function.
+
+    Python waits for the thread when it exits: cut off within XLA, it would crash the process.
+    """
     if not hasattr(program, "lower"):
         return None
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
@@ -132,7 +131,7 @@ class Behavior:
         self.step = 0  # the trainer step, counted on the host; state.step follows at each update
         self.stored = 0  # finished decisions in the buffer
         self.updates = 0
-        self._key_data = np.asarray(key_data)
+        self._run_key: list[int] = np.asarray(key_data).tolist()
         self._decisions = 0
         self._slots: Slots | None = None
         self._buffer: TrajectoryState | None = None
@@ -159,9 +158,8 @@ class Behavior:
         slots, buffer = self._tables(messages)
         ingested = slots.ingest(messages)
         buffer = self._follow(buffer, slots)
-        action, self._buffer = self.programs.decide(
-            self.state.policy, buffer, ingested.steps, self._key_data, np.uint32(self._decisions)
-        )
+        key_data = noise.noise_key(self._run_key, self._decisions)
+        action, self._buffer = self.programs.decide(self.state.policy, buffer, ingested.steps, key_data)
         self._decisions += 1
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
         if self.unfinished():
@@ -184,8 +182,15 @@ class Behavior:
         """More than buffer_size decisions are stored, or a row has no room for another message."""
         if not self.training or not self.unfinished() or self._buffer is None or self._slots is None:
             return False
-        full = self.stored > 0 and int(self._slots.size.max()) + 2 > self._buffer.present.shape[0]
+        full = self.stored > 0 and int(self._slots.size.max()) + 2 > self._buffer.shape[0]
         return self.stored > self.settings.hyperparameters.buffer_size or full
+
+    def await_program(self) -> None:
+        """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
+        if self._ahead is None:  # the buffer has grown
+            self._ahead = compile_ahead(self.programs.learn, self.state, self._buffer)
+        while self._ahead is not None and not self._ahead.done():
+            wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
 
     def learn(self) -> dict[str, float]:
         """One update over everything stored; returns its metrics as floats.
@@ -209,13 +214,11 @@ class Behavior:
         if self._slots is None or self._buffer is None:
             rows, members = first_size(messages, team_rows=self.algorithm.team_rows)
             self._slots = Slots(self.spec, team_rows=self.algorithm.team_rows, rows=rows, members=members)
-            self._buffer = self._allocate(rows, members)
+            room = self._capacity(rows, members)
+            self._buffer = self.programs.allocate(self.spec, capacity=room, rows=rows, members=members)
             if self.training:
                 self._ahead = compile_ahead(self.programs.learn, self.state, self._buffer)
         return self._slots, self._buffer
-
-    def _allocate(self, rows: int, members: int) -> TrajectoryState:
-        return self.programs.allocate(self.spec, capacity=self._capacity(rows, members), rows=rows, members=members)
 
     def _capacity(self, rows: int, members: int) -> int:
         return capacity(self.settings.hyperparameters.buffer_size, rows, members) if self.training else 3
@@ -225,7 +228,7 @@ class Behavior:
 
         More rows need fewer states each. A buffer that already holds too many is shortened after the next update.
         """
-        states, rows, members = buffer.present.shape
+        states, rows, members = buffer.shape
         fitting = self._capacity(slots.rows, slots.members)
         if int(slots.size.max()) + 2 > fitting:
             fitting = states

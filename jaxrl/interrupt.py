@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -65,6 +66,20 @@ class Interrupt:
         first, self.requested = not self.requested, True
         if first and self._waiting:
             raise KeyboardInterrupt
+
+
+def leave_if_busy() -> None:
+    """End the process with exit code 0 if Python would wait for a thread of jaxrl's; else do nothing.
+
+    For the last line of an interrupted run that has saved everything. Such a thread compiles: XLA cannot be stopped,
+    may take minutes, and crashes when the process is torn down around it.
+    """
+    if any(thread.name.startswith("jaxrl-") and not thread.daemon for thread in threading.enumerate()):
+        logging.shutdown()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)
 
 
 class _Waiting:

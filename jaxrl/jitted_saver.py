@@ -21,6 +21,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jitted_iteration import JittedState
 from jaxrl.saver import Snapshot
 from jaxrl.settings import BehaviorSettings, RunSettings
+from jaxrl.trained_policy import SIZES
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ class Subject(NamedTuple):
 
     def described(self) -> dict[str, Any]:
         """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on."""
-        return {**saver.settings_of(self.settings), "seeds": len(self.seeds), "num_areas": self.areas}
+        sizes = dict(zip(SIZES, (len(self.seeds), self.areas), strict=True))
+        return {**saver.settings_of(self.settings), **sizes}
 
 
 def contents(state: JittedState) -> JittedState:

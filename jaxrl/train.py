@@ -22,6 +22,7 @@ from jaxrl.artifacts.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.behavior import Behavior, Programs, decide, learn, start
 from jaxrl.bookkeeping import Bookkeeping
+from jaxrl.envs.closed import EnvironmentClosed
 from jaxrl.envs.pool import EnvPool
 from jaxrl.interrupt import Interrupt
 from jaxrl.rollout import trajectory
@@ -59,8 +60,8 @@ def train(
 ) -> None:
     """One whole run, from checked settings to a results folder.
 
-    Ends when every behavior has passed its max_steps, at Ctrl-C (saves and returns normally), or with an error (saves
-    and raises it). `started` is what `launched(settings)` gives, when that was done before JAX was imported.
+    Ends when every behavior has passed its max_steps, at Ctrl-C or when an environment is closed (saves, returns),
+    or with an error (saves and raises it). `started`: from `launched(settings)`, done before JAX was imported.
 
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
@@ -68,7 +69,7 @@ def train(
     settings = with_drawn_seed(settings)
     options = settings.checkpoint_settings
     with ExitStack() as stack:
-        interrupt, pool = started or stack.enter_context(launched(settings))
+        interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
         progress = stack.enter_context(ProgressBar(console or Console()))
         folder = RunFolder(options.results_dir, options.run_id)
         books = stack.enter_context(Bookkeeping(settings, folder, progress))
@@ -105,6 +106,10 @@ class HostLoop:
                     results = self.receive(at_least)
         except KeyboardInterrupt:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
+        except EnvironmentClosed as end:
+            if not self.behaviors:  # an environment in which nothing ever happened is a fault
+                raise
+            log.warning("Learning ends here: %s. The policies are saved and exported.", end)
         except Exception as error:
             cause = error
             raise
@@ -113,7 +118,7 @@ class HostLoop:
             self.books.finish(list(self.behaviors.values()), cause)
 
     def receive(self, at_least: int) -> list[StepResult]:
-        """Wait for environments; the only place where Ctrl-C may strike."""
+        """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
         timers = self.books.timers
         with timers(nodes.ENV_STEP), self.interrupt.waiting():
             results = self.pool.recv(at_least)
@@ -137,6 +142,8 @@ class HostLoop:
         for behavior in self.behaviors.values():
             if behavior.ready():
                 with self.books.timers(nodes.UPDATE_POLICY):
+                    with self.interrupt.waiting():
+                        behavior.await_program()
                     metrics = behavior.learn()
                 self.books.updated(behavior, metrics)
         self.books.show_progress(list(self.behaviors.values()))

@@ -70,8 +70,9 @@ def make_jitted_trainer(
     """
     values = {**env.parameters, **(parameters or {})}
     steps = math.ceil(settings.hyperparameters.buffer_size / (areas * agents_at_start(env, values)))
-    plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.max_steps)
     mesh = _mesh(list(devices or jax.devices()), seeds, areas)
+    accelerated = mesh.devices.flat[0].platform != "cpu"
+    plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.max_steps, accelerated)
     begin = jax.jit(partial(start, plan), compiler_options=_quick(mesh))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
     program = _compile(plan, mesh, jax.eval_shape(begin, numbers))

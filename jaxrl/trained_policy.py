@@ -25,6 +25,8 @@ from jaxrl.settings import BehaviorSettings, constants, load_run_settings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import describe, dotted
 
+SIZES = ("seeds", "num_areas")
+"""What a checkpoint of a compiled run keeps beside the behavior's settings."""
 BEST_SEED = "best_seed"
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
 _POLICY, _STEP = "train/policy/", "train/step"  # paths in a checkpoint
@@ -88,7 +90,8 @@ def _latest(folder: RunFolder, behavior: str) -> Path:
 def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> BehaviorSettings:
     """The behavior's settings as the checkpoint keeps them: those that its arrays were made with."""
     try:
-        settings = BehaviorSettings.model_validate(info.settings, context={TYPES: HYPERPARAMETER_TYPES})
+        written = {name: value for name, value in info.settings.items() if name not in SIZES}
+        settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
     except ValidationError as error:
         problems = "; ".join(f"{dotted(location)}: {text}" for location, text in describe(error))
         raise CheckpointError(f"{path}: this version of jaxrl cannot read the settings in it: {problems}") from None

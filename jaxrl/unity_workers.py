@@ -11,7 +11,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.envs.handles import EnvFactory
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.pool import EnvPool
-from jaxrl.interrupt import Interrupt
+from jaxrl.interrupt import Interrupt, leave_if_busy
 from jaxrl.jax_envs.launcher import resolve_player
 from jaxrl.settings import RunSettings
 
@@ -20,10 +20,11 @@ PLAYER_PREFIX = "player:"
 
 
 @contextmanager
-def launched(settings: RunSettings) -> Iterator[tuple[Interrupt, EnvPool]]:
+def launched(settings: RunSettings, *, owns_process: bool = True) -> Iterator[tuple[Interrupt, EnvPool]]:
     """Take over Ctrl-C, check and make the run's folder, and start the environments; `EnvPool.ready` waits for them.
 
     Comes before JAX is imported: a player takes as long to start as the learner. Closes the environments at the end.
+    An interrupted run whose process does nothing else (`owns_process`) then ends it if XLA still compiles.
 
     Raises:
       RunFolderError: the folder cannot be used as asked. Nothing was written or started.
@@ -45,6 +46,8 @@ def launched(settings: RunSettings) -> Iterator[tuple[Interrupt, EnvPool]]:
         )
         with pool:
             yield interrupt, pool
+        if interrupt.requested and owns_process:
+            leave_if_busy()
 
 
 def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:

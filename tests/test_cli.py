@@ -150,7 +150,7 @@ BAD = {
     "sac": (
         "behaviors: {A: {trainer_type: sac}}",
         ["{config}"],
-        "behaviors.A.trainer_type: sac is not supported yet: write poca or ppo",
+        "behaviors.A.trainer_type: sac is not supported yet: write poca, ppo, mappo or coma",
     ),
     "no executable": (
         "behaviors: {A: {}}",

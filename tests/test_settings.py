@@ -77,7 +77,10 @@ BAD = [
     ("behaviors: {A: {max_steps: .inf}}", "behaviors.A.max_steps: got inf, expected an integer"),
     ("behaviors: {A: {max_steps: 0}}", "behaviors.A.max_steps: got 0, expected a value greater than or equal to 1"),
     ("behaviors: {A: {threaded: maybe}}", "behaviors.A.threaded: got 'maybe', expected true or false"),
-    ("behaviors: {A: {trainer_type: dqn}}", "behaviors.A.trainer_type: got 'dqn', expected one of poca, ppo, sac"),
+    (
+        "behaviors: {A: {trainer_type: dqn}}",
+        "behaviors.A.trainer_type: got 'dqn', expected one of coma, mappo, poca, ppo, sac",
+    ),
     ("behaviors: {A: {hyperparameters: {}}}", "behaviors.A.trainer_type: this key is required when hyperparameters"),
     ("behaviors: {A: {batch_size: 3}}", "behaviors.A.batch_size: unknown key, did you mean hyperparameters.batch_size"),
     ("behaviors: {A: {trainer: ppo}}", "behaviors.A.trainer: unknown key, did you mean trainer_type"),
@@ -225,6 +228,15 @@ def test_whole_schema_round_trip(tmp_path):
         assert f"{path}: " in named
     assert "gravity" not in named and "drag" not in named
     assert any("threaded" in text for text in remarks(settings))
+
+
+def test_restarts_that_are_asked_for_are_said_to_be_missing(tmp_path):
+    def said(text: str) -> list[str]:
+        return [remark for remark in remarks(load(tmp_path, text)) if "not restarted" in remark]
+
+    (one,) = said("env_settings: {restarts_rate_limit_n: 2, max_lifetime_restarts: 5}")
+    assert one.startswith("env_settings.max_lifetime_restarts, env_settings.restarts_rate_limit_n: ")
+    assert said("env_settings: {max_lifetime_restarts: 0}") == said("env_settings: {seed: 1}") == []
 
 
 def test_deprecated_keys_warn_once(tmp_path, caplog):

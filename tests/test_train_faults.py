@@ -33,6 +33,20 @@ def test_killed_player(start, tmp_path):
     assert step >= 600 and trainer.final_state(tmp_path / "results")["step"] == step
 
 
+def test_player_that_is_closed(start, tmp_path):
+    """As the player's window, or play mode in the Editor: the run saves and ends normally."""
+    process = start(trainer.config(tmp_path, RARE))
+    process.says("Step: 600.")
+    process.one(trainer.PLAYER).terminate()
+    assert process.wait() == 0
+    assert process.leaves_nothing()
+    text = " ".join(process.stdout.split())
+    assert "Learning ends here: environment worker 0 has closed" in text and "(status 400)" in text
+    assert "Traceback" not in process.stdout + process.stderr
+    (step,) = trainer.steps(tmp_path / "results")
+    assert step >= 600 and (tmp_path / "results" / "run" / "Countdown.onnx").is_file()
+
+
 def test_killed_worker(start, tmp_path):
     process = start(trainer.config(tmp_path, RARE))
     process.says("Step: 600.")

@@ -101,3 +101,36 @@ def test_the_second_signal_is_noticed_while_a_program_runs():
         time.sleep(SAME_SECONDS + 0.2)
         busy.send_signal(signal.SIGINT)
         assert busy.wait(5) == EXIT_CODE
+
+
+COMPILING = """
+import jax, jax.numpy as jnp
+from jaxrl.behavior import compile_ahead
+from jaxrl.interrupt import Interrupt, leave_if_busy
+def slow(x):
+    for i in range(600):
+        x = jnp.sort(jnp.sin(x @ x + i), axis=0)
+    return x
+with Interrupt() as interrupt:
+    compiled = compile_ahead(jax.jit(slow), jnp.ones((64, 64)))
+    print("ready", flush=True)
+    try:
+        with interrupt.waiting():
+            compiled.result()
+    except KeyboardInterrupt:
+        print("saved")
+leave_if_busy()
+"""
+
+
+def test_an_interrupted_process_does_not_wait_for_the_compiler():
+    """What `HostLoop.advance` and `launched` do; XLA cannot be stopped, and crashes in a process that just exits."""
+    command, pipe = [sys.executable, "-c", COMPILING], subprocess.PIPE
+    with subprocess.Popen(command, cwd=trainer.ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        time.sleep(1.5)  # now in XLA
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+        assert (process.returncode, output) == (0, "saved\n"), error
+        assert time.monotonic() - begin < 5

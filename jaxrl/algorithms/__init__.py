@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from jaxrl.types import BehaviorSpec
 
 
+def _coma(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    from jaxrl.algorithms.coma import make_coma
+
+    return make_coma(spec, settings)
+
+
+def _mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    from jaxrl.algorithms.mappo import make_mappo
+
+    return make_mappo(spec, settings)
+
+
 def _poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     from jaxrl.algorithms.poca import make_poca
 
@@ -25,4 +37,4 @@ def _ppo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     return make_ppo(spec, settings)
 
 
-ALGORITHMS = {"ppo": _ppo, "poca": _poca}
+ALGORITHMS = {"ppo": _ppo, "mappo": _mappo, "poca": _poca, "coma": _coma}

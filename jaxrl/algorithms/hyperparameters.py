@@ -14,7 +14,7 @@ _SCHEDULES = ("linear", "constant")
 
 
 class OnPolicyHyperparameters(Hyperparameters):
-    """What PPO and MA-POCA share. An omitted beta or epsilon schedule copies a written learning_rate_schedule."""
+    """What on-policy algorithms share. An omitted beta or epsilon schedule copies a written learning_rate_schedule."""
 
     beta: NonNegative = Field(default=5e-3, description="entropy coefficient at the first step")
     epsilon: Positive = Field(default=0.2, description="clip range of the probability ratio at the first step")
@@ -42,6 +42,20 @@ class POCAHyperparameters(OnPolicyHyperparameters):
     """Hyperparameters of MA-POCA."""
 
 
+class JointCriticHyperparameters(OnPolicyHyperparameters):
+    """Hyperparameters of algorithms whose critic has a fixed number of places."""
+
+    team_capacity: Count = Field(description="largest number of members of a team that the critic has room for")
+
+
+class MAPPOHyperparameters(JointCriticHyperparameters):
+    """Hyperparameters of MAPPO."""
+
+
+class COMAHyperparameters(JointCriticHyperparameters):
+    """Hyperparameters of COMA with absorbing states."""
+
+
 class SACHyperparameters(Hyperparameters):
     """Hyperparameters of SAC: accepted and checked, not trained yet."""
 
@@ -60,6 +74,8 @@ class SACHyperparameters(Hyperparameters):
 
 
 HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = {
+    "coma": COMAHyperparameters,
+    "mappo": MAPPOHyperparameters,
     "poca": POCAHyperparameters,
     "ppo": PPOHyperparameters,
     "sac": SACHyperparameters,

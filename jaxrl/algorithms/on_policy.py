@@ -1,4 +1,4 @@
-"""What PPO and MA-POCA share: acting, returns along a rollout, Adam over minibatches with scheduled coefficients."""
+"""What all on-policy algorithms share: acting, returns along a rollout, losses, Adam over minibatches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.interface import Batch, Metrics, Parameters, PolicyState, TrainState
-from jaxrl.learning import minibatches, returns
+from jaxrl.learning import losses, minibatches, returns
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
@@ -109,9 +109,42 @@ def stream_returns(rollout: Rollout, value: jax.Array, settings: BehaviorSetting
     return jnp.stack(streams, axis=-1)
 
 
-def flatten(x: Any) -> Any:
-    """[T, B, ...] → [T·B, ...] for every array of a pytree."""
-    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), x)
+def make_batch(
+    rollout: Rollout, obs: tuple[jax.Array, ...], returns: jax.Array, *, advantage: jax.Array, baseline: jax.Array
+) -> Batch:
+    """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...].
+
+    The advantage [T, B, A, R] is averaged over the reward streams, then normalised over all that acted.
+    """
+    batch = Batch(
+        obs=obs,
+        action_mask=rollout.action_mask,
+        action=rollout.action,
+        log_prob=rollout.log_prob,
+        present=rollout.present,
+        acted=rollout.acted,
+        advantage=losses.normalize_advantages(advantage.mean(-1), rollout.acted),
+        returns=returns,
+        baseline=baseline,
+    )
+    return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), batch)
+
+
+def policy_and_value_loss(
+    dist: ActionDistribution,
+    value: jax.Array,
+    spec: BehaviorSpec,
+    batch: Batch,
+    epsilon: jax.Array,
+    beta: jax.Array,
+) -> tuple[jax.Array, Metrics]:
+    """policy + 0.5 · value − β · entropy over a minibatch of states [N, A, ...]; value is V [N, A, R]."""
+    log_prob = actions.log_prob(dist, batch.action, batch.action_mask, spec.action)
+    entropy = losses.masked_mean(actions.entropy(dist, batch.action_mask, spec.action), batch.acted)
+    policy_loss = losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, epsilon)
+    value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
+    total = policy_loss + 0.5 * value_loss - beta * entropy
+    return total, {"policy_loss": jnp.abs(policy_loss), "value_loss": value_loss, "entropy": entropy}
 
 
 def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:

@@ -37,13 +37,14 @@ class PlayerError(JaxrlError):
 
 
 class ServedEnvironment(NamedTuple):
-    """What a player serves: one behavior, E areas with one team of up to A members each."""
+    """What a player serves: one behavior, E areas with one team, or several, of up to `members` each."""
 
-    name: str  # behavior name; on the wire `<name>?team=0`
+    name: str  # behavior name; on the wire `<name>?team=0`, `?team=1` ...
     spec: BehaviorSpec
-    members: int  # A
+    members: int  # of one team; A = teams * members
     parameters: Mapping[str, float]  # environment parameters with their usual values
     open: Callable[[int, int], Simulation]  # areas E and seed (0 .. 2**32 - 1)
+    teams: int = 1  # in one area
 
 
 class PlayerOptions(NamedTuple):
@@ -139,59 +140,62 @@ class _Link:
 class _Player:
     """The conversation after the first exchange."""
 
-    def __init__(self, environment: ServedEnvironment, options: PlayerOptions, link: _Link, greeting: Any) -> None:
+    def __init__(
+        self, environment: ServedEnvironment, options: PlayerOptions, link: _Link, talk: PlayerMessages, greeting: Any
+    ) -> None:
         initialization = greeting.rl_initialization_input
         self._areas = max(1, initialization.num_areas)  # trainers before protocol field 5 send 0
         self._simulation = environment.open(self._areas, initialization.seed & 0xFFFFFFFF)
         self._link = link
         self._period = options.decision_period
         self._channels = PlayerChannels(environment.parameters)
-        self._messages = PlayerMessages(f"{environment.name}?team=0", environment.spec)
-        self._teams = Teams(environment.spec, self._areas, environment.members)
+        self._messages = talk
+        self._teams = Teams(environment.spec, self._areas, environment.members, environment.teams)
         self._stats: list[EnvironmentStat] = []
+        self._asked = [0] * environment.teams  # agents of each team that wait for an action
         self._clock = 0
-        self._spec_sent = False
 
     def run(self) -> None:
         """Answer commands until the trainer is gone, which it tells by QUIT or by raising `_TrainerGoneError`."""
         command = messages()
         rl_input = self._link.exchange(self._messages.status(RUNNING)).rl_input
-        asked = 0
         while rl_input.command != command.QUIT:
             self._channels.receive(rl_input.side_channel)
             if rl_input.command == command.RESET:
                 steps = self._reset()
             else:
-                self._teams.decide(self._messages.read_actions(rl_input, asked))
+                self._teams.decide(self._messages.read_actions(rl_input, self._asked))
                 steps = self._step()
-            asked = len(steps.deciding.agent_id)
+            self._asked = [len(of_team.deciding.agent_id) for of_team in steps]
             rl_input = self._link.exchange(self._output(steps)).rl_input
         _logger.info("the trainer said QUIT")
 
-    def _output(self, steps: AgentSteps) -> Any:
-        message = self._messages.output(steps, pack_stats(self._stats), with_spec=not self._spec_sent)
+    def _output(self, steps: list[AgentSteps]) -> Any:
+        message = self._messages.output(steps, pack_stats(self._stats))
         self._stats.clear()
-        self._spec_sent = True
         return message
 
-    def _reset(self) -> AgentSteps:
+    def _reset(self) -> list[AgentSteps]:
         step = self._simulation.reset(self._channels.draw(self._areas))
         self._clock = 0
         self._teams.restart(step)
-        ended = self._teams.absorb(step)
-        return AgentSteps(ended=ended, deciding=self._teams.ask(step, due=True))
+        return self._by_team(step, due=True)
 
-    def _step(self) -> AgentSteps:
+    def _step(self) -> list[AgentSteps]:
         """Steps until there is something to say: an agent ended or asks. Actions are repeated in between."""
         for _ in range(_IDLE_STEPS):
             step = self._simulation.step(self._teams.actions, self._channels.draw(self._areas))
             self._clock += 1
             self._note_stats(step)
-            ended = self._teams.absorb(step)
-            deciding = self._teams.ask(step, due=self._clock % self._period == 0)
-            if len(ended.agent_id) or len(deciding.agent_id):
-                return AgentSteps(ended=ended, deciding=deciding)
+            steps = self._by_team(step, due=self._clock % self._period == 0)
+            if any(len(of_team.ended.agent_id) or len(of_team.deciding.agent_id) for of_team in steps):
+                return steps
         raise PlayerError(f"no agent ended or asked for a decision in {_IDLE_STEPS} steps; the environment is empty")
+
+    def _by_team(self, step: PlayedStep, due: bool) -> list[AgentSteps]:
+        ended = self._teams.absorb(step)
+        deciding = self._teams.ask(step, due)
+        return [AgentSteps(ended=e, deciding=d) for e, d in zip(ended, deciding, strict=True)]
 
     def _note_stats(self, step: PlayedStep) -> None:
         for area in step.over.nonzero()[0]:
@@ -214,11 +218,11 @@ def serve(environment: ServedEnvironment, options: PlayerOptions) -> None:
     if options.decision_period < 1:
         raise ValueError(f"decision_period = {options.decision_period}: must be at least 1")
     _stop_on_signals()
-    talk = PlayerMessages(environment.name, environment.spec)
+    talk = PlayerMessages(environment.name, environment.spec, environment.teams)
     link = _Link(options)
     try:
-        greeting = link.greet(talk.handshake(environment.name))
-        _Player(environment, options, link, greeting).run()
+        greeting = link.greet(talk.handshake())
+        _Player(environment, options, link, talk, greeting).run()
     except _TrainerGoneError as reason:
         _logger.info("player stops: %s", reason)
     except _Terminated:

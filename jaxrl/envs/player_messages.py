@@ -1,4 +1,5 @@
-"""Protocol messages as a Unity player writes and reads them. One message holds all agents of one behavior.
+"""Protocol messages as a Unity player writes and reads them. One message holds all agents, by behavior; a behavior on
+the wire is a name with a team, as in `SoccerTwos?team=1`.
 
 What has the same length for every agent, masks and observations, is laid out in numpy as it lies in a message and
 merged into each agent's entry: one call per agent, where filling the fields takes four.
@@ -7,6 +8,7 @@ merged into each agent's entry: one call per agent, where filling the fields tak
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -26,21 +28,23 @@ class InvalidActionsError(JaxrlError):
 
 
 class PlayerMessages:
-    """Writes and reads the messages of one behavior."""
+    """Writes and reads the messages of one behavior and its teams."""
 
-    def __init__(self, behavior_id: str, spec: BehaviorSpec) -> None:
-        """`behavior_id`: name and team, as in `DungeonEscape?team=0`."""
+    def __init__(self, name: str, spec: BehaviorSpec, teams: int = 1) -> None:
+        """`name`: without team, as in `DungeonEscape`."""
         self._proto = messages()
-        self._behavior_id = behavior_id
+        self._name = name
+        self._behavior_ids = tuple(f"{name}?team={team}" for team in range(teams))
+        self._introduced: set[str] = set()
         self._spec = spec
         self._numbers = {field.name: field.number for field in self._proto.AgentInfoProto.DESCRIPTOR.fields}
         self._before_obs = tuple(map(self._bytes_before, spec.observations))
 
-    def handshake(self, name: str) -> Any:
+    def handshake(self) -> Any:
         """The first message: who speaks, which protocol and what it can do. Specs follow with the first agents."""
         message = self.status(RUNNING)
         output = message.unity_output.rl_initialization_output
-        output.name = name
+        output.name = self._name
         output.communication_version = COMMUNICATION_VERSION
         output.package_version = PACKAGE_VERSION
         for field in output.capabilities.DESCRIPTOR.fields:
@@ -54,50 +58,50 @@ class PlayerMessages:
         message.header.message = text
         return message
 
-    def output(self, steps: AgentSteps, side_channel: bytes, with_spec: bool) -> Any:
-        """Ended agents, then those that ask for a decision. `with_spec`: also how to read them, needed once."""
+    def output(self, steps: Sequence[AgentSteps], side_channel: bytes) -> Any:
+        """Of each team that has any, agents that ended, then agents that ask for a decision; with the first of them
+        also how to read them.
+        """
         message = self.status(RUNNING)
         rl_output = message.unity_output.rl_output
         rl_output.side_channel = side_channel
-        if with_spec:
-            self._add_spec(message.unity_output.rl_initialization_output)
-        infos = rl_output.agentInfos[self._behavior_id].value
-        if len(steps.ended.agent_id):
-            self._add_ended(infos, steps)
-        if len(steps.deciding.agent_id):
-            self._add_deciding(infos, steps)
+        for behavior_id, of_team in zip(self._behavior_ids, steps, strict=True):
+            ended, deciding = len(of_team.ended.agent_id), len(of_team.deciding.agent_id)
+            if not ended + deciding:
+                continue
+            if behavior_id not in self._introduced:
+                self._introduced.add(behavior_id)
+                self._add_spec(message.unity_output.rl_initialization_output, behavior_id)
+            infos = rl_output.agentInfos[behavior_id].value
+            if ended:
+                self._add_ended(infos, of_team)
+            if deciding:
+                self._add_deciding(infos, of_team)
         return message
 
-    def read_actions(self, rl_input: Any, count: int) -> Action:
-        """Actions of the `count` agents that asked, in their order.
+    def read_actions(self, rl_input: Any, counts: Sequence[int]) -> tuple[Action, ...]:
+        """By team, actions of the `counts` agents that asked, in their order.
 
         Raises:
             InvalidActionsError: another number of agents, or of values per agent, or a number outside its branch.
         """
-        actions = rl_input.agent_actions[self._behavior_id].value
+        pairs = zip(self._behavior_ids, counts, strict=True)
+        return tuple(self._read_team(behavior_id, rl_input, count) for behavior_id, count in pairs)
+
+    def _read_team(self, behavior_id: str, rl_input: Any, count: int) -> Action:
+        actions = rl_input.agent_actions[behavior_id].value
         if len(actions) != count:
             raise InvalidActionsError(
-                f"behavior {self._behavior_id}: {count} agents asked for a decision, {len(actions)} actions came"
+                f"behavior {behavior_id}: {count} agents asked for a decision, {len(actions)} actions came"
             )
-        branches = self._spec.action.discrete_branches
-        size = self._spec.action.continuous_size
-        continuous = self._table("continuous", [action.continuous_actions for action in actions], size, np.float32)
-        chosen = self._table("discrete", [action.discrete_actions for action in actions], len(branches), np.int32)
+        branches, size = self._spec.action.discrete_branches, self._spec.action.continuous_size
+        continuous = _table(behavior_id, "continuous", [row.continuous_actions for row in actions], size, np.float32)
+        chosen = _table(behavior_id, "discrete", [row.discrete_actions for row in actions], len(branches), np.int32)
         if ((chosen < 0) | (chosen >= np.array(branches, np.int32))).any():
             raise InvalidActionsError(
-                f"behavior {self._behavior_id}: discrete actions {chosen.tolist()} leave the branches {branches}"
+                f"behavior {behavior_id}: discrete actions {chosen.tolist()} leave the branches {branches}"
             )
         return Action(continuous=continuous, discrete=chosen)
-
-    def _table(self, kind: str, rows: list[Any], width: int, dtype: type) -> np.ndarray:
-        """Rows of the message as an array [N, width]."""
-        lengths = list(map(len, rows))
-        if lengths.count(width) != len(rows):
-            wrong = next(length for length in lengths if length != width)
-            raise InvalidActionsError(
-                f"behavior {self._behavior_id}: {wrong} {kind} actions, expected {width} per agent"
-            )
-        return np.fromiter(chain.from_iterable(rows), dtype, width * len(rows)).reshape(len(rows), width)
 
     def _bytes_before(self, sensor: ObservationSpec) -> bytes:
         """An entry of the field `observations` up to its floats, which come last."""
@@ -111,8 +115,8 @@ class PlayerMessages:
         head = observation.SerializeToString() + _head(float_data, len(head) + size) + head
         return _head(self._numbers["observations"], len(head) + size) + head
 
-    def _add_spec(self, output: Any) -> None:
-        brain = output.brain_parameters.add(brain_name=self._behavior_id, is_training=True)
+    def _add_spec(self, output: Any, behavior_id: str) -> None:
+        brain = output.brain_parameters.add(brain_name=behavior_id, is_training=True)
         action = self._spec.action
         brain.action_spec.num_continuous_actions = action.continuous_size
         brain.action_spec.num_discrete_actions = len(action.discrete_branches)
@@ -146,6 +150,15 @@ class PlayerMessages:
         table = np.hstack([first, *map(_column, self._before_obs, floats)])
         content, size = table.tobytes(), table.shape[1]
         return [content[row * size : (row + 1) * size] for row in range(len(table))]
+
+
+def _table(behavior_id: str, kind: str, rows: list[Any], width: int, dtype: type) -> np.ndarray:
+    """Rows of the message as an array [N, width]."""
+    lengths = list(map(len, rows))
+    if lengths.count(width) != len(rows):
+        wrong = next(length for length in lengths if length != width)
+        raise InvalidActionsError(f"behavior {behavior_id}: {wrong} {kind} actions, expected {width} per agent")
+    return np.fromiter(chain.from_iterable(rows), dtype, width * len(rows)).reshape(len(rows), width)
 
 
 def _column(head: bytes, rows: np.ndarray) -> np.ndarray:

@@ -1,17 +1,21 @@
 """Who is who in a player: ids, held actions and summed rewards of all members in all areas. Numpy only.
 
-The environment speaks in rows, E areas of A members; the trainer in agents with ids. One id names one episode of one
-agent and is never used again. A group id names an area's team and stays: a Unity scene keeps one group object per area.
+The environment speaks in rows, E areas of A members, one team after the other where an area has several; the trainer
+speaks in agents with ids, apart for each team. One id names one episode of one agent and is never used again. A group
+id names one team of one area and stays: a Unity scene keeps one group object per team.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from jaxrl.types import NO_GROUP, Action, BehaviorSpec, DecisionSteps, EndedSteps
+
+Rows = tuple[np.ndarray, ...]
+"""Areas and rows of some agents, as `np.nonzero` gives them."""
 
 
 class PlayedStep(NamedTuple):
@@ -42,14 +46,18 @@ class Simulation(Protocol):
 
 
 class Teams:
-    """Bookkeeping between two messages. Agents go out by area, then by row; actions come back in that order."""
+    """Bookkeeping between two messages. What goes out and comes back is one record for each team; in it agents stand
+    by area, then by row, and actions come back in that order.
+    """
 
-    def __init__(self, spec: BehaviorSpec, areas: int, members: int) -> None:
-        shape = (areas, members)
+    def __init__(self, spec: BehaviorSpec, areas: int, members: int, teams: int = 1) -> None:
+        """`members`: of one team; A = `teams` * `members`."""
+        shape = (areas, teams * members)
+        self._team = np.repeat(np.arange(teams), members) == np.arange(teams)[:, None]  # bool [teams, A]
         self._next_id = 0
         self._agent_id = np.full(shape, -1, np.int64)
-        group = np.arange(1, areas + 1) if members > 1 else np.full(areas, NO_GROUP)
-        self._group_id = np.broadcast_to(group[:, None], shape)
+        group = np.arange(1, areas * teams + 1) if members > 1 else np.full(areas * teams, NO_GROUP)
+        self._group_id = group.repeat(members).reshape(shape)
         self._alive = np.zeros(shape, bool)
         self._reward = np.zeros(shape, np.float32)
         self._group_reward = np.zeros(shape, np.float32)
@@ -64,12 +72,32 @@ class Teams:
         self._begin(step.alive)
         self._alive = step.alive
 
-    def absorb(self, step: PlayedStep) -> EndedSteps:
+    def absorb(self, step: PlayedStep) -> tuple[EndedSteps, ...]:
         """Sum rewards, give new ids to agents that began, and return the agents that ended, with their last view."""
         self._reward += step.reward
         self._group_reward += step.group_reward
-        rows = np.nonzero(step.ended)
-        ended = EndedSteps(
+        ended = tuple(self._ended(step, np.nonzero(step.ended & team)) for team in self._team)
+        self._clear(step.ended)
+        self._begin(step.alive & (step.ended | ~self._alive))
+        self._alive = step.alive
+        return ended
+
+    def ask(self, step: PlayedStep, due: bool) -> tuple[DecisionSteps, ...]:
+        """All living agents as asking for a decision if one is due, else nobody. Their rewards start again at 0."""
+        self._asked = step.alive & due
+        deciding = tuple(self._deciding(step, np.nonzero(self._asked & team)) for team in self._team)
+        self._reward[self._asked] = 0.0
+        self._group_reward[self._asked] = 0.0
+        return deciding
+
+    def decide(self, actions: Sequence[Action]) -> None:
+        """Actions of those who asked last, by team; they are repeated until the next ones come."""
+        for team, chosen in zip(self._team, actions, strict=True):
+            self.actions.continuous[self._asked & team] = chosen.continuous
+            self.actions.discrete[self._asked & team] = chosen.discrete
+
+    def _ended(self, step: PlayedStep, rows: Rows) -> EndedSteps:
+        return EndedSteps(
             agent_id=self._agent_id[rows],
             group_id=self._group_id[rows],
             reward=self._reward[rows],
@@ -77,16 +105,9 @@ class Teams:
             truncated=step.truncated[rows],
             obs=tuple(obs[rows] for obs in step.last_obs),
         )
-        self._clear(step.ended)
-        self._begin(step.alive & (step.ended | ~self._alive))
-        self._alive = step.alive
-        return ended
 
-    def ask(self, step: PlayedStep, due: bool) -> DecisionSteps:
-        """All living agents as asking for a decision if one is due, else nobody. Their rewards start again at 0."""
-        self._asked = step.alive & due
-        rows = np.nonzero(self._asked)
-        deciding = DecisionSteps(
+    def _deciding(self, step: PlayedStep, rows: Rows) -> DecisionSteps:
+        return DecisionSteps(
             agent_id=self._agent_id[rows],
             group_id=self._group_id[rows],
             reward=self._reward[rows],
@@ -94,14 +115,6 @@ class Teams:
             action_mask=step.action_mask[rows],
             obs=tuple(obs[rows] for obs in step.obs),
         )
-        self._reward[rows] = 0.0
-        self._group_reward[rows] = 0.0
-        return deciding
-
-    def decide(self, actions: Action) -> None:
-        """Actions of those who asked last; they are repeated until the next ones come."""
-        self.actions.continuous[self._asked] = actions.continuous
-        self.actions.discrete[self._asked] = actions.discrete
 
     def _begin(self, new: np.ndarray) -> None:
         count = int(new.sum())

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping
 from typing import NoReturn
 
+from jaxrl.envs.closed import EnvironmentClosed
 from jaxrl.envs.diagnosis import why_silent
 from jaxrl.envs.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory, wait
 from jaxrl.envs.interface import EnvironmentFailure
@@ -141,7 +142,7 @@ class EnvPool:
             At most one result per worker; by index of the worker if `min_ready == num_envs`, else as they arrived.
 
         Raises:
-            EnvironmentFailure: a worker failed, died or hung.
+            EnvironmentFailure: a worker failed, died or hung; EnvironmentClosed if its player was closed in order.
             RuntimeError: fewer than `min_ready` workers owe a result, so that the wait would never end.
         """
         self._expect_open()
@@ -182,9 +183,8 @@ class EnvPool:
     def _start(self, factory: EnvFactory, inline: bool) -> None:
         pickled = b"" if inline else pickle_factory(factory)
         for worker in range(self.num_envs):
-            self._workers.append(
-                InlineHandle(factory, worker) if inline else ProcessHandle(pickled, worker, self._timeout)
-            )
+            handle = InlineHandle(factory, worker) if inline else ProcessHandle(pickled, worker, self._timeout)
+            self._workers.append(handle)
             self._owe(worker, "start-up", self._limit[worker])
 
     def _expect_open(self) -> None:
@@ -207,9 +207,8 @@ class EnvPool:
 
     def _gather(self, still_owing: int) -> None:
         """Take all answers that are there, and wait until at most `still_owing` workers owe one."""
-        if still_owing:  # else all of them will be heard below
-            for worker in sorted(self._owing):
-                self._look_after(worker)
+        for worker in sorted(self._owing) if still_owing else ():  # else all of them will be heard below
+            self._look_after(worker)
         while len(self._owing) > still_owing:
             watched = {item: worker for worker in self._owing for item in self._workers[worker].waitables()}
             woken = {watched[item] for item in wait(watched, _SLICE_SECONDS)} or self._owing
@@ -231,17 +230,21 @@ class EnvPool:
                 self._fail_for_silence(worker, None)
             return
         if message.kind == "failure":
-            report: FailureReport = message.facts
-            logger.debug("environment worker %d failed during its %s:\n%s", worker, report.doing, report.trace)
-            self._fail(worker, f"failed during its {report.doing}: {report.summary}", WorkerError(report.trace))
+            self._fail_as_reported(worker, message.facts)
         self._owing.discard(worker)
         if message.kind == "result":
             self._arrived[worker] = decode_result(message, worker)
 
+    def _fail_as_reported(self, worker: int, report: FailureReport) -> NoReturn:
+        logger.debug("environment worker %d failed during its %s:\n%s", worker, report.doing, report.trace)
+        if report.orderly:
+            self._fail(worker, f"has closed: {report.summary}", WorkerError(report.trace), EnvironmentClosed)
+        self._fail(worker, f"failed during its {report.doing}: {report.summary}", WorkerError(report.trace))
+
     def _fail_for_silence(self, worker: int, cause: ChannelClosedError | ChannelTimeoutError | None) -> NoReturn:
         self._fail(worker, why_silent(self._workers[worker], self._doing[worker], self._since[worker], cause), cause)
 
-    def _fail(self, worker: int, text: str, cause: Exception | None) -> NoReturn:
+    def _fail(self, worker: int, text: str, cause: Exception | None, kind: type = EnvironmentFailure) -> NoReturn:
         self._owing.discard(worker)
         self._failures[worker] = f"environment worker {worker} {text}"
-        raise EnvironmentFailure(self._failures[worker]) from cause
+        raise kind(self._failures[worker]) from cause

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.client import UnityClient
+from jaxrl.envs.closed import EnvironmentClosed
+from jaxrl.envs.closing import ClosingClient
 from jaxrl.envs.decode import InvalidMessage
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.launch import check_executable, log_path, log_tail
@@ -76,7 +77,7 @@ class UnityHostEnv:
         self._timeout = timeout_wait
         self._idle = 0.0
         self._asked: dict[str, np.ndarray] = {}
-        self._client: UnityClient | None = None
+        self._client: ClosingClient | None = None
         base_port = base_port if file_name is not None else EDITOR_PORT
         self._place = f"{file_name or 'the Unity Editor'}, port {base_port + worker}"
         log_folder = str(Path(log_folder).absolute()) if log_folder else None
@@ -89,7 +90,7 @@ class UnityHostEnv:
         )
         with self._reporting():
             self._prepare(file_name, base_port, log_folder)
-            self._client = UnityClient(
+            self._client = ClosingClient(
                 side_channels=(engine, self._parameters, self._stats),
                 file_name=file_name,
                 worker_id=worker,
@@ -106,7 +107,8 @@ class UnityHostEnv:
         """Set the environment parameters, start all episodes anew and return the first agents that ask.
 
         Raises:
-            EnvironmentFailure: it died, hung, closed, or no agent asks for a decision.
+            EnvironmentFailure: it died, hung, or no agent asks for a decision.
+            EnvironmentClosed: (a subclass) it quit, or play mode was stopped in the Editor.
             InvalidMessage: it sent something wrong.
         """
         start = time.perf_counter()
@@ -127,7 +129,7 @@ class UnityHostEnv:
 
         Raises:
             ActionError: missing behavior, wrong shape, value not finite or out of range; nothing was sent.
-            EnvironmentFailure, InvalidMessage: as `reset`.
+            EnvironmentFailure, EnvironmentClosed, InvalidMessage: as `reset`.
         """
         start = time.perf_counter()
         client = self._open_client()
@@ -153,12 +155,12 @@ class UnityHostEnv:
         # Printed, not logged: without this line the user waits for ever, and a worker process has no log handlers.
         print(f"Listening on port {base_port}: press Play in the Unity Editor to start.", file=sys.stderr, flush=True)
 
-    def _open_client(self) -> UnityClient:
+    def _open_client(self) -> ClosingClient:
         if self._client is None:
             raise EnvironmentFailure(f"worker {self._worker} ({self._place}): is closed")
         return self._client
 
-    def _collect(self, client: UnityClient, start: float) -> StepResult:
+    def _collect(self, client: ClosingClient, start: float) -> StepResult:
         """Step on while nobody ends or asks: with a decision period above 1 such messages are normal."""
         while not client.steps:
             self._check_idle(start)
@@ -189,7 +191,15 @@ class UnityHostEnv:
         except InvalidMessage as error:
             raise InvalidMessage(self._describe(error)) from error
         except (EnvironmentFailure, _exceptions.UnityException, OSError) as error:
-            raise EnvironmentFailure(f"{self._describe(error)}\n{log_tail(self._log)}") from error
+            raise self._ending(error) from error
+
+    def _ending(self, error: Exception) -> EnvironmentFailure:
+        """Orderly only for a player that had started."""
+        if self._client is not None and isinstance(error, EnvironmentFailure):
+            error = self._client.why_closed(error)
+            if isinstance(error, EnvironmentClosed):
+                return EnvironmentClosed(self._describe(error))
+        return EnvironmentFailure(f"{self._describe(error)}\n{log_tail(self._log)}")
 
     def _describe(self, error: Exception) -> str:
         return f"worker {self._worker} ({self._place}): {error}"

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
+from jaxrl.envs.closed import EnvironmentClosed
 from jaxrl.envs.interface import EnvironmentFailure, HostEnv
 from jaxrl.envs.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
 
@@ -35,6 +36,7 @@ class FailureReport(NamedTuple):
     doing: str  # "start-up", "reset", "step" or "parameters"
     summary: str  # type and text of the exception
     trace: str  # the worker's traceback
+    orderly: bool = False  # the environment was closed: no fault
 
 
 def reset_message(parameters: Mapping[str, float] | None) -> Message:
@@ -52,7 +54,8 @@ def failure_message(error: Exception, doing: str) -> Message:
     text = str(error)
     summary = text if isinstance(error, EnvironmentFailure) else f"{type(error).__name__}: {text}"
     trace = "".join(traceback.format_exception(error))
-    return Message(kind="failure", facts=FailureReport(doing=doing, summary=summary, trace=trace))
+    orderly = isinstance(error, EnvironmentClosed)
+    return Message(kind="failure", facts=FailureReport(doing=doing, summary=summary, trace=trace, orderly=orderly))
 
 
 def execute(environment: HostEnv, command: Message) -> Message | None:

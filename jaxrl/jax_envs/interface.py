@@ -1,8 +1,8 @@
 """What a JAX-native environment is: one area with one team (or several), as two pure functions of static shapes.
 
 Areas are batched from outside (`start_areas`, `advance_areas`). Members that are absent or ended stay as masked rows,
-so that shapes never change. A simulator is one file with a `make_*` function that returns a `JaxEnv`, and one line in
-`__init__.py`.
+so that shapes never change; the row of a member that ended may later hold another. A simulator is one file with a
+`make_*` function that returns a `JaxEnv`, and one line in `__init__.py`.
 
 Axis letters as in `jaxrl.types`, and E areas. The functions of an environment describe one area, without leading axis.
 With several teams (`JaxEnv.teams`) the axis A of every array here holds all of them, one team after the other.
@@ -102,16 +102,25 @@ def advance_areas(env: JaxEnv, areas: Areas, actions: TeamActions, parameters: P
     The step that ended keeps its own last view, so that a truncated episode bootstraps from what it really saw last.
     New episodes are drawn only in steps in which at least one area needs one: most steps are spared that work.
     """
-    now = jax.vmap(jax.random.fold_in)(areas.key, areas.clock)
-    state, step = jax.vmap(env.step)(jax.vmap(lambda key: jax.random.fold_in(key, 0))(now), areas.state, actions)
+    state, step = jax.vmap(env.step)(_keys(areas, _STEP), areas.state, actions)
 
     def begin(played: tuple[State, TeamView]) -> tuple[State, TeamView]:
-        fresh = jax.vmap(env.reset)(jax.vmap(lambda key: jax.random.fold_in(key, 1))(now), parameters)
+        fresh = jax.vmap(env.reset)(_keys(areas, _RESET), parameters)
         return jax.tree.map(partial(_choose, step.over), fresh, played)
 
     played = (state, step.view)
     state, view = jax.lax.cond(jnp.any(step.over), begin, lambda played: played, played)
     return areas._replace(clock=areas.clock + 1, state=state), AreasStep(step=step, view=view)
+
+
+_STEP, _RESET = 0, 1
+"""What a key is for."""
+
+
+def _keys(areas: Areas, purpose: int) -> Array:
+    """Keys [E] of this moment. Drawn where they are used: an environment that needs none in `step` pays for none."""
+    now = jax.vmap(jax.random.fold_in)(areas.key, areas.clock)
+    return jax.vmap(lambda key: jax.random.fold_in(key, purpose))(now)
 
 
 def _choose(over: Array, fresh: Array, played: Array) -> Array:

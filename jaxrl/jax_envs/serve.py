@@ -53,9 +53,9 @@ class CompiledAreas:
         quick = {"xla_backend_optimization_level": 0}  # runs seldom: compiled in half the time
         self._start = jax.jit(partial(_start, env, areas), compiler_options=quick)
         self._advance = jax.jit(partial(advance_areas, env), donate_argnums=0)
-        action = env.spec.action
-        continuous: Any = np.zeros((areas, env.members, action.continuous_size), np.float32)
-        discrete: Any = np.zeros((areas, env.members, len(action.discrete_branches)), np.int32)
+        action, agents = env.spec.action, env.teams * env.members
+        continuous: Any = np.zeros((areas, agents, action.continuous_size), np.float32)
+        discrete: Any = np.zeros((areas, agents, len(action.discrete_branches)), np.int32)
         self._no_actions = TeamActions(continuous=continuous, discrete=discrete)
         self._compiler = ThreadPoolExecutor(1, "jaxrl-compile")
         self._compiled: Future[None] | None = None
@@ -98,6 +98,7 @@ def make_served(env: JaxEnv) -> ServedEnvironment:
         name=env.name,
         spec=env.spec,
         members=env.members,
+        teams=env.teams,
         parameters=env.parameters,
         open=lambda areas, seed: CompiledAreas(env, areas, seed),
     )

@@ -51,7 +51,8 @@ def stack(env: JaxEnv, steps: Steps, last: TeamView, *, team_rows: bool, time_ho
         return x.reshape(x.shape[0], rows, members, *x.shape[3:])
 
     acted, ended = row(steps.alive), row(steps.terminated | steps.truncated)
-    over = ended & ~row(steps.stays).any(-1, keepdims=True)
+    # Alone in its row an agent ends for good, also when another takes the row in the same step.
+    over = ended & ~row(steps.stays).any(-1, keepdims=True) if team_rows else ended
     truncated = over & row(steps.truncated)
     final = over & truncated.any(-1, keepdims=True)  # part of the last state of a team that was cut off
     nobody = jnp.zeros_like(acted)
@@ -115,14 +116,23 @@ def moments(x: Array, mask: Array) -> Moments:
     return Moments(count=mask.sum(dtype=jnp.float32), total=counted.sum(), square=jnp.square(counted).sum())
 
 
-def first_fault(steps: Steps) -> Array:
-    """int32 [3]: (step, area, 0 observation or 1 reward) of the first number that is not finite; -1 where none is."""
-    t, e, a = steps.alive.shape
-    seen = jnp.ones((t, e, a), bool)
-    for obs in steps.obs:
-        seen &= jnp.isfinite(obs).reshape(t, e, a, -1).all(-1)
-    paid = jnp.isfinite(steps.reward) & jnp.isfinite(steps.group_reward)
-    bad = jnp.stack([(steps.alive & ~seen).any(-1), (steps.alive & ~paid).any(-1)], axis=-1).reshape(-1)  # [T·E·2]
-    at = jnp.argmax(bad)
-    where = jnp.stack([at // (2 * e), at // 2 % e, at % 2]).astype(jnp.int32)
+def first_fault(steps: Steps, last: TeamView) -> Array:
+    """int32 [3]: (step, area, 0 observation or 1 reward) of the first number that is not finite; -1 where none is.
+
+    Step T is the view after the T decisions, which the newest of them bootstrap from.
+    """
+    unseen = _any_not_finite(steps.obs, steps.alive)
+    if steps.last_obs:
+        unseen |= _any_not_finite(steps.last_obs, steps.truncated)
+    unpaid = _any_not_finite((steps.reward, steps.group_reward), steps.alive)
+    after = _any_not_finite(last.obs, last.alive)
+    bad = jnp.stack([jnp.vstack([unseen, after]), jnp.vstack([unpaid, jnp.zeros_like(after)])], axis=-1)  # [T+1, E, 2]
+    at, areas = jnp.argmax(bad.reshape(-1)), bad.shape[1]
+    where = jnp.stack([at // (2 * areas), at // 2 % areas, at % 2]).astype(jnp.int32)
     return jnp.where(bad.any(), where, -1)
+
+
+def _any_not_finite(numbers: tuple[Array, ...], mask: Array) -> Array:
+    """bool [..., E]: a member in `mask` [..., E, A] has a number in one of the arrays [..., E, A, *] that is not."""
+    finite = [jnp.isfinite(x).reshape(*mask.shape, -1).all(-1) for x in numbers]
+    return (mask & ~jnp.stack(finite).all(0)).any(-1)

@@ -63,10 +63,11 @@ def log_prob(dist: ActionDistribution, action: Action, mask: jax.Array, spec: Ac
     sigma = as_row(jnp.exp(dist.log_sigma), dist.mean)
     squares = jnp.square(action.continuous - dist.mean) / (2.0 * jnp.square(sigma) + EPSILON)
     columns = [-squares - jnp.log(sigma + EPSILON) - 0.5 * math.log(2.0 * math.pi)]
-    for i, p in enumerate(probabilities(dist, mask, spec)):
+    for i, p in enumerate(_columns_of(dist, mask, spec)):
         # a one-hot sum instead of a gather: its gradient is a product, not a slow scatter
-        chosen = action.discrete[..., i, None] == as_row(jnp.arange(p.shape[-1]), p)
-        columns.append(jnp.log(jnp.sum(jnp.where(chosen, p, 0.0), axis=-1, keepdims=True) + EPSILON))
+        index = action.discrete[..., i]
+        chosen = index[None] == jnp.arange(len(p)).reshape(-1, *[1] * index.ndim)
+        columns.append(jnp.log(jnp.sum(jnp.where(chosen, p, 0.0), axis=0) + EPSILON)[..., None])
     return jnp.concatenate(columns, axis=-1)
 
 
@@ -76,8 +77,8 @@ def entropy(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> jax.
     if spec.continuous_size:
         variance = jnp.exp(2.0 * dist.log_sigma)
         total += jnp.mean(0.5 * jnp.log(2.0 * math.pi * math.e * variance + EPSILON))
-    for p in probabilities(dist, mask, spec):
-        total -= jnp.sum(p * jnp.log(p + EPSILON), axis=-1)
+    for p in _columns_of(dist, mask, spec):
+        total -= jnp.sum(p * jnp.log(p + EPSILON), axis=0)
     return total
 
 
@@ -106,6 +107,11 @@ def masked_logits(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -
 def probabilities(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
     """Per branch [..., size]: softmax of the masked logits."""
     return [jax.nn.softmax(logits, axis=-1) for logits in masked_logits(dist, mask, spec)]
+
+
+def _columns_of(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
+    """`probabilities` as [size, ...]: on the CPU sums over a first axis take a third of those over a short last one."""
+    return [jax.nn.softmax(jnp.moveaxis(x, -1, 0), axis=0) for x in masked_logits(dist, mask, spec)]
 
 
 def _stack(branches: list[jax.Array], dist: ActionDistribution) -> jax.Array:

@@ -17,6 +17,7 @@ from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.attention import TeamAttention
 from jaxrl.networks.initializers import embedding_normal, fan_in_normal, head_uniform
 from jaxrl.networks.observations import ObservationEncoder
+from jaxrl.networks.shapes import on_rows
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 
@@ -39,7 +40,7 @@ class Body(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         for i in range(self.layers):
-            x = nn.swish(nn.Dense(self.hidden, kernel_init=self.kernel_init, name=f"layer_{i}")(x))
+            x = nn.swish(on_rows(nn.Dense(self.hidden, kernel_init=self.kernel_init, name=f"layer_{i}"), x))
         return x
 
 
@@ -53,10 +54,10 @@ class ActionHeads(nn.Module):
         c, m = self.action.continuous_size, self.action.mask_size
         mean, logits, log_sigma = jnp.zeros((*x.shape[:-1], 0)), jnp.zeros((*x.shape[:-1], 0)), jnp.zeros(0)
         if c:
-            mean = nn.Dense(c, kernel_init=fan_in_normal(0.2), name="mean")(x)
+            mean = on_rows(nn.Dense(c, kernel_init=fan_in_normal(0.2), name="mean"), x)
             log_sigma = self.param("log_sigma", nn.initializers.zeros, (c,))
         if m:
-            logits = nn.Dense(m, kernel_init=fan_in_normal(0.1), name="logits")(x)
+            logits = on_rows(nn.Dense(m, kernel_init=fan_in_normal(0.1), name="logits"), x)
         return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
 
 
@@ -92,7 +93,7 @@ class ValueNetwork(nn.Module):
         self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
 
     def __call__(self, obs: tuple[jax.Array, ...]) -> jax.Array:
-        return self.values(self.body(self.encoder(obs)))
+        return on_rows(self.values, self.body(self.encoder(obs)))
 
 
 class SharedActorCritic(nn.Module):
@@ -111,7 +112,7 @@ class SharedActorCritic(nn.Module):
     def __call__(self, obs: tuple[jax.Array, ...]) -> tuple[ActionDistribution, jax.Array]:
         """Distribution and value [..., R] with the body computed once."""
         x = self.encode(obs)
-        return self.heads(x), self.values(x)
+        return self.heads(x), on_rows(self.values, x)
 
     def encode(self, obs: tuple[jax.Array, ...]) -> jax.Array:
         """Output of the shared body, [..., h]."""
@@ -123,7 +124,7 @@ class SharedActorCritic(nn.Module):
 
     def value(self, obs: tuple[jax.Array, ...]) -> jax.Array:
         """The value alone, [..., R]."""
-        return self.values(self.encode(obs))
+        return on_rows(self.values, self.encode(obs))
 
 
 class TeamCritic(nn.Module):
@@ -156,8 +157,8 @@ class TeamCritic(nn.Module):
         x, present_rows = self._encode(obs, present)
         actions = action_encoding.reshape(*x.shape[:2], -1)
         actions = jnp.where(present_rows[..., None], actions, 0.0)
-        o = nn.swish(self.embed_obs(x))
-        oa = nn.swish(self.embed_obs_action(jnp.concatenate([x, actions], axis=-1)))
+        o = nn.swish(on_rows(self.embed_obs, x))
+        oa = nn.swish(on_rows(self.embed_obs_action, jnp.concatenate([x, actions], axis=-1)))
         value, baseline = self.attention(o, oa, present_rows)
         pooled = jnp.concatenate([value[:, None], baseline], axis=1)
         out = self._heads(pooled, present_rows[:, None], max_team)
@@ -168,7 +169,7 @@ class TeamCritic(nn.Module):
         """Value [..., R] without the work for the baselines."""
         chex.assert_equal_shape_prefix([present, *obs], present.ndim)
         x, present_rows = self._encode(obs, present)
-        pooled = self.attention.value_only(nn.swish(self.embed_obs(x)), present_rows)
+        pooled = self.attention.value_only(nn.swish(on_rows(self.embed_obs, x)), present_rows)
         return self._heads(pooled, present_rows, max_team).reshape(*present.shape[:-1], -1)
 
     def _encode(self, obs: tuple[jax.Array, ...], present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -183,7 +184,7 @@ class TeamCritic(nn.Module):
         x = self.body(pooled)
         size = 2.0 * jnp.sum(present, axis=-1, keepdims=True) / max_team - 1.0
         size = jnp.broadcast_to(size.astype(jnp.float32), (*x.shape[:-1], 1))
-        return self.values(jnp.concatenate([x, size], axis=-1))
+        return on_rows(self.values, jnp.concatenate([x, size], axis=-1))
 
 
 def update_max_team(max_team: jax.Array, present: jax.Array) -> jax.Array:

@@ -1,6 +1,8 @@
-"""Explicit broadcasting: jaxrl runs its tests with `jax_numpy_rank_promotion = raise`."""
+"""Shapes said explicitly: jaxrl runs its tests with `jax_numpy_rank_promotion = raise`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import jax
 
@@ -8,3 +10,13 @@ import jax
 def as_row(vector: jax.Array, like: jax.Array) -> jax.Array:
     """A vector [F] as [1, ..., 1, F] with as many axes as `like`."""
     return vector.reshape(*[1] * (like.ndim - 1), -1)
+
+
+def on_rows(layer: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """`layer` on x [..., F] with all leading axes as one.
+
+    With more axes XLA transposes whole activations for the gradient of a matrix product: 1.7 times the time of 2 x 64
+    units on [512, 3, 18].
+    """
+    out = layer(x.reshape(-1, x.shape[-1]))
+    return out.reshape(*x.shape[:-1], out.shape[-1])

@@ -9,32 +9,63 @@ what was sent to the environment (M20).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from jaxrl.rollout.cells import OUTCOME, Cells, pack, unpack, width
 from jaxrl.rollout.records import Ending, RowSteps
 from jaxrl.types import Action, BehaviorSpec
 
 NO_DECISION = -1
 
 
-class TrajectoryState(struct.PyTreeNode):
-    """The buffer. Cells at or beyond a row's `size` hold rubbish, except `present`, `acted` and `outcome`: zeros."""
+@partial(jax.tree_util.register_dataclass, data_fields=("cells", "clock"), meta_fields=("spec",))
+@dataclass(frozen=True)
+class TrajectoryState:
+    """The buffer. Cells at or beyond a row's `size` hold rubbish. Attributes `obs`, `acted` ... unpack its parts."""
 
-    obs: tuple[jax.Array, ...]  # float32 [T, B, A, *shape]
-    action_mask: jax.Array  # bool [T, B, A, M]
-    action: Action  # float32 [T, B, A, C], int32 [T, B, A, D]
-    log_prob: jax.Array  # float32 [T, B, A, C + D]
-    present: jax.Array  # bool [T, B, A]
-    acted: jax.Array  # bool [T, B, A]
-    outcome: jax.Array  # float32 [T, B, A, 3]: reward, group reward, Ending of the decision
-    size: jax.Array  # int32 [B], number of states in the row
-    open_at: jax.Array  # int32 [B, A], index of the decision that waits for its reward, or NO_DECISION
-    age: jax.Array  # int32 [B, A], finished decisions of the current segment
+    cells: jax.Array  # float32 [T, B, A, K], see `Cells`
+    clock: jax.Array  # int32 [3, B, A]: size, open_at, age
+    spec: BehaviorSpec
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """T, B, A."""
+        capacity, rows, members, _ = self.cells.shape
+        return capacity, rows, members
+
+    @property
+    def size(self) -> jax.Array:
+        """int32 [B], number of states in the row."""
+        return self.clock[0, :, 0]
+
+    @property
+    def open_at(self) -> jax.Array:
+        """int32 [B, A], index of the decision that waits for its reward, or NO_DECISION."""
+        return self.clock[1]
+
+    @property
+    def age(self) -> jax.Array:
+        """int32 [B, A], finished decisions of the current segment."""
+        return self.clock[2]
+
+    def __getattr__(self, name: str) -> Any:
+        """[T, B, A, ...], a part of the cells by its name in `Cells`."""
+        if name not in Cells._fields:
+            raise AttributeError(name)
+        return getattr(unpack(self.cells, self.spec), name)
+
+    def replace(self, **parts: Any) -> TrajectoryState:
+        """The buffer with other contents: names of `Cells`, size, open_at and age."""
+        cells = {name: parts.pop(name) for name in Cells._fields if name in parts}
+        clock = {"size": self.size, "open_at": self.open_at, "age": self.age} | parts
+        packed = pack(unpack(self.cells, self.spec)._replace(**cells)) if cells else self.cells
+        return TrajectoryState(cells=packed, clock=_clock(**clock), spec=self.spec)
 
 
 class Rollout(NamedTuple):
@@ -57,22 +88,10 @@ class Rollout(NamedTuple):
 
 def init(spec: BehaviorSpec, *, capacity: int, rows: int, members: int) -> TrajectoryState:
     """An empty buffer for `rows` (B) teams of up to `members` (A) with `capacity` (T) states each."""
-    lead = (capacity, rows, members)
-    action = spec.action
     return TrajectoryState(
-        obs=tuple(jnp.zeros((*lead, *sensor.shape), jnp.float32) for sensor in spec.observations),
-        action_mask=jnp.zeros((*lead, action.mask_size), bool),
-        action=Action(
-            continuous=jnp.zeros((*lead, action.continuous_size), jnp.float32),
-            discrete=jnp.zeros((*lead, len(action.discrete_branches)), jnp.int32),
-        ),
-        log_prob=jnp.zeros((*lead, action.columns), jnp.float32),
-        present=jnp.zeros(lead, bool),
-        acted=jnp.zeros(lead, bool),
-        outcome=jnp.zeros((*lead, 3), jnp.float32),
-        size=jnp.zeros((rows,), jnp.int32),
-        open_at=jnp.full((rows, members), NO_DECISION, jnp.int32),
-        age=jnp.zeros((rows, members), jnp.int32),
+        cells=jnp.zeros((capacity, rows, members, width(spec)), jnp.float32),
+        clock=jnp.zeros((3, rows, members), jnp.int32).at[1].set(NO_DECISION),
+        spec=spec,
     )
 
 
@@ -90,35 +109,35 @@ def add(
       action, log_prob: what the policy chose for every member, [B, A, ...]; kept where `steps.deciding`.
       time_horizon: finished decisions of a segment after which its return restarts from the value.
     """
-    capacity, rows, members = state.present.shape
+    capacity, rows, members = state.shape
     chex.assert_shape(steps.deciding, (rows, members))
-    row = jnp.arange(rows)
-    state = _credit(state, steps, time_horizon)
-
+    cells, open_at, age = _credit(state, steps, time_horizon)
     final, new = steps.present[0].any(-1), steps.deciding.any(-1)  # [B]
     t_new = jnp.where(new, state.size + final, capacity)  # an index beyond the end drops the write
     t = jnp.stack([jnp.where(final, state.size, capacity), t_new])  # [2, B]
 
-    def write(buffer: Any, value: Any) -> jax.Array:
-        return buffer.at[t_new, row].set(value, mode="drop")
+    def both(x: Any) -> jax.Array:  # of final and new states; a final one did not act
+        return jnp.broadcast_to(x, (2, *jnp.shape(x)))
 
-    return state.replace(
-        obs=tuple(o.at[t, row].set(x, mode="drop") for o, x in zip(state.obs, steps.obs, strict=True)),
-        action_mask=write(state.action_mask, steps.action_mask),
-        action=Action(
-            continuous=write(state.action.continuous, action.continuous),
-            discrete=write(state.action.discrete, action.discrete),
-        ),
-        log_prob=write(state.log_prob, log_prob),
-        present=state.present.at[t, row].set(steps.present, mode="drop"),
-        acted=write(state.acted, steps.deciding),
-        size=state.size + final + new,
-        open_at=jnp.where(steps.deciding, t_new[:, None], state.open_at),
+    states = Cells(
+        obs=steps.obs,
+        action_mask=both(steps.action_mask),
+        action=Action(*map(both, action)),
+        log_prob=both(log_prob),
+        present=steps.present,
+        acted=jnp.stack([jnp.zeros_like(steps.deciding), steps.deciding]),
+        outcome=jnp.zeros((2, rows, members, OUTCOME)),
+    )
+    return TrajectoryState(
+        cells=cells.at[t, jnp.arange(rows)].set(pack(states), mode="drop"),
+        clock=_clock(state.size + final + new, jnp.where(steps.deciding, t_new[:, None], open_at), age),
+        spec=state.spec,
     )
 
 
-def _credit(state: TrajectoryState, steps: RowSteps, time_horizon: int) -> TrajectoryState:
-    capacity, rows, members = state.present.shape
+def _credit(state: TrajectoryState, steps: RowSteps, time_horizon: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Cells, open_at and age after the rewards that arrived."""
+    capacity, rows, members = state.shape
     arrived = steps.ending != Ending.OPEN
     continues = steps.ending == Ending.CONTINUES
     age = jnp.where(arrived, state.age + 1, state.age)
@@ -126,11 +145,18 @@ def _credit(state: TrajectoryState, steps: RowSteps, time_horizon: int) -> Traje
     ending = jnp.where(cut, Ending.CUT, steps.ending).astype(jnp.float32)
     outcome = jnp.concatenate([steps.reward, ending[..., None]], axis=-1)
     t = jnp.where(arrived & (state.open_at >= 0), state.open_at, capacity)  # [B, A]
-    return state.replace(
-        outcome=state.outcome.at[t, jnp.arange(rows)[:, None], jnp.arange(members)].set(outcome, mode="drop"),
-        open_at=jnp.where(arrived, NO_DECISION, state.open_at),
-        age=jnp.where(arrived & ~(continues & ~cut), 0, age),
+    where = t, jnp.arange(rows)[:, None], jnp.arange(members), slice(-OUTCOME, None)
+    return (
+        state.cells.at[where].set(outcome, mode="drop"),
+        jnp.where(arrived, NO_DECISION, state.open_at),
+        jnp.where(arrived & ~(continues & ~cut), 0, age),
     )
+
+
+def _clock(size: Any, open_at: Any, age: Any) -> jax.Array:
+    """int32 [3, B, A]; `size` [B] stands in every member, so that one array holds all three."""
+    size = jnp.broadcast_to(jnp.asarray(size)[:, None], jnp.shape(age))
+    return jnp.stack([size, jnp.asarray(open_at), jnp.asarray(age)]).astype(jnp.int32)
 
 
 def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
@@ -139,73 +165,66 @@ def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
     The last state of a row whose team lives is the state that the others bootstrap from. It is not trained on now; it
     becomes state 0 of the new buffer, with the decisions that still wait for their reward, so that none is lost (U10).
     """
-    capacity, rows, _ = state.present.shape
-    row = jnp.arange(rows)
+    capacity, _, _ = state.shape
     alive = (state.open_at >= 0).any(-1)  # [B]
-    last = jnp.maximum(state.size - 1, 0)
     time = jnp.arange(capacity)[:, None, None]
-    ending = state.outcome[..., 2]
-    acted = state.acted & (ending != Ending.OPEN)  # so never in the last state of a living team
-    source = jax.lax.cummax(jnp.where(state.acted, time, 0), axis=0)  # index of each member's newest decision
+    held = time < state.size[None, :, None]  # [T, B, 1]
+    cells = unpack(state.cells, state.spec)
+    present, chose = cells.present & held, cells.acted & held
+    ending = cells.outcome[..., 2]
+    acted = chose & (ending != Ending.OPEN)  # so never in the last state of a living team
+    source = jax.lax.cummax(jnp.where(chose, time, 0), axis=0)  # index of each member's newest decision
     rollout = Rollout(
-        obs=tuple(_where(state.present, o, 0.0) for o in state.obs),
-        action_mask=state.action_mask,
-        action=Action(*(_where(state.present, _at(x, source), 0) for x in state.action)),
-        log_prob=_where(acted, state.log_prob, 0.0),
-        present=state.present,
+        obs=tuple(_where(present, o, 0.0) for o in cells.obs),
+        action_mask=cells.action_mask,
+        action=Action(*(_where(present, _at(x, source), 0) for x in cells.action)),
+        log_prob=_where(acted, cells.log_prob, 0.0),
+        present=present,
         acted=acted,
         # A state in which nobody acted is a final one: its members wait for nothing.
-        waiting=state.present & ~state.acted & state.acted.any(-1, keepdims=True),
-        reward=jnp.where(acted, state.outcome[..., 0], 0.0),
-        group_reward=jnp.where(acted, state.outcome[..., 1], 0.0),
+        waiting=present & ~chose & chose.any(-1, keepdims=True),
+        reward=jnp.where(acted, cells.outcome[..., 0], 0.0),
+        group_reward=jnp.where(acted, cells.outcome[..., 1], 0.0),
         terminated=acted & (ending == Ending.TERMINATED),
         truncated=acted & (ending == Ending.TRUNCATED),
         left=acted & (ending == Ending.LEFT),
         cut=acted & (ending == Ending.CUT),
     )
-    return rollout, _carry_over(state, row, last, alive)
+    return rollout, _carry_over(state, alive)
 
 
-def _carry_over(state: TrajectoryState, row: jax.Array, last: jax.Array, alive: jax.Array) -> TrajectoryState:
+def _carry_over(state: TrajectoryState, alive: jax.Array) -> TrajectoryState:
     waits = state.open_at >= 0
-    decision = jnp.where(waits, state.open_at, last[:, None])[None]  # [1, B, A]
-
-    def first(buffer: jax.Array, value: jax.Array) -> jax.Array:
-        return jnp.zeros_like(buffer).at[0].set(value)
-
-    def keep(buffer: jax.Array, value: jax.Array) -> jax.Array:
-        return buffer.at[0].set(value)
-
-    return state.replace(
-        obs=tuple(keep(o, o[last, row]) for o in state.obs),
-        action_mask=keep(state.action_mask, _at(state.action_mask, decision)[0]),
-        action=Action(*(keep(x, _at(x, decision)[0]) for x in state.action)),
-        log_prob=keep(state.log_prob, _at(state.log_prob, decision)[0]),
-        present=first(state.present, state.present[last, row] & alive[:, None]),
-        acted=first(state.acted, waits),
-        outcome=jnp.zeros_like(state.outcome),
-        size=alive.astype(jnp.int32),
-        open_at=jnp.where(waits, 0, NO_DECISION).astype(jnp.int32),  # not weakly typed, which would compile again
-        age=jnp.zeros_like(state.age),
+    last = jnp.maximum(state.size - 1, 0)
+    newest = unpack(state.cells[last, jnp.arange(len(last))], state.spec)  # [B, A, ...]
+    decided = unpack(_at(state.cells, jnp.where(waits, state.open_at, last[:, None])[None])[0], state.spec)
+    first = decided._replace(
+        obs=newest.obs,
+        present=newest.present & alive[:, None],
+        acted=waits,
+        outcome=jnp.zeros_like(newest.outcome),
+    )
+    return TrajectoryState(
+        cells=state.cells.at[0].set(pack(first)),
+        clock=_clock(alive, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age)),
+        spec=state.spec,
     )
 
 
 def resize(state: TrajectoryState, *, capacity: int, rows: int, members: int) -> TrajectoryState:
     """The same buffer with other room; contents keep their place. No row may hold more than `capacity` states."""
-
-    def pad(x: jax.Array, lead: int, fill: int = 0) -> jax.Array:
-        widths = [(0, 0)] * x.ndim
-        widths[lead] = (0, rows - x.shape[lead])
-        if x.ndim > lead + 1:
-            widths[lead + 1] = (0, members - x.shape[lead + 1])
-        return jnp.pad(x, widths, constant_values=fill)
-
-    def room(x: jax.Array) -> jax.Array:  # [T, B, A, ...]
-        x = pad(x, 1)[:capacity]
-        return jnp.pad(x, [(0, capacity - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
-
-    resized = jax.tree.map(lambda x: room(x) if x.ndim > 2 else x, state)
-    return resized.replace(size=pad(state.size, 0), open_at=pad(state.open_at, 0, NO_DECISION), age=pad(state.age, 0))
+    states, old_rows, old_members = state.shape
+    more_rows, more_members = (0, rows - old_rows), (0, members - old_members)
+    cells = jnp.pad(state.cells[:capacity], [(0, max(capacity - states, 0)), more_rows, more_members, (0, 0)])
+    return TrajectoryState(
+        cells=cells,
+        clock=_clock(
+            jnp.pad(state.size, more_rows),
+            jnp.pad(state.open_at, (more_rows, more_members), constant_values=NO_DECISION),
+            jnp.pad(state.age, (more_rows, more_members)),
+        ),
+        spec=state.spec,
+    )
 
 
 def _where(mask: jax.Array, x: jax.Array, fill: float) -> jax.Array:

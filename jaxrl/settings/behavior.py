@@ -76,7 +76,7 @@ class BehaviorSettings(Section):
         },
     }
 
-    trainer_type: Text = Field(default="ppo", description="algorithm: poca, ppo or sac")
+    trainer_type: Text = Field(default="ppo", description="algorithm: poca, ppo, mappo, coma or sac")
     # Any: each algorithm reads its own class, which lives beside it in a higher layer. Checked by `_typed`.
     hyperparameters: Any = Field(description="a Hyperparameters of the algorithm; default: its defaults")
     network_settings: NetworkSettings = Field(default=NetworkSettings(), description="policy and critic networks")

@@ -8,9 +8,10 @@ from jaxrl.settings.behavior import BehaviorSettings
 from jaxrl.settings.environment_parameters import ConstantSampler, Curriculum, Sampler
 from jaxrl.settings.run import RunSettings
 
-TRAINED_TYPES = ("poca", "ppo")
+TRAINED_TYPES = ("poca", "ppo", "mappo", "coma")
 """Trainer types that jaxrl trains."""
 _LEAST_EPSILON = 0.1
+_RESTARTS = {"max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s"}
 
 
 def remarks(settings: RunSettings) -> list[str]:
@@ -20,6 +21,10 @@ def remarks(settings: RunSettings) -> list[str]:
         if isinstance(parameter, Curriculum) and parameter.curriculum[-1].completion_criteria is not None:
             path = f"environment_parameters.{name}.curriculum[{len(parameter.curriculum) - 1}]"
             texts.append(f"{path}.completion_criteria: the last lesson never ends, this has no effect")
+    written = _RESTARTS & settings.env_settings.model_fields_set
+    if written and settings.env_settings.max_lifetime_restarts:
+        names = ", ".join(f"env_settings.{name}" for name in sorted(written))
+        texts.append(f"{names}: environments are not restarted yet: a run whose player dies saves and ends")
     if settings.checkpoint_settings.train_model:
         texts.append("checkpoint_settings.train_model: deprecated, has no effect: training is the default")
     return texts
@@ -62,7 +67,7 @@ def unsupported(settings: RunSettings) -> list[str]:
 
 def _untrained(path: str, behavior: BehaviorSettings) -> Iterator[str]:
     if behavior.trainer_type not in TRAINED_TYPES:
-        supported = " or ".join(TRAINED_TYPES)
+        supported = f"{', '.join(TRAINED_TYPES[:-1])} or {TRAINED_TYPES[-1]}"
         yield f"{path}.trainer_type: {behavior.trainer_type} is not supported yet: write {supported}"
     if behavior.network_settings.memory is not None:
         yield f"{path}.network_settings.memory: recurrent memory is not supported yet: remove it"

@@ -20,7 +20,7 @@ from team_rollouts import (
     random_rollout,
 )
 
-from jaxrl.algorithms import poca
+from jaxrl.algorithms import counterfactual, poca
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.models import Actor, TeamCritic
@@ -37,7 +37,7 @@ def parts():
     algorithm = poca.make_poca(SPEC, SETTINGS)
     actor = Actor(SPEC, SETTINGS.network_settings)
     critic = TeamCritic(SPEC, SETTINGS.network_settings, tuple(SETTINGS.reward_signals))
-    loss = partial(poca.loss, actor, critic, SPEC)
+    loss = partial(counterfactual.loss, actor, critic, SPEC)
 
     @quick_jit
     def graded(state, batch):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from team_rollouts import SMALL, SPEC, assert_close, fresh, params_of, poison_unused, quick_jit, random_rollout
 
-from jaxrl.algorithms import ppo
+from jaxrl.algorithms import actor_critic, ppo
 from jaxrl.learning import returns
 from tests.helpers import ppo_settings
 
@@ -23,7 +23,7 @@ def parts(shared: bool):
     settings = ppo_settings(**SMALL, hyperparameters__shared_critic=shared)
     algorithm = ppo.make_ppo(SPEC, settings)
     networks = ppo.make_networks(SPEC, settings)
-    loss = partial(ppo.loss, networks, SPEC)
+    loss = partial(actor_critic.loss, networks, SPEC)
 
     @quick_jit
     def graded(state, batch):
@@ -69,7 +69,7 @@ def test_advantage_is_gae_of_an_unbroken_row() -> None:
     calm = dict.fromkeys(("terminated", "truncated", "left", "cut", "waiting"), ~everywhere)
     rollout = rollout._replace(present=everywhere, acted=everywhere & (np.arange(5) < 4)[:, None, None], **calm)
     after, batch, _ = prepare(state, rollout)
-    _, value = networks.both(params_of(after), jax.tree.map(lambda x: x.reshape(5, 4, 1, -1), batch.obs))
+    _, value = networks.both(params_of(after), jax.tree.map(lambda x: x.reshape(5, 4, 1, -1), batch.obs), everywhere)
     reward = (rollout.reward + rollout.group_reward)[:-1]
     raw = np.asarray(returns.gae(reward, value[:-1, ..., 0], value[-1, ..., 0], 0.99, 0.95))
     found = np.asarray(batch.advantage).reshape(5, 4, 1)[:-1]

@@ -74,15 +74,16 @@ class Countdown:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mlagents-port", dest="port", type=int)
+    parser.add_argument("--teams", type=int, default=1, help="of MEMBERS / teams each")
     parser.add_argument("--decision-period", type=int, default=1)
     parser.add_argument("--connect-seconds", type=float, default=20.0)
     parser.add_argument("--answer-seconds", type=float, default=20.0)
-    arguments, _ = parser.parse_known_args()
+    arguments = vars(parser.parse_known_args()[0])
+    teams = arguments.pop("teams")
+    served = ServedEnvironment("Countdown", SPEC, MEMBERS // teams, {"bonus": 0.0}, Countdown, teams)
     logging.basicConfig(level=logging.INFO)
     try:
-        serve(
-            ServedEnvironment("Countdown", SPEC, MEMBERS, {"bonus": 0.0}, Countdown), PlayerOptions(**vars(arguments))
-        )
+        serve(served, PlayerOptions(**arguments))
     except JaxrlError as error:
         print(error, file=sys.stderr)
         return 1

@@ -147,6 +147,24 @@ def status_400(player, output, t, inputs) -> None:
     normal(player, output, t, inputs)
 
 
+def quits(player, output, t, inputs) -> None:
+    """Without a word."""
+    if t == 1:
+        sys.exit(0)
+    normal(player, output, t, inputs)
+
+
+def last_words(player, output, t, inputs) -> None:
+    """Says that it stops, then fails."""
+    if t == 1:
+        print("log line 0", flush=True)
+        message = m.UnityMessageProto()
+        message.header.status, message.header.message = 400, "no more memory"
+        player.call(message.SerializeToString(), timeout=30)
+        sys.exit(3)
+    normal(player, output, t, inputs)
+
+
 def goodbye(player, output, t, inputs) -> None:
     """Says that it stops on a second connection, while the first call waits for its answer."""
     normal(player, output, t, inputs)
@@ -223,8 +241,8 @@ def never_asks(player, output, t, inputs) -> None:
 SCENARIOS = {
     function.__name__: function
     for function in (
-        nan_observation, nan_reward, infinite_reward, wrong_shape, garbage, status_400, goodbye, silent, crash, killed,
-        late, unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks,
+        nan_observation, nan_reward, infinite_reward, wrong_shape, garbage, status_400, quits, last_words, goodbye,
+        silent, crash, killed, late, unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks,
     )
 }  # fmt: skip
 
@@ -241,6 +259,8 @@ def main() -> None:
     if arguments.scenario == "dies_at_once":
         print("no licence")
         sys.exit(3)
+    if arguments.scenario == "quits_at_once":
+        sys.exit(0)
     if arguments.scenario == "never_connects":
         time.sleep(60)
     Player(arguments).run()

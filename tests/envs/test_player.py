@@ -150,6 +150,29 @@ def test_handshake_then_specs_with_the_first_agents_only():
         assert finish(player)[0] == 0
 
 
+def test_teams_are_behaviors_of_their_own(tmp_path):
+    with unity_environment(tmp_path, 2, "--teams", "3") as environment:
+        environment.reset()
+        names = [f"Countdown?team={team}" for team in range(3)]
+        assert list(environment.behavior_specs) == names
+        seen = []
+        for step in range(4):
+            views = [environment.get_steps(name) for name in names]
+            seen.append([(deciding.agent_id.tolist(), ended.agent_id.tolist()) for deciding, ended in views])
+            for team, (deciding, _) in enumerate(views):
+                assert not any(deciding.group_id) and (deciding.obs[0][:, 1] == team).all()
+                assert step == 0 or (deciding.obs[0][:, 3] == team).all()  # each has got its own last action
+                continuous = np.zeros((len(deciding), 1), np.float32)
+                discrete = np.full((len(deciding), 1), team, np.int32)
+                environment.set_actions(names[team], ActionTuple(continuous=continuous, discrete=discrete))
+            environment.step()
+        everybody = [([0, 3], []), ([1, 4], []), ([2, 5], [])]  # ids go by area
+        late = [([], []), *everybody[1:]]
+        assert seen == [everybody, everybody, [([], [0, 3]), *late[1:]], late]  # team 0 ends alone, then is silent
+        deciding, ended = environment.get_steps(names[2])
+        assert ended.agent_id.tolist() == [2, 5] and deciding.agent_id.tolist() == [8, 11]
+
+
 def test_a_second_reset_begins_new_episodes_of_new_agents():
     with RawTrainer() as trainer, countdown(trainer.port) as player:
         trainer.greet()
@@ -204,7 +227,7 @@ def test_actions_that_do_not_fit_are_named(rows, text):
     for row in rows:
         inputs.agent_actions[BEHAVIOR].value.add(**row)
     with pytest.raises(InvalidActionsError, match=text):
-        PlayerMessages(BEHAVIOR, SPEC).read_actions(inputs, 3)
+        PlayerMessages("Countdown", SPEC).read_actions(inputs, [3])
 
 
 def test_wrong_actions_end_the_player_with_status_400_and_the_reason():

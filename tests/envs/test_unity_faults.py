@@ -14,6 +14,7 @@ import psutil
 import pytest
 from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, write_build
 
+from jaxrl.envs.closed import EnvironmentClosed
 from jaxrl.envs.decode import InvalidMessage
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity import UnityHostEnv
@@ -50,7 +51,9 @@ def test_invalid_messages_are_named(start, scenario, words):
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [
-        ("status_400", ["closed (status 400)"]),
+        ("status_400", ["worker 0 (", "closed (status 400)"]),
+        ("quits", ["worker 0 (", "quit (exit code 0)"]),
+        ("last_words", ["(status 400): no more memory", "return code 3", "log line 0"]),
         ("crash", ["return code 7", "log line 29", "log line 10", "Last 20 lines", "To see its output, run: "]),
         ("killed", ["return code -9 (SIGKILL)"]),
     ],
@@ -64,6 +67,8 @@ def test_end_of_the_player_is_reported_at_once(start, scenario, words):
     assert time.monotonic() - begin < 3
     assert [word for word in words if word not in str(caught.value)] == []
     assert "log line 9\n" not in str(caught.value)
+    assert isinstance(caught.value, EnvironmentClosed) == (scenario in {"status_400", "quits"})
+    assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
 
 
 def test_goodbye_while_the_learner_works(start):
@@ -99,6 +104,7 @@ def test_nobody_asks_for_a_decision(start):
         ("old_version", ["1.5.0", "0.9.0"]),
         ("no_version", ["communication version ''"]),
         ("dies_at_once", ["return code 3", "no licence"]),
+        ("quits_at_once", ["quit (exit code 0)"]),
         (
             "never_connects",
             ["did not connect within 0.5 seconds", "--no-graphics", "Behavior Type", "Decision Requester"],
@@ -107,9 +113,10 @@ def test_nobody_asks_for_a_decision(start):
 )
 def test_failed_start_leaves_nothing_behind(start, scenario, words):
     port, before = free_port(), children()
-    with pytest.raises(EnvironmentFailure) as caught:
+    with pytest.raises(EnvironmentFailure) as caught:  # also one that quits in order: nothing has begun
         start(scenario, timeout_wait=0.5 if scenario == "never_connects" else 20.0, base_port=port)
     assert [word for word in words if word not in str(caught.value)] == []
+    assert not isinstance(caught.value, EnvironmentClosed)
     assert children() == before
 
 

@@ -101,6 +101,31 @@ def test_random_play_through_mlagents(tmp_path):
     assert "player stops" in log.read_text()
 
 
+def test_two_teams_play_through_mlagents(tmp_path):
+    random, teams = np.random.default_rng(0), ("SoccerTwos?team=0", "SoccerTwos?team=1")
+    environment = UnityEnvironment(
+        str(make_player("soccer_twos", tmp_path)), base_port=free_port(), num_areas=2, seed=1, timeout_wait=60,
+        no_graphics=True, log_folder=str(tmp_path),
+    )  # fmt: skip
+    try:
+        environment.reset()
+        assert tuple(environment.behavior_specs) == teams
+        ended_ids, prizes = [], []
+        while len(ended_ids) < 8:  # an episode of either area, at least
+            for team, name in enumerate(teams):
+                deciding, ended = environment.get_steps(name)
+                assert list(deciding.group_id) == [1 + team, 1 + team, 3 + team, 3 + team]
+                ended_ids += ended.agent_id.tolist()
+                prizes += zip(ended.interrupted.tolist(), ended.group_reward.tolist(), strict=True)
+                actions = random.integers(0, 3, (4, 3)).astype(np.int32)
+                environment.set_actions(name, ActionTuple(discrete=actions))
+            environment.step()
+    finally:
+        environment.close()
+    assert len(ended_ids) == len(set(ended_ids))
+    assert all(prize == 0 if cut else prize == -1 or 0 <= prize < 1 for cut, prize in prizes)
+
+
 def test_one_seed_sends_the_same_bytes_and_another_does_not():
     executable = str(resolve_player("dungeon_escape"))
     trainers = [RawTrainer() for _ in range(3)]

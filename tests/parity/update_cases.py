@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import ALGORITHMS, on_policy, poca, ppo
+from jaxrl.algorithms import ALGORITHMS, actor_critic, counterfactual, on_policy, ppo
 from jaxrl.algorithms.interface import Batch, PolicyState, TrainState
 from jaxrl.artifacts import torch_import
 from jaxrl.learning import losses
@@ -95,10 +96,11 @@ def total_loss(case: Case, settings: Settings, batch: Batch, max_team: jnp.ndarr
     """The algorithm's own loss as a function of the parameters alone."""
     if case.meta["algorithm"] == "ppo":
         networks = ppo.make_networks(case.spec, settings)
-        return lambda params: ppo.loss(networks, case.spec, params, batch, epsilon, beta)
+        return lambda params: actor_critic.loss(networks, case.spec, params, batch, epsilon, beta)
     actor = Actor(case.spec, settings.network_settings)
     critic = TeamCritic(case.spec, settings.network_settings, tuple(settings.reward_signals))
-    return lambda params: poca.loss(actor, critic, case.spec, params, batch, epsilon, beta, max_team=max_team)
+    loss = partial(counterfactual.loss, actor, critic, case.spec, max_team=max_team)
+    return lambda params: loss(params, batch, epsilon, beta)
 
 
 def _first_gradient(

@@ -13,6 +13,7 @@ from row_collector import SPEC, RowCollector, Transition, allowed, chosen, obser
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.behavior import decide
 from jaxrl.rollout import trajectory
+from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.slots import Slots
 from jaxrl.types import Action
 from tests.helpers import decision_steps, ended_steps, message
@@ -177,7 +178,7 @@ def test_m20_raw_action_is_stored_and_the_clipped_one_is_sent() -> None:
     slots = Slots(SPEC, team_rows=True, rows=1, members=1)
     steps = slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [1]))}).steps
     buffer = trajectory.init(SPEC, capacity=3, rows=1, members=1)
-    sent, buffer = decide(algorithm, 64, None, buffer, steps, np.zeros(2, np.uint32), np.uint32(0))
+    sent, buffer = decide(algorithm, 64, None, buffer, steps, noise_key([0, 0], 0))
     assert sent.continuous.tolist() == [[[1.0]]]
     assert buffer.action.continuous[0].tolist() == [[[30.0]]]
     assert sent.discrete.tolist() == [[[1]]]

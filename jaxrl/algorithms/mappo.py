@@ -1,0 +1,52 @@
+"""MAPPO: PPO with a joint critic (Yu et al. 2022, arXiv 2103.01955).
+
+A row holds a team. The actor sees an agent's own observation; the critic is a fully connected network over the
+observations of all members, with a place for each of `team_capacity` (absent ones: zeros and a flag, see
+`networks.joint`). V is computed once per team state and shared by its members. Each member has its own reward and the
+group's, as in PPO, so the advantage of member i is R_i − V, GAE with a shared value; the loss is PPO's, see
+`actor_critic.py`. A member that ends while its team lives bootstraps from the team's next value.
+
+Different from the paper on purpose: what ML-Agents' PPO does stays (initialisation, one normaliser for actor and
+critic, ratios per action column, the value loss without clip, no gradient clipping), and the value is not normalised.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms import actor_critic, on_policy
+from jaxrl.algorithms.actor_critic import Networks, Obs
+from jaxrl.algorithms.interface import Algorithm, Parameters
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.joint import JointValue
+from jaxrl.networks.models import Actor
+from jaxrl.settings import BehaviorSettings
+from jaxrl.types import BehaviorSpec
+
+
+def make_mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    """MAPPO for one behavior: its four functions with networks and settings bound.
+
+    `prepare` and `update` raise `networks.joint.TeamCapacityError` for rows with more members than `team_capacity`.
+    """
+    return actor_critic.make(make_networks(spec, settings), spec, settings, team_rows=True)
+
+
+def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
+    """The policy of one agent and the value of its team."""
+    streams, capacity = tuple(settings.reward_signals), settings.hyperparameters.team_capacity
+    actor = Actor(spec, settings.network_settings)
+    critic = JointValue(spec, settings.network_settings, streams, capacity)
+    act, estimate = on_policy.applied(actor), on_policy.applied(critic)
+
+    def init_two(key: jax.Array, obs: Obs) -> Parameters:
+        actor_key, critic_key = jax.random.split(key)
+        return {"actor": actor.init(actor_key, obs), "critic": critic.init(critic_key, obs, jnp.ones((1, 1), bool))}
+
+    def both(params: Parameters, obs: Obs, present: jax.Array) -> tuple[ActionDistribution, jax.Array]:
+        value = estimate(params["critic"], obs, present)
+        shared = jnp.broadcast_to(value[..., None, :], (*present.shape, value.shape[-1]))
+        return act(params["actor"], obs), shared
+
+    return Networks(init=init_two, distribution=act, both=both)

@@ -1,0 +1,233 @@
+"""Soccer Twos: two against two on a small field with walls, a ball and two goals.
+
+After the scene of the same name of ML-Agents, as round bodies in a plane, written for this project. Team 0 defends
+the goal at x = -`half_length` and attacks the one at x = +`half_length`; team 1 the other way round.
+
+Rules. Lengths are in units of the field's half width, times in decisions. One decision goes in this order:
+1. Actions, three branches of 3 as in the scene: along the way one looks (1 forward, 2 back), sideways (1 left,
+   2 right), turn (1 left, 2 right); 0 does nothing. A player turns by `turn` radians. Then its velocity becomes `glide`
+   times what it was plus `push` along its own axes, at most `push` in length.
+2. Players move. Of each pair that overlaps, both are moved apart by half the overlap. Walls and the goals' lines hold
+   them in.
+3. Each player that overlaps the ball strikes it, along the line n from its centre to the ball's: the ball is moved out
+   of the player, and its speed along n rises to the player's (if that is above 0) plus `kick`, if it is below.
+4. The ball's velocity becomes `roll` times what it was, at most `ball_speed` in length, and it moves. Walls return it
+   with `bounce` of its speed, except through the mouth of a goal.
+5. Past the line within the mouth it is a goal: members of the team that attacks it get the group reward
+   1 - clock / `episode_limit`, the others -1, and all terminate. After `episode_limit` decisions without a goal all are
+   truncated, as in the scene: nobody sees the clock.
+A player that strikes the ball gets the reward `ball_touch`, an environment parameter, usually 0.
+
+Observation of each player, one vector of 32 numbers, about [-1, 1]. A field turned by half a turn with the teams
+exchanged looks the same: own place (2) and own way (2) are in the team's frame, whose x axis points to the goal that it
+attacks; all else is (ahead, left) in the player's own frame. Places are divided by `half_length`, differences of places
+by 2 `half_length`, velocities by their largest length. Then: own velocity (2) · to the ball (2), its velocity (2) · to
+the middle of the goal that I attack (2), that I defend (2) · for my mate, the opponent with my place in its team and
+the other one: to it (2), its velocity (2), its way (2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
+from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+
+MEMBERS = 2
+PLAYERS = 4
+BRANCHES = (3, 3, 3)
+_SIDE = np.array([1.0, 1.0, -1.0, -1.0], np.float32)[:, None]  # [A, 1], towards which end each player attacks
+_SIGN = np.array([0.0, 1.0, -1.0], np.float32)  # what an action of a branch says
+_OTHERS = np.array([[1, 2, 3], [0, 3, 2], [3, 0, 1], [2, 1, 0]])  # [A, 3], mate, opponent with my place, the other one
+
+
+class SoccerSettings(NamedTuple):
+    """Sizes and constants, fixed when the environment is made."""
+
+    half_length: float = 1.5
+    mouth: float = 0.4  # half the width of a goal
+    player_radius: float = 0.12
+    ball_radius: float = 0.08
+    push: float = 0.08  # largest speed of a player, and what one decision adds to it
+    glide: float = 0.5
+    turn: float = 0.4  # radians
+    kick: float = 0.06
+    roll: float = 0.95
+    bounce: float = 0.8
+    ball_speed: float = 0.2
+    episode_limit: int = 200  # decisions
+
+
+DEFAULTS = SoccerSettings()
+
+
+class SoccerState(NamedTuple):
+    """One field, seen from above: x to the goal that team 0 attacks, y to the left of one who looks there."""
+
+    position: Array  # float32 [4, 2], team 0 first
+    velocity: Array  # float32 [4, 2], per decision
+    way: Array  # float32 [4, 2], where each looks, of length 1
+    ball: Array  # float32 [2]
+    ball_velocity: Array  # float32 [2]
+    clock: Array  # int32 [], decisions made
+    ball_touch: Array  # float32 [], reward of a player that strikes the ball
+
+
+def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
+    """Bind `settings` into an environment of two teams of two.
+
+    Raises:
+        ValueError: the ball does not fit through a goal, or a goal is wider than the field.
+    """
+    if not settings.ball_radius < settings.mouth < 1.0:
+        raise ValueError(f"mouth = {settings.mouth}: must lie between ball_radius = {settings.ball_radius} and 1")
+    defaults = {"ball_touch": 0.0}
+
+    def reset(key: Array, parameters: Parameters = defaults) -> tuple[SoccerState, TeamView]:
+        touch = parameters.get("ball_touch", defaults["ball_touch"])
+        state = _kick_off(settings, key, jnp.asarray(touch, jnp.float32))
+        return state, _view(settings, state, jnp.bool_(False))
+
+    def step(key: Array, state: SoccerState, actions: TeamActions) -> tuple[SoccerState, TeamStep]:
+        state = _run(settings, state, actions.discrete)
+        state, struck = _play_ball(settings, state._replace(clock=state.clock + 1))
+        return state, _judge(settings, state, struck)
+
+    sensor = ObservationSpec("VectorSensor_size32", (32,), (DimensionProperty.NONE,))
+    return JaxEnv(
+        name="SoccerTwos",
+        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=BRANCHES)),
+        members=MEMBERS,
+        parameters=defaults,
+        reset=reset,
+        step=step,
+        teams=PLAYERS // MEMBERS,
+        truncates=True,
+        draw=lambda state: _draw(settings, state),
+    )
+
+
+def _kick_off(settings: SoccerSettings, key: Array, ball_touch: Array) -> SoccerState:
+    """The ball near the middle, each team in its own half, looking roughly to the other one."""
+    draw = jax.random.uniform(key, (PLAYERS + 1, 3), minval=-1.0)
+    usual = jnp.array([[-0.5 * settings.half_length, 0.4], [-0.5 * settings.half_length, -0.4]])
+    angle = 0.5 * draw[1:, 2]
+    return SoccerState(
+        position=jnp.tile(usual, (2, 1)) * _SIDE + 0.2 * draw[1:, :2],
+        velocity=jnp.zeros((PLAYERS, 2), jnp.float32),
+        way=jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1) * _SIDE,
+        ball=0.2 * draw[0, :2],
+        ball_velocity=jnp.zeros(2, jnp.float32),
+        clock=jnp.int32(0),
+        ball_touch=ball_touch,
+    )
+
+
+def _left(way: Array) -> Array:
+    """[..., 2] turned by a quarter to the left."""
+    return jnp.stack([-way[..., 1], way[..., 0]], axis=-1)
+
+
+def _length(vector: Array) -> Array:
+    """[..., 1]: lengths of [..., 2], never 0, so that one can divide by them."""
+    return jnp.sqrt(jnp.maximum(jnp.sum(vector * vector, axis=-1, keepdims=True), 1e-12))
+
+
+def _at_most(vector: Array, longest: float) -> Array:
+    """[..., 2], shortened where it is longer."""
+    return vector * jnp.minimum(1.0, longest / _length(vector))
+
+
+def _run(settings: SoccerSettings, state: SoccerState, action: Array) -> SoccerState:
+    """Rules 1 and 2; `action` int32 [4, 3]."""
+    sign = jnp.asarray(_SIGN)[action][..., None]  # [4, 3, 1]
+    angle = settings.turn * sign[:, 2]
+    way = jnp.cos(angle) * state.way + jnp.sin(angle) * _left(state.way)
+    way = way / _length(way)  # rounding must not add up
+    velocity = settings.glide * state.velocity + settings.push * (sign[:, 0] * way + sign[:, 1] * _left(way))
+    velocity = _at_most(velocity, settings.push)
+    position = state.position + velocity
+    apart = position[:, None] - position  # [4, 4, 2], from the second to the first
+    overlap = jnp.maximum(2.0 * settings.player_radius - _length(apart), 0.0)
+    position += jnp.sum(0.5 * overlap * apart / _length(apart), axis=1)
+    room = np.array([settings.half_length, 1.0], np.float32) - settings.player_radius
+    return state._replace(position=jnp.clip(position, -room, room), velocity=velocity, way=way)
+
+
+def _play_ball(settings: SoccerSettings, state: SoccerState) -> tuple[SoccerState, Array]:
+    """Rules 3 and 4, and who struck the ball, bool [4]."""
+    gap = state.ball - state.position
+    overlap = settings.player_radius + settings.ball_radius - _length(gap)  # [4, 1]
+    struck, line = overlap > 0.0, gap / _length(gap)
+    speed = jnp.maximum(jnp.sum(state.velocity * line, axis=1, keepdims=True), 0.0) + settings.kick
+    rise = jnp.maximum(speed - jnp.sum(state.ball_velocity * line, axis=1, keepdims=True), 0.0)
+    velocity = state.ball_velocity + jnp.sum(jnp.where(struck, rise * line, 0.0), axis=0)
+    velocity = _at_most(settings.roll * velocity, settings.ball_speed)
+    ball = state.ball + jnp.sum(jnp.where(struck, overlap * line, 0.0), axis=0) + velocity
+    room = np.array([settings.half_length, 1.0], np.float32) - settings.ball_radius
+    open_line = jnp.stack([jnp.abs(ball[1]) < settings.mouth, jnp.bool_(False)])
+    out = (jnp.abs(ball) > room) & ~open_line
+    velocity = jnp.where(out, -jnp.sign(ball) * settings.bounce * jnp.abs(velocity), velocity)
+    ball = jnp.where(out, jnp.clip(ball, -room, room), ball)
+    return state._replace(ball=ball, ball_velocity=velocity), struck[:, 0]
+
+
+def _judge(settings: SoccerSettings, state: SoccerState, struck: Array) -> TeamStep:
+    """Rule 5."""
+    goal = jnp.abs(state.ball[0]) > settings.half_length  # elsewhere than in a mouth the wall held it
+    attacker = _SIDE[:, 0] == jnp.sign(state.ball[0])
+    late = (state.clock >= settings.episode_limit) & ~goal
+    prize = jnp.where(attacker, 1.0 - state.clock / settings.episode_limit, -1.0)
+    figures = {"Goal": goal, "Goal Of Team 0": goal & attacker[0], "Length": state.clock}
+    return TeamStep(
+        view=_view(settings, state, goal | late),
+        reward=jnp.where(struck, state.ball_touch, 0.0),
+        group_reward=jnp.where(goal, prize, 0.0).astype(jnp.float32),
+        terminated=jnp.full(PLAYERS, goal),
+        truncated=jnp.full(PLAYERS, late),
+        over=goal | late,
+        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
+    )
+
+
+def _view(settings: SoccerSettings, state: SoccerState, over: Array) -> TeamView:
+    """Observation, action mask and who is alive; the layout of the observation is in the module's docstring."""
+    span, other = 2.0 * settings.half_length, state.position[_OTHERS]  # [4, 3, 2]
+    goal = np.array([settings.half_length, 0.0], np.float32) * _SIDE  # [4, 2], the one that I attack
+    ball_velocity = jnp.broadcast_to(state.ball_velocity / settings.ball_speed, (PLAYERS, 2))
+    mine = [state.velocity / settings.push, (state.ball - state.position) / span, ball_velocity]
+    mine += [(end - state.position) / span for end in (goal, -goal)]
+    others = [(other - state.position[:, None]) / span, state.velocity[_OTHERS] / settings.push, state.way[_OTHERS]]
+    vector = jnp.concatenate([jnp.stack(mine, axis=1), jnp.stack(others, axis=2).reshape(PLAYERS, 9, 2)], axis=1)
+    frame = jnp.stack([state.way, _left(state.way)], axis=1)  # [4, 2, 2], ahead and left
+    own = jnp.sum(vector[:, :, None] * frame[:, None], axis=-1).reshape(PLAYERS, -1)
+    obs = jnp.concatenate([state.position * _SIDE / settings.half_length, state.way * _SIDE, own], axis=1)
+    everything = jnp.ones((PLAYERS, sum(BRANCHES)), bool)
+    return TeamView(obs=(obs.astype(jnp.float32),), action_mask=everything, alive=jnp.full(PLAYERS, ~over))
+
+
+def _draw(settings: SoccerSettings, state: SoccerState) -> Scene:
+    """The field with a strip for the goals behind either line, players with the way they look, and the ball."""
+    strip, length = 0.2, settings.half_length
+    middle = np.array([length + strip, 1.0])
+    colours = ("#3a6ea5", "#3a6ea5", "#c1440e", "#c1440e")
+
+    def point(place: Array | np.ndarray) -> tuple[float, float]:
+        x, y = np.asarray(place) + middle
+        return float(x), float(y)
+
+    shapes: list[Shape] = [Box(point(np.zeros(2)), (2 * length, 2.0), "#7fb069")]
+    for side, colour in ((-1.0, colours[0]), (1.0, colours[2])):  # a goal has the colour of the team that defends it
+        shapes.append(Box(point(np.array([side * (length + strip / 2), 0.0])), (strip, 2 * settings.mouth), colour))
+    shapes.append(Line(point(np.array([0.0, -1.0])), point(np.array([0.0, 1.0])), 0.02, "#ffffff"))
+    for place, way, colour in zip(state.position, state.way, colours, strict=True):
+        shapes.append(Disc(point(place), settings.player_radius, colour))
+        shapes.append(Line(point(place), point(place + settings.player_radius * way), 0.03, "#ffffff"))
+    shapes.append(Disc(point(state.ball), settings.ball_radius, "#ffffff"))
+    return Scene((2 * (length + strip), 2.0), tuple(shapes))
