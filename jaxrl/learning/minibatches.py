@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import chex
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
 
 Carry = TypeVar("Carry")
 
@@ -48,6 +49,7 @@ def run(
     rows = valid.shape[0]
     size = min(size, rows)
     count = jnp.maximum(valid.sum() // size, 1)
+    batch, valid = spread((batch, valid), None)
 
     def epoch(carry: tuple[Carry, dict[str, jax.Array]], key: jax.Array):
         order = shuffle(key, valid)
@@ -55,7 +57,7 @@ def run(
         def minibatch(i: jax.Array, carry: tuple[Carry, dict[str, jax.Array]]):
             state, totals = carry
             chosen = jax.lax.dynamic_slice_in_dim(order, i * size, size)
-            state, metrics = step(state, jax.tree.map(lambda x: x[chosen], batch))
+            state, metrics = step(state, spread(jax.tree.map(lambda x: x[chosen], batch), size))
             return state, jax.tree.map(jnp.add, totals, metrics)
 
         return jax.lax.fori_loop(0, count, minibatch, carry), None
@@ -64,6 +66,21 @@ def run(
     totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     (carry, totals), _ = jax.lax.scan(epoch, (carry, totals), jax.random.split(key, epochs))
     return carry, jax.tree.map(lambda x: x / (count * epochs), totals)
+
+
+def spread(x: Any, rows: int | None) -> Any:
+    """Where a mesh of devices is set: arrays [N, ...] with N = `rows` over all of them, or (None) whole on each.
+
+    Each device then computes the gradient of its part of a minibatch and the compiler adds them up. Without a mesh,
+    where each device works for itself, or when the devices do not divide the rows, `x` as it is.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1 or not all(kind is AxisType.Auto for kind in mesh.axis_types):
+        return x
+    if rows is not None and rows % mesh.size:
+        return x
+    place = PartitionSpec() if rows is None else PartitionSpec(mesh.axis_names)
+    return jax.tree.map(lambda array: jax.lax.with_sharding_constraint(array, place), x)
 
 
 def shuffle(key: jax.Array, valid: jax.Array) -> jax.Array:
