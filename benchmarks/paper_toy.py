@@ -3,8 +3,8 @@
 An input is ten numbers, uniform in [0.25, 0.75], of which k at random places, k uniform in 0 .. K, are replaced by an
 absorbing value; to be told is the mean of the others. K is 0, 2, 4, 6 or 8. Two networks learn it by the same protocol:
 - mlp: the ten numbers as they are, 2 x 32 ReLU units, one output;
-- attention: each number embedded in 32 units, MA-POCA's residual self-attention in 4 heads over those that are present
-  (`networks.attention.TeamAttention`), its mean, one linear output.
+- attention: each number embedded in 16 units, MA-POCA's residual self-attention in 4 heads over those that are present
+  (`networks.attention.TeamAttention`), its mean, one linear output; 1,137 parameters, the mlp has 1,441.
 Adam 1e-3, batches of 500, 201 epochs, 20 seeds vmapped, mean squared error.
 
 From the paper (arXiv 2111.05992): the numbers above. Assumed, because no source for it could be read: the absorbing
@@ -17,7 +17,7 @@ of an epoch is taken on 500 samples of its own before the update.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,24 +27,26 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl.networks.attention import TeamAttention
 
 NUMBERS, LOW, HIGH, ABSORBING = 10, 0.25, 0.75, 0.0
 MOST_ABSORBED = (0, 2, 4, 6, 8)
-BATCH, EPOCHS, UNITS, LEARNING_RATE, SEEDS = 500, 201, 32, 1e-3, 20
+BATCH, EPOCHS, LEARNING_RATE, SEEDS = 500, 201, 1e-3, 20
+MLP_UNITS, ATTENTION_UNITS = 32, 16
 
 Sample = tuple[Array, Array, Array]
 """float32 [N, 10] with absorbing values, bool [N, 10] which are present, float32 [N] the mean of those."""
 
 
-def draw(key: Array, most: int, count: int = BATCH) -> Sample:
+def draw(key: Array, most: Array | int, count: int = BATCH) -> Sample:
     """`count` samples with at most `most` absorbing values. `key` is consumed."""
     value_key, number_key, place_key = jax.random.split(key, 3)
     values = jax.random.uniform(value_key, (count, NUMBERS), minval=LOW, maxval=HIGH)
     absorbed = jax.random.randint(number_key, (count, 1), 0, most + 1)
-    rank = jnp.argsort(jnp.argsort(jax.random.uniform(place_key, (count, NUMBERS)), axis=1), axis=1)
-    present = rank >= absorbed
+    order = jax.random.uniform(place_key, (count, NUMBERS))
+    present = jnp.sum(order[:, :, None] > order[:, None, :], axis=-1) >= absorbed  # the rank of each place
     target = jnp.sum(values * present, axis=1) / jnp.sum(present, axis=1)
     return jnp.where(present, values, ABSORBING), present, target
 
@@ -56,7 +58,7 @@ class Mlp(nn.Module):
     def __call__(self, values: Array, present: Array) -> Array:
         x = values
         for _ in range(2):
-            x = nn.relu(nn.Dense(UNITS)(x))
+            x = nn.relu(nn.Dense(MLP_UNITS)(x))
         return nn.Dense(1)(x)[:, 0]
 
 
@@ -65,8 +67,8 @@ class Attention(nn.Module):
 
     @nn.compact
     def __call__(self, values: Array, present: Array) -> Array:
-        x = nn.Dense(UNITS, bias_init=_uniform)(values[..., None])
-        return nn.Dense(1)(TeamAttention(UNITS).value_only(x, present))[:, 0]
+        x = nn.Dense(ATTENTION_UNITS, bias_init=_uniform)(values[..., None])
+        return nn.Dense(1)(TeamAttention(ATTENTION_UNITS).value_only(x, present))[:, 0]
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {"mlp": Mlp, "attention": Attention}
@@ -76,7 +78,7 @@ def _uniform(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Ar
     return jax.random.uniform(key, shape, dtype, -1.0, 1.0)
 
 
-def errors(network: nn.Module, most: int, epochs: int, key: Array) -> Array:
+def errors(network: nn.Module, epochs: int, most: Array, key: Array) -> Array:
     """Test error before each epoch's update, float32 [epochs], of one training. `key` is consumed."""
     init_key, train_key, test_key = jax.random.split(key, 3)
     optimizer = optax.adam(LEARNING_RATE)
@@ -97,12 +99,17 @@ def errors(network: nn.Module, most: int, epochs: int, key: Array) -> Array:
     return jax.lax.scan(epoch, (parameters, optimizer.init(parameters)), keys)[1]
 
 
-def run(seeds: int = SEEDS, epochs: int = EPOCHS, most: tuple[int, ...] = MOST_ABSORBED) -> dict[str, np.ndarray]:
-    """Test errors by "network-K", float64 [seeds, epochs]. Seeds are vmapped; each has the same key in every case."""
-    keys = jax.vmap(jax.random.key)(np.arange(seeds, dtype=np.uint32))
+def run(seeds: int = SEEDS, epochs: int = EPOCHS, most: Sequence[int] = MOST_ABSORBED) -> dict[str, np.ndarray]:
+    """Test errors by "network-K", float64 [seeds, epochs].
+
+    Seeds are vmapped and spread over as many devices as divide them; each has the same key in every case.
+    """
+    devices = max(n for n in range(1, jax.device_count() + 1) if seeds % n == 0)
+    spread = NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("seeds",)), PartitionSpec("seeds"))
+    keys = jax.device_put(jax.vmap(jax.random.key)(np.arange(seeds, dtype=np.uint32)), spread)
     found = {}
     for name, make in NETWORKS.items():
+        program = jax.jit(jax.vmap(partial(errors, make(), epochs), in_axes=(None, 0)))
         for absorbed in most:
-            program = jax.jit(jax.vmap(partial(errors, make(), absorbed, epochs)))
-            found[f"{name}-{absorbed}"] = np.asarray(program(keys), np.float64)
+            found[f"{name}-{absorbed}"] = np.asarray(program(np.int32(absorbed), keys), np.float64)
     return found

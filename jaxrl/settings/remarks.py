@@ -11,7 +11,7 @@ from jaxrl.settings.run import RunSettings
 TRAINED_TYPES = ("poca", "ppo", "mappo", "coma")
 """Trainer types that jaxrl trains."""
 _LEAST_EPSILON = 0.1
-_RESTARTS = {"max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s"}
+_RESTARTS = ("max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s")
 
 
 def remarks(settings: RunSettings) -> list[str]:
@@ -21,9 +21,10 @@ def remarks(settings: RunSettings) -> list[str]:
         if isinstance(parameter, Curriculum) and parameter.curriculum[-1].completion_criteria is not None:
             path = f"environment_parameters.{name}.curriculum[{len(parameter.curriculum) - 1}]"
             texts.append(f"{path}.completion_criteria: the last lesson never ends, this has no effect")
-    written = _RESTARTS & settings.env_settings.model_fields_set
-    if written and settings.env_settings.max_lifetime_restarts:
-        names = ", ".join(f"env_settings.{name}" for name in sorted(written))
+    options, usual = settings.env_settings, type(settings.env_settings)()
+    changed = [name for name in _RESTARTS if getattr(options, name) != getattr(usual, name)]
+    if changed and options.max_lifetime_restarts:
+        names = ", ".join(f"env_settings.{name}" for name in changed)
         texts.append(f"{names}: environments are not restarted yet: a run whose player dies saves and ends")
     if settings.checkpoint_settings.train_model:
         texts.append("checkpoint_settings.train_model: deprecated, has no effect: training is the default")
