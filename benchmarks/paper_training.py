@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,18 +49,44 @@ class Outcome(NamedTuple):
 
 
 def trained(task: str, trainer: str, seeds: int, folder: Path, changes: dict[str, Any]) -> Outcome:
-    """The outcome kept in `folder`, or a new one, which is then kept there.
+    """The outcome kept in `folder`, or a new one, which is then kept there. `changes` replaces fields of the task.
 
-    `changes` replaces fields of the task. Raises SystemExit when the file there is of another experiment.
+    Raises SystemExit when the file there is of another experiment.
     """
     chosen = TASKS[task]._replace(**changes)
-    path = folder / f"{task}-{trainer}.json"
     made_with = {"task": task, "trainer": trainer, "seeds": seeds, **chosen._asdict()}
+    found = kept(folder / f"{task}-{trainer}.json", made_with, lambda: _plain(train(task, chosen, trainer, seeds)))
+    arrays = {"step": np.int64, "episodes": np.float64, "total": np.float64}
+    return Outcome(**{name: np.asarray(v, arrays[name]) if name in arrays else v for name, v in found.items()})
+
+
+def kept(path: Path, made_with: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What the file holds, or what `make` gives, which is then kept there; plain numbers and lists.
+
+    All or nothing: an experiment that is killed leaves no half file. Raises SystemExit when the file there was not
+    `made_with` the same.
+    """
     if path.exists():
-        return _read(path, made_with)
-    outcome = train(task, chosen, trainer, seeds)
-    _write(path, made_with, outcome)
-    return outcome
+        file = json.loads(path.read_text(encoding="utf-8"))
+        _check_same(path, file["made_with"], made_with)
+        print(f"kept: {path}", flush=True)
+        return file["found"]
+    found = make()
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({"made_with": made_with, "found": found}), encoding="utf-8")
+    os.replace(partial, path)
+    return found
+
+
+def _check_same(path: Path, was: dict[str, Any], now: dict[str, Any]) -> None:
+    different = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
+    if different:
+        told = ", ".join(f"{key} = {was.get(key)} there, {now.get(key)} now" for key in different)
+        raise SystemExit(f"{path} is of another experiment ({told}). Remove it, or give another folder with --out.")
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    return {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in outcome._asdict().items()}
 
 
 def train(name: str, task: Task, trainer: str, seeds: int) -> Outcome:
@@ -100,27 +127,3 @@ def _progress(name: str, trainer: str, task: Task, point: tuple[Any, ...], secon
         f"{name:14} {TRAINERS[trainer]:8} {step.min():>9,} of {task.steps:,} agent steps, "
         f"group return {mean:7.2f}, {step.sum() / seconds:>9,.0f} steps/s in all seeds, {seconds:4.0f} s."
     )
-
-
-def _write(path: Path, made_with: dict[str, Any], outcome: Outcome) -> None:
-    """All or nothing: an experiment that is killed leaves no half file."""
-    text = json.dumps({"made_with": made_with, **{k: _plain(v) for k, v in outcome._asdict().items()}})
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _read(path: Path, made_with: dict[str, Any]) -> Outcome:
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    was = kept.pop("made_with")
-    different = sorted(key for key in was.keys() | made_with.keys() if was.get(key) != made_with.get(key))
-    if different:
-        told = ", ".join(f"{key} = {was.get(key)} there, {made_with.get(key)} now" for key in different)
-        raise SystemExit(f"{path} is of another experiment ({told}). Remove it, or give another folder with --out.")
-    print(f"{made_with['task']:14} {TRAINERS[made_with['trainer']]:8} kept in {path}", flush=True)
-    arrays = {"step": np.int64, "episodes": np.float64, "total": np.float64}
-    return Outcome(**{key: np.asarray(v, arrays[key]) if key in arrays else v for key, v in kept.items()})

@@ -47,6 +47,10 @@ class Inputs(NamedTuple):
     max_team: jax.Array  # float32 []
 
 
+Critic = Callable[[Any, Inputs], tuple[jax.Array, jax.Array]]
+"""(parameters, inputs) → value and baseline of each agent, [N, A]."""
+
+
 def shared(critic: TeamCritic, params: Any, x: Inputs) -> tuple[jax.Array, jax.Array]:
     """Value and baseline [N, A] of each agent, from one pass over the teams."""
     out: Any = critic.apply(params, (x.obs,), x.action, x.present, x.max_team)
@@ -109,7 +113,7 @@ def layer_norm(x: jax.Array) -> jax.Array:
     return centred * jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5)
 
 
-def score(function: Callable[[Any, Inputs], tuple[jax.Array, jax.Array]], params: Any, x: Inputs) -> Any:
+def score(function: Critic, params: Any, x: Inputs) -> Any:
     """A number that depends on all outputs of present agents, and these outputs."""
     value, baseline = (jnp.where(x.present, out, 0.0) for out in function(params, x))
     return jnp.sum(jnp.square(value - 1.0)) + jnp.sum(jnp.square(baseline + 1.0)), (value, baseline)
@@ -144,13 +148,12 @@ def compare(hidden: int, members: int, repeats: int) -> tuple[float, float]:
     critic = TeamCritic(SPEC, Shape(hidden), ("extrinsic",))
     x = inputs(-(-1024 // members) if members != 3 else 512, members)
     params = jax.jit(critic.init)(jax.random.key(0), (x.obs,), x.action, x.present, x.max_team)
-    graded = [
-        jax.jit(jax.grad(partial(score, function), has_aux=True)) for function in (naive, partial(shared, critic))
-    ]
+    functions: tuple[Critic, Critic] = (naive, partial(shared, critic))
+    graded = [jax.jit(jax.grad(partial(score, function), has_aux=True)) for function in functions]
     slow, fast = (function(params, x) for function in graded)
     for a, b in zip(jax.tree.leaves(slow), jax.tree.leaves(fast), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * float(jnp.abs(a).max()))
-    return alternated(*(partial(function, params, x) for function in graded), repeats)
+    return alternated(partial(graded[0], params, x), partial(graded[1], params, x), repeats)
 
 
 def main() -> None:

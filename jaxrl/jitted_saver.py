@@ -21,9 +21,10 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jitted_iteration import JittedState
 from jaxrl.saver import Snapshot
 from jaxrl.settings import BehaviorSettings, RunSettings
-from jaxrl.trained_policy import SIZES
+from jaxrl.trained_policy import SIZES, best_seed
 from jaxrl.types import BehaviorSpec
 
+_STEP = "train/step"  # path in a checkpoint; [S] where it holds several seeds
 log = logging.getLogger(__name__)
 
 
@@ -81,6 +82,8 @@ def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.
 def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
     """The state of the run's latest checkpoint with --resume, else `fresh`, with the weights of another run if asked.
 
+    Those are the weights of its best seed where it had several.
+
     Raises CheckpointError when there is none or it does not fit. Writes nothing.
     """
     options, described = settings.checkpoint_settings, subject.described()
@@ -92,12 +95,16 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
     source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
     if source is None:
         return fresh
-    template = fresh.replace(train=seed_of(fresh.train, 0))
+    one, lead = seed_of(fresh.train, 0), checkpoint.read_info(source).leaves.get(_STEP, {}).get("shape", ())
+    template = fresh.replace(train=jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), one))
     loaded = checkpoint.restore_params_only(
         source, template, fields=("train",), spec=subject.spec, settings=described
     ).train
+    if lead:
+        run = source.parents[1]
+        loaded = seed_of(loaded, best_seed(RunFolder(run.parent, run.name), subject.name, lead[0]))
     log.info("%s: every seed is initialized from %s.", subject.name, source)
-    taken = template.train.replace(policy=loaded.policy, critic=loaded.critic, max_team=loaded.max_team)
+    taken = one.replace(policy=loaded.policy, critic=loaded.critic, max_team=loaded.max_team)
     return fresh.replace(train=_for_all_seeds(taken, fresh.train).replace(key=fresh.train.key))
 
 

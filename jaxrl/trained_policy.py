@@ -63,7 +63,7 @@ def policy_of(run: Path, env: JaxEnv, *, deterministic: bool = False) -> Trained
     template = jax.tree.map(lambda leaf: jnp.zeros((*seeds, *leaf.shape), leaf.dtype), wanted)
     policy, origin = _restore(path, info, template, env), path.name
     if seeds:
-        seed = _best_seed(folder, env.name, seeds[0])
+        seed = best_seed(folder, env.name, seeds[0])
         policy = jax.tree.map(lambda leaf: leaf[seed], policy)
         origin += f", seed {seed} of {seeds[0]}" if seeds[0] > 1 else ""
     return Trained(algorithm=algorithm, policy=policy, parameters=_parameters(folder, env), origin=origin)
@@ -122,13 +122,14 @@ def _blank(entry: Any) -> Any:
     return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
 
 
-def _best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
+def best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
+    """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError."""
     status = files.read_json(folder.status) if folder.status.is_file() else {}
     best = status.get(behavior, {}).get(BEST_SEED)
     if best is None and seeds == 1:
         return 0
     if best is None:
-        _log.warning("%s names no best seed of %s: showing seed 0 of %d.", folder.status, behavior, seeds)
+        _log.warning("%s names no best seed of %s: taking seed 0 of %d.", folder.status, behavior, seeds)
         return 0
     if not 0 <= int(best) < seeds:
         raise RunFolderError(f"{folder.status}: {behavior}.{BEST_SEED} = {best}, but the checkpoint has {seeds} seeds")

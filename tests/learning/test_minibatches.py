@@ -103,3 +103,15 @@ def test_shuffle_is_fair() -> None:
     _, log, _ = collect(some(4), size=1, epochs=600)
     first = log[::4, 0]
     assert np.bincount(first)[np.unique(first)] == pytest.approx([150] * 4, abs=53)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 1 << 16, (1 << 16) + 1])
+def test_shuffle_is_a_permutation_with_the_valid_rows_in_front(rows: int) -> None:
+    """Also where row numbers no longer leave room for random bits beside them."""
+    valid = np.random.default_rng(rows).random(rows) < 0.5
+    order = np.asarray(jax.jit(minibatches.shuffle)(jax.random.key(rows), jnp.asarray(valid)))
+    np.testing.assert_array_equal(np.sort(order), np.arange(rows))
+    assert valid[order[: valid.sum()]].all()
+    assert order.dtype == np.int32
+    if rows > 5:
+        assert abs(np.corrcoef(order[: valid.sum()], np.arange(valid.sum()))[0, 1]) < 0.03
