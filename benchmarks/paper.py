@@ -43,11 +43,8 @@ def run(
 ) -> tuple[dict[tuple[str, str], Outcome], dict[str, np.ndarray]]:
     """What is not yet in `folder` is trained. `changes` replaces fields of each task, `toy` arguments of the toy."""
     folder.mkdir(parents=True, exist_ok=True)
-    results = {
-        (task, trainer): trained(task, trainer, seeds, folder, (changes or {}))
-        for task in tasks
-        for trainer in trainers
-    }
+    pairs = [(task, trainer) for task in tasks for trainer in trainers]
+    results = {(task, trainer): trained(task, trainer, seeds, folder, changes or {}) for task, trainer in pairs}
     given = {"seeds": paper_toy.SEEDS, "epochs": paper_toy.EPOCHS, "most": list(paper_toy.MOST_ABSORBED), **(toy or {})}
     errors = kept(folder / "toy.json", given, lambda: _lists(paper_toy.run(**given)))
     return results, {case: np.asarray(found, np.float64) for case, found in errors.items()}

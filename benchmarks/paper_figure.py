@@ -60,6 +60,9 @@ def _task(panel: Any, results: Results, task: str) -> dict[str, Any]:
         band = statistics.band([smoothed(outcome, seed) for seed in range(len(outcome.step))])
         (lines[trainer],) = panel.plot(band.step, band.mean, color=color, linestyle=dashes, linewidth=1.7)
         panel.fill_between(band.step, band.low, band.high, color=color, alpha=0.18, linewidth=0)
+    if not lines:
+        panel.set_axis_off()
+        return lines
     panel.set_title(TASKS[task].title, loc="left")
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.set(xlabel="agent steps", ylabel="group return")
@@ -85,9 +88,9 @@ def _toy(panel: Any, errors: Mapping[str, np.ndarray]) -> None:
         )
         if name == "mlp":
             panel.annotate(
-                most, (len(mean) - 1, mean[-1]), xytext=(3, 0), textcoords="offset points", va="center", color=color
+                most, (len(mean), mean[-1]), xytext=(3, 0), textcoords="offset points", va="center", color=color, size=7
             )
-    panel.set_title("Toy: mean of ten numbers, 0 to K absorbing", loc="left")
+    panel.set_title("Toy: mean of ten numbers, up to K absorbing", loc="left")
     panel.set(yscale="log", xlabel="epoch", ylabel="test mean squared error")
     if errors:
         panel.legend(loc="upper right", title="faint: K = 0, strong: K = 8")

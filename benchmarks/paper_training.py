@@ -37,9 +37,14 @@ class Outcome(NamedTuple):
     compile_seconds: float
 
     def curve(self, seed: int) -> Curve:
-        """Mean group return at the points of one seed at which episodes ended, to the first one past `limit`."""
+        """Mean group return at the points of one seed at which episodes ended, to the first one past `limit`.
+
+        Raises SystemExit when there are none.
+        """
         step, episodes, total = self.until_limit(seed)
         ended = episodes > 0
+        if not ended.any():
+            raise SystemExit(f"Seed {seed} ended no episode within {self.limit:,} agent steps: give more with --steps.")
         return Curve(step[ended], total[ended] / episodes[ended])
 
     def until_limit(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -67,13 +72,13 @@ def kept(path: Path, made_with: dict[str, Any], make: Callable[[], dict[str, Any
     `made_with` the same.
     """
     if path.exists():
-        file = json.loads(path.read_text(encoding="utf-8"))
-        _check_same(path, file["made_with"], made_with)
+        found = json.loads(path.read_text(encoding="utf-8"))
+        _check_same(path, found.pop("made_with"), made_with)
         print(f"kept: {path}", flush=True)
-        return file["found"]
+        return found
     found = make()
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"made_with": made_with, "found": found}), encoding="utf-8")
+    partial.write_text(json.dumps({"made_with": made_with, **found}), encoding="utf-8")
     os.replace(partial, path)
     return found
 

@@ -30,6 +30,7 @@ from jaxrl.jax_envs.stacking import EpisodeFigures, Moments
 from jaxrl.jitted_iteration import IterationLog, JittedState
 from jaxrl.jitted_saver import Subject, snapshot
 from jaxrl.settings import RunSettings, to_yaml
+from jaxrl.trained_policy import BEST_SEED
 
 log = logging.getLogger(__name__)
 
@@ -112,10 +113,13 @@ class JittedBooks:
         if step == self._saved_step:
             return
         rewards = self.recent_reward()
-        best = 0 if np.isnan(rewards).all() else int(np.nanargmax(rewards))
+        if np.isnan(rewards).all():  # resumed, and no episode has ended since
+            best = int(self._status.get(self.subject.name, BEST_SEED, 0))
+        else:
+            best = int(np.nanargmax(rewards))
         if len(rewards) > 1:
             log.info("%s: seed %d does best lately.", self.subject.name, self.subject.seeds[best])
-        self._status.set(self.subject.name, "best_seed", best)
+        self._status.set(self.subject.name, BEST_SEED, best)
         saver.save_checkpoint(
             snapshot(self.subject, state, step, best), self.folder, self._status, _finite(rewards[best])
         )

@@ -129,13 +129,16 @@ def _array(shape: tuple[int, ...], dtype: Any) -> Any:
 
 def _trace(env: JaxEnv, name: str, function: Any, *arguments: Any) -> Any:
     try:
-        return jax.eval_shape(function, *arguments)
+        found = jax.eval_shape(function, *arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise JaxEnvError(
             f"{env.name}: {name} cannot be compiled: {reason} Use jax.numpy and lax.cond in place of Python's own "
             "branches and numpy, with shapes that do not depend on values."
         ) from error
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise JaxEnvError(f"{env.name}: {name} returns {found}, asked for is a pair of a state and what is seen")
+    return found
 
 
 def _compare(env: JaxEnv, what: str, got: Any, asked: Any) -> None:

@@ -86,11 +86,14 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
 
     Raises CheckpointError when there is none or it does not fit. Writes nothing.
     """
-    options, described = settings.checkpoint_settings, subject.described()
+    options = settings.checkpoint_settings
     if options.resume:
         path = require_latest(folder.behavior(subject.name))
-        saved = checkpoint.restore(path, contents(fresh), spec=subject.spec, settings=described)
+        saved = checkpoint.restore(path, contents(fresh), spec=subject.spec, settings=subject.described())
         log.info("%s: resuming from %s.", subject.name, path)
+        if int(saved.train.step.min()) > subject.settings.max_steps:
+            limit = subject.settings.max_steps
+            log.warning("%s: has passed max_steps (%d) already: raise it to train on.", subject.name, limit)
         return saved.replace(train=_for_all_seeds(saved.train, fresh.train)) if len(subject.seeds) == 1 else saved
     source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
     if source is None:
@@ -98,7 +101,7 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
     one, lead = seed_of(fresh.train, 0), checkpoint.read_info(source).leaves.get(_STEP, {}).get("shape", ())
     template = fresh.replace(train=jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), one))
     loaded = checkpoint.restore_params_only(
-        source, template, fields=("train",), spec=subject.spec, settings=described
+        source, template, fields=("train",), spec=subject.spec, settings=saver.settings_of(subject.settings)
     ).train
     if lead:
         run = source.parents[1]

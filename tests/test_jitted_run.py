@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import shutil
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -21,17 +20,19 @@ from tensorboardX.proto.event_pb2 import Event
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
 from jaxrl.artifacts import checkpoint
+from jaxrl.artifacts import timers as nodes
 from jaxrl.artifacts.checkpoint_folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint_tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
+from jaxrl.jitted_books import JittedBooks
 from jaxrl.jitted_iteration import JittedState, Plan, start
 from jaxrl.jitted_saver import Subject, restored
 from jaxrl.settings import RunSettings, load_run_settings
-from tests.envs.processes import comes_true
+from tests.jitted_command import Command
 
-ROOT = Path(__file__).parents[1]
 NAME, ENV, SEEDS, AREAS = "SimpleSpread", "jax:simple_spread", (7, 8, 9), 4
+FLAGS = ("--env", ENV, "--seeds", str(len(SEEDS)))
 MAX_STEPS, INTERVAL = 4500, 1500
 SETTINGS = {
     "behaviors": {
@@ -50,40 +51,12 @@ TAGS = {
     "Environment/Cumulative Reward", "Environment/Group Cumulative Reward", "Environment/Episode Length",
     "Policy/Entropy", "Policy/Learning Rate", "Policy/Epsilon", "Policy/Beta", "Policy/Extrinsic Value Estimate",
     "Policy/Extrinsic Reward", "Losses/Policy Loss", "Losses/Value Loss",
+    "Environment/Uncovered Distance", "Environment/Touching Pairs",  # of this environment
 }  # fmt: skip
 pytestmark = [
     pytest.mark.timeout(400),
     pytest.mark.skipif(os.name == "nt", reason="the signals are those of POSIX"),
 ]
-
-
-class Command:
-    """`jaxrl train` in a process of its own."""
-
-    def __init__(self, folder: Path, run_id: str, *flags: str) -> None:
-        self._output = folder / f"{run_id}{len(list(folder.glob('*.log')))}.log"
-        words = ["train", "config.yaml", "--env", ENV, "--seeds", str(len(SEEDS)), "--run-id", run_id, *flags]
-        place = {"PYTHONPATH": str(ROOT), "JAXRL_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
-        fast = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # most of such a short run is compilation
-        with self._output.open("w") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "jaxrl.cli", *words],
-                stdout=out, stderr=out, env={**os.environ, **place, **fast}, cwd=folder,
-            )  # fmt: skip
-
-    @property
-    def output(self) -> str:
-        """What it has said so far."""
-        return self._output.read_text()
-
-    def says(self, text: str) -> None:
-        """Wait for it."""
-        comes_true(lambda: text in self.output or self.process.poll() is not None, 300)
-        assert text in self.output, self.output
-
-    def ends(self) -> int:
-        """The exit code."""
-        return self.process.wait(300)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(folder: Path) -> Path:
     """The results folder of a run that nobody disturbed."""
-    command = Command(folder, "whole")
+    command = Command(folder, "whole", *FLAGS)
     assert command.ends() == 0, command.output
     assert "WARNING" not in command.output and "Traceback" not in command.output
     return folder / "results" / "whole"
@@ -109,7 +82,7 @@ def begin(folder: Path) -> Iterator[Any]:
     commands: list[Command] = []
 
     def run(run_id: str, *flags: str) -> Command:
-        commands.append(Command(folder, run_id, *flags))
+        commands.append(Command(folder, run_id, *FLAGS, *flags))
         return commands[-1]
 
     yield run
@@ -165,7 +138,7 @@ def test_files(whole: Path) -> None:
     assert [entry["steps"] for entry in status[NAME]["checkpoints"]] == steps
     assert status[NAME]["best_seed"] in range(len(SEEDS))
     loop = json.loads((whole / "run_logs" / "timers.json").read_text())["children"]
-    assert {"iterations", "RLTrainer._checkpoint"} <= set(loop["TrainerController.start_learning"]["children"])
+    assert {nodes.ITERATIONS, nodes.CHECKPOINT} <= set(loop[nodes.LEARNING]["children"])
     again = load_run_settings(whole / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
     assert again.env_settings.seeds == len(SEEDS) and again.env_settings.env_path == ENV
 
@@ -186,7 +159,7 @@ def test_each_seed_has_its_events(whole: Path) -> None:
         events = read(next((whole / NAME / f"seed_{seed}").glob("events.*")))
         values = [(event.step, value) for event in events for value in event.summary.value]
         assert values[0][1].tag.startswith("Hyperparameters")
-        assert TAGS == {value.tag for _, value in values[1:] if not value.tag.startswith("Spread/")}
+        assert {value.tag for _, value in values[1:]} == TAGS
         entropy = [(step, value.simple_value) for step, value in values if value.tag == "Policy/Entropy"]
         assert [step for step, _ in entropy] == list(range(750, MAX_STEPS + 1, 750))
         assert all(0 < value < np.log(5) + 1e-6 for _, value in entropy)
@@ -194,15 +167,18 @@ def test_each_seed_has_its_events(whole: Path) -> None:
     assert curves[0] != curves[1] != curves[2]
 
 
+def stored_seeds(onnx: Path, arrays: dict[str, np.ndarray]) -> list[bool]:
+    """Whose first layer is in the file."""
+    (kernels,) = (x for name, x in arrays.items() if "policy" in name and name.endswith("layer_0/kernel"))
+    data = onnx.read_bytes()
+    return [kernel.tobytes() in data or kernel.T.tobytes() in data for kernel in kernels]
+
+
 def test_the_onnx_file_is_the_best_seed(whole: Path) -> None:
-    """Its first layer, of the seed that training_status.json names; and it decides."""
-    status = json.loads((whole / "run_logs" / "training_status.json").read_text())
-    best, arrays = status[NAME]["best_seed"], state_of(whole)
-    (kernel,) = (x for name, x in arrays.items() if "policy" in name and name.endswith("layer_0/kernel"))
-    data = (whole / f"{NAME}.onnx").read_bytes()
-    stored = [any(part in data for part in (k.tobytes(), k.T.tobytes())) for k in kernel]
-    assert stored == [i == best for i in range(len(SEEDS))]
-    session = onnxruntime.InferenceSession(data)
+    """The one that training_status.json names; and it decides."""
+    best = json.loads((whole / "run_logs" / "training_status.json").read_text())[NAME]["best_seed"]
+    assert stored_seeds(whole / f"{NAME}.onnx", state_of(whole)) == [i == best for i in range(len(SEEDS))]
+    session = onnxruntime.InferenceSession(whole / f"{NAME}.onnx")
     obs, mask = session.get_inputs()
     inputs = {obs.name: np.zeros((2, obs.shape[1]), np.float32), mask.name: np.ones((2, mask.shape[1]), np.float32)}
     assert session.run(["deterministic_discrete_actions"], inputs)[0].shape == (2, 1)
@@ -245,6 +221,23 @@ def test_initialize_from(whole: Path, folder: Path) -> None:
         expected = np.stack([source[name][best]] * len(SEEDS)) if taken else np.zeros_like(x)
         np.testing.assert_array_equal(x, expected, err_msg=name)
     assert not (folder / "results" / "child").exists()
+
+
+def test_saving_a_run_that_is_done_keeps_its_best_seed(whole: Path, folder: Path, caplog: Any) -> None:
+    """Resumed, no episode ends any more."""
+    shutil.copytree(whole, folder / "results" / "done")
+    run, target = settings(folder, run_id="done", resume=True), RunFolder(folder / "results", "done")
+    subject = Subject(NAME, make_environment(ENV).spec, run.behaviors[NAME], SEEDS, AREAS)
+    status = json.loads(target.status.read_text())
+    status[NAME]["best_seed"] = 2
+    target.status.write_text(json.dumps(status))
+    with caplog.at_level("WARNING", "jaxrl"), JittedBooks(run, target, subject) as books:
+        state = jax.tree.map(jax.numpy.asarray, restored(run, target, subject, zeros(folder)))
+        books.begin(step := int(state.train.step.min()))
+        books.finish(state, step)
+    assert f"has passed max_steps ({MAX_STEPS}) already" in caplog.text
+    assert json.loads(target.status.read_text())[NAME]["best_seed"] == 2
+    assert stored_seeds(target.final_onnx(NAME), state_of(whole)) == [False, False, True]
 
 
 def test_other_seeds_than_the_checkpoint_has(whole: Path, folder: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +22,7 @@ from jaxrl.jitted_loop import JittedTrainer
 from jaxrl.networks.models import ValueNetwork
 from jaxrl.train_jitted import make_jitted_trainer
 from tests.helpers import ppo_settings, settings_of
-from tests.jax_envs.toy_jax_env import ToySettings, make_toy
+from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation
 
 ROOT = Path(__file__).parents[1]
 ENV = make_toy(ToySettings(length=4, die=True))
@@ -89,14 +87,6 @@ def fresh() -> JittedState:
 def alone(seed: int, state: JittedState) -> JittedState:
     """One of the seeds."""
     return jax.tree.map(lambda x: x[seed : seed + 1], state)
-
-
-@contextlib.contextmanager
-def quick_compilation() -> Iterator[None]:
-    """In half the time: most of these tests is compilation."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,16 @@ from typing import Any
 
 from jaxrl.types import BehaviorSpec
 
-_SHAPING = ("trainer_type", "network_settings", "reward_signals", "hyperparameters.shared_critic")
+_SHAPING = (
+    "trainer_type",
+    "network_settings",
+    "reward_signals",
+    "hyperparameters.shared_critic",
+    "hyperparameters.team_capacity",
+)
 """Settings that decide which arrays there are and how large; others may change between two parts of a run."""
+_SIZES = ("seeds", "num_areas")
+"""The same, noted by compiled runs alone: compared where both sides tell them."""
 
 
 def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
@@ -53,7 +61,10 @@ def _spec_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
 
 
 def _shapes(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    return old.get(key) != new.get(key) and any(key == name or key.startswith(f"{name}.") for name in _SHAPING)
+    if old.get(key) == new.get(key):
+        return False
+    told = key in _SIZES and key in old and key in new
+    return told or any(key == name or key.startswith(f"{name}.") for name in _SHAPING)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,6 +8,8 @@ Observation: colour (±1), clock / length, own index, luck of the episode, then 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +24,15 @@ quick_jit = partial(
     jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 )
 """For programs that run once or twice: compiled in half the time, run slower."""
+
+
+@contextlib.contextmanager
+def quick_compilation() -> Iterator[None]:
+    """The same for what is compiled inside."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
 
 NAME = "Toy"
 NEVER = 1_000_000
