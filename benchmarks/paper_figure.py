@@ -16,7 +16,7 @@ from jaxrl.artifacts import report_statistics as statistics
 STYLES = {"poca": ("#0072B2", "-"), "coma": ("#D55E00", (0, (5, 1.5))), "ppo": ("#009E73", (0, (1.2, 1.2)))}
 """Color and dashes: of Okabe and Ito's palette, told apart by the color-blind, and by dashes in print."""
 TOY_STYLES = {"mlp": ("coma", "fully connected"), "attention": ("poca", "attention")}
-STYLE = {
+STYLE: Any = {
     "font.size": 8.5,
     "axes.titlesize": 9.5,
     "axes.spines.top": False,

@@ -62,7 +62,8 @@ def trained(task: str, trainer: str, seeds: int, folder: Path, changes: dict[str
     made_with = {"task": task, "trainer": trainer, "seeds": seeds, **chosen._asdict()}
     found = kept(folder / f"{task}-{trainer}.json", made_with, lambda: _plain(train(task, chosen, trainer, seeds)))
     arrays = {"step": np.int64, "episodes": np.float64, "total": np.float64}
-    return Outcome(**{name: np.asarray(v, arrays[name]) if name in arrays else v for name, v in found.items()})
+    fields: dict[str, Any] = {name: np.asarray(found[name], kind) for name, kind in arrays.items()}
+    return Outcome(**{**found, **fields})
 
 
 def kept(path: Path, made_with: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -29,8 +29,13 @@ BENCHMARKS = (
         "returns", "returns.py", ("steps", "trajectories"), {"{} us": "jaxrl_us", "{} x as fast as the loop": "ratio"}
     ),
     Benchmark("act latency", "act_latency.py", ("rows",), {"decide {} us": "decide.median", "act {} us": "act.median"}),
-    Benchmark("jitted loop", "jitted.py"),
-    Benchmark("vmapped seeds", "seeds.py"),
+    Benchmark(
+        "jitted loop",
+        "jitted.py",
+        ("trainer",),
+        {"{} env steps/CPU-s": "env_steps_per_cpu_second", "{} additive": "additive", "compile {} s": "compile_s"},
+    ),
+    Benchmark("vmapped seeds", "seeds.py", ("seeds",), {"{} of single runs": "of_single_runs"}),
     Benchmark(
         "decode",
         "decode.py",
