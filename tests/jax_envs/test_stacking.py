@@ -102,6 +102,7 @@ class Host:
 
         chosen = Action(*map(dense, decision.action))
         self.buffer = self.add(self.buffer, ingested.steps, chosen, dense(decision.log_prob))
+        jax.block_until_ready(self.buffer)  # it reads the tables of the slots, which the next message overwrites
 
     def taken(self) -> tuple[Rollout, list[EpisodeRecords]]:
         """What an update would learn from, and the episodes that ended meanwhile."""
