@@ -61,12 +61,14 @@ def make_jitted_trainer(
       devices: where to run, by default all that JAX shows. As many are used as divide the seeds (or, with one seed,
         its areas).
 
-    Memory. What the compiler has planned stands in `bytes`. To plan ahead: a run takes about
-        S (state + 0.57 D + 4 h (1.3 N + 8 n)) bytes,
-    D the bytes of a rollout in its three forms (about 12 T E A (observation numbers + 2 (C + D) + 12)), h the hidden
-    units, N the critic's rows in one pass over a rollout (PPO: T E A; MA-POCA: at most 1,024 (1 + A)) and n those of a
-    minibatch (PPO: batch_size; MA-POCA: batch_size (1 + A)). Within 10 % of the plan for PPO and MA-POCA on Dungeon
-    Escape with 1 to 8 seeds, 16 and 64 areas, 64 and 256 units.
+    Memory. What the compiler has planned stands in `bytes`. To plan ahead: on a CPU, where one seed learns after the
+    other, a run takes about
+        S (state + 1.6 D) + 4 h (1.3 N + 8 n) bytes,
+    D = T E A (4 (observation numbers + 2 (C + D) + 6) + M) the bytes of a seed's decisions (twice the observations where
+    the environment truncates), h the hidden units, N the critic's rows in one pass over a rollout (PPO: T E A; MA-POCA:
+    at most 1,024 (1 + A)) and n those of a minibatch (PPO: batch_size; MA-POCA: batch_size (1 + A)). Within 3 % of the
+    plan for PPO and MA-POCA on Dungeon Escape with 1, 4 and 8 seeds, 16 and 64 areas. On accelerators the last term
+    counts S times.
     """
     values = {**env.parameters, **(parameters or {})}
     steps = math.ceil(settings.hyperparameters.buffer_size / (areas * agents_at_start(env, values)))
