@@ -63,8 +63,8 @@ def make_jitted_trainer(
 
     Memory. What the compiler has planned stands in `bytes`. To plan ahead: on a CPU, where one seed learns after the
     other, a run takes about
-        S (state + 1.6 D) + 4 h (1.3 N + 8 n) bytes,
-    D = T E A (4 (observation numbers + 2 (C + D) + 6) + M) the bytes of a seed's decisions (twice the observations where
+        S (state + 1.6 Q) + 4 h (1.3 N + 8 n) bytes,
+    Q = T E A (4 (observation numbers + 2 (C + D) + 6) + M) the bytes of a seed's decisions (observations twice where
     the environment truncates), h the hidden units, N the critic's rows in one pass over a rollout (PPO: T E A; MA-POCA:
     at most 1,024 (1 + A)) and n those of a minibatch (PPO: batch_size; MA-POCA: batch_size (1 + A)). Within 3 % of the
     plan for PPO and MA-POCA on Dungeon Escape with 1, 4 and 8 seeds, 16 and 64 areas. On accelerators the last term
