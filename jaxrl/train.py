@@ -22,7 +22,7 @@ from jaxrl.artifacts.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.behavior import Behavior, Programs, decide, learn, start
 from jaxrl.bookkeeping import Bookkeeping
-from jaxrl.envs.closed import EnvironmentClosed
+from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.pool import EnvPool
 from jaxrl.interrupt import Interrupt
 from jaxrl.rollout import trajectory

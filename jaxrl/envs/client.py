@@ -7,12 +7,13 @@ import importlib
 import logging
 import re
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.envs.communicator import Communicator, new_message
+from jaxrl.envs.communicator import BrokenConnectionError, Communicator, new_message
 from jaxrl.envs.decode import InvalidMessage, decode_spec, decode_steps
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.launch import stop_process
 from jaxrl.envs.protobuf import messages, register
 from jaxrl.envs.side_channels import ChannelManager
@@ -20,6 +21,8 @@ from jaxrl.types import Action, AgentSteps, BehaviorSpec
 
 _PATIENCE_TOLD = 3.0  # seconds for a player that was told to quit
 _PATIENCE = 1.0  # seconds for one that is busy or hangs
+_END_SECONDS = 3.0  # from the last word of a player to its exit code
+_QUIT = "the player has quit (exit code 0)"
 
 _package = register()
 # Below this level the package lets players write to our terminal; mlagents-learn sets one, too.
@@ -35,7 +38,8 @@ class UnityClient(_package.UnityEnvironment):
         new_specs: those first seen since the owner last emptied it.
 
     Raises:
-        EnvironmentFailure, InvalidMessage: as the communicator and the decoder; nothing is left running.
+        EnvironmentFailure, EnvironmentClosed, InvalidMessage: as the communicator and the decoder; nothing is left
+            running.
         mlagents_envs.exception.UnityException: what the package itself raises.
     """
 
@@ -66,6 +70,25 @@ class UnityClient(_package.UnityEnvironment):
         output = self._communicator.exchange_message(message, self._poll_process)
         self._update_behavior_specs(output)
         self._update_state(output.rl_output)
+
+    def why_closed(self, error: EnvironmentFailure) -> EnvironmentFailure:
+        """The error, or what the exit code of the player's process, for which it waits up to 3 s, makes of it.
+
+        A player says that it stops also before it fails, so its exit code has the last word: EnvironmentClosed if it
+        has quit with 0, or said that it stops and has not ended yet.
+        """
+        process = self._process
+        if process is None or not isinstance(error, EnvironmentClosed | BrokenConnectionError):
+            return error
+        if isinstance(error, EnvironmentClosed):
+            self._communicator.close()  # the player waits for an answer to its last word
+        try:
+            code = process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return error
+        if code:
+            return EnvironmentFailure(f"{error}. {self._returncode_to_env_message(code)}")
+        return error if isinstance(error, EnvironmentClosed) else EnvironmentClosed(_QUIT)
 
     @staticmethod
     def _get_communicator(worker_id: int, base_port: int, timeout_wait: float) -> Communicator:
@@ -102,6 +125,8 @@ class UnityClient(_package.UnityEnvironment):
     def _poll_process(self) -> None:
         if self._process is None or self._process.poll() is None:
             return
+        if self._process.returncode == 0:
+            raise EnvironmentClosed(_QUIT)
         text = self._returncode_to_env_message(self._process.returncode)
         raise EnvironmentFailure(f"{text} To see its output, run: {shlex.join(self._process.args)}")
 

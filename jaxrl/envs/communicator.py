@@ -19,7 +19,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from jaxrl.envs.decode import InvalidMessage
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.protobuf import messages
 
 _SERVICE = "communicator_objects.UnityToExternalProto"
@@ -38,12 +38,18 @@ _START_TIMEOUT = """the environment did not connect within {seconds:g} seconds. 
   - it is not merely slow to load: if so, raise env_settings.timeout_wait (--timeout-wait)"""
 
 
+class BrokenConnectionError(EnvironmentFailure):
+    """The player hung up without a word: whether in order, its exit code tells."""
+
+
 class Communicator:
     """Serves one player on `port`. Not thread-safe: one caller.
 
     Raises:
-        EnvironmentFailure: the port is taken, the player is silent for `timeout_wait` seconds, or it closed. What a
+        EnvironmentFailure: the port is taken, or the player is silent for `timeout_wait` seconds. What a
             `poll_callback` raises passes through; it is called several times a second during each wait.
+        EnvironmentClosed: (a subclass) the player said that it stops, with status 400. It may fail afterwards.
+        BrokenConnectionError: (a subclass) the connection broke.
         InvalidMessage: the player sent bytes that are no message.
     """
 
@@ -92,7 +98,8 @@ class Communicator:
         if server is None:
             return False
         told = bool(self._waiting)
-        self._outbox.put(new_message(_SHUTDOWN).SerializeToString())
+        for _ in range(max(len(self._waiting), 1)):  # one for each call: a goodbye may come beside another
+            self._outbox.put(new_message(_SHUTDOWN).SerializeToString())
         server.stop(_STOP if told else None).wait(_STOP + 0.5)
         self._pool.shutdown()
         return told
@@ -136,7 +143,7 @@ class Communicator:
     def _receive(self, poll_callback: Callable[[], None] | None, timeout_text: str) -> Any:
         data = self._wait(poll_callback, timeout_text)
         if data is None:
-            raise EnvironmentFailure("the environment closed: the connection broke")
+            raise BrokenConnectionError("the environment closed: the connection broke")
         try:
             return messages().UnityMessageProto.FromString(data)
         except DecodeError as error:
@@ -198,7 +205,8 @@ def _wrap(inputs: Any) -> Any:
 def _check_status(message: Any, accepted: tuple[int, ...]) -> None:
     if message.header.status not in accepted:
         reason = message.header.message or "it quit, or play mode was stopped in the Editor"
-        raise EnvironmentFailure(f"the environment closed (status {message.header.status}): {reason}")
+        kind = EnvironmentClosed if message.header.status == _SHUTDOWN else EnvironmentFailure
+        raise kind(f"the environment closed (status {message.header.status}): {reason}")
 
 
 def _check_port(port: int) -> None:

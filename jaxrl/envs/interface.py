@@ -12,6 +12,10 @@ class EnvironmentFailure(JaxrlError):
     """The environment died, hung or sent something invalid. The text says which worker, what happened, what to do."""
 
 
+class EnvironmentClosed(EnvironmentFailure):
+    """The player quit, or play mode was stopped in the Editor: no fault. A run saves and ends normally."""
+
+
 class HostEnv(Protocol):
     """One environment with any number of agents, as seen by a worker.
 

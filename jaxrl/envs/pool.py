@@ -12,10 +12,9 @@ import weakref
 from collections.abc import Mapping
 from typing import NoReturn
 
-from jaxrl.envs.closed import EnvironmentClosed
 from jaxrl.envs.diagnosis import why_silent
 from jaxrl.envs.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory, wait
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.shutdown import close_workers
 from jaxrl.envs.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result, encode_actions
 from jaxrl.envs.worker import FailureReport, parameters_message, reset_message

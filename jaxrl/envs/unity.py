@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.closed import EnvironmentClosed
-from jaxrl.envs.closing import ClosingClient
+from jaxrl.envs.client import UnityClient
 from jaxrl.envs.decode import InvalidMessage
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.launch import check_executable, log_path, log_tail
 from jaxrl.envs.side_channels import StatsChannel
 from jaxrl.types import Action, BehaviorSpec, JaxrlError, StepResult
@@ -77,7 +76,7 @@ class UnityHostEnv:
         self._timeout = timeout_wait
         self._idle = 0.0
         self._asked: dict[str, np.ndarray] = {}
-        self._client: ClosingClient | None = None
+        self._client: UnityClient | None = None
         base_port = base_port if file_name is not None else EDITOR_PORT
         self._place = f"{file_name or 'the Unity Editor'}, port {base_port + worker}"
         log_folder = str(Path(log_folder).absolute()) if log_folder else None
@@ -90,7 +89,7 @@ class UnityHostEnv:
         )
         with self._reporting():
             self._prepare(file_name, base_port, log_folder)
-            self._client = ClosingClient(
+            self._client = UnityClient(
                 side_channels=(engine, self._parameters, self._stats),
                 file_name=file_name,
                 worker_id=worker,
@@ -155,12 +154,12 @@ class UnityHostEnv:
         # Printed, not logged: without this line the user waits for ever, and a worker process has no log handlers.
         print(f"Listening on port {base_port}: press Play in the Unity Editor to start.", file=sys.stderr, flush=True)
 
-    def _open_client(self) -> ClosingClient:
+    def _open_client(self) -> UnityClient:
         if self._client is None:
             raise EnvironmentFailure(f"worker {self._worker} ({self._place}): is closed")
         return self._client
 
-    def _collect(self, client: ClosingClient, start: float) -> StepResult:
+    def _collect(self, client: UnityClient, start: float) -> StepResult:
         """Step on while nobody ends or asks: with a decision period above 1 such messages are normal."""
         while not client.steps:
             self._check_idle(start)

@@ -20,8 +20,7 @@ from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
-from jaxrl.envs.closed import EnvironmentClosed
-from jaxrl.envs.interface import EnvironmentFailure, HostEnv
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, HostEnv
 from jaxrl.envs.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
 
 GRACE_SECONDS = 3.0

@@ -14,9 +14,8 @@ import psutil
 import pytest
 from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, write_build
 
-from jaxrl.envs.closed import EnvironmentClosed
 from jaxrl.envs.decode import InvalidMessage
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.unity import UnityHostEnv
 
 
