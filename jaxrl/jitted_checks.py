@@ -30,12 +30,8 @@ def parameters_of(settings: RunSettings, env: JaxEnv) -> dict[str, float]:
     values = constants(settings.environment_parameters)
     for name in values:
         if name not in env.parameters:
-            raise SettingsError(
-                "environment_parameters."
-                + unknown(name, name, env.parameters).replace(
-                    "no such environment", f"{env.name} has no such parameter"
-                )
-            )
+            path, what = f"environment_parameters.{name}", f"{env.name} has no such parameter"
+            raise SettingsError(unknown(path, name, env.parameters, what=what))
     return values
 
 

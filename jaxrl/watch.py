@@ -6,7 +6,6 @@ as numpy arrays and are drawn one by one.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +16,13 @@ import numpy as np
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs import ENVIRONMENTS, OWN, unknown
 from jaxrl.jax_envs.interface import JaxEnv, Parameters, State, TeamActions, TeamView
 from jaxrl.jax_envs.painter import Frame, check_ending, write_film
 from jaxrl.networks.actions import to_environment
 from jaxrl.trained_policy import Trained, policy_of
 from jaxrl.types import Action, JaxrlError
 
-PREFIX = "jax:"
 _FILM_SECONDS, _FASTEST, _SLOWEST = 10.0, 0.06, 0.4
 _LONGEST, _LONGEST_WIDE = 480, 800  # pixels; of scenes more than twice as wide as high
 
@@ -113,12 +111,9 @@ def watch(
 
 def _environment(name: str) -> JaxEnv:
     """The environment called `jax:NAME`, if it can be drawn."""
-    short = name.removeprefix(PREFIX)
-    if not name.startswith(PREFIX) or short not in ENVIRONMENTS:
-        near = difflib.get_close_matches(short, ENVIRONMENTS, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(PREFIX + other for other in near)}? " if near else ""
-        known = ", ".join(PREFIX + other for other in sorted(ENVIRONMENTS))
-        raise WatchError(f"{name}: no such environment, {hint}jaxrl can show {known}")
+    short = name.removeprefix(OWN)
+    if not name.startswith(OWN) or short not in ENVIRONMENTS:
+        raise WatchError(unknown(name, short, ENVIRONMENTS, there_are="jaxrl can show", prefix=OWN))
     env = ENVIRONMENTS[short]()
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")

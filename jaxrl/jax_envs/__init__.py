@@ -58,8 +58,17 @@ def make_environment(env_path: str) -> JaxEnv:
     return ENVIRONMENTS[name]()
 
 
-def unknown(env_path: str, name: str, known: Iterable[str]) -> str:
-    """What to say when `name` is not among the `known` ones."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+def unknown(
+    path: str,
+    name: str,
+    known: Iterable[str],
+    *,
+    what: str = "no such environment",
+    there_are: str = "there are",
+    prefix: str = "",
+) -> str:
+    """What to say of `path` when `name` is not among the `known` ones: the nearest, and all, with `prefix`."""
+    by_lowered = {entry.lower(): prefix + entry for entry in sorted(known)}
+    near = [by_lowered[hit] for hit in difflib.get_close_matches(name.lower(), by_lowered, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"{env_path}: no such environment, {hint}there are {', '.join(sorted(known))}"
+    return f"{path}: {what}, {hint}{there_are} {', '.join(by_lowered.values())}"

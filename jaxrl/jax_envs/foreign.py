@@ -7,7 +7,6 @@ their own `Discrete`, `MultiDiscrete` and `Box`, and neither package is needed t
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 import re
 from collections.abc import Iterable
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs.launcher import UnknownEnvironmentError
+from jaxrl.jax_envs import UnknownEnvironmentError, unknown
 from jaxrl.types import ActionSpec, JaxrlError
 
 NEVER = 2**30
@@ -48,13 +47,9 @@ def import_package(package: str) -> ModuleType:
 
 def check_name(package: str, name: str, known: Iterable[str]) -> None:
     """Raise `UnknownEnvironmentError` with the nearest names if the package's registry does not hold `name`."""
-    names = sorted(known)
-    if name in names:
-        return
-    lowered = {entry.lower(): entry for entry in names}
-    near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.4)]
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise UnknownEnvironmentError(f"{package}:{name}: no such environment, {hint}{package} has {', '.join(names)}")
+    names = list(known)
+    if name not in names:
+        raise UnknownEnvironmentError(unknown(f"{package}:{name}", name, names, there_are=f"{package} has"))
 
 
 def behavior_name(name: str) -> str:
