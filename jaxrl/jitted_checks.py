@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,10 @@ import numpy as np
 from jaxrl.behavior import DivergedError
 from jaxrl.jax_envs import unknown
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.jitted_iteration import IterationLog
+from jaxrl.jitted_iteration import IterationLog, JittedTrainer
 from jaxrl.jitted_saver import Subject
 from jaxrl.settings import RunSettings, SettingsError, constants
 from jaxrl.types import JaxrlError
-
-if TYPE_CHECKING:
-    from jaxrl.jitted_loop import JittedTrainer
 
 
 class JaxEnvError(JaxrlError):

@@ -6,6 +6,7 @@ with S seeds, E areas per seed and K teams per area.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -53,6 +54,25 @@ class IterationLog(NamedTuple):
     def reward(self) -> np.ndarray:
         """Mean return of the agent episodes that ended, float64 [S]; NaN where none did."""
         return _mean(self.episodes.reward)
+
+
+class JittedTrainer(NamedTuple):
+    """Two compiled functions and the sizes that they are compiled for.
+
+    init: (seeds, S whole numbers) → JittedState, a fresh start of every seed.
+    run:  (JittedState, count) → (JittedState, IterationLog), `count` iterations; the state given is used up.
+    place: (JittedState) → JittedState, a state from elsewhere (a checkpoint) put where `run` expects it.
+    """
+
+    init: Callable[[Sequence[int]], JittedState]
+    run: Callable[[JittedState, int], tuple[JittedState, IterationLog]]
+    place: Callable[[JittedState], JittedState]
+    seeds: int  # S
+    areas: int  # E
+    steps: int  # T, decisions in each area per iteration
+    agents: int  # of one area, at most
+    devices: int
+    bytes: int  # memory that a run takes on each device
 
 
 class Plan(NamedTuple):

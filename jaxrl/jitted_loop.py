@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -16,31 +14,12 @@ from jaxrl.artifacts.step_clock import crossed_multiple
 from jaxrl.interrupt import Interrupt
 from jaxrl.jitted_books import JittedBooks
 from jaxrl.jitted_checks import check_log
-from jaxrl.jitted_iteration import IterationLog, JittedState
+from jaxrl.jitted_iteration import JittedState, JittedTrainer
 
 log = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 1.0
 """Time between two looks at progress and Ctrl-C: long against what they cost, short for who waits."""
-
-
-class JittedTrainer(NamedTuple):
-    """Two compiled functions and the sizes that they are compiled for.
-
-    init: (seeds, S whole numbers) → JittedState, a fresh start of every seed.
-    run:  (JittedState, count) → (JittedState, IterationLog), `count` iterations; the state given is used up.
-    place: (JittedState) → JittedState, a state from elsewhere (a checkpoint) put where `run` expects it.
-    """
-
-    init: Callable[[Sequence[int]], JittedState]
-    run: Callable[[JittedState, int], tuple[JittedState, IterationLog]]
-    place: Callable[[JittedState], JittedState]
-    seeds: int  # S
-    areas: int  # E
-    steps: int  # T, decisions in each area per iteration
-    agents: int  # of one area, at most
-    devices: int
-    bytes: int  # memory that a run takes on each device
 
 
 class JittedLoop:
@@ -64,21 +43,22 @@ class JittedLoop:
         with self.books.timers(nodes.LEARNING):
             while step <= self.settings.max_steps and not self.interrupt.requested:
                 begun, now = time.perf_counter(), min(count, self.room(step))
-                state, before, step = self.chunk(state, step, now)
+                before = step
+                state, step = self.chunk(state, now)
                 count = max(next_count(now, time.perf_counter() - begun), count if now < count else 1)
                 self.book(state, before, step)
         if self.interrupt.requested:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
         self.books.finish(state, step)
 
-    def chunk(self, state: JittedState, step: int, count: int) -> tuple[JittedState, int, int]:
-        """Run `count` iterations and look at what came out: the new state, the step before and the step after."""
+    def chunk(self, state: JittedState, count: int) -> tuple[JittedState, int]:
+        """Run `count` iterations and look at what came out: the new state, and its step."""
         with self.books.timers(nodes.ITERATIONS):
             state, chunk = self.trainer.run(state, count)
             chunk = jax.device_get(chunk)
         check_log(self.books.subject, chunk)
         self.books.add(chunk)
-        return state, step, int(np.min(state.train.step))
+        return state, int(np.min(state.train.step))
 
     def book(self, state: JittedState, before: int, step: int) -> None:
         """Summary and checkpoint if their step is reached, then the progress bar."""

@@ -21,10 +21,9 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jitted_iteration import JittedState
 from jaxrl.saver import Snapshot
 from jaxrl.settings import BehaviorSettings, RunSettings
-from jaxrl.trained_policy import SIZES, best_seed
+from jaxrl.trained_policy import SIZES, STEP, best_seed
 from jaxrl.types import BehaviorSpec
 
-_STEP = "train/step"  # path in a checkpoint; [S] where it holds several seeds
 log = logging.getLogger(__name__)
 
 
@@ -74,9 +73,8 @@ def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.
     view = jax.tree.map(np.asarray, seed_of(state.play.view, best))
     alive = view.alive.reshape(-1)
     chosen = np.resize(np.flatnonzero(alive) if alive.any() else np.arange(alive.size), alive.size)
-    return tuple(o.reshape(alive.size, *o.shape[2:])[chosen] for o in view.obs), view.action_mask.reshape(
-        alive.size, -1
-    )[chosen]
+    obs = tuple(o.reshape(alive.size, *o.shape[2:])[chosen] for o in view.obs)
+    return obs, view.action_mask.reshape(alive.size, -1)[chosen]
 
 
 def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
@@ -98,7 +96,7 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
     source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
     if source is None:
         return fresh
-    one, lead = seed_of(fresh.train, 0), checkpoint.read_info(source).leaves.get(_STEP, {}).get("shape", ())
+    one, lead = seed_of(fresh.train, 0), checkpoint.read_info(source).leaves.get(STEP, {}).get("shape", ())
     template = fresh.replace(train=jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), one))
     loaded = checkpoint.restore_params_only(
         source, template, fields=("train",), spec=subject.spec, settings=saver.settings_of(subject.settings)

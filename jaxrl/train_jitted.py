@@ -29,8 +29,8 @@ from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jitted_books import JittedBooks
 from jaxrl.jitted_checks import check_environment, check_memory, parameters_of
-from jaxrl.jitted_iteration import IterationLog, JittedState, Plan, iterate_several, start
-from jaxrl.jitted_loop import JittedLoop, JittedTrainer
+from jaxrl.jitted_iteration import IterationLog, JittedState, JittedTrainer, Plan, iterate_several, start
+from jaxrl.jitted_loop import JittedLoop
 from jaxrl.jitted_saver import Subject, restored
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed
 

@@ -29,7 +29,9 @@ SIZES = ("seeds", "num_areas")
 """What a checkpoint of a compiled run keeps beside the behavior's settings."""
 BEST_SEED = "best_seed"
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
-_POLICY, _STEP = "train/policy/", "train/step"  # paths in a checkpoint
+STEP = "train/step"
+"""Path in a checkpoint; its array is [S] where the checkpoint holds several seeds."""
+_POLICY = "train/policy/"
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +61,7 @@ def policy_of(run: Path, env: JaxEnv, *, deterministic: bool = False) -> Trained
     settings = _settings(path, info, deterministic)
     algorithm = ALGORITHMS[settings.trainer_type](env.spec, settings)
     wanted = jax.eval_shape(algorithm.init, jax.random.key(0)).policy
-    seeds = info.leaves[_STEP]["shape"]  # [] or [S]
+    seeds = info.leaves[STEP]["shape"]  # [] or [S]
     template = jax.tree.map(lambda leaf: jnp.zeros((*seeds, *leaf.shape), leaf.dtype), wanted)
     policy, origin = _restore(path, info, template, env), path.name
     if seeds:

@@ -17,8 +17,7 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts.checkpoint_tree import to_arrays
-from jaxrl.jitted_iteration import IterationLog, JittedState
-from jaxrl.jitted_loop import JittedTrainer
+from jaxrl.jitted_iteration import IterationLog, JittedState, JittedTrainer
 from jaxrl.networks.models import ValueNetwork
 from jaxrl.train_jitted import make_jitted_trainer
 from tests.helpers import ppo_settings, settings_of
