@@ -5,7 +5,8 @@
 
 MAPPO on Simple Spread with the sizes of jitted.py. A single run has the whole machine: one device, as many threads as
 XLA takes. `of single runs` is the wall time of an iteration of all seeds over that of one seed times their number. On
-an accelerator there is one device, and the figure to look at is `of one run`.
+an accelerator there is one device, and the figure to look at is `of one run`. `split` is one seed again, its areas and
+minibatches over the devices of a CPU.
 """
 
 from __future__ import annotations
@@ -71,15 +72,17 @@ def main() -> None:
         worker(given.seeds, given.devices, given.rounds)
         return
     one, every = measure(1, 1, given.rounds), measure(given.seeds, given.devices, given.rounds)
+    split = measure(1, given.devices, given.rounds)
     row = {
         "seeds": given.seeds,
         "one_s": one,
+        "split_s": split,
         "all_s": every,
         "of_single_runs": every / (given.seeds * one),
         "of_one_run": every / one,
     }
-    print("seeds   one s   all s   of single runs   of one run")
-    print("{seeds:5d}{one_s:8.3f}{all_s:8.3f}{of_single_runs:17.2f}{of_one_run:13.1f}".format(**row))
+    print("seeds   one s  split s   all s   of single runs   of one run")
+    print("{seeds:5d}{one_s:8.3f}{split_s:9.3f}{all_s:8.3f}{of_single_runs:17.2f}{of_one_run:13.1f}".format(**row))
     if given.json:
         with given.json.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
