@@ -1,50 +1,35 @@
-"""Collaborative Push Block: each rule by hand, what a planned team earns, and the properties a learner relies on."""
+"""Collaborative Push Block: each rule by hand, what a planned team earns, and what can be set."""
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from push_block_moves import (
+    BACK,
+    COST,
+    ENV,
+    FORWARD,
+    FROM_GOAL,
+    LARGE,
+    MEDIUM,
+    REST,
+    SMALL,
+    STEP_LEFT,
+    STEP_RIGHT,
+    TO_GOAL,
+    TO_LEFT,
+    TO_RIGHT,
+    TURN_LEFT,
+    TURN_RIGHT,
+    act,
+    place,
+    quick_jit,
+)
 
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.drawing import Box, Disc
-from jaxrl.jax_envs.interface import TeamActions, TeamStep, advance_areas, start_areas
-from jaxrl.jax_envs.push_block import NUM_ACTIONS, PushBlockSettings, PushBlockState, make_push_block
-
-REST, FORWARD, BACK, TURN_LEFT, TURN_RIGHT, STEP_LEFT, STEP_RIGHT = range(7)
-TO_GOAL, TO_LEFT, FROM_GOAL, TO_RIGHT = range(4)  # ways to look
-SMALL, OTHER_SMALL, MEDIUM, LARGE = range(4)  # blocks
-ENV = make_push_block(PushBlockSettings(size=7, small=2, medium=1, large=1, episode_limit=100, penalty=0.5))
-COST = 0.5 / 100
-quick_jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiled in half the time
-
-
-def place(**changes) -> PushBlockState:
-    """Agents at (1, 1), (3, 1) and (5, 1) look to the goal, row 6; the four blocks stand apart in row 3 and 5."""
-    state = PushBlockState(
-        position=jnp.array([[1, 1], [3, 1], [5, 1]], jnp.int32),
-        heading=jnp.zeros(3, jnp.int32),
-        block=jnp.array([[1, 3], [3, 3], [5, 3], [3, 5]], jnp.int32),
-        standing=jnp.ones(4, bool),
-        started=jnp.ones(4, bool),
-        clock=jnp.int32(0),
-    )
-    return state._replace(**{name: jnp.asarray(value, getattr(state, name).dtype) for name, value in changes.items()})
-
-
-def team_actions(actions) -> TeamActions:
-    discrete = jnp.asarray(actions, jnp.int32)[..., None]
-    return TeamActions(continuous=jnp.zeros((*discrete.shape[:-1], 0)), discrete=discrete)
-
-
-compiled_step = quick_jit(lambda state, actions: ENV.step(jax.random.key(0), state, actions))
-
-
-def act(state: PushBlockState, *actions: int) -> tuple[PushBlockState, TeamStep]:
-    return compiled_step(state, team_actions(actions))
+from jaxrl.jax_envs.push_block import PushBlockSettings, make_push_block
 
 
 @pytest.mark.parametrize(
@@ -192,68 +177,6 @@ def test_a_planned_team_pushes_all_blocks_in():
         assert step.over == (not state.standing.any())
     assert step.over
     np.testing.assert_allclose(total, 7 - COST * int(state.clock), rtol=1e-5)
-
-
-AREAS, STEPS = 48, 250
-
-
-@quick_jit
-def play(key):
-    """Random play: who lived before each step, the step, and the state after it, all [T, E, ...]."""
-    parameters = {name: jnp.full(AREAS, value) for name, value in ENV.parameters.items()}
-
-    def one(carry, key):
-        running, view = carry
-        logits = jnp.where(view.action_mask, 0.0, -1e9)
-        actions = team_actions(jax.random.categorical(key, logits))
-        running, result = advance_areas(ENV, running, actions, parameters)
-        return (running, result.view), (view, actions.discrete, result, running.state)
-
-    start, steps = jax.random.split(key)
-    return jax.lax.scan(one, start_areas(ENV, start, AREAS, parameters), jax.random.split(steps, STEPS))[1]
-
-
-@pytest.fixture(scope="module")
-def random_play():
-    return jax.tree.map(np.asarray, play(jax.random.key(1)))
-
-
-def test_random_play_keeps_the_contract(random_play):
-    before, _, result, _ = random_play
-    step = result.step
-    assert before.alive.all() and result.view.alive.all() and not step.truncated.any()
-    np.testing.assert_array_equal(step.terminated, np.broadcast_to(step.over[..., None], step.terminated.shape))
-    np.testing.assert_array_equal(step.view.alive, ~step.terminated)
-    for obs in (*step.view.obs, *result.view.obs):
-        assert np.isfinite(obs).all() and abs(obs).max() <= 1.0
-    assert result.view.action_mask[..., REST].all() and result.view.action_mask.shape[-1] == NUM_ACTIONS
-    assert step.over[:100].any(axis=0).all()  # nothing lasts longer than 100 decisions
-    assert (step.group_reward > 0).any(axis=2).sum() > AREAS // 4  # small blocks get in by chance
-    starts = {obs.tobytes() for obs in result.view.obs[0][step.over]}
-    assert len(starts) == step.over.sum() > AREAS
-
-
-def test_random_play_keeps_everything_where_it_may_be(random_play):
-    _, _, _, state = random_play
-    assert ((state.position >= 0) & (state.position <= 6)).all()
-    standing = state.block[state.standing]
-    assert (standing >= 1).all() and (standing <= 5).all()
-    same = (state.block[:, :, :, None] == state.block[:, :, None]).all(-1)
-    same &= state.standing[..., None] & state.standing[:, :, None]
-    assert not (same & ~np.eye(4, dtype=bool)).any()  # no two blocks on one cell
-    under = (state.position[:, :, :, None] == state.block[:, :, None]).all(-1) & state.standing[:, :, None]
-    assert not under.any()  # nor an agent
-
-
-def test_single_areas_play_like_many(random_play):
-    _, actions, result, state = random_play
-    for area in (0, 7):
-        steps = np.flatnonzero(~result.step.over[1:60, area])[:25] + 1
-        for t in steps:
-            before = jax.tree.map(lambda x: jnp.asarray(x[t - 1, area]), state)  # noqa: B023
-            after, step = compiled_step(before, team_actions(actions[t, area, :, 0]))
-            jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[t, area], b), state, after)  # noqa: B023
-            np.testing.assert_array_equal(result.step.group_reward[t, area], step.group_reward)
 
 
 def test_parameters_set_the_blocks_of_the_next_episode():
