@@ -9,7 +9,8 @@ i). All sets draw on the same 2A entities, so that the work is shared:
     weighted sums of U, not products with an h x h matrix each;
   - the mean that the last LN would subtract is taken out of W and its bias in advance.
 Everything large is a plain matrix product: XLA's CPU backend is several times slower at reductions of broadcast
-products.
+products, and at batched products that contract the first axis of a matrix, which is why the small ones bring their own
+gradients.
 
 Letters: N teams, A members, E entities (A observations, then A observation-actions), S sets, H heads, d = h / H.
 """
@@ -24,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.networks.initializers import embedding_normal
+from jaxrl.networks.products import combine, inner_products
 from jaxrl.networks.shapes import as_row
 from jaxrl.types import JaxrlError
 
@@ -65,11 +67,11 @@ class TeamAttention(nn.Module):
         sets, members = by_observation.shape
         x = layer_norm(entities)
         q, k, v = jnp.split(self.qkv(x.reshape(-1, h)), 3, axis=-1)
-        q, k = (part.reshape(n, count, HEADS, h // HEADS) for part in (q, k))
-        scores = jax.lax.dot_general(q, k, (((3,), (3,)), ((0, 2), (0, 2)))) / math.sqrt(h)  # [N, H, E, E]
+        q, k = (jnp.swapaxes(part.reshape(n, count, HEADS, h // HEADS), 1, 2) for part in (q, k))
+        scores = inner_products(q, k) / math.sqrt(h)  # [N, H, E, E]
         weights = _weights(_pick(scores, by_observation), present, by_observation)  # [N, H, S, A, E]
         weights = jnp.transpose(weights, (0, 2, 3, 1, 4)).reshape(n, sets * members, HEADS * count)
-        out = jax.lax.dot_general(weights, self._project_out(v, n), (((2,), (1,)), ((0,), (0,))))
+        out = combine(weights, self._project_out(v, n))
         bias = self.out_bias - jnp.mean(self.out_bias)
         centred = out.reshape(n, sets, members, h) + _pick(x + as_row(bias, x), by_observation)
         return _pool(centred, present)

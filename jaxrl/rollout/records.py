@@ -13,7 +13,11 @@ import numpy as np
 
 
 class Ending(IntEnum):
-    """What became of a member's decision when its reward arrived."""
+    """What became of a member's decision when its reward arrived.
+
+    A team is over when its last living member ends, also if another one asks in the same message under the same group
+    id: that is how every scene begins its next episode, and nothing on the wire tells a replacement from it.
+    """
 
     OPEN = 0  # nothing arrived yet
     CONTINUES = 1  # the member decides again

@@ -1,0 +1,48 @@
+"""`jaxrl` with the toy as `jax:toy`, in which one area falls ill: python -m tests.jax_envs.ill_toy ILLNESS train ...
+
+ILLNESS is JSON with the fields of `Illness`. The area is known by `luck`, which the toy draws at the start of an
+episode; its episodes never end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxrl.cli import main
+from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep
+from tests.jax_envs.toy_jax_env import NEVER, ToySettings, ToyState, make_toy
+
+
+class Illness(NamedTuple):
+    """Which decision of the area with this `luck` has a number that is not finite. None, as it stands."""
+
+    luck: float = -1.0
+    observation: int = NEVER  # decision in which member 0 sees NaN
+    reward: int = NEVER  # decision that earns member 1 NaN
+
+
+def make_ill(illness: Illness) -> JaxEnv:
+    """Nothing but constants depends on the illness, so that all these environments compile to like programs."""
+    toy = make_toy(ToySettings(length=NEVER))
+
+    def step(key: Array, state: ToyState, actions: TeamActions) -> tuple[ToyState, TeamStep]:
+        here = state.luck == jnp.float32(illness.luck)
+        after, step = toy.step(key, state, actions)
+        (obs,) = step.view.obs
+        blind, unpaid = here & (after.clock == illness.observation), here & (state.clock == illness.reward)
+        obs = obs.at[0].set(jnp.where(blind, jnp.nan, obs[0]))
+        reward = step.reward.at[1].set(jnp.where(unpaid, jnp.nan, step.reward[1]))
+        return after, step._replace(view=step.view._replace(obs=(obs,)), reward=reward)
+
+    return toy._replace(step=step)
+
+
+if __name__ == "__main__":
+    ENVIRONMENTS["toy"] = lambda: make_ill(Illness(**json.loads(sys.argv[1])))
+    sys.exit(main(sys.argv[2:]))
