@@ -2,11 +2,15 @@
 
     python benchmarks/seeds.py                       # 16 seeds, one device per core
     python benchmarks/seeds.py --seeds 16 --rounds 9
+    python benchmarks/seeds.py --whole               # whole commands: start, trace, compile, train, save
 
 MAPPO on Simple Spread with the sizes of jitted.py. A single run has the whole machine: one device, as many threads as
 XLA takes. `of single runs` is the wall time of an iteration of all seeds over that of one seed times their number. On
 an accelerator there is one device, and the figure to look at is `of one run`. `split` is one seed again, its areas and
 minibatches over the devices of a CPU.
+
+--whole times `jaxrl train configs/mappo/simple_spread.yaml` (500,000 environment steps) as a user waits for it, once
+for all seeds and --rounds times for one; every program is in the compilation cache by then.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -57,10 +62,28 @@ def worker(seeds: int, devices: int, rounds: int) -> None:
     print(statistics.median(taken))
 
 
+def whole(seeds: int, rounds: int) -> None:
+    """Print the seconds of one command with all seeds and of commands with one."""
+    config = Path(__file__).resolve().parents[1] / "configs" / "mappo" / "simple_spread.yaml"
+    taken: dict[int, list[float]] = {1: [], seeds: []}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "jaxrl.cli", "train", str(config), "--run-id=timed", "--force"]
+        for count in [1, seeds, *[1] * rounds, seeds]:  # the first of each fills the cache
+            begun = time.perf_counter()
+            ended = subprocess.run([*command, "--seeds", str(count)], cwd=folder, capture_output=True, timeout=1800)
+            if ended.returncode:
+                raise SystemExit(ended.stderr.decode())
+            taken[count].append(time.perf_counter() - begun)
+    (one, every), first = (statistics.median(taken[count][1:]) for count in taken), taken[seeds][0]
+    print("seeds   one s   all s   of single runs   all s, first time")
+    print(f"{seeds:5d}{one:8.1f}{every:8.1f}{every / (seeds * one):17.2f}{first:20.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--whole", action="store_true", help="time whole commands")
     parser.add_argument("--quick", action="store_true", help="4 seeds, few rounds")
     parser.add_argument("--json", type=Path, help="append the numbers to this file")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -70,6 +93,9 @@ def main() -> None:
         given.seeds, given.rounds = 4, 3
     if given.worker:
         worker(given.seeds, given.devices, given.rounds)
+        return
+    if given.whole:
+        whole(given.seeds, given.rounds)
         return
     one, every = measure(1, 1, given.rounds), measure(given.seeds, given.devices, given.rounds)
     split = measure(1, given.devices, given.rounds)

@@ -17,11 +17,12 @@ from jaxrl import saver
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts import checkpoint
 from jaxrl.artifacts.checkpoint_folder import require_latest
+from jaxrl.artifacts.checkpoint_loop import require_loop
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jitted_iteration import JittedState
 from jaxrl.saver import Snapshot
 from jaxrl.settings import BehaviorSettings, RunSettings
-from jaxrl.trained_policy import SIZES, STEP, best_seed
+from jaxrl.trained_policy import SIZES
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -82,11 +83,13 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
 
     Those are the weights of its best seed where it had several.
 
-    Raises CheckpointError when there is none or it does not fit. Writes nothing.
+    Raises CheckpointError when there is none, it does not fit or the host loop wrote the one to resume; RunFolderError
+    when the other run names a best seed that it has not. Writes nothing.
     """
     options = settings.checkpoint_settings
     if options.resume:
         path = require_latest(folder.behavior(subject.name))
+        require_loop(path, compiled=True)
         saved = checkpoint.restore(path, contents(fresh), spec=subject.spec, settings=subject.described())
         log.info("%s: resuming from %s.", subject.name, path)
         if int(saved.train.step.min()) > subject.settings.max_steps:
@@ -96,17 +99,9 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
     source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
     if source is None:
         return fresh
-    one, lead = seed_of(fresh.train, 0), checkpoint.read_info(source).leaves.get(STEP, {}).get("shape", ())
-    template = fresh.replace(train=jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), one))
-    loaded = checkpoint.restore_params_only(
-        source, template, fields=("train",), spec=subject.spec, settings=saver.settings_of(subject.settings)
-    ).train
-    if lead:
-        run = source.parents[1]
-        loaded = seed_of(loaded, best_seed(RunFolder(run.parent, run.name), subject.name, lead[0]))
-    log.info("%s: every seed is initialized from %s.", subject.name, source)
-    taken = one.replace(policy=loaded.policy, critic=loaded.critic, max_team=loaded.max_team)
-    return fresh.replace(train=_for_all_seeds(taken, fresh.train).replace(key=fresh.train.key))
+    one, origin = saver.with_weights_of(source, seed_of(fresh.train, 0), subject.spec, subject.settings)
+    log.info("%s: every seed is initialized from %s.", subject.name, origin)
+    return fresh.replace(train=_for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
 
 
 def _for_all_seeds(one: TrainState, like: TrainState) -> TrainState:

@@ -14,11 +14,13 @@ from flax import struct
 from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts import checkpoint, files, onnx
 from jaxrl.artifacts.checkpoint_folder import onnx_path, prune, require_latest
+from jaxrl.artifacts.checkpoint_loop import require_loop
 from jaxrl.artifacts.checkpoint_tree import leaf_paths
-from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.run_folder import SEEDS, RunFolder
 from jaxrl.artifacts.status import TrainingStatus
 from jaxrl.behavior import Behavior, DivergedError
 from jaxrl.settings import BehaviorSettings
+from jaxrl.trained_policy import STEP, best_seed
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -91,6 +93,7 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
 def resume(behavior: Behavior, folder: RunFolder) -> None:
     """Continue from the latest checkpoint of this run. Raises CheckpointError when there is none or it does not fit."""
     path = require_latest(folder.behavior(behavior.name))
+    require_loop(path, compiled=False)
     template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
     saved = checkpoint.restore(path, template, spec=behavior.spec, settings=settings_of(behavior.settings))
     step = int(saved.step)
@@ -102,20 +105,45 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
 
 
 def initialize(behavior: Behavior, path: Path) -> None:
-    """Start with the weights and the normaliser of another run; step 0, fresh optimiser."""
-    template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
-    loaded = checkpoint.restore_params_only(
-        path,
-        template,
-        fields=("train",),
-        spec=behavior.spec,
-        settings=settings_of(behavior.settings),
-    )
-    fresh = behavior.state
-    behavior.state = fresh.replace(
-        policy=loaded.train.policy, critic=loaded.train.critic, max_team=loaded.train.max_team
-    )
-    log.info("%s: initialized from %s.", behavior.name, path)
+    """Start with the weights and the normaliser of another run, of its best seed if it had several; the rest is new.
+
+    Raises CheckpointError or RunFolderError, as `with_weights_of`.
+    """
+    behavior.state, origin = with_weights_of(path, behavior.state, behavior.spec, behavior.settings)
+    log.info("%s: initialized from %s.", behavior.name, origin)
+
+
+def with_weights_of(
+    path: Path, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings
+) -> tuple[TrainState, str]:
+    """A learner with weights, normaliser and largest team of checkpoint `path`, else as `fresh`; and whose they are.
+
+    Where every array of the checkpoint has a leading axis S, one of its S seeds is taken: the one whose policy is the
+    run's ONNX file, as its training_status.json tells.
+
+    Raises:
+      CheckpointError: nothing in it fits, or it is damaged.
+      RunFolderError: its run calls a seed the best that the checkpoint does not have.
+    """
+    seeds = tuple(checkpoint.read_info(path).leaves.get(STEP, {}).get("shape", ()))
+    template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
+    described = settings_of(settings)
+    loaded = checkpoint.restore_params_only(path, template, fields=("train",), spec=spec, settings=described)["train"]
+    origin = str(path)
+    if seeds:
+        folder = path.absolute().parent
+        index = best_seed(RunFolder(folder.parents[1], folder.parent.name), folder.name, seeds[0])
+        loaded = jax.tree.map(lambda x: x[index], loaded)
+        origin += f", {_seed_name(folder, index, seeds[0])}"
+    return fresh.replace(policy=loaded.policy, critic=loaded.critic, max_team=loaded.max_team), origin
+
+
+def _seed_name(folder: Path, index: int, count: int) -> str:
+    """In words, with the seed's number where the folders of events of all seeds are still there to tell it."""
+    names = (path.name.rpartition("_")[2] for path in folder.glob(SEEDS))
+    numbers = sorted(int(name) for name in names if name.isdigit())
+    place = f"index {index} of its {count} seeds"
+    return f"seed {numbers[index]} ({place})" if len(numbers) == count else f"the seed at {place}"
 
 
 def _require_finite(snapshot: Snapshot) -> None:

@@ -18,7 +18,7 @@ import rich.console
 from jaxrl.artifacts.console import setup_logging
 from jaxrl.artifacts.versions import versions
 from jaxrl.cli import bench, report, watch
-from jaxrl.cli.checks import check_environment, refuse_unsupported
+from jaxrl.cli.checks import check_environment, check_resume, refuse_unsupported
 from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
 from jaxrl.jax_envs import is_jax_environment
@@ -100,6 +100,7 @@ def _train(given: argparse.Namespace) -> None:
     setup_logging(console, debug=settings.debug)
     refuse_unsupported(settings, given.config or "command line")
     check_environment(settings.env_settings)
+    check_resume(settings)
     _log.info(_version_line())
     device = settings.torch_settings.device
     if device is not None:  # one that may not be there; to look for it imports JAX

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from jaxrl.artifacts.checkpoint_loop import require_loop_of_run
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.launch import check_executable
 from jaxrl.jax_envs import is_jax_environment
@@ -36,6 +38,14 @@ def check_environment(settings: EnvironmentSettings) -> None:
         check_executable(settings.env_path)
     except EnvironmentFailure as error:
         raise SettingsError(f"env_settings.env_path: {error}") from None
+
+
+def check_resume(settings: RunSettings) -> None:
+    """Raise CheckpointError if --resume asks one training loop to continue a run of the other."""
+    options = settings.checkpoint_settings
+    if options.resume and options.run_id:
+        compiled = is_jax_environment(settings.env_settings.env_path)
+        require_loop_of_run(Path(options.results_dir, options.run_id), compiled=compiled)
 
 
 def _misplaced(settings: EnvironmentSettings) -> Iterator[str]:
