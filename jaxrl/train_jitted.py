@@ -62,13 +62,13 @@ def make_jitted_trainer(
         its areas).
 
     Memory. What the compiler has planned stands in `bytes`. To plan ahead: on a CPU, where one seed learns after the
-    other, a run takes about
-        S (state + 1.6 Q) + 4 h (1.3 N + 8 n) bytes,
-    Q = T E A (4 (observation numbers + 2 (C + D) + 6) + M) the bytes of a seed's decisions (observations twice where
-    the environment truncates), h the hidden units, N the critic's rows in one pass over a rollout (PPO: T E A; MA-POCA:
-    at most 1,024 (1 + A)) and n those of a minibatch (PPO: batch_size; MA-POCA: batch_size (1 + A)). Within 3 % of the
-    plan for PPO and MA-POCA on Dungeon Escape with 1, 4 and 8 seeds, 16 and 64 areas. On accelerators the last term
-    counts S times.
+    other, a run of S seeds takes about
+        S state + max(1.8 S Q, (P + 2.9) Q, (P + 1.4) Q + 4 k h n) + 10^6 bytes, P = S, or 0 if S = 1:
+    all seeds' decisions beside what is made of them, one seed's returns beside all decisions, or one seed's minibatch.
+    Q = T E A (4 (observation numbers + 2 (C + D) + 6) + M) bytes are a seed's decisions (observations twice where the
+    environment truncates), h the hidden units, n the rows of a minibatch (PPO: batch_size; MA-POCA: batch_size (1 + A))
+    and k what is kept of a row (12; 9). Within 6 % of the plan for PPO and MA-POCA on Dungeon Escape with 1 to 8
+    seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds learn at once: the last two terms count S times.
     """
     values = {**env.parameters, **(parameters or {})}
     steps = math.ceil(settings.hyperparameters.buffer_size / (areas * agents_at_start(env, values)))

@@ -23,6 +23,9 @@ from jaxrl.types import BehaviorSpec
 
 Obs = tuple[jax.Array, ...]
 
+CHUNK = 4096
+"""Members per pass of the critic over a rollout."""
+
 
 class Networks(NamedTuple):
     """Actor and critic, on one body or two. `params` is {"actor", "critic"}; the critic is empty on one body."""
@@ -58,7 +61,9 @@ def prepare(
     state = on_policy.observe(state, rollout)
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     params = {"actor": state.policy.params, "critic": state.critic}
-    _, value = networks.both(params, obs, rollout.present)  # [T, B, A, R]
+    value = on_policy.in_chunks(
+        lambda *at: networks.both(params, *at)[1], (obs, rollout.present), CHUNK
+    )  # [T, B, A, R]
     returns = on_policy.stream_returns(rollout, value, settings, cooperative=False)
     batch = on_policy.make_batch(rollout, obs, returns, advantage=returns - value, baseline=value[..., :0])
     return state, batch, {"value_estimate": losses.masked_mean(value.mean(-1), rollout.acted)}

@@ -58,7 +58,11 @@ def prepare(
     state = on_policy.observe(state, rollout)
     state = state.replace(max_team=update_max_team(state.max_team, rollout.present))
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
-    value, baseline = _estimate(critic, state, obs, actions.one_hot(rollout.action, spec.action), rollout.present)
+    value, baseline = on_policy.in_chunks(
+        lambda *at: on_policy.applied(critic)(state.critic, *at, state.max_team),
+        (obs, actions.one_hot(rollout.action, spec.action), rollout.present),
+        CHUNK,
+    )
     value = jnp.broadcast_to(value[:, :, None], baseline.shape)  # [T, B, R] -> [T, B, A, R]: one value for the team
     returns = on_policy.stream_returns(rollout, value, settings, cooperative=True)
     batch = on_policy.make_batch(rollout, obs, returns, advantage=returns - baseline, baseline=baseline)
@@ -67,18 +71,6 @@ def prepare(
         "baseline_estimate": losses.masked_mean(baseline.mean(-1), rollout.acted),
     }
     return state, batch, metrics
-
-
-def _estimate(
-    critic: nn.Module, state: TrainState, obs: tuple[jax.Array, ...], action: jax.Array, present: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """V [T, B, R] and b [T, B, A, R], a few time steps at once: activations of the whole rollout leave the caches."""
-    steps = max(CHUNK // (present.shape[1] * present.shape[2]), 1)
-    return jax.lax.map(
-        lambda at: on_policy.applied(critic)(state.critic, *at, state.max_team),
-        (obs, action, present),
-        batch_size=min(steps, present.shape[0]),
-    )
 
 
 def update(

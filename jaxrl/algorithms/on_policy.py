@@ -32,6 +32,16 @@ def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Call
     return partial(module.apply, method=method)
 
 
+def in_chunks(estimate: Callable[..., Any], inputs: Any, members: int) -> Any:
+    """`estimate` of a rollout's [T, B, A, ...] arrays, given as one tuple, about `members` members at once.
+
+    The activations of a chunk stay in a CPU's caches, and no memory is needed for those of the whole rollout.
+    """
+    length, rows, columns = jax.tree.leaves(inputs)[0].shape[:3]
+    chunks = min(-(-length * rows * columns // members), length)  # equal ones where possible: a rest is compiled anew
+    return jax.lax.map(lambda at: estimate(*at), inputs, batch_size=-(-length // chunks))
+
+
 def act(
     distribution: Callable[[Parameters, tuple[jax.Array, ...]], ActionDistribution],
     spec: BehaviorSpec,
