@@ -22,7 +22,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jitted_iteration import JittedState
 from jaxrl.saver import Snapshot
 from jaxrl.settings import BehaviorSettings, RunSettings
-from jaxrl.trained_policy import SIZES
+from jaxrl.trained_policy import OF_RUN
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -38,9 +38,9 @@ class Subject(NamedTuple):
     areas: int
 
     def described(self) -> dict[str, Any]:
-        """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on."""
-        sizes = dict(zip(SIZES, (len(self.seeds), self.areas), strict=True))
-        return {**saver.settings_of(self.settings), **sizes}
+        """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on, and its seeds."""
+        of_run = dict(zip(OF_RUN, (len(self.seeds), self.areas, self.seeds[0]), strict=True))
+        return {**saver.settings_of(self.settings), **of_run}
 
 
 def contents(state: JittedState) -> JittedState:

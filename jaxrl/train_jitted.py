@@ -9,9 +9,11 @@ seeds; a single seed spreads its areas, and the rows of its minibatches, instead
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,6 +24,7 @@ from rich.console import Console
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts import timers as nodes
+from jaxrl.artifacts.checkpoint_loop import first_seed_of_run
 from jaxrl.artifacts.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.interrupt import Interrupt
@@ -32,9 +35,10 @@ from jaxrl.jitted_checks import check_environment, check_memory, parameters_of
 from jaxrl.jitted_iteration import IterationLog, JittedState, JittedTrainer, Plan, iterate_several, start
 from jaxrl.jitted_loop import JittedLoop
 from jaxrl.jitted_saver import Subject, restored
-from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed
+from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
 
 SEEDS, AREAS = "seeds", "areas"
+log = logging.getLogger(__name__)
 
 
 def make_jitted_trainer(
@@ -144,6 +148,17 @@ def _place(mesh: Mesh, state: JittedState) -> JittedState:
     return jax.device_put(state, _shardings(mesh, state))
 
 
+def _with_seed_of_run(settings: RunSettings) -> RunSettings:
+    """A resumed run goes on with its own seeds, whose numbers name its folders of events."""
+    options, given = settings.checkpoint_settings, settings.env_settings.seed
+    seed = first_seed_of_run(Path(options.results_dir, options.run_id)) if options.resume else None
+    if seed is None or seed == given:
+        return settings
+    if given >= 0:
+        log.warning("env_settings.seed: %d has no effect, the resumed run goes on with its own, %d", given, seed)
+    return with_seed(settings, seed)
+
+
 def train(settings: RunSettings, console: Console | None = None) -> None:
     """One whole run of the environment `env_settings.env_path`, from checked settings to a results folder.
 
@@ -152,7 +167,7 @@ def train(settings: RunSettings, console: Console | None = None) -> None:
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
-    settings = with_drawn_seed(settings)
+    settings = with_drawn_seed(_with_seed_of_run(settings))
     options, environment = settings.checkpoint_settings, settings.env_settings
     env = make_environment(environment.env_path or "")
     behavior = behavior_settings_for(settings, env.name)

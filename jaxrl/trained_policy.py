@@ -18,6 +18,7 @@ from jaxrl.artifacts import checkpoint, files
 from jaxrl.artifacts import checkpoint_tree as trees
 from jaxrl.artifacts.checkpoint import CheckpointInfo
 from jaxrl.artifacts.checkpoint_folder import CheckpointError, checkpoints, require_latest
+from jaxrl.artifacts.checkpoint_loop import FIRST_SEED
 from jaxrl.artifacts.checkpoint_misfit import differences
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
@@ -25,7 +26,7 @@ from jaxrl.settings import BehaviorSettings, constants, load_run_settings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import describe, dotted
 
-SIZES = ("seeds", "num_areas")
+OF_RUN = ("seeds", "num_areas", FIRST_SEED)
 """What a checkpoint of a compiled run keeps beside the behavior's settings."""
 BEST_SEED = "best_seed"
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
@@ -92,7 +93,7 @@ def _latest(folder: RunFolder, behavior: str) -> Path:
 def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> BehaviorSettings:
     """The behavior's settings as the checkpoint keeps them: those that its arrays were made with."""
     try:
-        written = {name: value for name, value in info.settings.items() if name not in SIZES}
+        written = {name: value for name, value in info.settings.items() if name not in OF_RUN}
         settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
     except ValidationError as error:
         problems = "; ".join(f"{dotted(location)}: {text}" for location, text in describe(error))

@@ -185,14 +185,17 @@ def test_the_onnx_file_is_the_best_seed(whole: Path) -> None:
 
 
 def test_no_interruption_shows(whole: Path, folder: Path, begin: Any) -> None:
-    """Killed, resumed, interrupted by Ctrl-C, resumed: every array is what it is without, bit for bit."""
+    """Killed, resumed, interrupted by Ctrl-C, resumed: every array is what it is without, bit for bit.
+
+    The seeds stay the run's own, whatever the command says.
+    """
     broken = folder / "results" / "broken"
     killed = begin("broken")
     killed.says("Exported")
     killed.process.kill()
     assert killed.ends() == -9
     first = checkpoints(broken / NAME)[-1].step
-    interrupted = begin("broken", "--resume")
+    interrupted = begin("broken", "--resume", "--seed=-1")
     interrupted.says("resuming from")
     interrupted.process.send_signal(2)
     assert interrupted.ends() == 0, interrupted.output
@@ -200,8 +203,10 @@ def test_no_interruption_shows(whole: Path, folder: Path, begin: Any) -> None:
     assert (broken / f"{NAME}.onnx").is_file()
     steps = [found.step for found in checkpoints(broken / NAME)]
     assert first <= steps[-1] < MAX_STEPS
-    resumed = begin("broken", "--resume")
+    resumed = begin("broken", "--resume", "--seed=55")
     assert resumed.ends() == 0, resumed.output
+    assert "env_settings.seed: 55 has no effect" in resumed.output and "drew" not in interrupted.output
+    assert {path.name for path in (broken / NAME).glob("seed_*")} == {f"seed_{number}" for number in SEEDS}
     assert f"{NAME}-{steps[-1]}" in resumed.output
     found, expected = state_of(broken), state_of(whole)
     assert found.keys() == expected.keys()

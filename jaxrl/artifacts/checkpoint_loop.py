@@ -11,8 +11,8 @@ from pathlib import Path
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint_folder import METADATA, CheckpointError, checkpoints, require_latest
 
-_SEEDS = "seeds"
-"""Written beside the behavior's settings by the compiled loop alone."""
+_SEEDS, FIRST_SEED = "seeds", "first_seed"
+"""How many seeds a run has, and the number of the first: beside the behavior's settings, by the compiled loop alone."""
 
 
 def require_loop_of_run(run: Path, *, compiled: bool) -> None:
@@ -37,3 +37,12 @@ def require_loop(path: Path, *, compiled: bool) -> None:
         "was started with, or start a new run with its weights: "
         f"--initialize-from={path.absolute().parents[1].name} and another --run-id."
     )
+
+
+def first_seed_of_run(run: Path) -> int | None:
+    """The number of the first seed of the compiled run in results folder `run`; None where no checkpoint tells it."""
+    for metadata in run.glob(f"*/*/{METADATA}"):
+        number = files.read_json(metadata).get("settings", {}).get(FIRST_SEED)
+        if number is not None:
+            return int(number)
+    return None

@@ -105,10 +105,10 @@ def _train(given: argparse.Namespace) -> None:
     device = settings.torch_settings.device
     if device is not None:  # one that may not be there; to look for it imports JAX
         choose_device(device)
-    settings = with_drawn_seed(settings)
     if is_jax_environment(settings.env_settings.env_path):
         _train_jitted(settings, console)
         return
+    settings = with_drawn_seed(settings)
     with launched(settings) as started:
         if device is None:
             choose_device(None)

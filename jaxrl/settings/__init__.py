@@ -25,6 +25,7 @@ from jaxrl.settings.run import (
     RunSettings,
     TorchSettings,
     with_drawn_seed,
+    with_seed,
 )
 from jaxrl.settings.section import Section, SettingsError
 
@@ -60,4 +61,5 @@ __all__ = [
     "to_yaml",
     "unsupported",
     "with_drawn_seed",
+    "with_seed",
 ]

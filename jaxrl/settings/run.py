@@ -133,4 +133,9 @@ def with_drawn_seed(settings: RunSettings) -> RunSettings:
         return settings
     seed = random.SystemRandom().randrange(_SEEDS)
     logger.info("env_settings.seed: -1, drew %d", seed)
+    return with_seed(settings, seed)
+
+
+def with_seed(settings: RunSettings, seed: int) -> RunSettings:
+    """Settings with another `env_settings.seed`."""
     return settings.model_copy(update={"env_settings": settings.env_settings.model_copy(update={"seed": seed})})
