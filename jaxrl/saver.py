@@ -77,7 +77,8 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
     exported = onnx_path(target, step)
     _export(snapshot, exported)
     prune(target, keep)
-    status.add_checkpoint(name, step, exported, reward, [path], keep)
+    beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
+    status.add_checkpoint(name, step, exported, reward, [beside], keep)
     status.write()
 
 

@@ -136,6 +136,8 @@ def test_files(whole: Path) -> None:
     assert found - events == expected
     status = json.loads((whole / "run_logs" / "training_status.json").read_text())
     assert [entry["steps"] for entry in status[NAME]["checkpoints"]] == steps
+    places = [place for entry in status[NAME]["checkpoints"] for place in entry["auxillary_file_paths"]]
+    assert places == [f"results/whole/{NAME}/{NAME}-{step}" for step in steps]
     assert status[NAME]["best_seed"] in range(len(SEEDS))
     loop = json.loads((whole / "run_logs" / "timers.json").read_text())["children"]
     assert {nodes.ITERATIONS, nodes.CHECKPOINT} <= set(loop[nodes.LEARNING]["children"])
