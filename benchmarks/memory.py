@@ -4,8 +4,8 @@
 
 Dungeon Escape. On a CPU seeds learn one after the other, so the activations of one seed count once. Each case
 runs in a process of its own. `measured` is what two iterations add to it at most, its state included: the peak of the
-resident set less its size when everything was compiled (Linux), or what the allocator of an accelerator tells. `ratio`
-is the formula over it.
+resident set less its size when everything was compiled (Linux; elsewhere nan), or what the allocator of an accelerator
+tells. `ratio` is the formula over it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def measure(run: Callable[[], Any]) -> float:
     if statistics:
         jax.block_until_ready(run())
         return float(jax.devices()[0].memory_stats()["peak_bytes_in_use"])
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again from the present size
+    peak = Path("/proc/self/clear_refs")
+    if not peak.exists():
+        return float("nan")
+    peak.write_text("5", encoding="ascii")  # the peak starts again from the present size
     before = status("VmRSS")
     jax.block_until_ready(run())
     return status("VmHWM") - before
