@@ -18,7 +18,6 @@ import numpy as np
 from jaxrl.networks.initializers import fan_in_normal, head_uniform
 from jaxrl.networks.models import Body, NetworkShape
 from jaxrl.networks.observations import ObservationEncoder
-from jaxrl.networks.products import head
 from jaxrl.types import BehaviorSpec, JaxrlError
 
 
@@ -43,7 +42,7 @@ class JointValue(nn.Module):
     def setup(self) -> None:
         self.encoder = ObservationEncoder(self.spec)
         self.body = Body(self.settings.hidden_units, self.settings.num_layers, fan_in_normal(1.0))
-        self.values = head(len(self.streams), kernel_init=head_uniform)
+        self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
 
     def __call__(self, obs: tuple[jax.Array, ...], present: jax.Array) -> jax.Array:
         rows, present_rows = as_rows(obs, present, self.capacity)
@@ -69,7 +68,7 @@ class JointCritic(nn.Module):
         self.value = JointValue(self.spec, self.settings, self.streams, self.capacity)
         self.encoder = ObservationEncoder(self.spec)
         self.body = Body(self.settings.hidden_units, self.settings.num_layers, fan_in_normal(1.0))
-        self.baselines = head(len(self.streams), kernel_init=head_uniform)
+        self.baselines = nn.Dense(len(self.streams), kernel_init=head_uniform)
 
     def __call__(
         self, obs: tuple[jax.Array, ...], action_encoding: jax.Array, present: jax.Array, max_team: jax.Array

@@ -17,7 +17,6 @@ from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.attention import TeamAttention
 from jaxrl.networks.initializers import embedding_normal, fan_in_normal, head_uniform
 from jaxrl.networks.observations import ObservationEncoder
-from jaxrl.networks.products import head
 from jaxrl.networks.shapes import on_rows
 from jaxrl.types import ActionSpec, BehaviorSpec
 
@@ -55,10 +54,10 @@ class ActionHeads(nn.Module):
         c, m = self.action.continuous_size, self.action.mask_size
         mean, logits, log_sigma = jnp.zeros((*x.shape[:-1], 0)), jnp.zeros((*x.shape[:-1], 0)), jnp.zeros(0)
         if c:
-            mean = on_rows(head(c, kernel_init=fan_in_normal(0.2), name="mean"), x)
+            mean = on_rows(nn.Dense(c, kernel_init=fan_in_normal(0.2), name="mean"), x)
             log_sigma = self.param("log_sigma", nn.initializers.zeros, (c,))
         if m:
-            logits = on_rows(head(m, kernel_init=fan_in_normal(0.1), name="logits"), x)
+            logits = on_rows(nn.Dense(m, kernel_init=fan_in_normal(0.1), name="logits"), x)
         return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
 
 
@@ -91,7 +90,7 @@ class ValueNetwork(nn.Module):
     def setup(self) -> None:
         self.encoder = ObservationEncoder(self.spec)
         self.body = Body(self.settings.hidden_units, self.settings.num_layers, fan_in_normal(1.0))
-        self.values = head(len(self.streams), kernel_init=head_uniform)
+        self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
 
     def __call__(self, obs: tuple[jax.Array, ...]) -> jax.Array:
         return on_rows(self.values, self.body(self.encoder(obs)))
@@ -108,7 +107,7 @@ class SharedActorCritic(nn.Module):
         self.encoder = ObservationEncoder(self.spec)
         self.body = Body(self.settings.hidden_units, self.settings.num_layers, fan_in_normal(1.0))
         self.heads = ActionHeads(self.spec.action)
-        self.values = head(len(self.streams), kernel_init=head_uniform)
+        self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
 
     def __call__(self, obs: tuple[jax.Array, ...]) -> tuple[ActionDistribution, jax.Array]:
         """Distribution and value [..., R] with the body computed once."""
@@ -148,7 +147,7 @@ class TeamCritic(nn.Module):
         self.embed_obs_action = nn.Dense(hidden, kernel_init=embedding_normal(hidden))
         self.attention = TeamAttention(hidden)
         self.body = Body(hidden, self.settings.num_layers, fan_in_normal((0.125 / hidden) ** 0.5))
-        self.values = head(len(self.streams), kernel_init=head_uniform)
+        self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
 
     def __call__(
         self, obs: tuple[jax.Array, ...], action_encoding: jax.Array, present: jax.Array, max_team: jax.Array

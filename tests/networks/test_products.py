@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.products import combine, inner_products, narrow_dot_general
+from jaxrl.networks.products import combine, inner_products
 
 PLAIN = {inner_products: "...ic,...jc->...ij", combine: "...ij,...jc->...ic"}
 
@@ -43,17 +42,3 @@ def test_under_vmap_each_example_keeps_its_own() -> None:
     each = [jax.grad(lambda a, b: jnp.sum(combine(a, b) ** 2), (0, 1))(a[i], b[i]) for i in range(5)]
     for i, one in enumerate(each):
         jax.tree.map(lambda x, y, i=i: np.testing.assert_allclose(x[i], y, rtol=1e-5, atol=1e-5), gradients, one)
-
-
-@pytest.mark.parametrize("outputs", [1, 5])
-def test_narrow_layer_has_the_gradients_of_the_plain_one(outputs) -> None:
-    x = jax.random.normal(jax.random.key(0), (7, 4))
-    narrow, plain = nn.Dense(outputs, dot_general=narrow_dot_general), nn.Dense(outputs)
-    params = plain.init(jax.random.key(1), x)
-    ours, theirs = (
-        jax.value_and_grad(lambda p, x, layer=layer: jnp.sum(jnp.sin(layer.apply(p, x))), (0, 1))(params, x)
-        for layer in (narrow, plain)
-    )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), ours, theirs)
-    with pytest.raises(ValueError, match="expected"):
-        narrow.apply(params, x[None])
