@@ -42,10 +42,13 @@ def of_run(trainer: str, seeds: int, areas: int, buffer: int, batch: int, units:
     )
     algorithm = ALGORITHMS[trainer](env.spec, settings)
     made = make_jitted_trainer(env, algorithm, settings, areas=areas, seeds=seeds, devices=jax.devices()[:1])
-    made.run(made.init(range(seeds)), 1)  # compiles; whatever is kept from then on is in the size before
+    state = made.init(range(seeds))
+    held = sum(
+        x.size * (8 if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize)
+        for x in jax.tree.leaves(state)
+    )
+    made.run(state, 1)  # whatever is kept from now on is in the size before
     measured = measure(lambda: made.run(made.init(range(seeds)), 2))
-    state = jax.tree.leaves(made.init(range(seeds)))
-    held = sum(x.size * (8 if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize) for x in state)
     action, numbers = env.spec.action, sum(sensor.shape[0] for sensor in env.spec.observations)
     decisions = made.steps * areas * env.members * (4 * (numbers + 2 * action.columns + 6) + action.mask_size)
     held_by_all = seeds if seeds > 1 else 0

@@ -10,7 +10,7 @@ an accelerator there is one device, and the figure to look at is `of one run`. `
 minibatches over the devices of a CPU.
 
 --whole times `jaxrl train configs/mappo/simple_spread.yaml` (500,000 environment steps) as a user waits for it, once
-for all seeds and --rounds times for one; every program is in the compilation cache by then.
+for all seeds and --rounds times for one; every program is in the compilation cache by then, which is empty at first.
 """
 
 from __future__ import annotations
@@ -62,21 +62,36 @@ def worker(seeds: int, devices: int, rounds: int) -> None:
     print(statistics.median(taken))
 
 
-def whole(seeds: int, rounds: int) -> None:
-    """Print the seconds of one command with all seeds and of commands with one."""
+def whole(seeds: int, rounds: int) -> dict[str, float]:
+    """Print the seconds of one command with all seeds and of commands with one; the row of the table."""
     config = Path(__file__).resolve().parents[1] / "configs" / "mappo" / "simple_spread.yaml"
     taken: dict[int, list[float]] = {1: [], seeds: []}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "jaxrl.cli", "train", str(config), "--run-id=timed", "--force"]
+        place = {**os.environ, "JAXRL_CACHE_DIR": str(Path(folder, "cache"))}
         for count in [1, seeds, *[1] * rounds, seeds]:  # the first of each fills the cache
             begun = time.perf_counter()
-            ended = subprocess.run([*command, "--seeds", str(count)], cwd=folder, capture_output=True, timeout=1800)
+            ended = subprocess.run(
+                [*command, "--seeds", str(count)], cwd=folder, env=place, capture_output=True, timeout=1800, check=False
+            )
             if ended.returncode:
                 raise SystemExit(ended.stderr.decode())
             taken[count].append(time.perf_counter() - begun)
-    (one, every), first = (statistics.median(taken[count][1:]) for count in taken), taken[seeds][0]
+    one, every, first = statistics.median(taken[1][1:]), taken[seeds][1], taken[seeds][0]
+    row = {"seeds": seeds, "one_s": one, "all_s": every, "of_single_runs": every / (seeds * one), "first_all_s": first}
     print("seeds   one s   all s   of single runs   all s, first time")
-    print(f"{seeds:5d}{one:8.1f}{every:8.1f}{every / (seeds * one):17.2f}{first:20.1f}")
+    print("{seeds:5d}{one_s:8.1f}{all_s:8.1f}{of_single_runs:17.2f}{first_all_s:20.1f}".format(**row))
+    return row
+
+
+def iterations(seeds: int, devices: int, rounds: int) -> dict[str, float]:
+    """Print the seconds of an iteration of all seeds, of one, and of one over the devices; the row of the table."""
+    one, every, split = measure(1, 1, rounds), measure(seeds, devices, rounds), measure(1, devices, rounds)
+    row = {"seeds": seeds, "one_s": one, "split_s": split, "all_s": every}
+    row |= {"of_single_runs": every / (seeds * one), "of_one_run": every / one}
+    print("seeds   one s  split s   all s   of single runs   of one run")
+    print("{seeds:5d}{one_s:8.3f}{split_s:9.3f}{all_s:8.3f}{of_single_runs:17.2f}{of_one_run:13.1f}".format(**row))
+    return row
 
 
 def main() -> None:
@@ -94,21 +109,11 @@ def main() -> None:
     if given.worker:
         worker(given.seeds, given.devices, given.rounds)
         return
-    if given.whole:
-        whole(given.seeds, given.rounds)
-        return
-    one, every = measure(1, 1, given.rounds), measure(given.seeds, given.devices, given.rounds)
-    split = measure(1, given.devices, given.rounds)
-    row = {
-        "seeds": given.seeds,
-        "one_s": one,
-        "split_s": split,
-        "all_s": every,
-        "of_single_runs": every / (given.seeds * one),
-        "of_one_run": every / one,
-    }
-    print("seeds   one s  split s   all s   of single runs   of one run")
-    print("{seeds:5d}{one_s:8.3f}{split_s:9.3f}{all_s:8.3f}{of_single_runs:17.2f}{of_one_run:13.1f}".format(**row))
+    if given.whole and min(given.seeds - 1, given.rounds) < 1:
+        parser.error(
+            f"--whole compares --seeds (2 or more, not {given.seeds}) in --rounds (1 or more, not {given.rounds})"
+        )
+    row = whole(given.seeds, given.rounds) if given.whole else iterations(given.seeds, given.devices, given.rounds)
     if given.json:
         with given.json.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

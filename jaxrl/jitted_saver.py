@@ -17,12 +17,11 @@ from jaxrl import saver
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts import checkpoint
 from jaxrl.artifacts.checkpoint_folder import require_latest
-from jaxrl.artifacts.checkpoint_loop import require_loop
+from jaxrl.artifacts.checkpoint_loop import OF_RUN, require_loop
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jitted_iteration import JittedState
 from jaxrl.saver import Snapshot
 from jaxrl.settings import BehaviorSettings, RunSettings
-from jaxrl.trained_policy import OF_RUN
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from jaxrl.artifacts import checkpoint, files
 from jaxrl.artifacts import checkpoint_tree as trees
 from jaxrl.artifacts.checkpoint import CheckpointInfo
 from jaxrl.artifacts.checkpoint_folder import CheckpointError, checkpoints, require_latest
-from jaxrl.artifacts.checkpoint_loop import FIRST_SEED
+from jaxrl.artifacts.checkpoint_loop import OF_RUN
 from jaxrl.artifacts.checkpoint_misfit import differences
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
@@ -26,8 +26,6 @@ from jaxrl.settings import BehaviorSettings, constants, load_run_settings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import describe, dotted
 
-OF_RUN = ("seeds", "num_areas", FIRST_SEED)
-"""What a checkpoint of a compiled run keeps beside the behavior's settings."""
 BEST_SEED = "best_seed"
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
 STEP = "train/step"

@@ -15,7 +15,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import yaml
-from tensorboardX.proto.event_pb2 import Event
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
@@ -29,6 +28,7 @@ from jaxrl.jitted_books import JittedBooks
 from jaxrl.jitted_iteration import JittedState, Plan, start
 from jaxrl.jitted_saver import Subject, restored
 from jaxrl.settings import RunSettings, load_run_settings
+from tests.event_files import read_events
 from tests.jitted_command import Command
 
 NAME, ENV, SEEDS, AREAS = "SimpleSpread", "jax:simple_spread", (7, 8, 9), 4
@@ -145,20 +145,10 @@ def test_files(whole: Path) -> None:
     assert again.env_settings.seeds == len(SEEDS) and again.env_settings.env_path == ENV
 
 
-def read(path: Path) -> list[Event]:
-    """TFRecord: length (8 bytes), its check sum (4), data, their check sum (4)."""
-    data, events = path.read_bytes(), []
-    while data:
-        length = int.from_bytes(data[:8], "little")
-        events.append(Event.FromString(data[12 : 12 + length]))
-        data = data[16 + length :]
-    return events
-
-
 def test_each_seed_has_its_events(whole: Path) -> None:
     curves = []
     for seed in SEEDS:
-        events = read(next((whole / NAME / f"seed_{seed}").glob("events.*")))
+        events = read_events(next((whole / NAME / f"seed_{seed}").glob("events.*")))
         values = [(event.step, value) for event in events for value in event.summary.value]
         assert values[0][1].tag.startswith("Hyperparameters")
         assert {value.tag for _, value in values[1:]} == TAGS

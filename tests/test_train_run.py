@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from pathlib import Path
 
 import jax
@@ -12,7 +11,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import yaml
-from tensorboardX.proto.event_pb2 import Event
 
 from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
 from jaxrl.artifacts import checkpoint
@@ -21,6 +19,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.models import Actor
 from jaxrl.settings import load_run_settings, to_yaml
 from tests import trainer
+from tests.event_files import read_events
 
 pytestmark = trainer.MARKS
 NAME = "DungeonEscape"
@@ -90,16 +89,6 @@ def test_tensorboard_shows_the_tags_of_ml_agents(run):
     entropy = [(step, value.simple_value) for step, value in values if value.tag == "Policy/Entropy"]
     assert [step for step, _ in entropy] == [300, 600, 900, 1200, 1500]
     assert all(0 < value <= np.log(7) + 1e-6 for _, value in entropy)  # 7 actions, fewer where some are forbidden
-
-
-def read_events(path: Path) -> list:
-    """TFRecord: length (8 bytes), its check sum (4), data, their check sum (4)."""
-    data, events = path.read_bytes(), []
-    while data:
-        (length,) = struct.unpack("<Q", data[:8])
-        events.append(Event.FromString(data[12 : 12 + length]))
-        data = data[16 + length :]
-    return events
 
 
 def test_configuration_loads_back_equal(run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrl.artifacts.checkpoint_loop import AREAS, SEEDS
 from jaxrl.types import BehaviorSpec
 
 _SHAPING = (
@@ -15,7 +16,7 @@ _SHAPING = (
     "hyperparameters.team_capacity",
 )
 """Settings that decide which arrays there are and how large; others may change between two parts of a run."""
-_SIZES = ("seeds", "num_areas")
+_SIZES = (SEEDS, AREAS)
 """The same, noted by compiled runs alone: compared where both sides tell them."""
 
 
