@@ -61,9 +61,8 @@ def prepare(
     state = on_policy.observe(state, rollout)
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     params = {"actor": state.policy.params, "critic": state.critic}
-    value = on_policy.in_chunks(
-        lambda *at: networks.both(params, *at)[1], (obs, rollout.present), CHUNK
-    )  # [T, B, A, R]
+    inputs = (obs, rollout.present)
+    value = on_policy.in_chunks(lambda *at: networks.both(params, *at)[1], inputs, CHUNK)  # [T, B, A, R]
     returns = on_policy.stream_returns(rollout, value, settings, cooperative=False)
     batch = on_policy.make_batch(rollout, obs, returns, advantage=returns - value, baseline=value[..., :0])
     return state, batch, {"value_estimate": losses.masked_mean(value.mean(-1), rollout.acted)}
