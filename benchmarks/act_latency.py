@@ -3,12 +3,12 @@
     python benchmarks/act_latency.py
     python benchmarks/act_latency.py --leaves 6 50 --rows 16 128 --json FILE
 
-`decide` is the one compiled call of `jaxrl.behavior.decide` with its results read; the policy of 2 x 64 units is padded
-with small parameters that it uses, up to --leaves. `ingest` turns the message into rows before it (`Slots.ingest`, all
-agents ask again); `act` is `Behavior.act`, both together and the actions handed back. `bare` is a jitted call that
-takes the same number of parameter leaves and returns one number, blocked: the least that JAX can do. Rows hold 3 agents
-with 34 numbers and 7 actions each. Columns are lower quartile and median of the wall time, and mean CPU time of
-the calling thread, in microseconds; cases take turns, so that another load of the machine hits all of them.
+`decide` is the one compiled call of `training.host.behavior.decide` with its results read; the policy of 2 x 64 units
+is padded with small parameters that it uses, up to --leaves. `ingest` turns the message into rows before it
+(`Slots.ingest`, all agents ask again); `act` is `Behavior.act`, both together and the actions handed back. `bare` is a
+jitted call that takes the same number of parameter leaves and returns one number, blocked: the least that JAX can do.
+Rows hold 3 agents with 34 numbers and 7 actions each. Columns are lower quartile and median of the wall time, and mean
+CPU time of the calling thread, in microseconds; cases take turns, so that another load of the machine hits all of them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import numpy as np
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.behavior import Behavior
 from jaxrl.cli.device import choose_device
 from jaxrl.rollout.noise import noise_key
 from jaxrl.settings import BehaviorSettings
-from jaxrl.train import compile_programs
+from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.loop import compile_programs
 from jaxrl.types import ActionSpec, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps, ObservationSpec
 
 MEMBERS = 3

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from jaxrl.envs.decode import decode_spec, decode_steps
 from jaxrl.envs.protobuf import messages, register
+from jaxrl.envs.unity.decode import decode_spec, decode_steps
 
 _ROUNDS = 5
 

@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-CAPACITY = {"mappo": {"team_capacity": 4}, "coma": {"team_capacity": 4}}
+CAPACITY = {"mappo": {"team_capacity": 8}, "coma": {"team_capacity": 8}}
 
 
 def digest(leaves: list[Any]) -> str:
@@ -165,8 +165,8 @@ def main() -> int:
         same = "" if name not in known else ("  equal" if known[name] == found[name] else "  DIFFERS")
         differing += same == "  DIFFERS"
         print(f"{name:32} {found[name]}{same}", flush=True)
-    if given.out:
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
+        if given.out:
+            given.out.write_text(json.dumps(found, indent=1) + "\n")
     return int(differing > 0)
 
 

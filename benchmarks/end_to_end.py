@@ -108,7 +108,7 @@ def inside(arguments: list[str]) -> int:
         setattr(owner, name, call)
 
     import jaxrl.cli
-    from jaxrl.envs.pool import EnvPool
+    from jaxrl.envs.workers.pool import EnvPool
 
     note("import jaxrl.cli", time.perf_counter() - begun)
     for name in ("__init__", "ready", "recv", "close"):
@@ -120,11 +120,11 @@ def inside(arguments: list[str]) -> int:
         entered = time.perf_counter()
         import jax.monitoring
 
-        import jaxrl.train
-        from jaxrl.behavior import Behavior
-        from jaxrl.bookkeeping import Bookkeeping
+        import jaxrl.training.host.loop
+        from jaxrl.training.host.behavior import Behavior
+        from jaxrl.training.host.bookkeeping import Bookkeeping
 
-        note("import jaxrl.train", time.perf_counter() - entered)
+        note("import jaxrl.training.host.loop", time.perf_counter() - entered)
         jax.monitoring.register_event_duration_secs_listener(
             lambda event, seconds, **more: (
                 note(f"  {event.rpartition('/')[2]} {more.get('fun_name', '')}", seconds)
@@ -132,7 +132,7 @@ def inside(arguments: list[str]) -> int:
                 else None
             )
         )
-        watch(jaxrl.train.HostLoop, "meet")
+        watch(jaxrl.training.host.loop.HostLoop, "meet")
         watch(Behavior, "act", 2)
         watch(Behavior, "learn", 2)
         watch(Bookkeeping, "finish")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.transport import Channel, decode_actions, decode_result, encode_actions, encode_result
+from jaxrl.envs.workers.transport import Channel, decode_actions, decode_result, encode_actions, encode_result
 from jaxrl.types import Action, AgentSteps, DecisionSteps, EndedSteps, StepResult
 
 AGENTS = 48

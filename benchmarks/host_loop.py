@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 
 from jaxrl.cli.device import choose_device, enable_compilation_cache
-from jaxrl.envs.pool import EnvPool
+from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.types import Action, DecisionSteps, StepResult
 
@@ -111,7 +111,7 @@ class Training:
         return sum(behavior.updates for behavior in self._loop.behaviors.values())
 
     def _phases(self) -> dict[str, float]:
-        from jaxrl.artifacts import timers as nodes
+        from jaxrl.artifacts.metrics import timers as nodes
 
         timers = self._loop.books.timers
         names = {"environment": nodes.ENV_STEP, "policy": nodes.EVALUATE, "update": nodes.UPDATE_POLICY}
@@ -125,7 +125,7 @@ def cpu_seconds() -> dict[str, float]:
     seconds = dict.fromkeys(found, 0.0)
     seconds["trainer"] = sum(trainer.cpu_times()[:2])
     for child in trainer.children(recursive=True):
-        role = "players" if "jaxrl.jax_envs.serve" in " ".join(child.cmdline()) else "workers"
+        role = "players" if "jaxrl.jax_envs.served.serve" in " ".join(child.cmdline()) else "workers"
         seconds[role] += sum(child.cpu_times()[:2])
     return seconds
 
@@ -151,7 +151,7 @@ def settings_for(workers: int, base_port: int, results: str) -> RunSettings:
 @contextmanager
 def pool_of(settings: RunSettings) -> Iterator[EnvPool]:
     """Started workers and players."""
-    from jaxrl.unity_workers import make_factory
+    from jaxrl.training.host.launch import make_factory
 
     factory = make_factory(settings, f"{settings.checkpoint_settings.results_dir}/logs")
     with EnvPool(factory, settings.env_settings.num_envs, timeout=120.0, startup_timeout=180.0) as pool:
@@ -163,11 +163,11 @@ def both(workers: int, base_port: int) -> Iterator[tuple[Ceiling, Training]]:
     """A ceiling and a training loop, each with its own players."""
     from rich.console import Console
 
-    from jaxrl.artifacts.progress import ProgressBar
+    from jaxrl.artifacts.metrics.progress import ProgressBar
     from jaxrl.artifacts.run_folder import RunFolder
-    from jaxrl.bookkeeping import Bookkeeping
-    from jaxrl.interrupt import Interrupt
-    from jaxrl.train import HostLoop
+    from jaxrl.training.host.bookkeeping import Bookkeeping
+    from jaxrl.training.host.loop import HostLoop
+    from jaxrl.training.interrupt import Interrupt
 
     with ExitStack() as stack:
         results = stack.enter_context(tempfile.TemporaryDirectory())

@@ -24,8 +24,8 @@ import jaxmarl
 import numpy as np
 from jax import Array
 
+from jaxrl.jax_envs.adapters.jaxmarl import make_jaxmarl
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas, start_areas
-from jaxrl.jax_envs.jaxmarl import make_jaxmarl
 from jaxrl.jax_envs.simple_spread import make_simple_spread
 
 THEIRS, ADAPTED, OURS = "JaxMARL", "JaxMARL through the adapter", "jaxrl"

@@ -25,14 +25,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import jitted_iteration, make_environment, make_settings
+from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.jax_envs.collect import collect
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas
-from jaxrl.jax_envs.stacking import stack
 from jaxrl.settings import BehaviorSettings
-from jaxrl.train_jitted import agents_at_start
+from jaxrl.training.compiled import iteration as jitted_iteration
+from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.stacking import stack
+from jaxrl.training.compiled.trainer import agents_at_start
 
 AREAS, STEPS, EPOCHS, MINIBATCHES, UNITS = 16, 128, 4, 4, 64
 

@@ -48,7 +48,7 @@ def role_of(process: psutil.Process, trainer: int) -> str | None:
     if process.pid == trainer:
         return "trainer"
     line = " ".join(process.cmdline())
-    if "jaxrl.jax_envs.serve" in line:
+    if "jaxrl.jax_envs.served.serve" in line:
         return "player"
     return "worker" if "spawn_main" in line else None
 

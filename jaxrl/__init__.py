@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.ppo import make_ppo
     from jaxrl.algorithms.written import make_settings
     from jaxrl.jax_envs import make_environment
-    from jaxrl.train_jitted import make_jitted_trainer
+    from jaxrl.training.compiled.trainer import make_jitted_trainer
 
 _HOMES = {
     "make_coma": "jaxrl.algorithms.coma",
     "make_environment": "jaxrl.jax_envs",
-    "make_jitted_trainer": "jaxrl.train_jitted",
+    "make_jitted_trainer": "jaxrl.training.compiled.trainer",
     "make_mappo": "jaxrl.algorithms.mappo",
     "make_poca": "jaxrl.algorithms.poca",
     "make_ppo": "jaxrl.algorithms.ppo",

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.envs.pool import EnvPool
+from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.types import Action, Aggregation, EnvironmentStat, StepResult
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "jaxrl").rglob("*.py"))
 
 MAY_COMPILE = {
-    "train.py",  # the host loop's shell
-    "train_jitted.py",  # the shell of the loop inside jit
-    "jax_envs/serve.py",  # a player process has its own shell
+    "training/host/loop.py",  # the host loop's shell
+    "training/compiled/trainer.py",  # the shell of the loop inside jit
+    "jax_envs/served/serve.py",  # a player process has its own shell
 }
 MAX_LINES = 250
 LONGER: dict[str, int] = {}

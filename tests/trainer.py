@@ -24,13 +24,13 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
-from jaxrl.artifacts import checkpoint
-from jaxrl.artifacts.checkpoint_folder import checkpoints, require_latest
-from jaxrl.artifacts.checkpoint_tree import to_arrays
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
+from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.cli import main
-from jaxrl.saver import Saved
 from jaxrl.settings import load_run_settings
-from jaxrl.train import compile_programs
+from jaxrl.training.host.loop import compile_programs
+from jaxrl.training.host.saver import Saved
 from jaxrl.types import BehaviorSpec
 from tests.envs.countdown_player import SPEC
 from tests.envs.processes import comes_true

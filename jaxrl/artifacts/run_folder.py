@@ -23,8 +23,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxrl.artifacts import checkpoint_folder as checkpoints
 from jaxrl.artifacts import files
+from jaxrl.artifacts.checkpoint import folder as checkpoints
 from jaxrl.artifacts.files import ArtifactError
 
 EVENTS = "events.out.tfevents.*"

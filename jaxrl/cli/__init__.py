@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import rich
 import rich.console
 
-from jaxrl.artifacts.console import setup_logging
+from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.artifacts.versions import versions
 from jaxrl.cli import bench, report, watch
 from jaxrl.cli.checks import check_environment, check_resume, refuse_unsupported
@@ -23,8 +23,8 @@ from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
 from jaxrl.jax_envs import is_jax_environment
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
+from jaxrl.training.host.launch import launched
 from jaxrl.types import JaxrlError
-from jaxrl.unity_workers import launched
 
 COMMUNICATOR_API = "1.5.0"
 """Version of ML-Agents' wire protocol that jaxrl speaks."""
@@ -113,7 +113,7 @@ def _train(given: argparse.Namespace) -> None:
         if device is None:
             choose_device(None)
         enable_compilation_cache()
-        from jaxrl.train import train
+        from jaxrl.training.host.loop import train
 
         train(settings, console=console, started=started)
 
@@ -125,7 +125,7 @@ def _train_jitted(settings: RunSettings, console: rich.console.Console) -> None:
     if settings.torch_settings.device is None:
         choose_device(None, cpu_devices=min(settings.env_settings.seeds, os.cpu_count() or 1))
     enable_compilation_cache()
-    from jaxrl.train_jitted import train
+    from jaxrl.training.compiled.trainer import train
 
     train(settings, console=console)
 
@@ -139,6 +139,6 @@ def _version_line() -> str:
 
 
 def _make_player(given: argparse.Namespace) -> None:
-    from jaxrl.jax_envs.launcher import make_player
+    from jaxrl.jax_envs.served.launcher import make_player
 
     print(make_player(given.name, given.directory))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxrl.artifacts.checkpoint_loop import require_loop_of_run
+from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.launch import check_executable
+from jaxrl.envs.unity.launch import check_executable
 from jaxrl.jax_envs import is_jax_environment
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError, unsupported
 

@@ -28,8 +28,8 @@ def run(given: argparse.Namespace) -> None:
     """Write the report. Raises ReportError or ArtifactError, which tell what to do."""
     import rich
 
-    from jaxrl.artifacts.console import setup_logging
-    from jaxrl.artifacts.report import write_report
+    from jaxrl.artifacts.metrics.console import setup_logging
+    from jaxrl.report.report import write_report
 
     setup_logging(rich.get_console(), debug=getattr(given, "debug", False))
     for remark in write_report(given.runs, given.out):

@@ -36,7 +36,7 @@ def run(given: argparse.Namespace) -> None:
     """Play, write the film and print what it shows. On the CPU: an accelerator may be busy with training."""
     choose_device("cpu")
     enable_compilation_cache()
-    from jaxrl.watch import watch
+    from jaxrl.watch.film import watch
 
     summary = watch(
         given.environment,

@@ -45,11 +45,11 @@ def make_environment(env_path: str) -> JaxEnv:
     Raises UnknownEnvironmentError, with the nearest names; JaxrlError when the package of an adapter is missing.
     """
     if env_path.startswith(JAXMARL):
-        from jaxrl.jax_envs.jaxmarl import make_jaxmarl
+        from jaxrl.jax_envs.adapters.jaxmarl import make_jaxmarl
 
         return make_jaxmarl(env_path.removeprefix(JAXMARL))
     if env_path.startswith(GYMNAX):
-        from jaxrl.jax_envs.gymnax import make_gymnax
+        from jaxrl.jax_envs.adapters.gymnax import make_gymnax
 
         return make_gymnax(env_path.removeprefix(GYMNAX))
     name = env_path.removeprefix(OWN)

@@ -9,9 +9,9 @@ import numpy as np
 from team_rollouts import quick_jit
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.behavior import Behavior, Programs, decide, learn
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.models import Actor, TeamCritic, ValueNetwork
+from jaxrl.training.host.behavior import Behavior, Programs, decide, learn
 from jaxrl.types import BehaviorSpec
 from tests.helpers import settings_of
 from tests.probe_envs import ProbeEnv, SacrificeEnv

@@ -12,8 +12,8 @@ import pytest
 from team_rollouts import SMALL, SPEC, quick_jit
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.behavior import Behavior, Programs, decide, learn
 from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.training.host.behavior import Behavior, Programs, decide, learn
 from jaxrl.types import AgentSteps
 from tests.helpers import decision_steps, ended_steps, message, settings_of
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from jaxrl.artifacts import onnx_check
+from jaxrl.artifacts.onnx import check as onnx_check
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.models import Actor
 from jaxrl.settings.networks import NetworkSettings

@@ -11,8 +11,9 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 
-from jaxrl.artifacts import checkpoint, checkpoint_folder
-from jaxrl.artifacts.checkpoint_folder import CheckpointError
+from jaxrl.artifacts.checkpoint import folder as checkpoint_folder
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import CheckpointError
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 OPTIMIZER = optax.adam(optax.linear_schedule(1e-2, 1e-4, 100))

@@ -9,8 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from jaxrl.artifacts import checkpoint, checkpoint_folder
-from jaxrl.artifacts.checkpoint_folder import CheckpointError
+from jaxrl.artifacts.checkpoint import folder as checkpoint_folder
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import CheckpointError
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits or signals")
 

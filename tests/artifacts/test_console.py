@@ -10,10 +10,10 @@ import time
 import pytest
 from rich.console import Console
 
-from jaxrl.artifacts import metrics
-from jaxrl.artifacts.console import listing, setup_logging, summary_line
-from jaxrl.artifacts.metrics import StatsAggregator
-from jaxrl.artifacts.progress import ProgressBar, progress_text
+from jaxrl.artifacts.metrics import statistics as metrics
+from jaxrl.artifacts.metrics.console import listing, setup_logging, summary_line
+from jaxrl.artifacts.metrics.progress import ProgressBar, progress_text
+from jaxrl.artifacts.metrics.statistics import StatsAggregator
 from jaxrl.types import Aggregation
 
 
@@ -67,8 +67,8 @@ def test_log_lines_are_plain_unwrapped_and_survive_the_encoding(jaxrl_logger):
     setup_logging(console)
     setup_logging(console)  # twice must not print twice
     text = "[red]not markup[/red] " + "long " * 40 + "行動"
-    logging.getLogger("jaxrl.train").warning("%s", text)
-    logging.getLogger("jaxrl.train").debug("hidden")
+    logging.getLogger("jaxrl.training.host.loop").warning("%s", text)
+    logging.getLogger("jaxrl.training.host.loop").debug("hidden")
     assert raw.getvalue().decode("cp1252").splitlines() == ["[WARNING] " + text.replace("行動", "\\u884c\\u52d5")]
 
 
@@ -97,8 +97,8 @@ def test_the_text_beside_the_bar():
 BAR = """
 import threading, time, sys
 from rich.console import Console
-from jaxrl.artifacts.console import setup_logging
-from jaxrl.artifacts.progress import ProgressBar
+from jaxrl.artifacts.metrics.console import setup_logging
+from jaxrl.artifacts.metrics.progress import ProgressBar
 console = Console()
 logger = setup_logging(console)
 with ProgressBar(console) as bar:

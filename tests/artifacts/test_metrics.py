@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jaxrl.artifacts import metrics
-from jaxrl.artifacts.metrics import MetricsError, StatsAggregator
+from jaxrl.artifacts.metrics import statistics as metrics
+from jaxrl.artifacts.metrics.statistics import MetricsError, StatsAggregator
 from jaxrl.types import Aggregation, EnvironmentStat
 
 

@@ -19,8 +19,11 @@ from onnx_policies import (
     without_output,
 )
 
-from jaxrl.artifacts import files, onnx_check, onnx_graph, onnx_parity
-from jaxrl.artifacts import onnx as exporter
+from jaxrl.artifacts import files
+from jaxrl.artifacts.onnx import check as onnx_check
+from jaxrl.artifacts.onnx import export as exporter
+from jaxrl.artifacts.onnx import graph as onnx_graph
+from jaxrl.artifacts.onnx import parity as onnx_parity
 from jaxrl.networks.models import SharedActorCritic
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 

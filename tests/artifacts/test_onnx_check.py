@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_policies import make_policy, make_spec, without_output
 
-from jaxrl.artifacts import onnx as exporter
-from jaxrl.artifacts import onnx_check
+from jaxrl.artifacts.onnx import check as onnx_check
+from jaxrl.artifacts.onnx import export as exporter
 from jaxrl.types import ActionSpec
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx_policies import distribution, make_masks, make_obs, make_policy, make_spec, run
 
-from jaxrl.artifacts import onnx as exporter
+from jaxrl.artifacts.onnx import export as exporter
 from jaxrl.networks import actions
 from jaxrl.types import ActionSpec
 

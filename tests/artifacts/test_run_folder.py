@@ -7,9 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from jaxrl.artifacts import checkpoint, files
+from jaxrl.artifacts import files
 from jaxrl.artifacts import run_folder as module
-from jaxrl.artifacts.checkpoint_folder import CheckpointError
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import CheckpointError
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError, behavior_name
 
 

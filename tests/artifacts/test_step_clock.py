@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrl.artifacts.step_clock import crossed_multiple
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 
 
 def test_golden_rule():

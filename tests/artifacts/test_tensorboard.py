@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from jaxrl.artifacts import metrics
-from jaxrl.artifacts.metrics import StatsAggregator
-from jaxrl.artifacts.tensorboard import TensorBoardWriter
+from jaxrl.artifacts.metrics import statistics as metrics
+from jaxrl.artifacts.metrics.statistics import StatsAggregator
+from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
 from jaxrl.types import Aggregation
 from tests.event_files import read_events
 
@@ -86,7 +86,8 @@ def test_tensorboard_itself_reads_the_files(tmp_path):
 def test_a_full_disk_is_an_error_not_a_hang(tmp_path):
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from jaxrl.artifacts.tensorboard import TensorBoardWriter; from jaxrl.artifacts.files import ArtifactError\n"
+        "from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter\n"
+        "from jaxrl.artifacts.files import ArtifactError\n"
         "writer = TensorBoardWriter(Path(sys.argv[1]))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
         "try:\n"

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from jaxrl.artifacts.metrics import StatsAggregator
-from jaxrl.artifacts.timers import Timers
+from jaxrl.artifacts.metrics.statistics import StatsAggregator
+from jaxrl.artifacts.metrics.timers import Timers
 
 
 def test_nesting_counts_and_self_time():

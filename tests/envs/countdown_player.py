@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jaxrl.envs.player import PlayerOptions, ServedEnvironment, serve
-from jaxrl.envs.player_teams import PlayedStep
+from jaxrl.envs.player.player import PlayerOptions, ServedEnvironment, serve
+from jaxrl.envs.player.teams import PlayedStep
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
 
 MEMBERS = 3

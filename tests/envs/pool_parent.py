@@ -9,7 +9,7 @@ from pathlib import Path
 
 from faulty_env import PlayerEnv
 
-from jaxrl.envs.pool import EnvPool
+from jaxrl.envs.workers.pool import EnvPool
 
 
 def main(folder: str, how: str, closing_seconds: str) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrl.envs.decode import InvalidMessage, decode_spec, decode_steps
 from jaxrl.envs.protobuf import messages, register
+from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 register()

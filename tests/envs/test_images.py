@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl.envs.decode import InvalidMessage, decode_steps
-from jaxrl.envs.images import ImageError, channel_axis, decode_png
 from jaxrl.envs.protobuf import messages, register
+from jaxrl.envs.unity.decode import InvalidMessage, decode_steps
+from jaxrl.envs.unity.images import ImageError, channel_axis, decode_png
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 register()

@@ -13,8 +13,8 @@ import numpy as np
 import psutil
 import pytest
 
-from jaxrl.envs.player import PlayerOptions, ServedEnvironment, serve
-from jaxrl.envs.player_messages import InvalidActionsError, PlayerMessages
+from jaxrl.envs.player.messages import InvalidActionsError, PlayerMessages
+from jaxrl.envs.player.player import PlayerOptions, ServedEnvironment, serve
 from jaxrl.envs.protobuf import messages, register
 
 HERE = Path(__file__).parent
@@ -263,5 +263,5 @@ def test_a_decision_period_below_one_is_refused():
 
 
 def test_the_player_itself_never_imports_jax():
-    check = "import sys, jaxrl.envs.player; sys.exit('jax' in sys.modules)"
+    check = "import sys, jaxrl.envs.player.player; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], timeout=30).returncode == 0

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from jaxrl.envs.player_channels import ENGINE, PARAMETERS, ChannelError, PlayerChannels, pack_stats
+from jaxrl.envs.player.channels import ENGINE, PARAMETERS, ChannelError, PlayerChannels, pack_stats
 from jaxrl.envs.protobuf import register
 from jaxrl.types import Aggregation, EnvironmentStat
 

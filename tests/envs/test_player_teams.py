@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxrl.envs.player_messages import PlayerMessages
-from jaxrl.envs.player_teams import PlayedStep, Teams
+from jaxrl.envs.player.messages import PlayerMessages
+from jaxrl.envs.player.teams import PlayedStep, Teams
 from jaxrl.types import Action, ActionSpec, AgentSteps, BehaviorSpec, DimensionProperty, ObservationSpec
 
 SPEC = BehaviorSpec(

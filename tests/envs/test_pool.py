@@ -14,7 +14,7 @@ from processes import comes_true, descendants
 from toy_env import ToyEnv, ToySettings, no_actions
 
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.pool import EnvPool
+from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.types import StepResult
 
 FORMS = pytest.mark.parametrize("inline", [True, False], ids=["inline", "processes"])

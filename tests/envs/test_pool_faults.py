@@ -18,7 +18,7 @@ from processes import comes_true, descendants, is_gone, noted_pids
 from toy_env import ToyEnv, no_actions
 
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.pool import EnvPool
+from jaxrl.envs.workers.pool import EnvPool
 
 FORMS = pytest.mark.parametrize("inline", [True, False], ids=["inline", "processes"])
 
@@ -136,8 +136,8 @@ def test_a_hung_worker_is_noticed_although_others_keep_answering():
 
 
 def test_closing_a_hung_worker_is_bounded(monkeypatch):
-    monkeypatch.setattr("jaxrl.envs.shutdown._CLOSE_SECONDS", 0.5)
-    monkeypatch.setattr("jaxrl.envs.shutdown._FORCE_SECONDS", 0.5)
+    monkeypatch.setattr("jaxrl.envs.workers.shutdown._CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr("jaxrl.envs.workers.shutdown._FORCE_SECONDS", 0.5)
     for how in ("hang", "stop"):
         pool = EnvPool(partial(FailingEnv, how=how), 2, timeout=0.3)
         with failure(r"has not answered"):
@@ -155,7 +155,7 @@ def test_a_failed_start_up_closes_the_others_and_raises_the_first_error(tmp_path
 
 
 def test_a_start_up_that_takes_too_long_is_reported(monkeypatch):
-    monkeypatch.setattr("jaxrl.envs.shutdown._CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("jaxrl.envs.workers.shutdown._CLOSE_SECONDS", 0.2)
     with failure(r"worker 0 has not answered its start-up for"):
         EnvPool(partial(SlowEnv, start=30.0), 1, startup_timeout=0.5)
 
@@ -173,7 +173,9 @@ def test_closing_in_a_finally_keeps_the_error_under_way():
 
 def test_a_script_without_the_main_guard_learns_what_to_do(tmp_path):
     script = tmp_path / "train.py"
-    script.write_text("from toy_env import ToyEnv\nfrom jaxrl.envs.pool import EnvPool\nEnvPool(ToyEnv, 1).close()\n")
+    script.write_text(
+        "from toy_env import ToyEnv\nfrom jaxrl.envs.workers.pool import EnvPool\nEnvPool(ToyEnv, 1).close()\n"
+    )
     ended = subprocess.run(
         [sys.executable, script], env=child_environment(), capture_output=True, text=True, timeout=30
     )

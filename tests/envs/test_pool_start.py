@@ -11,7 +11,7 @@ from processes import comes_true, descendants
 from toy_env import ToyEnv
 
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.pool import EnvPool
+from jaxrl.envs.workers.pool import EnvPool
 
 
 def test_without_wait_it_starts_beside_the_owner_and_ready_waits():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_env import ToyEnv, ToySettings, no_actions
 
-from jaxrl.envs.transport import (
+from jaxrl.envs.workers.transport import (
     Channel,
     ChannelClosedError,
     ChannelTimeoutError,

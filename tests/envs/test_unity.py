@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from unity_build import BEHAVIOR, ROOT, SCRIPT, actions, free_port, opener, write_build
 
-from jaxrl.envs import unity
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.unity import ActionError, UnityHostEnv
+from jaxrl.envs.unity import environment as unity
+from jaxrl.envs.unity.environment import ActionError, UnityHostEnv
 from jaxrl.types import Action, Aggregation
 
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, write_build
 
-from jaxrl.envs.decode import InvalidMessage
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
-from jaxrl.envs.unity import UnityHostEnv
+from jaxrl.envs.unity.decode import InvalidMessage
+from jaxrl.envs.unity.environment import UnityHostEnv
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_missing_and_unstartable_files(tmp_path):
 def test_exception_while_open_does_not_hang_the_interpreter(tmp_path):
     build = write_build(tmp_path)
     code = f"""
-from jaxrl.envs.unity import UnityHostEnv
+from jaxrl.envs.unity.environment import UnityHostEnv
 env = UnityHostEnv(worker=0, file_name={build!r}, base_port={free_port()}, seed=0)
 env.reset()
 import psutil, sys

@@ -16,8 +16,8 @@ from processes import is_gone
 from toy_env import ToyEnv, no_actions
 
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.transport import Channel, ChannelClosedError, Message, decode_result, encode_actions
-from jaxrl.envs.worker import execute, failure_message, parameters_message, reset_message, worker_main
+from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_result, encode_actions
+from jaxrl.envs.workers.worker import execute, failure_message, parameters_message, reset_message, worker_main
 from jaxrl.types import StepResult
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from jaxrl.envs.unity import UnityHostEnv
+from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.types import Action
 
 HERE = Path(__file__).parent

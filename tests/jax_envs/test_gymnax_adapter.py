@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.jax_envs import foreign
-from jaxrl.jax_envs.foreign import ForeignEnvironmentError
-from jaxrl.jax_envs.gymnax import make_gymnax
+from jaxrl.jax_envs.adapters import foreign
+from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
+from jaxrl.jax_envs.adapters.gymnax import make_gymnax
 from jaxrl.jax_envs.interface import TeamActions
-from jaxrl.jax_envs.launcher import UnknownEnvironmentError
+from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError
 from jaxrl.types import ActionSpec
 
 

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.jax_envs.foreign import ForeignEnvironmentError
-from jaxrl.jax_envs.foreign_team import joint_action, possible_actions, rows_of, shares
+from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
+from jaxrl.jax_envs.adapters.foreign_team import joint_action, possible_actions, rows_of, shares
+from jaxrl.jax_envs.adapters.jaxmarl import MarlState, make_jaxmarl
 from jaxrl.jax_envs.interface import TeamActions, advance_areas, start_areas
-from jaxrl.jax_envs.jaxmarl import MarlState, make_jaxmarl
-from jaxrl.jax_envs.launcher import UnknownEnvironmentError
+from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError
 from jaxrl.types import ActionSpec
 
 package = pytest.importorskip("jaxmarl")

@@ -13,8 +13,8 @@ import pytest
 from jaxrl.cache import cache_folder
 from jaxrl.envs.protobuf import messages, register
 from jaxrl.jax_envs import ENVIRONMENTS
-from jaxrl.jax_envs.launcher import UnknownEnvironmentError, make_player, resolve_player
-from jaxrl.jax_envs.serve import make_served
+from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError, make_player, resolve_player
+from jaxrl.jax_envs.served.serve import make_served
 from jaxrl.types import Action, JaxrlError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))

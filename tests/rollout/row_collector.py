@@ -66,7 +66,7 @@ def policy(steps_obs: tuple[np.ndarray, ...]) -> tuple[Action, np.ndarray]:
 
 
 class RowCollector:
-    """What `jaxrl.behavior` does around the rows, without a learner."""
+    """What `jaxrl.training.host.behavior` does around the rows, without a learner."""
 
     def __init__(
         self,

@@ -11,10 +11,10 @@ from random_streams import RandomStream
 from row_collector import SPEC, RowCollector, Transition, allowed, chosen, observe
 
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.behavior import decide
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.slots import Slots
+from jaxrl.training.host.behavior import decide
 from jaxrl.types import Action
 from tests.helpers import decision_steps, ended_steps, message
 

@@ -1,0 +1,1 @@
+"""Checkpoints: folders `<Behavior>-<step>/` of arrays and a manifest, written whole or not at all."""

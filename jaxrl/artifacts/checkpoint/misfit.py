@@ -1,0 +1,83 @@
+"""What changed between a checkpoint and the run that wants to continue it, in the user's terms. No JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxrl.artifacts.checkpoint.loop import AREAS, SEEDS
+from jaxrl.types import BehaviorSpec
+
+_SHAPING = (
+    "trainer_type",
+    "network_settings",
+    "reward_signals",
+    "hyperparameters.shared_critic",
+    "hyperparameters.team_capacity",
+)
+"""Settings that decide which arrays there are and how large; others may change between two parts of a run."""
+_SIZES = (SEEDS, AREAS)
+"""The same, noted by compiled runs alone: compared where both sides tell them."""
+
+
+def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
+    """Observations and action sizes of a behavior as plain JSON values."""
+    return {
+        "observations": [
+            {"name": item.name, "shape": list(item.shape), "type": item.observation_type.name.lower()}
+            for item in spec.observations
+        ],
+        "continuous_actions": int(spec.action.continuous_size),
+        "discrete_branches": [int(size) for size in spec.action.discrete_branches],
+    }
+
+
+def differences(
+    saved_spec: Mapping[str, Any],
+    saved_settings: Mapping[str, Any],
+    spec: BehaviorSpec | None,
+    settings: Mapping[str, Any] | None,
+) -> list[str]:
+    """One line per difference that can change the networks; sides that were not given are not compared."""
+    lines = _spec_differences(saved_spec, spec_to_json(spec)) if saved_spec and spec is not None else []
+    if saved_settings and settings is not None:
+        old, new = _flat(saved_settings), _flat(settings)
+        lines += [_line(key, old.get(key), new.get(key)) for key in {**old, **new} if _shapes(key, old, new)]
+    return lines
+
+
+def _spec_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    lines = []
+    old_sensors, new_sensors = old["observations"], new["observations"]
+    if len(old_sensors) != len(new_sensors):
+        lines.append(_line("observations: number of sensors", len(old_sensors), len(new_sensors)))
+    for index, (before, after) in enumerate(zip(old_sensors, new_sensors, strict=False)):
+        lines += [
+            _line(f"observation {index} ({after['name']}) {key}", before[key], after[key])
+            for key in after
+            if before[key] != after[key]
+        ]
+    names = {"continuous_actions": "action size (continuous)", "discrete_branches": "action size (discrete branches)"}
+    return lines + [_line(text, old[key], new[key]) for key, text in names.items() if old[key] != new[key]]
+
+
+def _shapes(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    if old.get(key) == new.get(key):
+        return False
+    told = key in _SIZES and key in old and key in new
+    return told or any(key == name or key.startswith(f"{name}.") for name in _SHAPING)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as {"network_settings.hidden_units": 256}."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _line(what: str, before: Any, after: Any) -> str:
+    return f"{what}: {before} in the checkpoint, {after} now"

@@ -1,0 +1,224 @@
+"""Save and restore the whole training state of one behavior: parameters, optimiser, normaliser, keys, counters.
+
+A save is atomic (see checkpoint_folder.py): a run killed at any moment continues from this checkpoint or the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import orbax.checkpoint as ocp
+
+from jaxrl.artifacts import files
+from jaxrl.artifacts.checkpoint import folder as folders
+from jaxrl.artifacts.checkpoint import tree as trees
+from jaxrl.artifacts.checkpoint.folder import CheckpointError
+from jaxrl.artifacts.checkpoint.misfit import differences, spec_to_json
+from jaxrl.artifacts.versions import versions
+from jaxrl.types import BehaviorSpec
+
+FORMAT = 1
+_SLACK_BYTES = 2**20
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointInfo(NamedTuple):
+    """What checkpoint.json says about the arrays beside it."""
+
+    behavior: str
+    step: int
+    spec: Mapping[str, Any]  # observations and action sizes, as `spec_to_json` writes them; empty when not given
+    settings: Mapping[str, Any]  # the behavior's resolved settings
+    versions: Mapping[str, str]
+    created: float  # seconds since 1970
+    leaves: trees.Manifest
+
+
+def save(
+    folder: Path,
+    step: int,
+    state: Any,
+    *,
+    spec: BehaviorSpec | None = None,
+    settings: Mapping[str, Any] | None = None,
+    keep: int = 0,
+) -> Path:
+    """Write `<folder>/<Behavior>-<step>`, make it the latest, then remove all but the newest `keep` (<= 0: none).
+
+    `state` is any pytree of JAX arrays, typed keys, numpy arrays and numbers; call it between two updates, while its
+    buffers are not donated. A checkpoint of the same step is replaced. `spec` and `settings` (plain JSON values) are
+    kept to explain a misfit on resume. Returns the folder written. Raises CheckpointError when it cannot be written;
+    the checkpoint before stays the latest.
+    """
+    path = folders.checkpoint_path(folder, step).absolute()
+    partial = path.with_name(path.name + folders.PARTIAL)
+    document = {
+        "format": FORMAT,
+        "behavior": folder.name,
+        "step": int(step),
+        "created": time.time(),
+        "versions": versions(),
+        "spec": {} if spec is None else spec_to_json(spec),
+        "settings": dict(settings or {}),
+        "leaves": trees.describe(state),
+    }
+    arrays = trees.to_arrays(state)
+    try:
+        _write(partial, arrays, document)
+        folders.install(partial, path)
+        folders.point_at(path, step)
+    except Exception as error:  # the array store reports a full disk as ValueError, RuntimeError or OSError
+        raise _save_error(folder, path, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # gone already after success; also when Ctrl-C came in between
+    folders.prune(folder, keep)
+    return path
+
+
+def read_info(path: Path) -> CheckpointInfo:
+    """What the checkpoint at `path` holds. Raises CheckpointError when it is no checkpoint, or a newer format."""
+    document = files.read_json(path / folders.METADATA)
+    if document.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path}: checkpoint format {document.get('format')}, this jaxrl reads format {FORMAT}. "
+            f"It was written by jaxrl {document.get('versions', {}).get('jaxrl_version')}: install that version."
+        )
+    return CheckpointInfo(**{name: document[name] for name in CheckpointInfo._fields})
+
+
+def restore(
+    path: Path, template: Any, *, spec: BehaviorSpec | None = None, settings: Mapping[str, Any] | None = None
+) -> Any:
+    """The state in checkpoint `path`, with the structure, kinds and devices of `template`.
+
+    The template is a freshly initialised state. Raises CheckpointError when structure, a shape or a dtype differs,
+    explained by `spec` and `settings` of this run, or when the checkpoint is damaged.
+    """
+    info = read_info(path)
+    changed = differences(info.spec, info.settings, spec, settings)
+    leaves = trees.misfits(info.leaves, trees.describe(template))
+    if leaves:
+        raise CheckpointError(_misfit_text(path, changed, leaves))
+    if any(line.startswith(("observation", "action")) for line in changed):
+        _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
+    return trees.rebuild(template, _read_arrays(path), info.leaves)
+
+
+def restore_params_only(
+    path: Path,
+    template: Any,
+    *,
+    fields: Sequence[str] = ("params",),
+    spec: BehaviorSpec | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Any:
+    """`template` with the top-level `fields` taken from checkpoint `path`; the rest (optimiser, keys, step) stays new.
+
+    For `--initialize-from` and `init_path`. As in ML-Agents a module (the level below a field, for instance
+    `params/critic`) that does not fit keeps its new weights, with a warning. Raises CheckpointError when nothing fits.
+    """
+    info = read_info(path)
+    wanted = {p: entry for p, entry in trees.describe(template).items() if p.split("/")[0] in fields}
+    saved = {p: entry for p, entry in info.leaves.items() if p.split("/")[0] in fields}
+    leaves = trees.misfits(saved, wanted)
+    changed = differences(info.spec, info.settings, spec, settings)
+    bad = {_module(line.split(":")[0]) for line in leaves}
+    fitting = {p: entry for p, entry in saved.items() if _module(p) not in bad}
+    if not fitting:
+        raise CheckpointError(_misfit_text(path, changed, leaves))
+    if bad:
+        _log.warning(
+            "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
+        )
+    return trees.rebuild(template, _read_arrays(path), fitting)
+
+
+def _module(leaf: str) -> str:
+    return "/".join(leaf.split("/")[:2])
+
+
+def _write(partial: Path, arrays: Mapping[str, np.ndarray], document: Mapping[str, Any]) -> None:
+    """Write arrays and metadata to a fresh `partial` folder and flush all of it to disk."""
+    needed = sum(array.nbytes for array in arrays.values()) + _SLACK_BYTES
+    if files.free_bytes(partial) < needed:
+        raise OSError(f"it needs about {needed / 2**20:.1f} MiB")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        checkpointer.save(partial / folders.ARRAYS, args=ocp.args.PyTreeSave(trees.nest(arrays)))
+    files.write_json(partial / folders.METADATA, document)
+    files.sync_tree(partial)
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    """{leaf path: numpy array} of the checkpoint at `path`."""
+    try:
+        with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            return trees.unnest(checkpointer.restore(path.absolute() / folders.ARRAYS))
+    except Exception as error:  # every kind of damage has its own exception in the array store
+        raise CheckpointError(
+            f"{path}: the checkpoint is damaged ({_brief(error)}). "
+            "Delete this folder; the run then continues from the checkpoint before it."
+        ) from error
+
+
+def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
+    before = [item.path.name for item in folders.checkpoints(folder) if item.path != path]
+    usable = f"The checkpoint before it, {before[-1]}, is intact. " if before else "There is no checkpoint before it. "
+    return CheckpointError(
+        f"{path}: the checkpoint cannot be written ({_brief(error)}; {files.free_text(folder)}). {usable}"
+        "Free disk space or check the folder's permissions, then continue with --resume."
+    )
+
+
+def _misfit_text(path: Path, changed: Sequence[str], leaves: Sequence[str]) -> str:
+    return (
+        f"{path}: the checkpoint does not fit this run. {_reasons(changed, leaves)} To continue this run, undo these "
+        "changes; to train with them, start a new run with another --run-id, or --force to overwrite this one."
+    )
+
+
+def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
+    """The changes in the user's terms, then the first leaves that show them."""
+    more = f" (and {len(leaves) - 3} more)" if len(leaves) > 3 else ""
+    arrays = f"Arrays: {'; '.join(leaves[:3])}{more}."
+    return f"Changed: {'; '.join(changed)}. {arrays}" if changed else arrays
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the array store from printing a hundred lines of tracebacks of its threads: the error itself reaches us.
+
+    After a failed write its other writes still report to an event loop that is closed by then, some of them only when
+    we have left, so the hook that drops those reports stays after an error.
+    """
+    logger = logging.getLogger("absl")
+    level, hook = logger.level, sys.unraisablehook
+    logger.setLevel(logging.CRITICAL)
+    sys.unraisablehook = partial(_drop_late_reports, hook)
+    try:
+        yield
+        sys.unraisablehook = hook
+    finally:
+        logger.setLevel(level)
+
+
+def _drop_late_reports(hook: Callable[[sys.UnraisableHookArgs], Any], report: sys.UnraisableHookArgs) -> None:
+    if not (report.exc_type is RuntimeError and str(report.exc_value) == "Event loop is closed"):
+        hook(report)
+
+
+def _brief(error: Exception) -> str:
+    """One line; of a long text the end, where the array store puts the operating system's reason."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"... {text[-200:]}"

@@ -1,0 +1,91 @@
+"""What the user reads while training: ML-Agents' summary line, the settings listing, and the log lines."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from jaxrl.artifacts.metrics.statistics import CUMULATIVE_REWARD, ELO, GROUP_CUMULATIVE_REWARD, IS_TRAINING, Summary
+
+_log = logging.getLogger(__name__)
+
+
+class ConsoleWriter:
+    """Logs one line per summary; elapsed time counts from the creation of this object."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+
+    def summaries(self, behavior: str, step: int, summaries: Mapping[str, Summary]) -> None:
+        """Log the line of one behavior's summary."""
+        _log.info("%s", summary_line(behavior, step, time.monotonic() - self._begun, summaries))
+
+    def hyperparameters(self, behavior: str, settings: Mapping[str, Any]) -> None:
+        """Log the settings of one behavior."""
+        _log.info("Hyperparameters for behavior name %s:\n%s", behavior, listing(settings, indent=1))
+
+
+def summary_line(behavior: str, step: int, elapsed: float, summaries: Mapping[str, Summary]) -> str:
+    """The console line of one summary, word for word as ML-Agents writes it. `elapsed` in seconds.
+
+    The std is the population standard deviation; "Is Training" > 0 means training; the rating follows when present.
+    """
+    parts = [behavior, f"Step: {step}", f"Time Elapsed: {elapsed:.3f} s"]
+    training = IS_TRAINING in summaries and summaries[IS_TRAINING].value > 0
+    state = "Training" if training else "Not Training"
+    reward = summaries.get(CUMULATIVE_REWARD)
+    if reward is None:
+        return ". ".join([*parts, "No episode was completed since last summary", state]) + "."
+    parts.append(f"Mean Reward: {reward.mean:.3f}")
+    group = summaries.get(GROUP_CUMULATIVE_REWARD)
+    parts.append(f"Std of Reward: {reward.std:.3f}" if group is None else f"Mean Group Reward: {group.mean:.3f}")
+    parts.append(state)
+    if ELO in summaries:
+        parts.append(f"ELO: {summaries[ELO].value:.3f}")
+    return ". ".join(parts) + "."
+
+
+def listing(settings: Mapping[str, Any], indent: int = 0) -> str:
+    """Nested settings as indented `key: value` lines, two blanks per level."""
+    lines = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            lines += [f"{'  ' * indent}{key}:", listing(value, indent + 1)]
+        else:
+            lines.append(f"{'  ' * indent}{key}: {value}")
+    return "\n".join(lines)
+
+
+class ConsoleHandler(logging.Handler):
+    """Prints log records through rich, so that they appear above a running progress bar."""
+
+    def __init__(self, console: Console, debug: bool = False) -> None:
+        super().__init__(logging.DEBUG if debug else logging.INFO)
+        self._console = console
+        long = "%(asctime)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
+        self.setFormatter(logging.Formatter(long if debug else "[%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record; characters that the terminal's encoding lacks are escaped."""
+        try:
+            encoding = self._console.encoding
+            line = self.format(record).encode(encoding, "backslashreplace").decode(encoding)
+            self._console.print(Text(line), soft_wrap=True, highlight=False)
+        except Exception:  # logging's contract: report through handleError, never raise into the caller
+            self.handleError(record)
+
+
+def setup_logging(console: Console, debug: bool = False) -> logging.Logger:
+    """Send the records of the `jaxrl` loggers to `console`, replacing a console handler set up before."""
+    logger = logging.getLogger("jaxrl")
+    for handler in [h for h in logger.handlers if isinstance(h, ConsoleHandler)]:
+        logger.removeHandler(handler)
+    logger.addHandler(ConsoleHandler(console, debug))
+    logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    logger.propagate = False
+    return logger

@@ -1,0 +1,1 @@
+"""The ONNX file that Unity loads: built, checked and compared with the policy."""

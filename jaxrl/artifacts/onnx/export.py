@@ -1,0 +1,167 @@
+"""Write a policy as the ONNX file that Unity's ML-Agents package runs, and prove it before it gets its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+from flax.traverse_util import flatten_dict
+
+from jaxrl.artifacts import files
+from jaxrl.artifacts.onnx.check import RuntimeErrors, check_contract, check_operators
+from jaxrl.artifacts.onnx.graph import ExportError, build
+from jaxrl.artifacts.onnx.parity import differences
+from jaxrl.networks import normalizer as normalization
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.models import Actor, NetworkShape
+from jaxrl.types import BehaviorSpec
+
+__all__ = ["TOLERANCE", "ExportError", "check_contract", "export"]
+
+TOLERANCE = 1e-4
+"""Largest absolute difference between the file and the policy that is accepted (actions and probabilities are O(1))."""
+
+LARGE = 1e3
+"""Observations beyond this make rounding a likely cause of a difference (without normalisation)."""
+
+
+def export(
+    path: Path,
+    *,
+    spec: BehaviorSpec,
+    network_settings: NetworkShape,
+    actor_params: Mapping[str, Any],
+    normalizer: normalization.States,
+    sample_obs: tuple[np.ndarray, ...],
+    sample_masks: np.ndarray,
+) -> float:
+    """Write the policy to `path` and return the largest difference between the file and the Flax policy.
+
+    The file is written beside its place, read back, checked against Unity's contract and run on the recorded
+    observations; only then is it renamed to `path`. After a failure `path` is what it was before.
+
+    Args:
+      path: the .onnx file; its folder is created.
+      spec: observations and actions of the behavior.
+      network_settings: as given to the actor.
+      actor_params: variables of `networks.models.Actor` (or of `SharedActorCritic`, whose value heads are left out).
+      normalizer: one state per observation, or None where it is shown as it is.
+      sample_obs: recorded observations before normalisation, float32 [N, *shape] each, N >= 1. Keep N the same from
+        one export to the next: JAX compiles the policy's operations anew for each N.
+      sample_masks: bool or float [N, M], 1 where allowed; [N, 0] without discrete branches.
+
+    Raises:
+      ExportError: an observation or parameter that the graph does not know, or a file that fails a check or differs by
+        more than `TOLERANCE`.
+      files.ArtifactError: the file cannot be written.
+      ValueError: no recorded rows.
+    """
+    if not len(sample_masks):
+        raise ValueError("sample_obs and sample_masks hold no row; the parity check needs at least one")
+    params = _parameters(actor_params, spec, network_settings)
+    host = tuple(jax.device_get(state) for state in normalizer)
+    model = build(spec, network_settings, params, host)
+    dist = _policy(spec, network_settings, actor_params, host, sample_obs)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        difference = _install(path, model, spec, dist, sample_obs, sample_masks)
+        files.sync_folder(path.parent)
+    except OSError as error:
+        raise files.write_error(path, error) from error
+    return difference
+
+
+def _install(
+    path: Path,
+    model: onnx.ModelProto,
+    spec: BehaviorSpec,
+    dist: ActionDistribution,
+    obs: tuple[np.ndarray, ...],
+    masks: np.ndarray,
+) -> float:
+    """Write beside `path`, verify what lies on disk, rename; the temporary file never survives."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(model.SerializeToString(deterministic=True))
+            file.flush()
+            os.fsync(file.fileno())
+        difference = _verify(path, temporary, spec, dist, obs, masks)
+        files.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return difference
+
+
+def _parameters(
+    actor_params: Mapping[str, Any], spec: BehaviorSpec, network_settings: NetworkShape
+) -> dict[str, np.ndarray]:
+    """Arrays by path, exactly those that the graph knows."""
+    flat = {"/".join(key): value for key, value in flatten_dict(actor_params["params"]).items()}
+    layers = [f"body/layer_{i}" for i in range(network_settings.num_layers)]
+    layers += ["heads/mean"] * bool(spec.action.continuous_size) + ["heads/logits"] * bool(spec.action.mask_size)
+    known = {f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")}
+    known |= {"heads/log_sigma"} if spec.action.continuous_size else set()
+    given = {name for name in flat if not name.startswith("values/")}  # the value heads of a shared critic
+    if given != known:
+        raise ExportError(
+            f"the policy's parameters are not those of a network of {network_settings.num_layers} dense layers: "
+            f"not known to the exporter {sorted(given - known)}, missing {sorted(known - given)}. "
+            "Export supports vector observations without memory."
+        )
+    return {name: np.asarray(jax.device_get(flat[name])) for name in sorted(known)}
+
+
+def _policy(
+    spec: BehaviorSpec,
+    network_settings: NetworkShape,
+    actor_params: Mapping[str, Any],
+    normalizer: normalization.States,
+    obs: tuple[np.ndarray, ...],
+) -> ActionDistribution:
+    """What the policy says about the recorded observations, on the host; full float32 also on an accelerator."""
+    with jax.default_matmul_precision("highest"):
+        shown = normalization.normalize_all(normalizer, tuple(jnp.asarray(x) for x in obs))
+        return jax.device_get(Actor(spec, network_settings).apply(actor_params, shown))
+
+
+def _verify(
+    path: Path,
+    temporary: Path,
+    spec: BehaviorSpec,
+    dist: ActionDistribution,
+    obs: tuple[np.ndarray, ...],
+    masks: np.ndarray,
+) -> float:
+    """The largest difference of the file as it lies on disk. Raises ExportError naming what is wrong with it."""
+    model = onnx.load(temporary)
+    problems = check_operators(model) + check_contract(temporary, spec)
+    if problems:
+        raise ExportError(f"{path} was not written, Unity could not use it: {'; '.join(problems)}")
+    try:
+        found = differences(model, spec, dist, obs, masks)
+    except RuntimeErrors as error:
+        raise ExportError(f"{path} was not written, ONNX Runtime cannot run it: {error}") from error
+    for difference in found:
+        if not difference.value <= TOLERANCE:  # also true for NaN
+            raise ExportError(
+                f"{path} was not written: output {difference.output} differs from the policy by "
+                f"{difference.value:.3g} {difference.where}, allowed is {TOLERANCE:g}. {_advice(difference.value, obs)}"
+            )
+    return max(difference.value for difference in found)
+
+
+def _advice(difference: float, obs: tuple[np.ndarray, ...]) -> str:
+    """What the user can do about a difference that is too large."""
+    largest = max(float(np.abs(x).max()) for x in obs)
+    if not np.isfinite(difference):
+        return f"The policy's parameters or observations (up to {largest:g}) are not finite: training diverged."
+    if largest > LARGE:
+        return f"Observations reach {largest:g}, where float32 gets coarse: set network_settings.normalize to true."
+    return "This is a bug in jaxrl, please report it with this text."

@@ -1,0 +1,153 @@
+"""`mlagents_envs.UnityEnvironment` with our communicator, our decoder and an end that never hangs."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import logging
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.protobuf import messages, register
+from jaxrl.envs.unity.communicator import BrokenConnectionError, Communicator, new_message
+from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
+from jaxrl.envs.unity.launch import stop_process
+from jaxrl.envs.unity.side_channels import ChannelManager
+from jaxrl.types import Action, AgentSteps, BehaviorSpec
+
+_PATIENCE_TOLD = 3.0  # seconds for a player that was told to quit
+_PATIENCE = 1.0  # seconds for one that is busy or hangs
+_END_SECONDS = 3.0  # from the last word of a player to its exit code
+_QUIT = "the player has quit (exit code 0)"
+
+_package = register()
+# Below this level the package lets players write to our terminal; mlagents-learn sets one, too.
+importlib.import_module("mlagents_envs.logging_util").set_log_level(logging.WARNING)
+
+
+class UnityClient(_package.UnityEnvironment):
+    """Launch, handshake and side channels are the package's; messages go straight to arrays.
+
+    Attributes:
+        steps: agents of the last message by behavior; behaviors without agents are left out.
+        specs: all behaviors seen so far.
+        new_specs: those first seen since the owner last emptied it.
+
+    Raises:
+        EnvironmentFailure, EnvironmentClosed, InvalidMessage: as the communicator and the decoder; nothing is left
+            running.
+        mlagents_envs.exception.UnityException: what the package itself raises.
+    """
+
+    def __init__(self, *, side_channels: Sequence[Any], **settings: Any) -> None:
+        self.steps: dict[str, AgentSteps] = {}
+        self.specs: dict[str, BehaviorSpec] = {}
+        self.new_specs: dict[str, BehaviorSpec] = {}
+        self._brains: dict[str, Any] = {}
+        channels = list(side_channels)
+        try:
+            super().__init__(side_channels=channels, **settings)
+        except BaseException:
+            self._close()
+            raise
+        # The package has appended its own channel to the list.
+        self._side_channel_manager = ChannelManager(channels)
+
+    def advance(self, actions: Mapping[str, Action]) -> None:
+        """Send one action per agent that asked in the last message, and read the next message into `steps`."""
+        message = new_message()
+        inputs = message.unity_input.rl_input
+        inputs.command = messages().STEP
+        deprecated = not self.academy_capabilities.hybridActions
+        for behavior, action in actions.items():
+            if len(action.continuous) or len(action.discrete):
+                _add_actions(inputs.agent_actions[behavior].value, action, deprecated)
+        inputs.side_channel = bytes(self._side_channel_manager.generate_side_channel_messages())
+        output = self._communicator.exchange_message(message, self._poll_process)
+        self._update_behavior_specs(output)
+        self._update_state(output.rl_output)
+
+    def why_closed(self, error: EnvironmentFailure) -> EnvironmentFailure:
+        """The error, or what the exit code of the player's process, for which it waits up to 3 s, makes of it.
+
+        A player says that it stops also before it fails, so its exit code has the last word: EnvironmentClosed if it
+        has quit with 0, or said that it stops and has not ended yet.
+        """
+        process = self._process
+        if process is None or not isinstance(error, EnvironmentClosed | BrokenConnectionError):
+            return error
+        if isinstance(error, EnvironmentClosed):
+            self._communicator.close()  # the player waits for an answer to its last word
+        try:
+            code = process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return error
+        if code:
+            return EnvironmentFailure(f"{error}. {self._returncode_to_env_message(code)}")
+        return error if isinstance(error, EnvironmentClosed) else EnvironmentClosed(_QUIT)
+
+    @staticmethod
+    def _get_communicator(worker_id: int, base_port: int, timeout_wait: float) -> Communicator:
+        return Communicator(base_port + worker_id, timeout_wait)
+
+    def _send_academy_parameters(self, init_parameters: Any) -> Any:
+        output = super()._send_academy_parameters(init_parameters)
+        version = output.rl_initialization_output.communication_version
+        if not re.fullmatch(r"\d+(\.\d+)*", version):
+            raise InvalidMessage(f"the environment introduced itself with communication version {version!r}, not 1.x.y")
+        return output
+
+    def _update_behavior_specs(self, output: Any) -> None:
+        """A behavior's action spec may come before its first agent, whose observations complete the spec."""
+        for brain in output.rl_initialization_output.brain_parameters:
+            self._brains[brain.brain_name] = brain
+        agent_infos = output.rl_output.agentInfos
+        for name in [name for name in self._brains if name in agent_infos and agent_infos[name].value]:
+            spec = decode_spec(name, self._brains.pop(name), agent_infos[name].value[0])
+            if name not in self.specs:
+                self.specs[name] = self.new_specs[name] = spec
+
+    def _update_state(self, output: Any) -> None:
+        steps = {}
+        for name, infos in output.agentInfos.items():
+            if not infos.value:
+                continue
+            if name not in self.specs:
+                raise InvalidMessage(f"behavior {name!r} sent agents before its specification")
+            steps[name] = decode_steps(name, infos.value, self.specs[name])
+        self.steps = steps
+        self._side_channel_manager.process_side_channel_message(output.side_channel)
+
+    def _poll_process(self) -> None:
+        if self._process is None or self._process.poll() is None:
+            return
+        if self._process.returncode == 0:
+            raise EnvironmentClosed(_QUIT)
+        text = self._returncode_to_env_message(self._process.returncode)
+        raise EnvironmentFailure(f"{text} To see its output, run: {shlex.join(self._process.args)}")
+
+    def _close(self, timeout: float | None = None) -> None:
+        """Also runs at exit and when the constructor fails, so any part may be missing. Takes less than 8 seconds."""
+        atexit.unregister(self._close)
+        self._loaded = False
+        communicator = getattr(self, "_communicator", None)
+        process = getattr(self, "_process", None)
+        self._process = None
+        told = False
+        try:
+            told = communicator.close() if communicator is not None else False
+        finally:
+            if process is not None:
+                stop_process(process, _PATIENCE_TOLD if told else _PATIENCE)
+
+
+def _add_actions(rows: Any, action: Action, deprecated: bool) -> None:
+    """Players older than communication version 1.3 know no hybrid actions and read the deprecated field."""
+    for continuous, discrete in zip(action.continuous.tolist(), action.discrete.tolist(), strict=True):
+        row = rows.add(continuous_actions=continuous, discrete_actions=discrete)
+        if deprecated:
+            row.vector_actions_deprecated.extend([*continuous, *discrete])

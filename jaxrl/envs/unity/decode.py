@@ -1,0 +1,141 @@
+"""Turn protocol messages into specs and batched arrays.
+
+Observations, the bulk of a message, are decoded in `observations.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.unity.observations import AgentError, check_finite, decode_sensors, first_other
+from jaxrl.types import (
+    ActionSpec,
+    AgentSteps,
+    BehaviorSpec,
+    DecisionSteps,
+    DimensionProperty,
+    EndedSteps,
+    ObservationSpec,
+    ObservationType,
+)
+
+_SPACE_CONTINUOUS = 1
+
+
+class InvalidMessage(EnvironmentFailure):
+    """The environment sent something that no restart mends: a number that is not finite, a wrong shape, garbage."""
+
+
+def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any) -> BehaviorSpec:
+    """Spec of `behavior` from its `BrainParametersProto` and the `AgentInfoProto` of its first agent.
+
+    Players older than communication version 1.3 fill only the deprecated action fields; those are then read.
+
+    Raises:
+        InvalidMessage: numbers that the protocol does not know, or branches that do not match their count.
+    """
+    try:
+        observations = tuple(_decode_observation_spec(proto) for proto in agent_info.observations)
+    except ValueError as error:
+        raise InvalidMessage(f"behavior {behavior!r}: unknown kind of observation: {error}") from error
+    return BehaviorSpec(observations=observations, action=_decode_action_spec(behavior, brain_parameters))
+
+
+def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) -> AgentSteps:
+    """Agents of one behavior in one message, ended ones apart from deciding ones, each in the order of the message.
+
+    Args:
+        behavior: name, for error texts.
+        agent_infos: `AgentInfoProto`s (the `value` of a `ListAgentInfoProto`).
+        spec: what `decode_spec` returned for this behavior.
+
+    Returns:
+        Observations float32 [N, *shape], images / 255 and in the axis order of `spec`; rewards float32 [N]; ids int64
+        [N]; `truncated` bool [N] from `max_step_reached`; `action_mask` bool [N, M], the wire's mask inverted: True is
+        allowed, and all are allowed for an agent that sent no mask.
+
+    Raises:
+        InvalidMessage: an observation or reward is not finite, or a shape or mask differs from the spec. The text names
+            behavior, sensor and agent.
+    """
+    ended: list[Any] = []
+    deciding: list[Any] = []
+    for info in agent_infos:
+        (ended if info.done else deciding).append(info)
+    infos, n = ended + deciding, len(ended)
+    try:
+        reward = _decode_rewards("reward", [info.reward for info in infos])
+        group_reward = _decode_rewards("group reward", [info.group_reward for info in infos])
+        obs = decode_sensors(infos, spec)
+        mask = _decode_masks(infos, spec.action.mask_size)
+    except AgentError as error:
+        raise InvalidMessage(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
+    agent_id = np.array([info.id for info in infos], np.int64)
+    group_id = np.array([info.group_id for info in infos], np.int64)
+    return AgentSteps(
+        ended=EndedSteps(
+            agent_id=agent_id[:n],
+            group_id=group_id[:n],
+            reward=reward[:n],
+            group_reward=group_reward[:n],
+            truncated=np.array([info.max_step_reached for info in ended], np.bool_),
+            obs=tuple(sensor[:n] for sensor in obs),
+        ),
+        deciding=DecisionSteps(
+            agent_id=agent_id[n:],
+            group_id=group_id[n:],
+            reward=reward[n:],
+            group_reward=group_reward[n:],
+            action_mask=mask[n:],
+            obs=tuple(sensor[n:] for sensor in obs),
+        ),
+    )
+
+
+def _decode_observation_spec(proto: Any) -> ObservationSpec:
+    properties = proto.dimension_properties or [DimensionProperty.UNSPECIFIED] * len(proto.shape)
+    return ObservationSpec(
+        name=proto.name,
+        shape=tuple(proto.shape),
+        dimension_property=tuple(DimensionProperty(number) for number in properties),
+        observation_type=ObservationType(proto.observation_type),
+    )
+
+
+def _decode_action_spec(behavior: str, brain: Any) -> ActionSpec:
+    action = brain.action_spec
+    if action.num_continuous_actions == 0 and action.num_discrete_actions == 0:
+        sizes = tuple(brain.vector_action_size_deprecated)
+        if brain.vector_action_space_type_deprecated == _SPACE_CONTINUOUS:
+            return ActionSpec(continuous_size=sum(sizes), discrete_branches=())
+        return ActionSpec(continuous_size=0, discrete_branches=sizes)
+    branches = tuple(action.discrete_branch_sizes)
+    if len(branches) != action.num_discrete_actions:
+        raise InvalidMessage(
+            f"behavior {behavior!r}: announces {action.num_discrete_actions} discrete branches but sizes {branches}"
+        )
+    return ActionSpec(continuous_size=action.num_continuous_actions, discrete_branches=branches)
+
+
+def _decode_rewards(name: str, values: list[float]) -> np.ndarray:
+    """Float32 [N]."""
+    rewards = np.array(values, np.float32)
+    check_finite(name, rewards)
+    return rewards
+
+
+def _decode_masks(infos: Sequence[Any], size: int) -> np.ndarray:
+    """Bool [N, M], True: allowed. The wire says True: forbidden. Ended agents need none."""
+    if size == 0:
+        return np.ones((len(infos), 0), np.bool_)
+    none_forbidden = bytes(size)
+    rows = [none_forbidden if info.done else bytes(info.action_mask[:]) or none_forbidden for info in infos]
+    row = first_other(list(map(len, rows)), size)
+    if row is not None:
+        text = f"expected {size} entries (the sum of the discrete branch sizes) or none, received {len(rows[row])}"
+        raise AgentError(row, f"action mask: {text}")
+    return (np.frombuffer(b"".join(rows), np.uint8) == 0).reshape(len(rows), size)

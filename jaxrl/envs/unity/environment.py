@@ -1,0 +1,241 @@
+"""A Unity build, or the Unity Editor, as a `HostEnv`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.unity.client import UnityClient
+from jaxrl.envs.unity.decode import InvalidMessage
+from jaxrl.envs.unity.launch import check_executable, log_path, log_tail
+from jaxrl.envs.unity.side_channels import StatsChannel
+from jaxrl.types import Action, BehaviorSpec, JaxrlError, StepResult
+
+EDITOR_PORT = 5004
+_engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
+_parameters = importlib.import_module("mlagents_envs.side_channel.environment_parameters_channel")
+_exceptions = importlib.import_module("mlagents_envs.exception")
+
+
+class ActionError(JaxrlError):
+    """Actions that do not fit the agents that asked, or are not finite. Nothing was sent."""
+
+
+class UnityHostEnv:
+    """Launches a player (or waits for the Editor), shakes hands and steps it. All arguments are plain values.
+
+    Args:
+        worker: number of this environment; the port is `base_port + worker`.
+        file_name: the build, its platform suffix may be left out; None: the Editor, on port 5004, worker 0 only.
+        base_port: first port of the run.
+        seed: of this environment (the caller has added the worker number).
+        timeout_wait: seconds; limits the start, each answer, and the time without any agent that asks for a decision.
+        env_args: appended to the player's command line.
+        no_graphics: start with -nographics -batchmode.
+        num_areas: copies of the training area that the environment may make, sent in the handshake.
+        width, height: of the window, pixels.
+        quality_level: index of a Unity quality level.
+        time_scale: speed of the simulation's clock.
+        target_frame_rate: frames per second, -1: as fast as it can.
+        capture_frame_rate: simulated frames per simulated second.
+        log_folder: where the player writes `Player-<worker>.log`; None: it chooses.
+
+    Raises:
+        EnvironmentFailure: missing or unstartable file, port in use, start-up time-out, other protocol version; nothing
+            is left running. `InvalidMessage` (a subclass) if what it sends is wrong, which no restart mends.
+    """
+
+    def __init__(
+        self,
+        *,
+        worker: int,
+        file_name: str | None,
+        seed: int,
+        base_port: int = 5005,
+        timeout_wait: float = 60.0,
+        env_args: tuple[str, ...] = (),
+        no_graphics: bool = False,
+        num_areas: int = 1,
+        width: int = 84,
+        height: int = 84,
+        quality_level: int = 5,
+        time_scale: float = 20.0,
+        target_frame_rate: int = -1,
+        capture_frame_rate: int = 60,
+        log_folder: str | None = None,
+    ) -> None:
+        self._worker = worker
+        self._timeout = timeout_wait
+        self._idle = 0.0
+        self._asked: dict[str, np.ndarray] = {}
+        self._client: UnityClient | None = None
+        base_port = base_port if file_name is not None else EDITOR_PORT
+        self._place = f"{file_name or 'the Unity Editor'}, port {base_port + worker}"
+        log_folder = str(Path(log_folder).absolute()) if log_folder else None
+        self._log = log_path(worker, log_folder, env_args) if file_name is not None else None
+        self._stats = StatsChannel()
+        self._parameters = _parameters.EnvironmentParametersChannel()
+        engine = _engine.EngineConfigurationChannel()
+        engine.set_configuration_parameters(
+            width, height, quality_level, time_scale, target_frame_rate, capture_frame_rate
+        )
+        with self._reporting():
+            self._prepare(file_name, base_port, log_folder)
+            self._client = UnityClient(
+                side_channels=(engine, self._parameters, self._stats),
+                file_name=file_name,
+                worker_id=worker,
+                base_port=base_port,
+                seed=seed,
+                no_graphics=no_graphics,
+                timeout_wait=timeout_wait,
+                additional_args=list(env_args),
+                log_folder=log_folder,
+                num_areas=num_areas,
+            )
+
+    def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
+        """Set the environment parameters, start all episodes anew and return the first agents that ask.
+
+        Raises:
+            EnvironmentFailure: it died, hung, or no agent asks for a decision.
+            EnvironmentClosed: (a subclass) it quit, or play mode was stopped in the Editor.
+            InvalidMessage: it sent something wrong.
+        """
+        start = time.perf_counter()
+        client = self._open_client()
+        for name, value in (parameters or {}).items():
+            self._parameters.set_float_parameter(name, float(value))
+        self._idle = 0.0
+        with self._reporting():
+            client.reset()
+            return self._collect(client, start)
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Send the actions; pass over messages without any agent; return the next one with agents.
+
+        Args:
+            actions: by behavior, one row per agent that asked in the last result, in its order. Continuous [N, C] is
+                sent as it is (float32), discrete [N, D] must be within the branch sizes.
+
+        Raises:
+            ActionError: missing behavior, wrong shape, value not finite or out of range; nothing was sent.
+            EnvironmentFailure, EnvironmentClosed, InvalidMessage: as `reset`.
+        """
+        start = time.perf_counter()
+        client = self._open_client()
+        _check_actions(actions, self._asked, client.specs)
+        with self._reporting():
+            client.advance(actions)
+            return self._collect(client, start)
+
+    def close(self) -> None:
+        """Tell the player to quit, then terminate, then kill it. Takes less than 8 seconds; may be called twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            client._close()
+
+    def _prepare(self, file_name: str | None, base_port: int, log_folder: str | None) -> None:
+        if file_name is not None:
+            check_executable(file_name)
+            if log_folder:
+                Path(log_folder).mkdir(parents=True, exist_ok=True)
+            return
+        if self._worker != 0:
+            raise EnvironmentFailure("the Editor can be worker 0 only: set num_envs to 1, or give a build with --env")
+        # Printed, not logged: without this line the user waits for ever, and a worker process has no log handlers.
+        print(f"Listening on port {base_port}: press Play in the Unity Editor to start.", file=sys.stderr, flush=True)
+
+    def _open_client(self) -> UnityClient:
+        if self._client is None:
+            raise EnvironmentFailure(f"worker {self._worker} ({self._place}): is closed")
+        return self._client
+
+    def _collect(self, client: UnityClient, start: float) -> StepResult:
+        """Step on while nobody ends or asks: with a decision period above 1 such messages are normal."""
+        while not client.steps:
+            self._check_idle(start)
+            client.advance({})
+        self._asked = {name: steps.deciding.agent_id for name, steps in client.steps.items()}
+        seconds = time.perf_counter() - start
+        asking = any(map(len, self._asked.values()))
+        self._idle = 0.0 if asking else self._idle + seconds
+        new_specs, client.new_specs = client.new_specs, {}
+        return StepResult(
+            worker=self._worker, steps=client.steps, new_specs=new_specs, stats=self._stats.take(), seconds=seconds
+        )
+
+    def _check_idle(self, start: float) -> None:
+        """Only time inside calls counts: between them the learner may take as long as it likes."""
+        if self._idle + time.perf_counter() - start > self._timeout:
+            raise EnvironmentFailure(
+                f"it runs, but no agent has asked for a decision for {self._timeout:g} seconds. Check that an active "
+                'agent has a Decision Requester (or calls RequestDecision), that its Behavior Type is "Default" (not '
+                '"Inference Only" or "Heuristic Only"), and that its episodes can end and begin'
+            )
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Say in each failure which environment it was, and what its log says."""
+        try:
+            yield
+        except InvalidMessage as error:
+            raise InvalidMessage(self._describe(error)) from error
+        except (EnvironmentFailure, _exceptions.UnityException, OSError) as error:
+            raise self._ending(error) from error
+
+    def _ending(self, error: Exception) -> EnvironmentFailure:
+        """Orderly only for a player that had started."""
+        if self._client is not None and isinstance(error, EnvironmentFailure):
+            error = self._client.why_closed(error)
+            if isinstance(error, EnvironmentClosed):
+                return EnvironmentClosed(self._describe(error))
+        return EnvironmentFailure(f"{self._describe(error)}\n{log_tail(self._log)}")
+
+    def _describe(self, error: Exception) -> str:
+        return f"worker {self._worker} ({self._place}): {error}"
+
+
+def _check_actions(
+    actions: Mapping[str, Action], asked: Mapping[str, np.ndarray], specs: Mapping[str, BehaviorSpec]
+) -> None:
+    for behavior, agents in asked.items():
+        if behavior in actions:
+            _check_action(behavior, actions[behavior], agents, specs[behavior])
+        elif len(agents):
+            raise ActionError(f"behavior {behavior!r}: {len(agents)} agents asked for actions and got none")
+    for behavior in actions.keys() - asked.keys():
+        if len(actions[behavior].continuous) or len(actions[behavior].discrete):
+            raise ActionError(f"behavior {behavior!r}: no agent of it asked for actions; asked: {sorted(asked)}")
+
+
+def _check_action(behavior: str, action: Action, agents: np.ndarray, spec: BehaviorSpec) -> None:
+    branches = spec.action.discrete_branches
+    expected = (len(agents), spec.action.continuous_size), (len(agents), len(branches))
+    given: Any = action.continuous.shape, action.discrete.shape
+    if given != expected:
+        raise ActionError(
+            f"behavior {behavior!r}: expected actions of shapes {expected} (continuous, discrete), given {given}"
+        )
+    wrong = ~np.isfinite(action.continuous).all(axis=1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ActionError(
+            f"behavior {behavior!r}, agent {agents[row]}: continuous action {action.continuous[row].tolist()} is not "
+            "finite: the policy has diverged; lower the learning rate, or check the observations' scale"
+        )
+    wrong = ((action.discrete < 0) | (action.discrete >= np.array(branches, np.int64))).any(axis=1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ActionError(
+            f"behavior {behavior!r}, agent {agents[row]}: discrete action {action.discrete[row].tolist()} is outside "
+            f"of the branch sizes {branches}"
+        )

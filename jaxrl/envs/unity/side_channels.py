@@ -1,0 +1,93 @@
+"""Side channels: the numbers that an environment sends for TensorBoard, and a manager that warns once per channel."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import struct
+import uuid
+from typing import Any
+
+from jaxrl.envs.protobuf import register
+from jaxrl.envs.unity.decode import InvalidMessage
+from jaxrl.types import Aggregation, EnvironmentStat
+
+register()
+_package = importlib.import_module("mlagents_envs.side_channel.side_channel")
+_manager = importlib.import_module("mlagents_envs.side_channel.side_channel_manager")
+_incoming = importlib.import_module("mlagents_envs.side_channel.incoming_message")
+_logger = logging.getLogger(__name__)
+
+
+class StatsChannel(_package.SideChannel):
+    """Collects (name, value, aggregation) in the order in which the environment sent them."""
+
+    def __init__(self) -> None:
+        super().__init__(uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520"))
+        self._stats: list[EnvironmentStat] = []
+
+    def on_message_received(self, msg: Any) -> None:
+        """Payload: name (int32 length, ASCII), value (float32), aggregation (int32).
+
+        Raises:
+            InvalidMessage: an aggregation that the protocol does not know.
+        """
+        name, value, number = msg.read_string(), msg.read_float32(), msg.read_int32()
+        try:
+            aggregation = Aggregation(number)
+        except ValueError as error:
+            known = ", ".join(f"{item.value} {item.name}" for item in Aggregation)
+            raise InvalidMessage(
+                f"statistic {name!r}: unknown aggregation {number}, expected one of {known}"
+            ) from error
+        self._stats.append(EnvironmentStat(name=name, value=value, aggregation=aggregation))
+
+    def take(self) -> tuple[EnvironmentStat, ...]:
+        """All statistics since the last call."""
+        stats, self._stats = tuple(self._stats), []
+        return stats
+
+
+class ChannelManager(_manager.SideChannelManager):
+    """Hands each channel its messages. Frame: UUID (16 bytes, little-endian form), int32 length, payload."""
+
+    def __init__(self, side_channels: list[Any]) -> None:
+        super().__init__(side_channels)
+        self._channels = {channel.channel_id: channel for channel in side_channels}
+        self._warned: set[uuid.UUID] = set()
+
+    def process_side_channel_message(self, data: bytes) -> None:
+        """Deliver all frames of one message.
+
+        Raises:
+            InvalidMessage: a frame is cut off, or a channel cannot read its payload.
+        """
+        offset = 0
+        while offset < len(data):
+            channel_id, payload, offset = _next_frame(data, offset)
+            self._deliver(channel_id, payload)
+
+    def _deliver(self, channel_id: uuid.UUID, payload: bytes) -> None:
+        channel = self._channels.get(channel_id)
+        if channel is None:
+            self._warn_once(channel_id)
+            return
+        try:
+            channel.on_message_received(_incoming.IncomingMessage(payload))
+        except (struct.error, UnicodeDecodeError) as error:
+            raise InvalidMessage(f"side channel {channel_id}: cannot read {len(payload)} bytes: {error}") from error
+
+    def _warn_once(self, channel_id: uuid.UUID) -> None:
+        if channel_id in self._warned:
+            return
+        self._warned.add(channel_id)
+        _logger.warning("data of unknown side channel %s is ignored (this is said once per channel)", channel_id)
+
+
+def _next_frame(data: bytes, offset: int) -> tuple[uuid.UUID, bytes, int]:
+    """Channel, payload, and where the next frame starts."""
+    start = offset + 20
+    length = struct.unpack_from("<i", data, offset + 16)[0] if start <= len(data) else -1
+    if length < 0 or start + length > len(data):
+        raise InvalidMessage(f"side-channel data of {len(data)} bytes is cut off in the frame at byte {offset}")
+    return uuid.UUID(bytes_le=data[offset : offset + 16]), data[start : start + length], start + length

@@ -1,0 +1,1 @@
+"""Environments in worker processes behind one `send` and `recv`. Numpy only."""

@@ -1,0 +1,229 @@
+"""The pool's side of one worker: a process of its own, or the same process for debugging, behind one interface."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import pickle
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from jaxrl.envs.interface import HostEnv
+from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, through_bytes
+from jaxrl.envs.workers.worker import execute, failure_message, worker_main
+
+logger = logging.getLogger(__name__)
+
+EnvFactory = Callable[[int], HostEnv]
+
+
+class WorkerHandle(Protocol):
+    """One worker as the pool sees it."""
+
+    def send(self, command: Message) -> None:
+        """Hand over a command. Raises ChannelClosedError or ChannelTimeoutError."""
+        ...
+
+    def poll(self) -> Message | None:
+        """The next answer if there is one. Raises ChannelClosedError or ChannelTimeoutError."""
+        ...
+
+    def waitables(self) -> list[Any]:
+        """What `multiprocessing.connection.wait` can wait for: an answer, or the end of the process."""
+        ...
+
+    def has_ended(self) -> bool:
+        """Whether the worker can answer no more, except for what is already under way."""
+        ...
+
+    def diagnose(self, seconds: float) -> str:
+        """What is known about the worker's process, for an error; up to `seconds` are waited for its exit code."""
+        ...
+
+    def hang_up(self) -> None:
+        """Tell the worker to close its environment and to stop."""
+        ...
+
+    def force(self, how: Literal["terminate", "kill"]) -> None:
+        """End a worker that does not stop by itself."""
+        ...
+
+    def join(self, seconds: float) -> bool:
+        """Wait up to `seconds` for the end; True if the worker has ended."""
+        ...
+
+
+class ProcessHandle:
+    """A worker in its own process, which starts at once and builds its environment while others do the same."""
+
+    def __init__(self, pickled_factory: bytes, worker: int, patience: float) -> None:
+        ours, theirs = socket.socketpair()
+        self._channel = Channel(ours, patience)
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=worker_main, args=(theirs, pickled_factory, worker), name=f"jaxrl-env-{worker}", daemon=True
+        )
+        try:
+            with _interrupts_blocked():
+                self._process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+
+    def send(self, command: Message) -> None:
+        self._channel.send(command)
+
+    def poll(self) -> Message | None:
+        return self._channel.poll()
+
+    def waitables(self) -> list[Any]:
+        return [self._channel, self._process.sentinel]
+
+    def has_ended(self) -> bool:
+        return self._process.exitcode is not None
+
+    def diagnose(self, seconds: float) -> str:
+        self._process.join(seconds)
+        code = self._process.exitcode
+        if code is not None:
+            return f"process {self._process.pid} ended with {describe_exit(code)}"
+        return f"process {self._process.pid} is alive{_process_state(self._process.pid)}"
+
+    def hang_up(self) -> None:
+        self._channel.close()
+
+    def force(self, how: Literal["terminate", "kill"]) -> None:
+        self._process.kill() if how == "kill" else self._process.terminate()
+
+    def join(self, seconds: float) -> bool:
+        self._process.join(max(0.0, seconds))
+        return self.has_ended()
+
+
+class InlineHandle:
+    """A worker without a process: commands run in `send`. Data take the same way through bytes as between processes,
+    so that results are the same and nothing is shared by accident."""
+
+    def __init__(self, factory: EnvFactory, worker: int) -> None:
+        self._answers: list[Message] = []
+        self._ended = False
+        self._environment: HostEnv | None = None
+        try:
+            self._environment = factory(worker)
+            self._answers.append(Message(kind="ready"))
+        except Exception as error:
+            self._fail(error, "start-up")
+
+    def send(self, command: Message) -> None:
+        if self._environment is None or self._ended:
+            raise ChannelClosedError
+        try:
+            answer = execute(self._environment, through_bytes(command))
+            if answer is not None:
+                self._answers.append(through_bytes(answer))
+        except Exception as error:
+            self._fail(error, command.kind)
+
+    def poll(self) -> Message | None:
+        if not self._answers and self._ended:
+            raise ChannelClosedError
+        return self._answers.pop(0) if self._answers else None
+
+    def waitables(self) -> list[Any]:
+        return []
+
+    def has_ended(self) -> bool:
+        return self._ended
+
+    def diagnose(self, seconds: float) -> str:
+        return "it runs inline and has ended"
+
+    def hang_up(self) -> None:
+        self._ended = True
+        try:
+            if self._environment is not None:
+                self._environment.close()
+        except Exception:
+            # As a process would: the others are still to be closed, and a failure under way must stay visible.
+            logger.exception("an inline environment failed to close")
+
+    def force(self, how: Literal["terminate", "kill"]) -> None:
+        """Nothing: `hang_up` has returned, so the worker has ended."""
+
+    def join(self, seconds: float) -> bool:
+        return True
+
+    def _fail(self, error: Exception, doing: str) -> None:
+        self._answers.append(failure_message(error, doing))
+        self._ended = True
+
+
+def wait(items: Collection[Any], seconds: float) -> list[Any]:
+    """Those of `items` (see `WorkerHandle.waitables`) that are ready within `seconds`. Does not wait for no items.
+
+    As `multiprocessing.connection.wait`, which builds a selector each time and takes three times as long.
+    """
+    if not hasattr(select, "poll"):  # Windows waits for sockets and processes in different ways
+        return connection.wait(list(items), timeout=seconds) if items else []
+    numbers = {item if isinstance(item, int) else item.fileno(): item for item in items}
+    poll = select.poll()
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    return [numbers[number] for number, _ in poll.poll(1000.0 * seconds)] if items else []
+
+
+def pickle_factory(factory: EnvFactory) -> bytes:
+    """The factory as bytes.
+
+    Raises:
+        TypeError: it cannot be pickled.
+    """
+    try:
+        return pickle.dumps(factory)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(
+            f"the environment factory {factory!r} cannot be pickled for the worker processes ({error}); expected a "
+            "function or class at the top level of a module, or functools.partial of one; or pass inline=True"
+        ) from error
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words: negative codes, and those above 128, stand for signals."""
+    number = -code if code < 0 else code - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"exit code {code}"
+    return f"exit code {code} ({name})"
+
+
+def _process_state(pid: int | None) -> str:
+    """What the process is doing, from Linux's /proc; empty elsewhere."""
+    names = {"R": "computing", "S": "waiting", "D": "waiting for a disk or device", "T": "stopped by a signal"}
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    return f" and {names.get(letter, f'in state {letter}')}"
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """A starting worker inherits the blocked SIGINT, so that Ctrl-C cannot end it before it ignores the signal itself;
+    ours is delivered afterwards, not lost."""
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

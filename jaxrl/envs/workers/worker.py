@@ -1,0 +1,159 @@
+"""What one environment process does: build its environment, answer commands, and always close the environment.
+
+The end of the socket is the only order to stop, so a pool that closes and a parent that was killed look the same here
+and take the same path. An exception of the environment is sent to the parent in place of a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple
+
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, HostEnv
+from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
+
+GRACE_SECONDS = 3.0
+"""Seconds that a terminated worker has for closing its environment before it ends without."""
+ORPHAN_SECONDS = 12.0
+"""The same when the parent has died: nobody waits, and nobody else would kill a player that does not end."""
+
+
+class FailureReport(NamedTuple):
+    """An exception of the environment as it travels to the parent."""
+
+    doing: str  # "start-up", "reset", "step" or "parameters"
+    summary: str  # type and text of the exception
+    trace: str  # the worker's traceback
+    orderly: bool = False  # the environment was closed: no fault
+
+
+def reset_message(parameters: Mapping[str, float] | None) -> Message:
+    """Start all episodes anew, with these environment parameters if given. Answered by a result."""
+    return Message(kind="reset", facts=None if parameters is None else dict(parameters))
+
+
+def parameters_message(parameters: Mapping[str, float]) -> Message:
+    """Environment parameters for the episodes to come. Not answered unless it fails."""
+    return Message(kind="parameters", facts=dict(parameters))
+
+
+def failure_message(error: Exception, doing: str) -> Message:
+    """The exception as a message; a jaxrl error speaks for itself, others are shown with their type."""
+    text = str(error)
+    summary = text if isinstance(error, EnvironmentFailure) else f"{type(error).__name__}: {text}"
+    trace = "".join(traceback.format_exception(error))
+    orderly = isinstance(error, EnvironmentClosed)
+    return Message(kind="failure", facts=FailureReport(doing=doing, summary=summary, trace=trace, orderly=orderly))
+
+
+def execute(environment: HostEnv, command: Message) -> Message | None:
+    """Carry out one command; the answer, if it has one, holds the environment's own wall time in `seconds`.
+
+    Raises:
+        Exception: whatever the environment raises.
+    """
+    if command.kind == "parameters":
+        _set_parameters(environment, command.facts)
+        return None
+    actions = decode_actions(command) if command.kind == "step" else {}
+    start = time.perf_counter()
+    result = environment.step(actions) if command.kind == "step" else environment.reset(command.facts)
+    return encode_result(result._replace(seconds=time.perf_counter() - start))
+
+
+def worker_main(end: socket.socket, pickled_factory: bytes, worker: int) -> None:
+    """The process's target: serve until the parent closes its end of the socket or dies.
+
+    Args:
+        end: this side of a socket pair whose other side the parent alone holds.
+        pickled_factory: `factory(worker)` returns the environment; pickled, so that a failure to load it is reported
+            like any other failure of the start-up.
+        worker: index of this worker.
+    """
+    _leave_interrupts_to_the_parent()
+    _end_with_the_parent()
+    channel = Channel(end, patience=None)
+    # The parent is gone or closing: nobody is left who could be told.
+    with contextlib.suppress(ChannelClosedError):
+        _serve(channel, pickled_factory, worker)
+    channel.close()
+
+
+def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
+    environment = None
+    doing = "start-up"
+    try:
+        environment = pickle.loads(pickled_factory)(worker)
+        channel.send(Message(kind="ready"))
+        while True:
+            command = channel.receive()
+            doing = command.kind
+            answer = execute(environment, command)
+            if answer is not None:
+                channel.send(answer)
+    except ChannelClosedError:
+        raise
+    except Exception as error:
+        channel.send(failure_message(error, doing))
+    finally:
+        if environment is not None:
+            _let_closing_finish()
+            environment.close()
+
+
+def _set_parameters(environment: HostEnv, parameters: Mapping[str, float]) -> None:
+    setter = getattr(environment, "set_parameters", None)
+    if setter is None:
+        raise EnvironmentFailure(
+            f"{type(environment).__name__} takes environment parameters only when it is reset; give it a method "
+            f"set_parameters(parameters) or do not change parameters ({', '.join(parameters)}) between resets"
+        )
+    setter(parameters)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches the whole terminal group, but the parent still wants results while it saves."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent starts us with it blocked
+        signal.signal(signal.SIGTERM, _on_terminate)
+
+
+def _end_with_the_parent() -> None:
+    """A killed parent closes the socket, but while we wait for a player we do not look at it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None and hasattr(signal, "pthread_sigmask"):
+        threading.Thread(target=_terminate_after, args=(parent,), daemon=True, name="jaxrl-parent").start()
+
+
+def _terminate_after(parent: BaseProcess) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _on_terminate(number: int, _frame: object) -> None:
+    """Unwind, so that the environment is closed, but within bounds."""
+    _let_closing_finish()
+    parent = multiprocessing.parent_process()
+    seconds = GRACE_SECONDS if parent is None or parent.is_alive() else ORPHAN_SECONDS
+    timer = threading.Timer(seconds, os._exit, args=(128 + number,))
+    timer.daemon = True
+    timer.start()
+    sys.exit(128 + number)
+
+
+def _let_closing_finish() -> None:
+    """A second SIGTERM must not interrupt the closing of the environment; SIGKILL follows if it hangs."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,0 +1,1 @@
+"""Environments of other packages (JaxMARL, gymnax) as JAX environments."""

@@ -1,0 +1,79 @@
+"""Writes executables that a trainer launches like a Unity build: short scripts that run `serve.py` beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import jaxrl
+from jaxrl.cache import cache_folder
+from jaxrl.jax_envs import ENVIRONMENTS, UnknownEnvironmentError, unknown
+from jaxrl.types import JaxrlError
+
+
+def make_player(name: str, directory: str | Path) -> Path:
+    """Write the executable of environment `name`, for example `DungeonEscape.x86_64`, into `directory` and return it.
+
+    It holds the absolute path of the Python that runs now, takes a Unity player's command line, and replaces an older
+    one in one step, so that no other process sees half a file.
+
+    Raises:
+        UnknownEnvironmentError: `name` is no key of `ENVIRONMENTS`.
+        JaxrlError: the directory cannot be written.
+    """
+    if name not in ENVIRONMENTS:
+        raise UnknownEnvironmentError(unknown(f"player:{name}", name, ENVIRONMENTS))
+    target = Path(directory).expanduser().absolute() / f"{_file_name(name)}.x86_64"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write_executable(target, _script(name))
+    except OSError as error:
+        raise JaxrlError(f"cannot write the player {target}: {error}; choose a directory that you may write") from error
+    return target
+
+
+def resolve_player(name: str) -> Path:
+    """The executable for `--env player:<name>`, written anew into the user's cache folder.
+
+    Each Python installation has its own, so that two of them may train at the same time.
+
+    Raises:
+        UnknownEnvironmentError: `name` is no key of `ENVIRONMENTS`; the text lists the nearest names.
+    """
+    installation = hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
+    return make_player(name, cache_folder() / "players" / installation)
+
+
+def _file_name(name: str) -> str:
+    """`dungeon_escape` as `DungeonEscape`."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _script(name: str) -> str:
+    """`exec` keeps the process id, so that signals and exit codes are the player's; `-P` keeps the user's folder, which
+    may hold a file called `jax.py`, off the import path.
+    """
+    root = Path(jaxrl.__file__).resolve().parents[1]
+    installed = root in {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
+    lines = ["#!/bin/sh"]
+    if not installed:  # a checkout, which the trainer may have found through its own import path only
+        lines.append(f'export PYTHONPATH={shlex.quote(str(root))}"${{PYTHONPATH:+:$PYTHONPATH}}"')
+    lines.append(f'exec {shlex.quote(sys.executable)} -P -m jaxrl.jax_envs.served.serve {shlex.quote(name)} "$@"')
+    return "\n".join(lines) + "\n"
+
+
+def _write_executable(target: Path, text: str) -> None:
+    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=target.name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(draft, 0o755)
+        os.replace(draft, target)
+    except BaseException:
+        os.unlink(draft)
+        raise

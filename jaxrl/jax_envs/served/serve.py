@@ -1,0 +1,193 @@
+"""A player process for a JAX environment: `python -m jaxrl.jax_envs.served.serve dungeon_escape --mlagents-port 5005`.
+
+Joins the two sides: an environment's pure functions, compiled here, and `envs.player`, which speaks with the trainer.
+A process of its own, so it sets up JAX for itself: on the CPU, with one thread, since the trainer needs the cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from jaxrl.cache import cache_folder
+from jaxrl.envs.player.player import EDITOR_PORT, PlayerOptions, ServedEnvironment, serve
+from jaxrl.envs.player.teams import PlayedStep
+from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs.interface import (
+    Areas,
+    AreasStep,
+    JaxEnv,
+    Parameters,
+    TeamActions,
+    TeamView,
+    advance_areas,
+    start_areas,
+)
+from jaxrl.types import Action, JaxrlError
+
+_logger = logging.getLogger(__name__)
+
+
+class CompiledAreas:
+    """E areas of a JAX environment behind numpy: the `Simulation` that a player serves.
+
+    The program for a step is compiled by a thread, as soon as the first reset has shown its arguments: while the
+    trainer makes its learner, the player has nothing else to do.
+    """
+
+    def __init__(self, env: JaxEnv, areas: int, seed: int) -> None:
+        """`seed` and the number of resets decide all that is random."""
+        self._seed = np.uint32(seed)
+        self._resets = 0
+        self._areas: Areas | None = None
+        quick = {"xla_backend_optimization_level": 0}  # runs seldom: compiled in half the time
+        self._start = jax.jit(partial(_start, env, areas), compiler_options=quick)
+        self._advance = jax.jit(partial(advance_areas, env), donate_argnums=0)
+        action, agents = env.spec.action, env.teams * env.members
+        continuous: Any = np.zeros((areas, agents, action.continuous_size), np.float32)
+        discrete: Any = np.zeros((areas, agents, len(action.discrete_branches)), np.int32)
+        self._no_actions = TeamActions(continuous=continuous, discrete=discrete)
+        self._compiler = ThreadPoolExecutor(1, "jaxrl-compile")
+        self._compiled: Future[None] | None = None
+
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> PlayedStep:
+        """Begin a new episode in every area. A later reset draws other dungeons than the first."""
+        arguments = (self._seed, np.uint32(self._resets), dict(parameters))
+        self._areas, view = self._start(*arguments)
+        self._resets += 1
+        if self._compiled is None:
+            self._compiled = self._compiler.submit(self._try, *arguments)
+        return _first_step(jax.tree.map(np.asarray, view))
+
+    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> PlayedStep:
+        """One step of every area.
+
+        Raises:
+            JaxrlError: no reset came first.
+        """
+        if self._areas is None or self._compiled is None:
+            raise JaxrlError("the trainer asked for a step before the first reset; send the command RESET first")
+        self._compiled.result()
+        team_actions = TeamActions(continuous=actions.continuous, discrete=actions.discrete)  # pyright: ignore
+        self._areas, result = self._advance(self._areas, team_actions, dict(parameters))
+        return _played_step(jax.tree.map(np.asarray, result))
+
+    def _try(self, seed: np.uint32, resets: np.uint32, parameters: dict[str, np.ndarray]) -> None:
+        """Step areas that nobody needs, so that the program exists."""
+        areas, _ = self._start(seed, resets, parameters)
+        jax.block_until_ready(self._advance(areas, self._no_actions, parameters))
+
+
+def _start(env: JaxEnv, areas: int, seed: Array, resets: Array, parameters: Parameters) -> tuple[Areas, TeamView]:
+    return start_areas(env, jax.random.fold_in(jax.random.key(seed), resets), areas, parameters)
+
+
+def make_served(env: JaxEnv) -> ServedEnvironment:
+    """`env` as the player wants it."""
+    return ServedEnvironment(
+        name=env.name,
+        spec=env.spec,
+        members=env.members,
+        teams=env.teams,
+        parameters=env.parameters,
+        open=lambda areas, seed: CompiledAreas(env, areas, seed),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until the trainer is done. Returns the exit code: 0, or 1 after an error, which is in the log."""
+    options = _parse(sys.argv[1:] if arguments is None else arguments)
+    if options.log_file:
+        _redirect_output(options.log_file)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    _set_up_jax()
+    player = PlayerOptions(port=options.port, decision_period=options.decision_period)
+    try:
+        serve(make_served(ENVIRONMENTS[options.environment]()), player)
+    except JaxrlError as error:
+        _logger.error("%s", error)
+        return 1
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """A Unity player's command line. What else it may hold is for a game to know, so it is ignored."""
+    parser = argparse.ArgumentParser(prog="jaxrl.jax_envs.served.serve", allow_abbrev=False, description=__doc__)
+    parser.add_argument("environment", choices=sorted(ENVIRONMENTS))
+    parser.add_argument("--mlagents-port", dest="port", type=int, default=EDITOR_PORT, help="port of the trainer")
+    parser.add_argument("--decision-period", type=int, default=1, help="steps from one decision to the next")
+    parser.add_argument("-logFile", "-logfile", dest="log_file", help="where all output goes")
+    parser.add_argument("-nographics", action="store_true", help="accepted: there are no graphics")
+    parser.add_argument("-batchmode", action="store_true", help="accepted: there are no dialogues")
+    options, _ = parser.parse_known_args(arguments)
+    if options.decision_period < 1:
+        parser.error(f"--decision-period {options.decision_period}: must be at least 1")
+    return options
+
+
+def _redirect_output(path: str) -> None:
+    """Send this process's output, also what libraries write themselves, to a file, as a Unity player does."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(file, sys.stdout.fileno())
+    os.dup2(file, sys.stderr.fileno())
+    os.close(file)
+
+
+def _set_up_jax() -> None:
+    """Must run before the first array. The trainer's JAX_PLATFORMS is not for us: it may name the one accelerator."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["PJRT_NPROC"] = "1"
+    jax.config.update("jax_platforms", os.environ.get("JAXRL_PLAYER_PLATFORMS", "cpu"))
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # nothing to do meanwhile; 0.2 instead of 0.24 ms a step
+    jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _first_step(view: TeamView) -> PlayedStep:
+    """A reset: agents begin, nobody has ended, nothing was earned."""
+    alive = np.asarray(view.alive)
+    nothing, nobody = np.zeros(alive.shape, np.float32), np.zeros(alive.shape, bool)
+    return PlayedStep(
+        ended=nobody,
+        truncated=nobody,
+        reward=nothing,
+        group_reward=nothing,
+        last_obs=view.obs,  # pyright: ignore
+        alive=alive,
+        action_mask=view.action_mask,  # pyright: ignore
+        obs=view.obs,  # pyright: ignore
+        over=np.zeros(len(alive), bool),
+        stats={},
+    )
+
+
+def _played_step(result: AreasStep) -> PlayedStep:
+    step = result.step
+    return PlayedStep(
+        ended=np.asarray(step.terminated | step.truncated),
+        truncated=step.truncated,  # pyright: ignore
+        reward=step.reward,  # pyright: ignore
+        group_reward=step.group_reward,  # pyright: ignore
+        last_obs=step.view.obs,  # pyright: ignore
+        alive=result.view.alive,  # pyright: ignore
+        action_mask=result.view.action_mask,  # pyright: ignore
+        obs=result.view.obs,  # pyright: ignore
+        over=step.over,  # pyright: ignore
+        stats=step.stats,  # pyright: ignore
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

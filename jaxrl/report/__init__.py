@@ -1,0 +1,1 @@
+"""`jaxrl report`: learning curves, tables and time of runs in one file."""

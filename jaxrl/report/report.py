@@ -1,0 +1,62 @@
+"""`jaxrl report`: results folders in, one self-contained file out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl.report.events import ReportError
+from jaxrl.report.figures import png, require_matplotlib
+from jaxrl.report.page import page
+from jaxrl.report.runs import Experiment, group, read_run
+
+ENDINGS = (".html", ".png")
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path) -> list[str]:
+    """Compare the runs in these results folders; write `out` and return what the reader should know about the data.
+
+    The ending decides: .html has figures and tables, .png the figures alone. Runs that differ in nothing but their
+    seeds are one experiment. A folder given twice counts once.
+
+    Raises ReportError: unknown ending, matplotlib missing, a folder missing or without summaries, a damaged file, or
+    `out` cannot be written. Raises ArtifactError for a damaged timers.json.
+    """
+    path = Path(out)
+    if path.suffix.lower() not in ENDINGS:
+        raise ReportError(f"--out {path}: got the ending {path.suffix!r}, expected {' or '.join(ENDINGS)}.")
+    if path.is_dir():
+        raise ReportError(f"--out {path} is a folder. Give the name of a file in it, such as {path / 'report.html'}.")
+    require_matplotlib()
+    folders = {Path(run).resolve(): Path(run) for run in runs}
+    experiments = group([read_run(folder) for folder in folders.values()])
+    remarks = remarks_on(experiments)
+    html = path.suffix.lower() == ".html"
+    content = page(experiments, remarks).encode() if html else png(experiments)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise ReportError(
+            f"--out {path}: cannot be written ({error.strerror or error}). Choose another file."
+        ) from error
+    return remarks
+
+
+def remarks_on(experiments: Sequence[Experiment]) -> list[str]:
+    """What limits the comparison: missing files, and seeds that ended early."""
+    remarks = []
+    for run in [run for e in experiments for run in e.runs]:
+        if run.settings is None:
+            remarks.append(f"{run.name}: no configuration.yaml, so it is compared as an experiment of its own.")
+        if run.timers is None:
+            remarks.append(f"{run.name}: no timers.json, so its time is not known. Did the run end by itself?")
+    for e in experiments:
+        for behavior in dict.fromkeys(name for run in e.runs for name in run.behaviors):
+            ends = [seed.last_step for seed in e.seeds(behavior)]
+            if min(ends) < 0.9 * max(ends):
+                remarks.append(
+                    f"{e.label}, {behavior}: seeds end between step {min(ends):,} and {max(ends):,}; "
+                    "curves show the steps that all of them cover."
+                )
+    return remarks

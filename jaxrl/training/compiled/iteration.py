@@ -1,0 +1,153 @@
+"""One iteration of the loop inside jit, for all seeds at once: T decisions in every area, one prepare, one update.
+
+Pure functions; `train_jitted.py` compiles them and spreads them over devices. The letters are those of `jaxrl.types`,
+with S seeds, E areas per seed and K teams per area.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from jaxrl.algorithms.interface import Algorithm, Metrics, TrainState
+from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.training.compiled.collect import Play, Steps, collect, start_play
+from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
+
+
+class JittedState(struct.PyTreeNode):
+    """Everything that a run continues from. Every array has the leading axis S."""
+
+    train: TrainState
+    play: Play  # [S, E, ...]
+    key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
+    iteration: Array  # uint32 [S]
+
+
+class IterationLog(NamedTuple):
+    """Of one or several iterations, as sums. Every array has the leading axis S."""
+
+    updates: Array  # int32 [S], iterations in which the seed had not passed max_steps yet
+    metrics: Metrics  # float32 [S] by name, sums over these updates
+    episodes: EpisodeFigures
+    fault: (
+        Array  # int32 [S, 4]: iteration, step, area, kind of the environment's first number that is not finite, or -1
+    )
+
+    def metric(self, name: str) -> np.ndarray:
+        """Mean of a metric over the updates, float64 [S]; NaN for a seed that made none."""
+        return _ratio(self.metrics[name], self.updates)
+
+    @property
+    def group_reward(self) -> np.ndarray:
+        """Mean return of the team episodes that ended, float64 [S]; NaN where none did."""
+        return _mean(self.episodes.group_reward)
+
+    @property
+    def reward(self) -> np.ndarray:
+        """Mean return of the agent episodes that ended, float64 [S]; NaN where none did."""
+        return _mean(self.episodes.reward)
+
+
+class JittedTrainer(NamedTuple):
+    """Two compiled functions and the sizes that they are compiled for.
+
+    init: (seeds, S whole numbers) → JittedState, a fresh start of every seed.
+    run:  (JittedState, count) → (JittedState, IterationLog), `count` iterations; the state given is used up.
+    place: (JittedState) → JittedState, a state from elsewhere (a checkpoint) put where `run` expects it.
+    """
+
+    init: Callable[[Sequence[int]], JittedState]
+    run: Callable[[JittedState, int], tuple[JittedState, IterationLog]]
+    place: Callable[[JittedState], JittedState]
+    seeds: int  # S
+    areas: int  # E
+    steps: int  # T, decisions in each area per iteration
+    agents: int  # of one area, at most
+    devices: int
+    bytes: int  # memory that a run takes on each device
+
+
+class Plan(NamedTuple):
+    """What an iteration is bound to."""
+
+    env: JaxEnv
+    algorithm: Algorithm
+    parameters: dict[str, float]  # of the environment, all of them
+    areas: int  # E
+    steps: int  # T
+    time_horizon: int
+    max_steps: int  # agent steps after which a seed learns no more
+    side_by_side: bool = False  # seeds learn at once; on a CPU core one after the other is faster, and takes less room
+
+
+def start(plan: Plan, numbers: Array) -> JittedState:
+    """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone."""
+    keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
+    return JittedState(
+        train=jax.vmap(plan.algorithm.init)(keys[:, 0]),
+        play=start_play(plan.env, keys[:, 1], plan.areas, plan.parameters),
+        key=keys[:, 2],
+        iteration=jnp.zeros(numbers.shape, jnp.uint32),
+    )
+
+
+def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
+    """T decisions in each area of each seed, then one update of each seed."""
+    keys = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))(state.key, state.iteration)
+    parameters = {name: jnp.float32(value) for name, value in plan.parameters.items()}
+    play, steps = collect(
+        plan.env, plan.algorithm, state.train.policy, state.play, jnp.swapaxes(keys, 0, 1), parameters
+    )
+    learn, steps = partial(_learn, plan), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
+    arguments = (state.train, steps, play.view, state.iteration)
+    train, log = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
+    return state.replace(train=train, play=play, iteration=state.iteration + 1), log
+
+
+def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[JittedState, IterationLog]:
+    """`count` iterations, a traced number: chunks of every length are one program."""
+
+    def body(_: Array, carry: tuple[JittedState, IterationLog]) -> tuple[JittedState, IterationLog]:
+        state, total = carry
+        state, log = iterate(plan, state)
+        fault = jnp.where(total.fault[:, :1] < 0, log.fault, total.fault)
+        return state, jax.tree.map(jnp.add, total, log)._replace(fault=fault)
+
+    _, shapes = jax.eval_shape(partial(iterate, plan), state)
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return jax.lax.fori_loop(0, count, body, (state, empty._replace(fault=empty.fault - 1)))
+
+
+def _learn(
+    plan: Plan, train: TrainState, steps: Steps, last: TeamView, iteration: Array
+) -> tuple[TrainState, IterationLog]:
+    """The update of one seed, left out once it has passed max_steps, as the host loop ends there."""
+    rollout = stack(plan.env, steps, last, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon)
+    ready, batch, estimates = plan.algorithm.prepare(train, rollout)
+    learned, metrics = plan.algorithm.update(ready, batch)
+    active = train.step <= plan.max_steps
+    fault = first_fault(steps, last)
+    log = IterationLog(
+        updates=active.astype(jnp.int32),
+        metrics={name: jnp.where(active, value, 0.0) for name, value in (estimates | metrics).items()},
+        episodes=figures(plan.env, steps),
+        fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
+    )
+    return jax.tree.map(partial(jnp.where, active), learned, train), log
+
+
+def _mean(moments: Moments) -> np.ndarray:
+    return _ratio(moments.total, moments.count)
+
+
+def _ratio(total: Array, count: Array) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total, np.float64) / np.asarray(count, np.float64)

@@ -1,0 +1,87 @@
+"""The host's side of the compiled loop: chunks of iterations, and what is looked at and written between them."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import jax
+import numpy as np
+
+from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.training.compiled.books import JittedBooks
+from jaxrl.training.compiled.checks import check_log
+from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
+from jaxrl.training.interrupt import Interrupt
+
+log = logging.getLogger(__name__)
+
+CHUNK_SECONDS = 1.0
+"""Time between two looks at progress and Ctrl-C: long against what they cost, short for who waits."""
+
+
+class JittedLoop:
+    """Chunks of iterations, and what is written between them."""
+
+    def __init__(self, trainer: JittedTrainer, books: JittedBooks, interrupt: Interrupt, progress: ProgressBar) -> None:
+        self.trainer = trainer
+        self.books = books
+        self.interrupt = interrupt
+        self.progress = progress
+        self.settings = books.subject.settings
+        self.largest = trainer.steps * trainer.areas * trainer.agents  # agent steps of an iteration, at most
+
+    def run(self, state: JittedState) -> None:
+        """Until every seed is done; saves at the end, and at Ctrl-C."""
+        step, count = int(state.train.step.min()), 1
+        log.info(
+            "%s: %d seeds of %d areas, %d decisions an iteration, on %d device(s). Compiling.",
+            self.books.subject.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps, self.trainer.devices,
+        )  # fmt: skip
+        with self.books.timers(nodes.LEARNING):
+            while step <= self.settings.max_steps and not self.interrupt.requested:
+                begun, now = time.perf_counter(), min(count, self.room(step))
+                before = step
+                state, step = self.chunk(state, now)
+                count = max(next_count(now, time.perf_counter() - begun), count if now < count else 1)
+                self.book(state, before, step)
+        if self.interrupt.requested:
+            log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
+        self.books.finish(state, step)
+
+    def chunk(self, state: JittedState, count: int) -> tuple[JittedState, int]:
+        """Run `count` iterations and look at what came out: the new state, and its step."""
+        with self.books.timers(nodes.ITERATIONS):
+            state, chunk = self.trainer.run(state, count)
+            chunk = jax.device_get(chunk)
+        check_log(self.books.subject, chunk)
+        self.books.add(chunk)
+        return state, int(np.min(state.train.step))
+
+    def book(self, state: JittedState, before: int, step: int) -> None:
+        """Summary and checkpoint if their step is reached, then the progress bar."""
+        label = crossed_multiple(before, step - before, self.settings.summary_freq)
+        if label is not None:
+            self.books.summary(label)
+        if crossed_multiple(before, step - before, self.settings.checkpoint_interval):
+            with self.books.timers(nodes.CHECKPOINT):
+                self.books.save(state, step)
+        if self.progress.due():
+            self.books.show_progress(self.progress, step)
+
+    def room(self, step: int) -> int:
+        """Iterations that cannot pass a summary, a checkpoint or the end except with their last one.
+
+        So what a run writes does not depend on how fast it was.
+        """
+        intervals = (self.settings.summary_freq, self.settings.checkpoint_interval)
+        ends = [step + interval - step % interval for interval in intervals]
+        return max((min(*ends, self.settings.max_steps + 1) - step) // self.largest, 1)
+
+
+def next_count(count: int, seconds: float) -> int:
+    """Length of the next chunk when `count` iterations took `seconds`: about CHUNK_SECONDS, growing at most twofold."""
+    wanted = CHUNK_SECONDS * count / max(seconds, 1e-6)
+    return int(min(max(wanted, 1.0), 2.0 * count))

@@ -1,0 +1,107 @@
+"""Checkpoints of a compiled run: all seeds in one, the best seed's policy as ONNX.
+
+A checkpoint of one seed holds its learner without the seed axis, as the host loop's does, so that either can start
+from the other's weights.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms.interface import TrainState
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import require_latest
+from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.settings import BehaviorSettings, RunSettings
+from jaxrl.training import saver
+from jaxrl.training.compiled.iteration import JittedState
+from jaxrl.training.saver import Snapshot
+from jaxrl.types import BehaviorSpec
+
+log = logging.getLogger(__name__)
+
+
+class Subject(NamedTuple):
+    """What is trained, and with which seeds."""
+
+    name: str
+    spec: BehaviorSpec
+    settings: BehaviorSettings
+    seeds: tuple[int, ...]
+    areas: int
+
+    def described(self) -> dict[str, Any]:
+        """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on, and its seeds."""
+        of_run = dict(zip(OF_RUN, (len(self.seeds), self.areas, self.seeds[0]), strict=True))
+        return {**saver.settings_of(self.settings), **of_run}
+
+
+def contents(state: JittedState) -> JittedState:
+    """What a checkpoint holds."""
+    single = state.key.shape[0] == 1
+    return state.replace(train=seed_of(state.train, 0)) if single else state
+
+
+def seed_of(tree: Any, index: int) -> Any:
+    """One seed of a pytree with leading seed axes."""
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snapshot:
+    """The run at trainer step `step`; `best` is the index of the seed whose policy is exported."""
+    return Snapshot(
+        name=subject.name,
+        step=step,
+        contents=contents(state),
+        policy=seed_of(state.train.policy, best),
+        learned=(state.train.policy, state.train.critic),
+        spec=subject.spec,
+        settings=subject.settings,
+        described=subject.described(),
+        samples=_samples(state, best),
+    )
+
+
+def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Observations [N, *shape] and masks [N, M] of the agents that live now in the areas of one seed, N = E·A."""
+    view = jax.tree.map(np.asarray, seed_of(state.play.view, best))
+    alive = view.alive.reshape(-1)
+    chosen = np.resize(np.flatnonzero(alive) if alive.any() else np.arange(alive.size), alive.size)
+    obs = tuple(o.reshape(alive.size, *o.shape[2:])[chosen] for o in view.obs)
+    return obs, view.action_mask.reshape(alive.size, -1)[chosen]
+
+
+def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
+    """The state of the run's latest checkpoint with --resume, else `fresh`, with the weights of another run if asked.
+
+    Those are the weights of its best seed where it had several.
+
+    Raises CheckpointError when there is none, it does not fit or the host loop wrote the one to resume; RunFolderError
+    when the other run names a best seed that it has not. Writes nothing.
+    """
+    options = settings.checkpoint_settings
+    if options.resume:
+        path = require_latest(folder.behavior(subject.name))
+        require_loop(path, compiled=True)
+        saved = checkpoint.restore(path, contents(fresh), spec=subject.spec, settings=subject.described())
+        log.info("%s: resuming from %s.", subject.name, path)
+        if int(saved.train.step.min()) > subject.settings.max_steps:
+            limit = subject.settings.max_steps
+            log.warning("%s: has passed max_steps (%d) already: raise it to train on.", subject.name, limit)
+        return saved.replace(train=_for_all_seeds(saved.train, fresh.train)) if len(subject.seeds) == 1 else saved
+    source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
+    if source is None:
+        return fresh
+    one, origin = saver.with_weights_of(source, seed_of(fresh.train, 0), subject.spec, subject.settings)
+    log.info("%s: every seed is initialized from %s.", subject.name, origin)
+    return fresh.replace(train=_for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+
+
+def _for_all_seeds(one: TrainState, like: TrainState) -> TrainState:
+    return jax.tree.map(lambda x, every: jnp.broadcast_to(x, every.shape), one, like)

@@ -1,0 +1,138 @@
+"""From T steps of one seed's areas to the `Rollout` that an algorithm learns from, and the figures of its episodes.
+
+All rows are aligned in time here: state t of a row is decision t of its area. Environments that truncate get a second
+state after each decision, absent unless a team was cut off there: its true last observation. The state after the last
+step bootstraps those who live on; like every state it is trained on once, with the next rollout.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.rollout.trajectory import Rollout
+from jaxrl.training.compiled.collect import Steps, by_team
+from jaxrl.types import Action
+
+
+class Moments(NamedTuple):
+    """Of a number that is met now and then: float32 [], or float64 [S] where numpy has added them up."""
+
+    count: Any
+    total: Any
+    square: Any  # sum of squares
+
+
+class EpisodeFigures(NamedTuple):
+    """Of the episodes that ended in a rollout."""
+
+    reward: Moments  # own return of each agent
+    length: Moments  # decisions of each agent before its last
+    group_reward: Moments  # return of each team
+    stats: dict[str, Moments]  # what the environment tells of an episode
+
+
+def stack(env: JaxEnv, steps: Steps, last: TeamView, *, team_rows: bool, time_horizon: int) -> Rollout:
+    """The rollout [T', B, A'] of one seed: `steps` [T, E, A, ...] without the seed axis, `last` the view after them.
+
+    T' = T + 1, or 2 T + 1 where the environment truncates. Rows are teams (B = E·K, A' = A / K) or single agents
+    (B = E·A, A' = 1), which then end for good when they end: what their team earns later is not theirs. Everybody
+    alive decides at every step, so nobody waits, except that returns pass through second states that are absent.
+    """
+    lead = steps.alive.shape
+    members = env.members if team_rows else 1
+    rows = lead[1] * lead[2] // members
+
+    def row(x: Array) -> Array:
+        return x.reshape(x.shape[0], rows, members, *x.shape[3:])
+
+    acted, ended = row(steps.alive), row(steps.terminated | steps.truncated)
+    # Alone in its row an agent ends for good, also when another takes the row in the same step.
+    over = ended & ~row(steps.stays).any(-1, keepdims=True) if team_rows else ended
+    truncated = over & row(steps.truncated)
+    final = over & truncated.any(-1, keepdims=True)  # part of the last state of a team that was cut off
+    nobody = jnp.zeros_like(acted)
+
+    def states(x: Array, at_last: Array, at_final: Array | None = None) -> Array:
+        """[T, ...] of decisions, with final states in between and the last one: [T', ...]."""
+        if env.truncates:
+            between = jnp.zeros_like(x) if at_final is None else at_final
+            x = jnp.stack([x, between], axis=1).reshape(2 * x.shape[0], *x.shape[1:])
+        return jnp.concatenate([x, at_last[None]])
+
+    def decided(x: Array) -> Array:
+        """Nothing in states in which nobody acts."""
+        return states(x, jnp.zeros_like(x[0]))
+
+    present = states(acted, row(last.alive[None])[0], final)
+    seen_last = steps.last_obs or steps.obs
+    obs = (states(row(o), row(n[None])[0], row(f)) for o, n, f in zip(steps.obs, last.obs, seen_last, strict=True))
+    return Rollout(
+        obs=tuple(jnp.where(present.reshape(*present.shape, *[1] * (o.ndim - 3)), o, 0.0) for o in obs),
+        action_mask=states(row(steps.action_mask), row(last.action_mask[None])[0]),
+        action=Action(*(decided(row(x)) for x in steps.action)),
+        log_prob=decided(row(steps.log_prob)),
+        present=present,
+        acted=decided(acted),
+        waiting=states(nobody, nobody[0], jnp.broadcast_to(~final.any(-1, keepdims=True), final.shape)),
+        reward=decided(jnp.where(acted, row(steps.reward), 0.0)),
+        group_reward=decided(jnp.where(acted, row(steps.group_reward), 0.0)),
+        terminated=decided(over & ~truncated),
+        truncated=decided(truncated),
+        left=decided(ended & ~over),
+        cut=decided(_cut(acted, ended, time_horizon)),
+    )
+
+
+def _cut(acted: Array, ended: Array, time_horizon: int) -> Array:
+    """bool [T, B, A]: a segment has reached `time_horizon` decisions here. Segments begin anew with each rollout."""
+    if time_horizon >= acted.shape[0]:
+        return jnp.zeros_like(acted)
+    time = jnp.arange(acted.shape[0])[:, None, None]
+    before = jnp.concatenate([jnp.zeros_like(acted[:1]), (acted & ~ended)[:-1]])
+    begin = jax.lax.cummax(jnp.where(acted & ~before, time, 0), axis=0)
+    return acted & ~ended & ((time - begin + 1) % time_horizon == 0)
+
+
+def figures(env: JaxEnv, steps: Steps) -> EpisodeFigures:
+    """Of the episodes that ended in `steps` [T, E, ...]."""
+    ended = steps.terminated | steps.truncated
+    team_over = by_team(env, ended).any(-1) & ~by_team(env, steps.stays).any(-1)
+    return EpisodeFigures(
+        reward=moments(steps.sums.reward, ended),
+        length=moments(steps.sums.length.astype(jnp.float32), ended),
+        group_reward=moments(steps.sums.group_reward, team_over),
+        stats={name: moments(value, steps.over) for name, value in steps.stats.items()},
+    )
+
+
+def moments(x: Array, mask: Array) -> Moments:
+    """Count, sum and sum of squares of float32 `x` where `mask`, both [...]."""
+    counted = jnp.where(mask, x, 0.0)
+    return Moments(count=mask.sum(dtype=jnp.float32), total=counted.sum(), square=jnp.square(counted).sum())
+
+
+def first_fault(steps: Steps, last: TeamView) -> Array:
+    """int32 [3]: (step, area, 0 observation or 1 reward) of the first number that is not finite; -1 where none is.
+
+    Step T is the view after the T decisions, which the newest of them bootstrap from.
+    """
+    unseen = _any_not_finite(steps.obs, steps.alive)
+    if steps.last_obs:
+        unseen |= _any_not_finite(steps.last_obs, steps.truncated)
+    unpaid = _any_not_finite((steps.reward, steps.group_reward), steps.alive)
+    after = _any_not_finite(last.obs, last.alive)
+    bad = jnp.stack([jnp.vstack([unseen, after]), jnp.vstack([unpaid, jnp.zeros_like(after)])], axis=-1)  # [T+1, E, 2]
+    at, areas = jnp.argmax(bad.reshape(-1)), bad.shape[1]
+    where = jnp.stack([at // (2 * areas), at // 2 % areas, at % 2]).astype(jnp.int32)
+    return jnp.where(bad.any(), where, -1)
+
+
+def _any_not_finite(numbers: tuple[Array, ...], mask: Array) -> Array:
+    """bool [..., E]: a member in `mask` [..., E, A] has a number in one of the arrays [..., E, A, *] that is not."""
+    finite = [jnp.isfinite(x).reshape(*mask.shape, -1).all(-1) for x in numbers]
+    return (mask & ~jnp.stack(finite).all(0)).any(-1)

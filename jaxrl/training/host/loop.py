@@ -1,0 +1,201 @@
+"""The host loop: environments → slots → act (and append) → environments, an update when enough is stored.
+
+Read this first. Everything that is compiled is compiled here: per behavior one program that acts and appends, and one
+for the update. The loop itself knows no algorithm, no file and no Unity.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import jax
+from rich.console import Console
+
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.envs.interface import EnvironmentClosed
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.rollout import trajectory
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.slots import Source
+from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
+from jaxrl.training.host.behavior import Behavior, Programs, decide, learn, start
+from jaxrl.training.host.bookkeeping import Bookkeeping
+from jaxrl.training.host.launch import launched
+from jaxrl.training.interrupt import Interrupt
+from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
+
+log = logging.getLogger(__name__)
+
+Acted = tuple[Behavior, int, list[EpisodeRecords]]
+"""A behavior that acted, its step before, and the episodes that had ended."""
+
+
+class SpecChangedError(JaxrlError):
+    """One behavior name stands for different observations or actions."""
+
+
+def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
+    """The programs of a behavior. Buffer and learner are donated: they are updated in place."""
+    quick = {"xla_backend_optimization_level": 0}  # what runs once is compiled in half the time
+    return Programs(
+        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
+        learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1)),
+        start=jax.jit(start, static_argnums=0, compiler_options=quick),
+        allocate=jax.jit(
+            trajectory.init, static_argnames=("spec", "capacity", "rows", "members"), compiler_options=quick
+        ),
+    )
+
+
+def train(
+    settings: RunSettings, console: Console | None = None, started: tuple[Interrupt, EnvPool] | None = None
+) -> None:
+    """One whole run, from checked settings to a results folder.
+
+    Ends when every behavior has passed its max_steps, at Ctrl-C or when an environment is closed (saves, returns),
+    or with an error (saves and raises it). `started`: from `launched(settings)`, done before JAX was imported.
+
+    Raises:
+      JaxrlError: whatever the user can mend, before anything is written if it can be known before.
+    """
+    settings = with_drawn_seed(settings)
+    options = settings.checkpoint_settings
+    with ExitStack() as stack:
+        interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
+        progress = stack.enter_context(ProgressBar(console or Console()))
+        folder = RunFolder(options.results_dir, options.run_id)
+        books = stack.enter_context(Bookkeeping(settings, folder, progress))
+        try:
+            with books.timers(nodes.SETUP), interrupt.waiting():
+                pool.ready()
+        except KeyboardInterrupt:
+            log.info("Interrupted before the environments had started; nothing to save.")
+            return
+        HostLoop(settings, books, interrupt, pool).run()
+
+
+class HostLoop:
+    """Behaviors and what goes back and forth between them and the environments."""
+
+    def __init__(self, settings: RunSettings, books: Bookkeeping, interrupt: Interrupt, pool: EnvPool) -> None:
+        self.settings = settings
+        self.books = books
+        self.interrupt = interrupt
+        self.pool = pool
+        self.behaviors: dict[str, Behavior] = {}
+        self.key = jax.random.key(settings.env_settings.seed)
+
+    def run(self) -> None:
+        """Until every behavior is done; saves on every way out (not with inference)."""
+        cause = None
+        everybody = self.pool.num_envs
+        at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
+        try:
+            with self.books.timers(nodes.LEARNING):
+                self.pool.reset(constants(self.settings.environment_parameters))
+                results = self.receive(everybody)
+                while self.advance(results):
+                    results = self.receive(at_least)
+        except KeyboardInterrupt:
+            log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
+        except EnvironmentClosed as end:
+            if not self.behaviors:  # an environment in which nothing ever happened is a fault
+                raise
+            log.warning("Learning ends here: %s. The policies are saved and exported.", end)
+        except Exception as error:
+            cause = error
+            raise
+        finally:
+            self.pool.hang_up()  # they close while we save
+            self.books.finish(list(self.behaviors.values()), cause)
+
+    def receive(self, at_least: int) -> list[StepResult]:
+        """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
+        timers = self.books.timers
+        with timers(nodes.ENV_STEP), self.interrupt.waiting():
+            results = self.pool.recv(at_least)
+            for result in results:
+                timers.add(nodes.WORKERS, result.seconds, is_parallel=True)
+        return results
+
+    def advance(self, results: Sequence[StepResult]) -> bool:
+        """Act on what arrived, send the actions, then learn while the environments step. False: all are done.
+
+        The state that waits for its reward during an update acted with the policy before it and carries that policy's
+        log-probability, like ML-Agents' trajectories in flight, only shorter: one state per row.
+        """
+        for result in results:
+            for behavior_id, spec in result.new_specs.items():
+                self.meet(behavior_id, spec)
+        actions, acted = self.act(results)
+        for result in results:
+            self.pool.send(result.worker, actions[result.worker])
+        self.book(results, acted)
+        for behavior in self.behaviors.values():
+            if behavior.ready():
+                with self.books.timers(nodes.UPDATE_POLICY):
+                    with self.interrupt.waiting():
+                        behavior.await_program()
+                    metrics = behavior.learn()
+                self.books.updated(behavior, metrics)
+        self.books.show_progress(list(self.behaviors.values()))
+        return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
+
+    def act(self, results: Sequence[StepResult]) -> tuple[dict[int, dict[str, Action]], list[Acted]]:
+        """One policy call per behavior for everything that arrived: worker → behavior id → actions, and what ended."""
+        messages: dict[str, dict[Source, AgentSteps]] = {}
+        for result in results:
+            for behavior_id, steps in result.steps.items():
+                messages.setdefault(behavior_name(behavior_id), {})[result.worker, behavior_id] = steps
+        chosen: dict[int, dict[str, Action]] = {result.worker: {} for result in results}
+        acted = []
+        for name, arrived in messages.items():
+            behavior = self.behaviors[name]
+            before = behavior.step
+            with self.books.timers(nodes.EVALUATE):
+                actions, episodes = behavior.act(arrived)
+            for (worker, behavior_id), action in actions.items():
+                chosen[worker][behavior_id] = action
+            acted.append((behavior, before, episodes))
+        return chosen, acted
+
+    def book(self, results: Sequence[StepResult], acted: Sequence[Acted]) -> None:
+        """Statistics, summaries and checkpoints of what has just been answered, while the environments step."""
+        for result in results:
+            self.books.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
+        for behavior, before, episodes in acted:
+            self.books.acted(behavior, before, episodes)
+
+    def meet(self, behavior_id: str, spec: BehaviorSpec) -> None:
+        """A behavior is seen for the first time: make its learner. Teams of one behavior share it.
+
+        Raises:
+          SettingsError: the behavior is not configured.
+          CheckpointError: resume or initialize, and the checkpoint does not fit.
+        """
+        name = behavior_name(behavior_id)
+        if name in self.behaviors:
+            if self.behaviors[name].spec != spec:
+                raise SpecChangedError(f"{behavior_id}: its observations or actions differ from those seen as {name}.")
+            return
+        settings = behavior_settings_for(self.settings, name)
+        algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
+        behavior = Behavior(
+            name,
+            spec,
+            settings,
+            algorithm,
+            compile_programs(algorithm, settings.time_horizon),
+            jax.random.fold_in(self.key, zlib.crc32(name.encode())),
+            training=not self.settings.checkpoint_settings.inference,
+        )
+        self.books.open(behavior)
+        self.behaviors[name] = behavior

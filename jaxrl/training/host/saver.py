@@ -1,0 +1,68 @@
+"""Checkpoints of the host loop: a learner, its step and how many decisions it has made."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from jaxrl.algorithms.interface import TrainState
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import require_latest
+from jaxrl.artifacts.checkpoint.loop import require_loop
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.training import saver
+from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.saver import Snapshot
+
+log = logging.getLogger(__name__)
+
+
+class Saved(struct.PyTreeNode):
+    """Contents of a checkpoint."""
+
+    train: TrainState
+    step: np.int64  # [], trainer step
+    decisions: np.int64  # [], calls of `decide`: fixes the next action noise
+
+
+def snapshot_of(behavior: Behavior) -> Snapshot:
+    """A behavior of the host loop."""
+    state = behavior.state
+    return Snapshot(
+        name=behavior.name,
+        step=behavior.step,
+        contents=Saved(train=state, step=np.int64(behavior.step), decisions=np.int64(behavior.decisions)),
+        policy=state.policy,
+        learned=(state.policy, state.critic),
+        spec=behavior.spec,
+        settings=behavior.settings,
+        described=saver.settings_of(behavior.settings),
+        samples=behavior.recorded(),
+    )
+
+
+def resume(behavior: Behavior, folder: RunFolder) -> None:
+    """Continue from the latest checkpoint of this run. Raises CheckpointError when there is none or it does not fit."""
+    path = require_latest(folder.behavior(behavior.name))
+    require_loop(path, compiled=False)
+    template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
+    saved = checkpoint.restore(path, template, spec=behavior.spec, settings=saver.settings_of(behavior.settings))
+    step = int(saved.step)
+    behavior.restore(saved.train.replace(step=jnp.int32(step)), decisions=int(saved.decisions))
+    log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
+    if not behavior.unfinished():
+        limit = behavior.settings.max_steps
+        log.warning("%s: has passed max_steps (%d) already: raise it to train on.", behavior.name, limit)
+
+
+def initialize(behavior: Behavior, path: Path) -> None:
+    """Start with the weights and the normaliser of another run, of its best seed if it had several; the rest is new.
+
+    Raises CheckpointError or RunFolderError, as `saver.with_weights_of`.
+    """
+    behavior.state, origin = saver.with_weights_of(path, behavior.state, behavior.spec, behavior.settings)
+    log.info("%s: initialized from %s.", behavior.name, origin)

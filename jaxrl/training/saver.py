@@ -1,0 +1,129 @@
+"""What a behavior leaves on disk: checkpoints, their ONNX files, and the entries of training_status.json.
+
+Each loop says in a file of its own what a checkpoint of it holds (`host/saver.py`, `compiled/saver.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms.interface import PolicyState, TrainState
+from jaxrl.artifacts import files
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import onnx_path, prune
+from jaxrl.artifacts.checkpoint.tree import leaf_paths
+from jaxrl.artifacts.onnx import export as onnx
+from jaxrl.artifacts.run_folder import SEEDS, RunFolder
+from jaxrl.artifacts.status import TrainingStatus
+from jaxrl.settings import BehaviorSettings
+from jaxrl.training.errors import DivergedError
+from jaxrl.training.trained_policy import STEP, best_seed
+from jaxrl.types import BehaviorSpec
+
+log = logging.getLogger(__name__)
+
+
+class Snapshot(NamedTuple):
+    """A behavior at a moment at which it can be saved."""
+
+    name: str
+    step: int
+    contents: Any  # pytree that a resumed run continues from
+    policy: PolicyState  # exported to ONNX
+    learned: Any  # pytree of arrays that must be finite
+    spec: BehaviorSpec
+    settings: BehaviorSettings
+    described: dict[str, Any]  # settings as plain JSON values, which explain a misfit on resume
+    samples: tuple[tuple[np.ndarray, ...], np.ndarray]  # real observations [N, *shape], masks [N, M]: check the export
+
+
+def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
+    """Write `<Behavior>-<step>` and its ONNX file, drop old ones, note both in the status.
+
+    Raises DivergedError or CheckpointError, and the checkpoint before stays the latest; or ExportError, and the
+    checkpoint is complete.
+    """
+    _require_finite(snapshot)
+    name, step, keep = snapshot.name, snapshot.step, snapshot.settings.keep_checkpoints
+    target = folder.behavior(name)
+    path = checkpoint.save(target, step, snapshot.contents, spec=snapshot.spec, settings=snapshot.described, keep=0)
+    exported = onnx_path(target, step)
+    _export(snapshot, exported)
+    prune(target, keep)
+    beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
+    status.add_checkpoint(name, step, exported, reward, [beside], keep)
+    status.write()
+
+
+def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
+    """Copy the ONNX file of the checkpoint of this step to the run's folder. Raises ArtifactError."""
+    exported, final = onnx_path(folder.behavior(name), step), folder.final_onnx(name)
+    files.copy(exported, final)
+    status.set_final(name, step, final, reward, [])
+    status.write()
+    log.info("Copied %s to %s.", exported, final)
+
+
+def with_weights_of(
+    path: Path, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings
+) -> tuple[TrainState, str]:
+    """A learner with weights, normaliser and largest team of checkpoint `path`, else as `fresh`; and whose they are.
+
+    Where every array of the checkpoint has a leading axis S, one of its S seeds is taken: the one whose policy is the
+    run's ONNX file, as its training_status.json tells.
+
+    Raises:
+      CheckpointError: nothing in it fits, or it is damaged.
+      RunFolderError: its run calls a seed the best that the checkpoint does not have.
+    """
+    seeds = tuple(checkpoint.read_info(path).leaves.get(STEP, {}).get("shape", ()))
+    template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
+    described = settings_of(settings)
+    loaded = checkpoint.restore_params_only(path, template, fields=("train",), spec=spec, settings=described)["train"]
+    origin = str(path)
+    if seeds:
+        folder = path.absolute().parent
+        index = best_seed(RunFolder(folder.parents[1], folder.parent.name), folder.name, seeds[0])
+        loaded = jax.tree.map(lambda x: x[index], loaded)
+        origin += f", {_seed_name(folder, index, seeds[0])}"
+    return fresh.replace(policy=loaded.policy, critic=loaded.critic, max_team=loaded.max_team), origin
+
+
+def _seed_name(folder: Path, index: int, count: int) -> str:
+    """In words, with the seed's number where the folders of events of all seeds are still there to tell it."""
+    names = (path.name.rpartition("_")[2] for path in folder.glob(SEEDS))
+    numbers = sorted(int(name) for name in names if name.isdigit())
+    place = f"index {index} of its {count} seeds"
+    return f"seed {numbers[index]} ({place})" if len(numbers) == count else f"the seed at {place}"
+
+
+def _require_finite(snapshot: Snapshot) -> None:
+    for path, leaf in leaf_paths(jax.device_get(snapshot.learned)):
+        if not np.isfinite(leaf).all():
+            rate = snapshot.settings.hyperparameters.learning_rate
+            raise DivergedError(snapshot.name, f"parameters {path} are not finite at step {snapshot.step}", rate)
+
+
+def settings_of(settings: BehaviorSettings) -> dict[str, Any]:
+    """Resolved settings as plain JSON values."""
+    return settings.model_dump(mode="json")
+
+
+def _export(snapshot: Snapshot, path: Path) -> None:
+    obs, masks = snapshot.samples
+    difference = onnx.export(
+        path,
+        spec=snapshot.spec,
+        network_settings=snapshot.settings.network_settings,
+        actor_params=snapshot.policy.params,
+        normalizer=snapshot.policy.normalizer,
+        sample_obs=obs,
+        sample_masks=masks,
+    )
+    log.info("Exported %s (largest difference to the policy: %.1e).", path, difference)

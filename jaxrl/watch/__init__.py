@@ -1,0 +1,1 @@
+"""`jaxrl watch`: a game played by a policy, as a film."""

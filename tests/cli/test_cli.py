@@ -1,0 +1,220 @@
+"""The command line: flags to settings, and real processes that refuse bad input before they write anything."""
+
+import argparse
+import logging
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxrl.cache import cache_folder
+from jaxrl.cli import _parser, main
+from jaxrl.cli.device import enable_compilation_cache
+from jaxrl.cli.flags import overrides_from, removed_flags
+from jaxrl.settings import RunSettings, with_drawn_seed
+
+
+def parse(*argv: str) -> argparse.Namespace:
+    return _parser().parse_args(["train", *argv])
+
+
+def jaxrl(folder: Path, *argv: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "JAXRL_CACHE_DIR": str(folder.parent / "cache")}
+    return subprocess.run(
+        [sys.executable, "-m", "jaxrl.cli", *argv],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_flags_left_out_override_nothing():
+    assert overrides_from(parse()) == {}
+    assert overrides_from(parse("run.yaml")) == {}
+
+
+def test_every_flag():
+    values = {
+        "--env": ("env_settings", "env_path", "game"),
+        "--run-id": ("checkpoint_settings", "run_id", "x"),
+        "--initialize-from": ("checkpoint_settings", "initialize_from", "y"),
+        "--results-dir": ("checkpoint_settings", "results_dir", "out"),
+        "--seed": ("env_settings", "seed", -1),
+        "--num-envs": ("env_settings", "num_envs", 2),
+        "--num-areas": ("env_settings", "num_areas", 3),
+        "--base-port": ("env_settings", "base_port", 6000),
+        "--timeout-wait": ("env_settings", "timeout_wait", 5.0),
+        "--max-lifetime-restarts": ("env_settings", "max_lifetime_restarts", -1),
+        "--restarts-rate-limit-n": ("env_settings", "restarts_rate_limit_n", 2),
+        "--restarts-rate-limit-period-s": ("env_settings", "restarts_rate_limit_period_s", 9.0),
+        "--mode": ("env_settings", "mode", "async"),
+        "--width": ("engine_settings", "width", 1),
+        "--height": ("engine_settings", "height", 2),
+        "--quality-level": ("engine_settings", "quality_level", 3),
+        "--time-scale": ("engine_settings", "time_scale", 4.0),
+        "--target-frame-rate": ("engine_settings", "target_frame_rate", 5),
+        "--capture-frame-rate": ("engine_settings", "capture_frame_rate", 6),
+        "--torch-device": ("torch_settings", "device", "cpu"),
+    }
+    switches = {
+        "--resume": ("checkpoint_settings", "resume"),
+        "--force": ("checkpoint_settings", "force"),
+        "--inference": ("checkpoint_settings", "inference"),
+        "--load": ("checkpoint_settings", "load_model"),
+        "--train": ("checkpoint_settings", "train_model"),
+        "--no-graphics": ("engine_settings", "no_graphics"),
+        "--no-graphics-monitor": ("engine_settings", "no_graphics_monitor"),
+        "--inline": ("env_settings", "inline"),
+    }
+    for flag, (section, key, value) in values.items():
+        assert overrides_from(parse(flag, str(value))) == {section: {key: value}}
+    for flag, (section, key) in switches.items():
+        assert overrides_from(parse("c.yaml", flag)) == {section: {key: True}}
+    assert overrides_from(parse("--debug")) == {"debug": True}
+    deterministic = {"behaviors": {"*": {"network_settings": {"deterministic": True}}}}
+    assert overrides_from(parse("--deterministic")) == deterministic
+    assert removed_flags(parse("--torch", "--tensorflow")) == ["--torch", "--tensorflow"]
+    assert overrides_from(parse("--torch")) == {}
+
+
+def test_env_args_take_the_rest():
+    overrides = overrides_from(parse("c.yaml", "--seed", "3", "--env-args", "-logFile", "--seed", "4"))
+    assert overrides == {"env_settings": {"seed": 3, "env_args": ["-logFile", "--seed", "4"]}}
+
+
+def test_help_shows_public_flags_with_defaults(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        parse("--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(default: 5005)" in text and "(default: results)" in text and "--restarts-rate-limit-n" in text
+    assert "--load " not in text and "--train " not in text
+    assert text.isascii()
+
+
+def test_seed_is_drawn_once(caplog):
+    caplog.set_level(logging.INFO)
+    drawn = with_drawn_seed(RunSettings())
+    assert 0 <= drawn.env_settings.seed <= 9999 and str(drawn.env_settings.seed) in caplog.text
+    assert with_drawn_seed(drawn) is drawn
+
+
+def test_cache_folder_that_cannot_be_made_is_a_warning(tmp_path, monkeypatch, caplog):
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    monkeypatch.setenv("JAXRL_CACHE_DIR", str(file))
+    assert cache_folder() == file
+    assert enable_compilation_cache() is None
+    assert "JAXRL_CACHE_DIR" in caplog.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="folder layout of Linux")
+def test_cache_folder_of_the_platform(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAXRL_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "jaxrl"
+
+
+def test_command_line_module_imports_no_jax():
+    code = (
+        "import sys, jaxrl.cli; sys.exit(any(name.split('.')[0] in ('jax', 'flax', 'optax') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_version_and_usage(tmp_path):
+    version = jaxrl(tmp_path, "--version")
+    assert (
+        version.returncode == 0 and version.stdout.startswith("jaxrl ") and "communicator API 1.5.0" in version.stdout
+    )
+    with pytest.raises(SystemExit, match="2"):
+        parse("--num-envs", "many")
+
+
+BAD = {
+    "lost file": ("", ["lost.yaml"], "configuration file not found: {cwd}/lost.yaml"),
+    "typo": (
+        "behaviors: {A: {trainer_type: ppo, hyperparameters: {bufer_size: 1}}}",
+        ["{config}"],
+        "behaviors.A.hyperparameters.bufer_size: unknown key, did you mean buffer_size?",
+    ),
+    "areas": ("behaviors: {A: {}}", ["{config}", "--num-areas", "0"], "env_settings.num_areas: got 0, expected"),
+    "editor": ("behaviors: {A: {}}", ["{config}", "--num-envs", "2"], "env_settings.num_envs: got 2, expected 1"),
+    "load": ("behaviors: {A: {}}", ["{config}", "--load"], "checkpoint_settings.load_model: no longer supported"),
+    "sac": (
+        "behaviors: {A: {trainer_type: sac}}",
+        ["{config}"],
+        "behaviors.A.trainer_type: sac is not supported yet: write poca, ppo, mappo or coma",
+    ),
+    "no executable": (
+        "behaviors: {A: {}}",
+        ["{config}", "--env", "nowhere/Game"],
+        "env_settings.env_path: no executable environment at 'nowhere/Game'",
+    ),
+    "device": (
+        "behaviors: {A: {}}",
+        ["{config}", "--torch-device", "gpu"],
+        "torch_settings.device: got 'gpu', expected cpu, cuda or cuda:N",
+    ),
+}
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """An empty working folder beside the configuration file; the program's logger is as before afterwards."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    logger = logging.getLogger("jaxrl")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield folder, tmp_path / "run.yaml"
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+def write_case(case: str, folder: Path, config: Path) -> tuple[list[str], str]:
+    text, argv, message = BAD[case]
+    config.write_text(text, encoding="utf-8")
+    return ["train", *(argument.format(config=config) for argument in argv)], message.format(cwd=folder)
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_message_and_leaves_nothing(folders, capsys, case):
+    folder, config = folders
+    argv, message = write_case(case, folder, config)
+    assert main(argv) == 1
+    error = capsys.readouterr().err
+    assert message in error and len(error.strip().splitlines()) == 1
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("case", ["typo", "no executable"])
+def test_bad_input_in_a_real_process(folders, case):
+    folder, config = folders
+    argv, message = write_case(case, folder, config)
+    done = jaxrl(folder, *argv)
+    assert done.returncode == 1
+    assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(folders, capsys):
+    assert main(["train", "lost.yaml", "--debug", "--torch"]) == 1
+    printed = capsys.readouterr()
+    assert "Traceback" in printed.err
+    assert printed.err.strip().splitlines()[-1].startswith("configuration file not found")
+    assert "--torch has no effect" in printed.out and "WARNING [__init__.py:" in printed.out
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no executable bit on Windows")
+def test_file_that_may_not_be_executed(folders, capsys):
+    game = folders[0] / "Game.x86_64"
+    game.write_text("#!/bin/sh\n")
+    game.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    assert main(["train", "--env", "Game"]) == 1
+    assert "chmod +x" in capsys.readouterr().err

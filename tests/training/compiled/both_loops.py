@@ -1,0 +1,203 @@
+"""The same steps through both loops: stacked as in a compiled run, and told to the host loop's slots and buffer."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import Algorithm, Batch
+from jaxrl.envs.player.teams import PlayedStep, Teams
+from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.rollout import trajectory
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.trajectory import Rollout
+from jaxrl.training.compiled.collect import Steps, collect, start_play
+from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
+from jaxrl.types import Action, AgentSteps, BehaviorSpec
+from tests.helpers import settings_of
+from tests.jax_envs.toy_jax_env import quick_jit
+
+T, E = 10, 3
+HORIZON = 3
+CAPACITY = 2 * T + 2
+SOURCE = (0, "Toy?team=0")
+
+
+class Part(NamedTuple):
+    """T decisions of one seed and what came of them, numpy, without the seed axis."""
+
+    steps: Steps  # `log_prob` numbers the decisions
+    last: TeamView
+    rollouts: dict[bool, Rollout]  # by team_rows; filled up to CAPACITY with states of which nothing is true
+    figures: EpisodeFigures
+
+
+class Decision(NamedTuple):
+    """Of all members, [E, A, ...]."""
+
+    action: Action
+    log_prob: np.ndarray
+
+
+class Told(NamedTuple):
+    """What the host loop made of a `Part`."""
+
+    rollout: Rollout
+    episodes: list[EpisodeRecords]
+
+
+@cache
+def algorithm(trainer: str, spec: BehaviorSpec) -> Algorithm:
+    """A small one, with compiled parts."""
+    small = {"hidden_units": 8, "num_layers": 1, "normalize": True}
+    made = ALGORITHMS[trainer](spec, settings_of(trainer, {"network_settings": small}))
+    return made._replace(init=quick_jit(made.init), prepare=quick_jit(made.prepare))
+
+
+class Host:
+    """The host loop's slots and buffer, fed with steps of areas as a player would send them."""
+
+    add = staticmethod(quick_jit(partial(trajectory.add, time_horizon=HORIZON)))
+    take = staticmethod(quick_jit(trajectory.take))
+
+    def __init__(self, env: JaxEnv, team_rows: bool) -> None:
+        rows, members = (E, env.members) if team_rows else (E * env.members, 1)
+        self.teams = Teams(env.spec, E, env.members)
+        self.slots = Slots(env.spec, team_rows=team_rows, rows=rows, members=members)
+        self.buffer = trajectory.init(env.spec, capacity=CAPACITY, rows=rows, members=members)
+        self.episodes: list[EpisodeRecords] = []
+
+    def tell(self, played: PlayedStep, decision: Decision) -> None:
+        """One message, and what the policy chose for those who ask in it."""
+        (ended,) = self.teams.absorb(played)
+        (deciding,) = self.teams.ask(played, True)
+        ingested = self.slots.ingest({SOURCE: AgentSteps(ended=ended, deciding=deciding)})
+        self.episodes += ingested.episodes
+        places = ingested.decisions[SOURCE]
+
+        def dense(x: Any) -> np.ndarray:
+            table = np.zeros((self.slots.rows, self.slots.members, *x.shape[2:]), x.dtype)
+            table[places] = x[played.alive]
+            return table
+
+        chosen = Action(*map(dense, decision.action))
+        self.buffer = self.add(self.buffer, ingested.steps, chosen, dense(decision.log_prob))
+        jax.block_until_ready(self.buffer)  # it reads the tables of the slots, which the next message overwrites
+
+    def taken(self) -> Told:
+        """What an update would learn from, and the episodes that ended meanwhile."""
+        rollout, self.buffer = self.take(self.buffer)
+        self.slots.taken()
+        episodes, self.episodes = self.episodes, []
+        return Told(rollout, episodes)
+
+
+def told(env: JaxEnv, parts: list[Part], *, team_rows: bool) -> list[Told]:
+    """Both parts, told to one host loop one after the other, a rollout taken after each.
+
+    A rollout holds exactly the decisions of its part. Those of the newest message, whose reward is still open, stay in
+    the host's buffer; they are the ones that the compiled loop makes first in its next rollout.
+    """
+    host = Host(env, team_rows)
+    decisions = [
+        Decision(Action(*(x[t] for x in p.steps.action)), np.asarray(p.steps.log_prob[t]))
+        for p in parts
+        for t in range(T)
+    ]
+    host.tell(first_message(view_at(parts[0].steps, 0)), decisions[0])
+    found = []
+    for i, part in enumerate(parts):
+        for t, message in enumerate(messages(part), start=1):
+            host.tell(message, decisions[min(i * T + t, len(decisions) - 1)])  # the very last ones stay open
+        found.append(host.taken())
+    return found
+
+
+def first_message(view: TeamView) -> PlayedStep:
+    """Everybody begins."""
+    alive, shown = np.asarray(view.alive), np.asarray(view.obs[0])
+    nobody, nothing = np.zeros(alive.shape, bool), np.zeros(alive.shape, np.float32)
+    return PlayedStep(
+        ended=nobody,
+        truncated=nobody,
+        reward=nothing,
+        group_reward=nothing,
+        last_obs=(shown,),
+        alive=alive,
+        action_mask=np.asarray(view.action_mask),
+        obs=(shown,),
+        over=nobody[:, 0],
+        stats={},
+    )
+
+
+def messages(part: Part) -> list[PlayedStep]:
+    """What the areas tell after each of the T decisions."""
+    steps = part.steps
+    views = [view_at(steps, t) for t in range(1, T)] + [part.last]
+    # Who terminates tells nothing that counts.
+    seen = steps.last_obs[0] if steps.last_obs else np.full_like(steps.obs[0], np.nan)
+    return [
+        first_message(view)._replace(
+            ended=steps.terminated[t] | steps.truncated[t],
+            truncated=steps.truncated[t],
+            reward=steps.reward[t],
+            group_reward=steps.group_reward[t],
+            last_obs=(seen[t],),
+            over=steps.over[t],
+        )
+        for t, view in enumerate(views)
+    ]
+
+
+def view_at(steps: Steps, t: int) -> TeamView:
+    """What was seen before decision t."""
+    return TeamView(obs=(steps.obs[0][t],), action_mask=steps.action_mask[t], alive=steps.alive[t])
+
+
+def play(env: JaxEnv, seed: int = 1) -> list[Part]:
+    """Two times T decisions of one seed, one after the other, by a policy that has learned nothing."""
+    actor = algorithm("ppo", env.spec)
+    policies = jax.tree.map(lambda x: np.asarray(x)[None], actor.init(jax.random.key(0)).policy)
+
+    @quick_jit
+    def run():
+        keys = jax.random.split(jax.random.key(seed), (1 + 2 * T, 1))
+        begun = start_play(env, keys[0], E, dict(env.parameters))
+        after, steps = collect(env, actor, policies, begun, keys[1:], env.parameters)
+        return steps, after.view
+
+    @quick_jit
+    def form(steps: Steps, last: TeamView):
+        rollouts = {rows: stack(env, steps, last, team_rows=rows, time_horizon=HORIZON) for rows in (True, False)}
+        return rollouts, figures(env, steps)
+
+    def fill(x: Any) -> np.ndarray:
+        return np.pad(x, [(0, CAPACITY - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
+
+    steps, view = jax.tree.map(np.asarray, run())
+    steps, view = jax.tree.map(lambda x: x[:, 0], steps), jax.tree.map(lambda x: x[0], view)
+    number = np.arange(steps.alive.size, dtype=np.float32).reshape(*steps.alive.shape, 1)
+    steps = steps._replace(log_prob=np.broadcast_to(number, steps.log_prob.shape))
+    halves = [jax.tree.map(lambda x, at=at: x[at : at + T], steps) for at in (0, T)]
+    parts = []
+    for half, last in zip(halves, (view_at(steps, T), view), strict=True):
+        rollouts, sums = form(half, last)
+        parts.append(Part(half, last, jax.tree.map(fill, rollouts), sums))
+    return parts
+
+
+def by_number(rollout: Rollout, batch: Batch) -> dict[str, np.ndarray]:
+    """All that is trained on, in the order of the decisions' numbers."""
+    acted = np.asarray(rollout.acted)
+    order = np.argsort(np.asarray(rollout.log_prob)[acted][:, 0])
+    parts = {name: getattr(rollout, name) for name in Rollout._fields if name not in ("obs", "action")}
+    parts |= {"obs": rollout.obs[0], "action": rollout.action.discrete}
+    flat = {"normalised": batch.obs[0], "returns": batch.returns, "advantage": batch.advantage}
+    parts |= {name: np.asarray(x).reshape(*acted.shape, -1) for name, x in flat.items()}
+    return {name: np.asarray(x)[acted][order] for name, x in parts.items()}

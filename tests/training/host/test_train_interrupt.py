@@ -1,0 +1,136 @@
+"""Ctrl-C and SIGTERM in real processes: the first saves and ends with 0, the second leaves at once; no strays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jaxrl.training.interrupt import EXIT_CODE, SAME_SECONDS, Interrupt
+from tests import trainer
+
+pytestmark = trainer.MARKS
+ENDLESS = {"*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "sigterm"])
+def test_first_signal_saves_and_ends(start, tmp_path, how):
+    process = start(trainer.config(tmp_path, ENDLESS))
+    process.says("Step: 600.")
+    if how == "ctrl-c":
+        process.interrupt()
+    else:
+        os.kill(process.process.pid, signal.SIGTERM)
+    assert process.wait() == 0
+    assert process.leaves_nothing()
+    assert "Learning was interrupted" in process.stdout and "Traceback" not in process.stdout + process.stderr
+    (step,) = trainer.steps(tmp_path / "results")
+    assert step >= 600 and (tmp_path / "results" / "run" / "Countdown.onnx").is_file()
+    state = trainer.final_state(tmp_path / "results")
+    assert state["step"] == step
+
+
+def test_while_the_environment_starts(start, tmp_path):
+    silent = str(trainer.player(tmp_path, "scripted_player.py", "--scenario never_connects"))
+    process = start(trainer.config(tmp_path, {"env_settings.env_path": silent}))
+    process.one(trainer.PLAYER)
+    begin = time.monotonic()
+    process.interrupt()
+    assert process.wait() == 0
+    assert time.monotonic() - begin < 8 and process.leaves_nothing()
+    assert "nothing to save" in process.stdout
+    assert trainer.contents(tmp_path / "results") == {}
+
+
+@pytest.mark.parametrize("moment", ["start-up", "learning"])
+def test_second_signal_leaves_at_once(start, tmp_path, moment):
+    changes = dict(ENDLESS)
+    if moment == "start-up":  # the player ignores everything, so that the first signal cannot be done soon
+        script = tmp_path / "deaf.py"
+        script.write_text("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(100)\n")
+        changes["env_settings.env_path"] = str(trainer.player(tmp_path, str(script)))
+    process = start(trainer.config(tmp_path, changes))
+    if moment == "start-up":
+        process.one("deaf.py")
+    else:
+        process.says("Step: 300.")
+        process.one(trainer.PLAYER).suspend()  # closing it takes its time
+    process.interrupt()
+    time.sleep(SAME_SECONDS + 0.3)
+    process.interrupt()
+    assert process.wait(3) == EXIT_CODE
+    assert "Second interrupt" in process.stderr
+    assert process.leaves_nothing(), process.living()
+
+
+def test_the_first_signal_waits_for_a_safe_point(capsys):
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)  # at once again: counts as the same
+        time.sleep(0.05)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt), interrupt.waiting():
+            pytest.fail("it must not begin to wait")
+    with Interrupt() as interrupt, pytest.raises(KeyboardInterrupt), interrupt.waiting():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert "ending at the next safe point" in capsys.readouterr().err
+
+
+BUSY = """
+import ctypes, signal
+from jaxrl.training.interrupt import Interrupt
+with Interrupt():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # other threads take it: nothing ends the call below
+    print("ready", flush=True)
+    ctypes.CDLL(None).sleep(60)
+"""
+
+
+def test_the_second_signal_is_noticed_while_a_program_runs():
+    """The main thread is inside one long call, as when XLA compiles: Python runs no signal handler meanwhile."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", BUSY], cwd=trainer.ROOT, stdout=pipe, stderr=pipe, text=True) as busy:
+        assert busy.stdout is not None and busy.stdout.readline() == "ready\n"
+        busy.send_signal(signal.SIGINT)
+        time.sleep(SAME_SECONDS + 0.2)
+        busy.send_signal(signal.SIGINT)
+        assert busy.wait(5) == EXIT_CODE
+
+
+COMPILING = """
+import jax, jax.numpy as jnp
+from jaxrl.training.host.behavior import compile_ahead
+from jaxrl.training.interrupt import Interrupt, leave_if_busy
+def slow(x):
+    for i in range(600):
+        x = jnp.sort(jnp.sin(x @ x + i), axis=0)
+    return x
+with Interrupt() as interrupt:
+    compiled = compile_ahead(jax.jit(slow), jnp.ones((64, 64)))
+    print("ready", flush=True)
+    try:
+        with interrupt.waiting():
+            compiled.result()
+    except KeyboardInterrupt:
+        print("saved")
+leave_if_busy()
+"""
+
+
+def test_an_interrupted_process_does_not_wait_for_the_compiler():
+    """What `HostLoop.advance` and `launched` do; XLA cannot be stopped, and crashes in a process that just exits."""
+    command, pipe = [sys.executable, "-c", COMPILING], subprocess.PIPE
+    with subprocess.Popen(command, cwd=trainer.ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        time.sleep(1.5)  # now in XLA
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+        assert (process.returncode, output) == (0, "saved\n"), error
+        assert time.monotonic() - begin < 5
