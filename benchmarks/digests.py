@@ -27,15 +27,16 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+PORT = 15005 + 10 * (os.getpid() % 1000)  # others may measure at the same time
 CAPACITY = {"mappo": {"team_capacity": 8}, "coma": {"team_capacity": 8}}
 
 
-def digest(leaves: list[Any]) -> str:
-    """Of float arrays, in no order."""
+def digest(leaves: list[Any], axes: int = 0) -> str:
+    """Of float arrays with more than `axes` axes, in no order."""
     import numpy as np
 
     arrays = [np.asarray(leaf) for leaf in leaves]
-    kept = [a for a in arrays if a.ndim and np.issubdtype(a.dtype, np.floating) and a.size]
+    kept = [a for a in arrays if a.ndim > axes and np.issubdtype(a.dtype, np.floating) and a.size]
     parts = sorted(hashlib.sha256(f"{a.dtype}{a.shape}".encode() + a.tobytes()).hexdigest() for a in kept)
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
@@ -63,7 +64,7 @@ def host(trainer: str, player: str, workers: int) -> str:
             Path(path).chmod(0o755)
         written = {
             "default_settings": settings(trainer, normalize=False),
-            "env_settings": {"env_path": path, "num_envs": workers, "num_areas": 4, "seed": 7, "base_port": 15005},
+            "env_settings": {"env_path": path, "num_envs": workers, "num_areas": 4, "seed": 7, "base_port": PORT},
         }
         Path(folder, "run.yaml").write_text(yaml.safe_dump(written))
         command = [sys.executable, "-m", "jaxrl.cli", "train", f"{folder}/run.yaml", "--run-id=run"]
@@ -129,7 +130,7 @@ def compiled(trainer: str, name: str, seeds: int) -> str:
     learner = jax.tree.map(
         lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x, state.train
     )
-    return digest(jax.tree.leaves(learner))
+    return digest(jax.tree.leaves(learner), axes=1)  # the first is that of the seeds
 
 
 def runs() -> dict[str, Callable[[], str]]:

@@ -48,6 +48,7 @@ class ObservationSpec(NamedTuple):
     shape: tuple[int, ...]
     dimension_property: tuple[DimensionProperty, ...] = ()
     observation_type: ObservationType = ObservationType.DEFAULT
+    dtype: str = "float32"  # of the arrays from the wire to the device: numpy's name, "uint8" for images
 
 
 class ActionSpec(NamedTuple):

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import on_policy
-from jaxrl.algorithms.interface import Algorithm, Batch, Metrics, Parameters, TrainState
-from jaxrl.learning import losses
+from jaxrl.algorithms.interface import Algorithm, Metrics, Parameters, TrainState
+from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.rollout.trajectory import Rollout
@@ -36,13 +36,14 @@ class Networks(NamedTuple):
 
 
 def make(networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, *, team_rows: bool) -> Algorithm:
-    """The four functions with networks and settings bound."""
-    deterministic = settings.network_settings.deterministic
-    return Algorithm(
+    """The algorithm with networks and settings bound."""
+    return on_policy.make(
         init=partial(init, networks, spec, settings),
-        act=partial(on_policy.act, networks.distribution, spec, deterministic),
-        prepare=partial(prepare, networks, settings),
-        update=partial(on_policy.update, partial(loss, networks, spec), settings),
+        distribution=networks.distribution,
+        learn=partial(learn, networks, spec, settings),
+        values=lambda state, rollout: estimates(networks, settings, state, rollout)[-1],
+        spec=spec,
+        settings=settings,
         team_rows=team_rows,
     )
 
@@ -50,22 +51,38 @@ def make(networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, *, 
 def init(networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, key: jax.Array) -> TrainState:
     """Fresh parameters and statistics. The key is consumed."""
     network_key, key = jax.random.split(key)
-    obs = tuple(jnp.zeros((1, 1, *sensor.shape), jnp.float32) for sensor in spec.observations)
-    return on_policy.init_state(networks.init(network_key, obs), spec, settings, key)
+    return on_policy.init_state(networks.init(network_key, on_policy.no_obs(spec)), spec, settings, key)
+
+
+def learn(
+    networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, state: TrainState, rollout: Rollout
+) -> tuple[TrainState, Metrics]:
+    """One update: values, returns and advantages, then all epochs and minibatches."""
+    state, batch, values = prepare(networks, spec, settings, state, rollout)
+    state, metrics = on_policy.update(partial(loss, networks, spec), settings, state, batch)
+    state, of_signals = on_policy.learn_signals(state, rollout)
+    return state, values | metrics | of_signals
 
 
 def prepare(
-    networks: Networks, settings: BehaviorSettings, state: TrainState, rollout: Rollout
+    networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, state: TrainState, rollout: Rollout
 ) -> tuple[TrainState, Batch, Metrics]:
     """Values, returns and advantages R − V (GAE) of a rollout [T, B, A], flattened to states [T·B, A]."""
-    state = on_policy.observe(state, rollout)
+    state, rollout = on_policy.observe(networks.distribution, spec, state, rollout)
+    obs, value, metrics = estimates(networks, settings, state, rollout)
+    returns = on_policy.stream_returns(rollout, value, settings, cooperative=False, signals=state.signals)
+    batch = on_policy.make_batch(rollout, obs, returns, advantage=returns - value, baseline=value[..., :0])
+    return state, batch, metrics
+
+
+def estimates(
+    networks: Networks, settings: BehaviorSettings, state: TrainState, rollout: Rollout
+) -> tuple[Obs, jax.Array, Metrics]:
+    """Normalised observations, V [T, B, A, R] and its means."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     params = {"actor": state.policy.params, "critic": state.critic}
-    inputs = (obs, rollout.present)
-    value = on_policy.in_chunks(lambda *at: networks.both(params, *at)[1], inputs, CHUNK)  # [T, B, A, R]
-    returns = on_policy.stream_returns(rollout, value, settings, cooperative=False)
-    batch = on_policy.make_batch(rollout, obs, returns, advantage=returns - value, baseline=value[..., :0])
-    return state, batch, {"value_estimate": losses.masked_mean(value.mean(-1), rollout.acted)}
+    value = on_policy.in_chunks(lambda *at: networks.both(params, *at)[1], (obs, rollout.present), CHUNK)
+    return obs, value, on_policy.by_stream("value_estimate", value, rollout.acted, settings)
 
 
 def loss(
@@ -79,3 +96,8 @@ def loss(
     """policy + 0.5 · value − β · entropy over a minibatch of states [N, A, ...]."""
     dist, value = networks.both(params, batch.obs, batch.present)
     return on_policy.policy_and_value_loss(dist, value, spec, batch, epsilon, beta)
+
+
+def one_value_for_all(value: jax.Array, present: jax.Array) -> jax.Array:
+    """V of a team [..., R] as that of each member: [..., A, R]."""
+    return jnp.broadcast_to(value[..., None, :], (*present.shape, value.shape[-1]))

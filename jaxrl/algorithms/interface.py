@@ -1,4 +1,4 @@
-"""What a training loop needs of an algorithm: four pure functions over one state. Both loops use exactly these."""
+"""What a training loop needs of an algorithm: pure functions over one state. Both loops use exactly these."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax
 from flax import struct
 
 from jaxrl.networks.normalizer import NormalizerState
+from jaxrl.rollout.cells import Extras
 from jaxrl.rollout.trajectory import Rollout
 from jaxrl.types import Action
 
@@ -29,38 +30,70 @@ class TrainState(struct.PyTreeNode):
     policy: PolicyState
     critic: Parameters  # empty when actor and critic share one body
     optimizer: Any  # optax state over {"actor", "critic"}
-    max_team: jax.Array  # float32 [], largest team seen by the critic, at first 1
+    own: Any  # what this algorithm alone keeps: a pytree, {} for most
+    signals: dict[str, Any]  # by reward signal: its parameters and optimizer, () where it learns nothing
     step: jax.Array  # int32 [], finished agent decisions (ML-Agents' trainer step)
     key: jax.Array  # typed key, split at each update
 
 
-class Batch(NamedTuple):
-    """States ready for minibatches; N = T·B of the rollout. Members that did not act are masked, not removed."""
+class Decision(NamedTuple):
+    """What a policy makes of the observations of some agents."""
 
-    obs: tuple[jax.Array, ...]  # float32 [N, A, *shape], normalised, 0 where absent
-    action_mask: jax.Array  # bool [N, A, M]
-    action: Action  # [N, A, C], [N, A, D]
-    log_prob: jax.Array  # float32 [N, A, C + D], of the policy that acted
-    present: jax.Array  # bool [N, A]
-    acted: jax.Array  # bool [N, A], trained on
-    advantage: jax.Array  # float32 [N, A], normalised over the whole batch
-    returns: jax.Array  # float32 [N, A, R], target of value and baseline
-    baseline: jax.Array  # float32 [N, A, R], estimate before the update; [N, A, 0] where the algorithm has none
+    action: Action  # raw sample [..., C], [..., D]: what is learned from
+    sent: Action  # what the environment receives: clipped or squashed as the action distribution has it
+    extras: dict[str, jax.Array]  # float32 [..., *shape], kept beside the action, by the names of `Algorithm.extras`
+    carry: Any  # memory after the decision, a pytree of arrays [..., *]; () without memory
+
+
+class Storage(NamedTuple):
+    """What an algorithm keeps between two updates. On-policy: the newest rollout. With replay: a ring of transitions.
+
+    init: () → store.
+    add:  (store, rollout) → store.
+    take: (store) → (experience, store): what `learn` learns from, and what is kept. A replay gives itself for both.
+    """
+
+    init: Callable[[], Any]
+    add: Callable[[Any, Rollout], Any]
+    take: Callable[[Any], tuple[Any, Any]]
+
+
+class Fill(NamedTuple):
+    """How much has been collected, in finished agent decisions."""
+
+    fresh: Any  # since the last update
+    total: Any  # in the whole run
 
 
 class Algorithm(NamedTuple):
     """Pure functions; sizes and settings are bound when it is made.
 
-    init:    (key) → TrainState; the key is consumed.
-    act:     (PolicyState, obs [..., A, *shape], action_mask [..., A, M], key) → (Action, log_prob [..., A, C + D]);
-             raw samples, see `networks.actions.to_environment`; the key is consumed.
-    prepare: (TrainState, Rollout) → (TrainState, Batch, Metrics): normaliser and step brought up to date, returns and
-             advantages computed.
-    update:  (TrainState, Batch) → (TrainState, Metrics): all epochs and minibatches.
+    init:     (key) → TrainState; the key is consumed.
+    act:      (PolicyState, obs [..., A, *shape], action_mask bool [..., A, M], carry, key) → Decision; the key is
+              consumed.
+    storage:  see `Storage`.
+    ready:    (Fill) → whether `learn` is due; of whole numbers or traced ones.
+    learn:    (TrainState, experience) → (TrainState, Metrics): normaliser and step brought up to date, rewards and
+              returns, all epochs and minibatches.
+    estimate: (TrainState, Rollout) → Metrics: what statistics show of values and entropy between two updates.
     """
 
     init: Callable[[jax.Array], TrainState]
-    act: Callable[[PolicyState, tuple[Any, ...], Any, jax.Array], tuple[Action, jax.Array]]
-    prepare: Callable[[TrainState, Rollout], tuple[TrainState, Batch, Metrics]]
-    update: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+    act: Callable[[PolicyState, tuple[Any, ...], Any, Any, jax.Array], Decision]
+    storage: Storage
+    ready: Callable[[Fill], Any]
+    learn: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
+    estimate: Callable[[TrainState, Rollout], Metrics]
+    period: int  # agent decisions from one update to the next: how much of the streams a buffer has to hold
+    extras: Extras  # names and shapes, per member, of what `act` notes beside an action
+    carry: Any  # one member's memory before its first decision, a pytree of arrays [*]; () without memory
     team_rows: bool  # rows hold whole teams (True) or single agents
+
+
+def learn_from(
+    algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
+) -> tuple[TrainState, Any, Metrics]:
+    """A rollout goes into the store, and the algorithm learns from what the store gives: one update of either loop."""
+    experience, store = algorithm.storage.take(algorithm.storage.add(store, rollout))
+    state, metrics = algorithm.learn(state, experience)
+    return state, store, metrics

@@ -3,8 +3,9 @@
 A row holds a team. The actor sees an agent's own observation; the critic is a fully connected network over the
 observations of all members, with a place for each of `team_capacity` (absent ones: zeros and a flag, see
 `networks.joint`). V is computed once per team state and shared by its members. Each member has its own reward and the
-group's, as in PPO, so the advantage of member i is R_i − V, GAE with a shared value; the loss is PPO's, see
-`actor_critic.py`. A member that ends while its team lives bootstraps from the team's next value.
+group's, as in PPO (what an ended member gets of the group's: `rewards/extrinsic.py`), so the advantage of member i is
+R_i − V, GAE with a shared value; the loss is PPO's, see `actor_critic.py`. A member that ends while its team lives
+bootstraps from the team's next value.
 
 Different from the paper on purpose: what ML-Agents' PPO does stays (initialisation, one normaliser for actor and
 critic, ratios per action column, the value loss without clip, no gradient clipping), and the value is not normalised.
@@ -26,9 +27,9 @@ from jaxrl.types import BehaviorSpec
 
 
 def make_mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """MAPPO for one behavior: its four functions with networks and settings bound.
+    """MAPPO for one behavior.
 
-    `prepare` and `update` raise `networks.joint.TeamCapacityError` for rows with more members than `team_capacity`.
+    `learn` raises `networks.joint.TeamCapacityError` for rows with more members than `team_capacity`.
     """
     return actor_critic.make(make_networks(spec, settings), spec, settings, team_rows=True)
 
@@ -45,8 +46,7 @@ def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
         return {"actor": actor.init(actor_key, obs), "critic": critic.init(critic_key, obs, jnp.ones((1, 1), bool))}
 
     def both(params: Parameters, obs: Obs, present: jax.Array) -> tuple[ActionDistribution, jax.Array]:
-        value = estimate(params["critic"], obs, present)
-        shared = jnp.broadcast_to(value[..., None, :], (*present.shape, value.shape[-1]))
-        return act(params["actor"], obs), shared
+        value = actor_critic.one_value_for_all(estimate(params["critic"], obs, present), present)
+        return act(params["actor"], obs), value
 
     return Networks(init=init_two, distribution=act, both=both)

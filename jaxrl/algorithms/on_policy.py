@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.interface import Batch, Metrics, Parameters, PolicyState, TrainState
+from jaxrl.algorithms.interface import (
+    Algorithm,
+    Decision,
+    Fill,
+    Metrics,
+    Parameters,
+    PolicyState,
+    Storage,
+    TrainState,
+)
 from jaxrl.learning import losses, minibatches, returns
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer
@@ -21,8 +31,29 @@ from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
+Distribution = Callable[[Parameters, tuple[jax.Array, ...]], ActionDistribution]
+"""(policy parameters, normalised observations) → what the actor says."""
+
+
+class Batch(NamedTuple):
+    """States ready for minibatches; N = T·B of the rollout. Members that did not act are masked, not removed."""
+
+    obs: tuple[jax.Array, ...]  # float32 [N, A, *shape], normalised, 0 where absent
+    action_mask: jax.Array  # bool [N, A, M]
+    action: Action  # [N, A, C], [N, A, D]
+    log_prob: jax.Array  # float32 [N, A, C + D], of the policy that acted
+    present: jax.Array  # bool [N, A]
+    acted: jax.Array  # bool [N, A], trained on
+    advantage: jax.Array  # float32 [N, A], normalised over the whole batch
+    returns: jax.Array  # float32 [N, A, R], target of value and baseline
+    baseline: jax.Array  # float32 [N, A, R], estimate before the update; [N, A, 0] where the algorithm has none
+
+
 Loss = Callable[[Parameters, Batch, jax.Array, jax.Array], tuple[jax.Array, Metrics]]
 """(params {"actor", "critic"}, minibatch, epsilon, beta) → (scalar to minimise, metrics)."""
+
+ACTOR_CHUNK = 4096
+"""Members per pass of the actor over a rollout."""
 
 ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
 
@@ -42,26 +73,78 @@ def in_chunks(estimate: Callable[..., Any], inputs: Any, members: int) -> Any:
     return jax.lax.map(lambda at: estimate(*at), inputs, batch_size=-(-length // chunks))
 
 
+NEWEST_ROLLOUT = Storage(init=lambda: (), add=lambda _, rollout: rollout, take=lambda rollout: (rollout, ()))
+"""What on-policy algorithms keep between two updates: nothing but what they learn from next."""
+
+
+def make(
+    init: Callable[[jax.Array], TrainState],
+    distribution: Distribution,
+    learn: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]],
+    values: Callable[[TrainState, Rollout], Metrics],
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    *,
+    team_rows: bool,
+) -> Algorithm:
+    """An on-policy algorithm of these parts.
+
+    `values` estimates what `estimate` tells of the critic; entropy is the actor's.
+    """
+
+    def estimate(state: TrainState, rollout: Rollout) -> Metrics:
+        obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
+        entropy = actions.entropy(distribution(state.policy.params, obs), rollout.action_mask, spec.action)
+        return values(state, rollout) | {"entropy": losses.masked_mean(entropy, rollout.acted)}
+
+    buffer_size = settings.hyperparameters.buffer_size
+    return Algorithm(
+        init=init,
+        act=partial(act, distribution, spec, settings.network_settings.deterministic),
+        storage=NEWEST_ROLLOUT,
+        ready=lambda fill: ready(buffer_size, fill),
+        learn=learn,
+        estimate=estimate,
+        period=buffer_size,
+        extras=(("log_prob", (spec.action.columns,)),),
+        carry=(),
+        team_rows=team_rows,
+    )
+
+
+def ready(buffer_size: int, fill: Fill) -> Any:
+    """More than buffer_size decisions have come in since the last update (as ML-Agents)."""
+    return fill.fresh > buffer_size
+
+
 def act(
-    distribution: Callable[[Parameters, tuple[jax.Array, ...]], ActionDistribution],
+    distribution: Distribution,
     spec: BehaviorSpec,
     deterministic: bool,
     state: PolicyState,
     obs: tuple[jax.Array, ...],
     action_mask: jax.Array,
+    carry: Any,
     key: jax.Array,
-) -> tuple[Action, jax.Array]:
-    """Choose an action for every member and return it with its log-probabilities per column. The key is consumed."""
+) -> Decision:
+    """Choose an action for every member and note its log-probabilities per column. The key is consumed."""
     dist = distribution(state.params, normalizer.normalize_all(state.normalizer, obs))
     if deterministic:
         action = actions.mode(dist, action_mask, spec.action)
     else:
         action = actions.sample(key, dist, action_mask, spec.action)
-    return action, actions.log_prob(dist, action, action_mask, spec.action)
+    log_prob = actions.log_prob(dist, action, action_mask, spec.action)
+    return Decision(action=action, sent=actions.to_environment(action), extras={"log_prob": log_prob}, carry=carry)
 
 
-def init_state(params: Parameters, spec: BehaviorSpec, settings: BehaviorSettings, key: jax.Array) -> TrainState:
-    """A fresh learner around the parameters {"actor", "critic"}. The key is kept for the updates."""
+def init_state(
+    params: Parameters, spec: BehaviorSpec, settings: BehaviorSettings, key: jax.Array, own: Any = None
+) -> TrainState:
+    """A fresh learner around the parameters {"actor", "critic"}; `own` is the algorithm's part, {} by default.
+
+    The key is kept for the updates.
+    """
+    signals = enumerate(settings.reward_signals.items())
     return TrainState(
         policy=PolicyState(
             params=params["actor"],
@@ -69,22 +152,57 @@ def init_state(params: Parameters, spec: BehaviorSpec, settings: BehaviorSetting
         ),
         critic=params["critic"],
         optimizer=ADAM.init(params),
-        max_team=jnp.ones((), jnp.float32),
+        own={} if own is None else own,
+        signals={
+            name: REWARD_SIGNALS[name].init(spec, signal, jax.random.fold_in(key, 1 + i))
+            for i, (name, signal) in signals
+        },
         step=jnp.zeros((), jnp.int32),
         key=key,
     )
 
 
-def observe(state: TrainState, rollout: Rollout) -> TrainState:
-    """Count the finished decisions and bring the normaliser up to date, before values are estimated (as ML-Agents)."""
-    normalizers = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
-    return state.replace(
-        policy=state.policy.replace(normalizer=normalizers),
-        step=state.step + rollout.acted.sum(dtype=jnp.int32),
+def no_obs(spec: BehaviorSpec) -> tuple[jax.Array, ...]:
+    """Observations of one member of one team, all zero: what networks are initialised with."""
+    return tuple(jnp.zeros((1, 1, *sensor.shape), jnp.float32) for sensor in spec.observations)
+
+
+def observe(
+    distribution: Distribution, spec: BehaviorSpec, state: TrainState, rollout: Rollout
+) -> tuple[TrainState, Rollout]:
+    """Count the finished decisions and bring the normaliser up to date, before values are estimated (as ML-Agents).
+
+    The log-probabilities of the rollout move along: they become those that the policy which acted gives to the same
+    actions when it sees what is trained on. Otherwise the first update of a run would take the change of its input for
+    a change of the policy. For decisions that an older policy has made, the same difference is added.
+    """
+    before = state.policy.normalizer
+    after = normalizer.update_all(before, rollout.obs, rollout.acted)
+    state = state.replace(
+        policy=state.policy.replace(normalizer=after), step=state.step + rollout.acted.sum(dtype=jnp.int32)
     )
+    if all(states is None for states in before):
+        return state, rollout
+
+    def change(obs: tuple[jax.Array, ...], mask: jax.Array, action: Action) -> jax.Array:
+        seen = (normalizer.normalize_all(states, obs) for states in (after, before))
+        new, old = (distribution(state.policy.params, x) for x in seen)
+        given = (action, mask, spec.action)
+        return actions.log_prob(new, *given) - actions.log_prob(old, *given)
+
+    moved = in_chunks(change, (rollout.obs, rollout.action_mask, rollout.action), ACTOR_CHUNK)
+    log_prob = rollout.extras["log_prob"] + jnp.where(rollout.acted[..., None], moved, 0.0)
+    return state, rollout._replace(extras={**rollout.extras, "log_prob": log_prob})
 
 
-def stream_returns(rollout: Rollout, value: jax.Array, settings: BehaviorSettings, *, cooperative: bool) -> jax.Array:
+def stream_returns(
+    rollout: Rollout,
+    value: jax.Array,
+    settings: BehaviorSettings,
+    *,
+    cooperative: bool,
+    signals: Mapping[str, Any] | None = None,
+) -> jax.Array:
     """λ-returns of every reward stream, R_t = r_t + γ_t [(1 − λ_t) V_{t+1} + λ_t R_{t+1}].
 
     γ_t = 0 where nothing follows (terminated). λ_t = 0 where the return restarts from the value of the next state:
@@ -96,18 +214,22 @@ def stream_returns(rollout: Rollout, value: jax.Array, settings: BehaviorSetting
       value: float32 [T, B, A, R], V of each state.
       settings: gamma and strength of each signal, lambd.
       cooperative: rewards of the other members count (MA-POCA).
+      signals: state of each reward signal, () where it is not named.
 
     Returns:
       float32 [T, B, A, R], 0 where the member did not act.
+
+    Raises AssertionError where `value` does not fit the rollout.
     """
+    chex.assert_shape(value, (*rollout.acted.shape, len(settings.reward_signals)))
     restart = rollout.truncated | rollout.left | rollout.cut
     lambd = jnp.where(restart, 0.0, settings.hyperparameters.lambd)
     streams = []
     for i, (name, signal) in enumerate(settings.reward_signals.items()):
-        reward = REWARD_SIGNALS[name](rollout, strength=signal.strength, cooperative=cooperative)
+        raw = REWARD_SIGNALS[name].reward((signals or {}).get(name, ()), rollout, cooperative=cooperative)
         streams.append(
             returns.lambda_return(
-                reward,
+                raw * signal.strength,
                 value[..., i],
                 jnp.zeros_like(value[0, ..., i]),
                 jnp.where(rollout.terminated, 0.0, signal.gamma),
@@ -117,6 +239,12 @@ def stream_returns(rollout: Rollout, value: jax.Array, settings: BehaviorSetting
             )
         )
     return jnp.stack(streams, axis=-1)
+
+
+def by_stream(name: str, estimate: jax.Array, mask: jax.Array, settings: BehaviorSettings) -> Metrics:
+    """Mean over the mask [T, B, A] of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward stream."""
+    streams = settings.reward_signals
+    return {f"{name}/{signal}": losses.masked_mean(estimate[..., i], mask) for i, signal in enumerate(streams)}
 
 
 def make_batch(
@@ -130,7 +258,7 @@ def make_batch(
         obs=obs,
         action_mask=rollout.action_mask,
         action=rollout.action,
-        log_prob=rollout.log_prob,
+        log_prob=rollout.extras["log_prob"],
         present=rollout.present,
         acted=rollout.acted,
         advantage=losses.normalize_advantages(advantage.mean(-1), rollout.acted),
@@ -160,32 +288,43 @@ def policy_and_value_loss(
 def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
     """All epochs and minibatches of one update: Adam without clipping or decay, coefficients at the state's step.
 
-    A minibatch is batch_size // A states: batch_size agent steps when every member acts.
+    A minibatch is as many states as hold about batch_size members that acted, see `learning.minibatches.run`.
     """
     hyper = settings.hyperparameters
     learning_rate, epsilon, beta = coefficients(settings, state.step)
     key, next_key = jax.random.split(state.key)
 
-    def step(carry: tuple[Parameters, Any], minibatch: Batch) -> tuple[tuple[Parameters, Any], Metrics]:
+    def gradient(carry: tuple[Parameters, Any], chunk: Batch) -> tuple[Parameters, Metrics]:
+        return jax.grad(loss, has_aux=True)(carry[0], chunk, epsilon, beta)
+
+    def apply(carry: tuple[Parameters, Any], gradient: Parameters) -> tuple[Parameters, Any]:
         params, optimizer = carry
-        gradient, metrics = jax.grad(loss, has_aux=True)(params, minibatch, epsilon, beta)
         direction, optimizer = ADAM.update(gradient, optimizer)
-        params = jax.tree.map(lambda p, d: p - learning_rate * d, params, direction)
-        return (params, optimizer), metrics
+        return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), optimizer
 
     (params, optimizer), metrics = minibatches.run(
-        step,
+        gradient,
+        apply,
         ({"actor": state.policy.params, "critic": state.critic}, state.optimizer),
         batch,
-        batch.acted.any(-1),
+        batch.acted,
         key,
-        size=max(hyper.batch_size // batch.acted.shape[1], 1),
+        size=hyper.batch_size,
         epochs=hyper.num_epoch,
     )
     state = state.replace(
         policy=state.policy.replace(params=params["actor"]), critic=params["critic"], optimizer=optimizer, key=next_key
     )
     return state, metrics | {"learning_rate": learning_rate, "epsilon": epsilon, "beta": beta}
+
+
+def learn_signals(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
+    """Every reward signal learns from the rollout, after the policy has."""
+    learned, metrics = {}, {}
+    for i, (name, signal) in enumerate(state.signals.items()):
+        learned[name], found = REWARD_SIGNALS[name].learn(signal, rollout, jax.random.fold_in(state.key, 1 + i))
+        metrics |= found
+    return state.replace(signals=learned), metrics
 
 
 def coefficients(settings: BehaviorSettings, step: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

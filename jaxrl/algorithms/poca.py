@@ -17,14 +17,101 @@ minibatch is batch_size // A states, so it holds fewer agent steps when members 
 
 from __future__ import annotations
 
-from jaxrl.algorithms import counterfactual
-from jaxrl.algorithms.interface import Algorithm
-from jaxrl.networks.models import TeamCritic
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms import counterfactual, on_policy
+from jaxrl.algorithms.interface import Algorithm, Metrics, Parameters, TrainState
+from jaxrl.algorithms.on_policy import Batch
+from jaxrl.networks import actions, normalizer
+from jaxrl.networks.models import Actor, TeamCritic, update_max_team
+from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
 
+class Bound(NamedTuple):
+    """What the functions below are bound to."""
+
+    actor: Actor  # sees its agent's own observation alone
+    critic: TeamCritic  # sees the whole team
+    spec: BehaviorSpec
+    settings: BehaviorSettings
+
+
 def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """MA-POCA for one behavior: its four functions with networks and settings bound."""
+    """MA-POCA for one behavior: acting, storage and readiness are those of all on-policy algorithms."""
     critic = TeamCritic(spec, settings.network_settings, tuple(settings.reward_signals))
-    return counterfactual.make(critic, spec, settings)
+    bound = Bound(Actor(spec, settings.network_settings), critic, spec, settings)
+    return on_policy.make(
+        init=partial(init, bound),
+        distribution=on_policy.applied(bound.actor),
+        learn=partial(learn, bound),
+        values=lambda state, rollout: estimates(bound, state, rollout)[-1],
+        spec=spec,
+        settings=settings,
+        team_rows=True,
+    )
+
+
+def init(bound: Bound, key: jax.Array) -> TrainState:
+    """Fresh parameters and statistics; MA-POCA's own part is the largest team seen so far. The key is consumed."""
+    actor_key, critic_key, key = jax.random.split(key, 3)
+    obs, action = on_policy.no_obs(bound.spec), bound.spec.action
+    encoding = jnp.zeros((1, 1, action.continuous_size + action.mask_size), jnp.float32)
+    largest = jnp.ones((), jnp.float32)
+    params = {
+        "actor": bound.actor.init(actor_key, obs),
+        "critic": bound.critic.init(critic_key, obs, encoding, jnp.ones((1, 1), bool), largest),
+    }
+    return on_policy.init_state(params, bound.spec, bound.settings, key, own={"max_team": largest})
+
+
+def learn(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
+    """One update: values, baselines, returns and advantages, then all epochs and minibatches."""
+    state, batch, values = prepare(bound, state, rollout)
+    loss_of = partial(loss, bound, max_team=state.own["max_team"])
+    state, metrics = on_policy.update(loss_of, bound.settings, state, batch)
+    state, of_signals = on_policy.learn_signals(state, rollout)
+    return state, values | metrics | of_signals
+
+
+def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainState, Batch, Metrics]:
+    """What minibatches are cut from: a rollout [T, B, A], flattened to states [T·B, A].
+
+    V of the team and b_i of each member; the λ-return R of V over the team's rewards; the advantage R − b_i.
+    """
+    state, rollout = on_policy.observe(on_policy.applied(bound.actor), bound.spec, state, rollout)
+    state = state.replace(own={"max_team": update_max_team(state.own["max_team"], rollout.present)})
+    obs, value, baseline, metrics = estimates(bound, state, rollout)
+    returns = on_policy.stream_returns(rollout, value, bound.settings, cooperative=True, signals=state.signals)
+    batch = on_policy.make_batch(rollout, obs, returns, advantage=returns - baseline, baseline=baseline)
+    return state, batch, metrics
+
+
+def estimates(
+    bound: Bound, state: TrainState, rollout: Rollout
+) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array, Metrics]:
+    """Normalised observations, V and b [T, B, A, R], and the means of both."""
+    obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
+    inputs = (obs, actions.one_hot(rollout.action, bound.spec.action), rollout.present)
+    value, baseline = on_policy.in_chunks(
+        lambda *team: on_policy.applied(bound.critic)(state.critic, *team, state.own["max_team"]),
+        inputs,
+        counterfactual.CHUNK,
+    )
+    value = jnp.broadcast_to(value[:, :, None], baseline.shape)  # [T, B, R] -> [T, B, A, R]: one value for the team
+    return obs, value, baseline, counterfactual.means(value, baseline, rollout.acted, bound.settings)
+
+
+def loss(
+    bound: Bound, params: Parameters, batch: Batch, epsilon: jax.Array, beta: jax.Array, *, max_team: jax.Array
+) -> tuple[jax.Array, Metrics]:
+    """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
+    dist = on_policy.applied(bound.actor)(params["actor"], batch.obs)
+    encoding = actions.one_hot(batch.action, bound.spec.action)
+    value, baseline = on_policy.applied(bound.critic)(params["critic"], batch.obs, encoding, batch.present, max_team)
+    return counterfactual.loss(dist, value, baseline, bound.spec, batch, epsilon, beta)

@@ -25,7 +25,7 @@ from jaxrl.types import BehaviorSpec
 
 
 def make_ppo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """PPO for one behavior: its four functions with networks and settings bound."""
+    """PPO for one behavior."""
     return actor_critic.make(make_networks(spec, settings), spec, settings, team_rows=False)
 
 

@@ -1,7 +1,8 @@
-"""Epochs × minibatches of one update as two nested loops inside one program.
+"""Epochs × minibatches of one update as nested loops inside one program.
 
 Rows of the batch that do not count are never trained on: each epoch sorts random numbers with the valid rows in front,
-which compacts and shuffles at once.
+which compacts and shuffles at once. A row holds several members, of which only those count that acted; a minibatch is
+as many rows as hold about the wanted number of them, in chunks of one size whose gradients are added up.
 """
 
 from __future__ import annotations
@@ -15,57 +16,105 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 Carry = TypeVar("Carry")
+Metrics = dict[str, jax.Array]
 
 
 def run(
-    step: Callable[[Carry, Any], tuple[Carry, dict[str, jax.Array]]],
+    gradient: Callable[[Carry, Any], tuple[Any, Metrics]],
+    apply: Callable[[Carry, Any], Carry],
     carry: Carry,
     batch: Any,
-    valid: jax.Array,
+    acted: jax.Array,
     key: jax.Array,
     *,
     size: int,
     epochs: int,
-) -> tuple[Carry, dict[str, jax.Array]]:
-    """Run `step(carry, minibatch)` for `epochs` shuffles of the valid rows, in minibatches of `size` rows.
+) -> tuple[Carry, Metrics]:
+    """Run all minibatches of `epochs` shuffles of the rows in which a member acted.
 
-    Each epoch takes floor(valid / size) minibatches, at least one; the remainder of that epoch is left out, as in
-    ML-Agents. When there are fewer valid rows than `size`, the minibatch is filled with invalid ones, which the masks
-    inside `batch` must switch off.
+    A chunk is c = size // A rows, `size` members if all act. Where the rows hold fewer, a minibatch is the whole number
+    of chunks, at least one, that comes nearest to `size` members that acted: between two thirds and four thirds of it.
+    Each epoch takes floor(valid rows / rows of a minibatch) minibatches, at least one; the remainder of that epoch is
+    left out, as in ML-Agents. When there are fewer valid rows, the minibatch is filled with invalid ones, which the
+    masks inside `batch` must switch off.
 
     Args:
-      step: pure; returns the new carry and scalar metrics.
+      gradient: (carry, chunk) → (gradient, metrics), both means over the members of the chunk that acted.
+      apply: (carry, gradient) → carry.
       carry: state that goes through all minibatches.
       batch: pytree of arrays [N, ...].
-      valid: bool [N], rows that count.
+      acted: bool [N, A], members that count.
       key: typed key, consumed.
-      size: rows of a minibatch.
+      size: members of a minibatch.
       epochs: passes over the batch.
 
     Returns:
       The last carry and the mean of each metric over all minibatches.
-    """
-    chex.assert_rank(valid, 1)
-    rows = valid.shape[0]
-    size = min(size, rows)
-    count = jnp.maximum(valid.sum() // size, 1)
-    batch, valid = spread((batch, valid), None)
 
-    def epoch(carry: tuple[Carry, dict[str, jax.Array]], key: jax.Array):
+    Raises AssertionError unless `acted` has two axes.
+    """
+    chex.assert_rank(acted, 2)
+    rows, members = acted.shape
+    chunk = min(max(size // members, 1), rows)
+    counts = acted.sum(-1, dtype=jnp.int32)  # [N]
+    valid = acted.any(-1)
+    chunks = _chunks(counts, valid, size, chunk)
+    count = jnp.maximum(valid.sum() // (chunks * chunk), 1)
+    batch, valid, counts = spread((batch, valid, counts), None)
+
+    def epoch(carry: tuple[Carry, Metrics], key: jax.Array):
         order = shuffle(key, valid)
 
-        def minibatch(i: jax.Array, carry: tuple[Carry, dict[str, jax.Array]]):
+        def minibatch(i: jax.Array, carry: tuple[Carry, Metrics]):
             state, totals = carry
-            chosen = jax.lax.dynamic_slice_in_dim(order, i * size, size)
-            state, metrics = step(state, spread(jax.tree.map(lambda x: x[chosen], batch), size))
-            return state, jax.tree.map(jnp.add, totals, metrics)
+            mean, metrics = _mean_gradient(gradient, state, batch, counts, order, i * chunks, chunks, chunk)
+            return apply(state, mean), jax.tree.map(jnp.add, totals, metrics)
 
         return jax.lax.fori_loop(0, count, minibatch, carry), None
 
-    _, shapes = jax.eval_shape(step, carry, jax.tree.map(lambda x: x[:size], batch))
-    totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    (carry, totals), _ = jax.lax.scan(epoch, (carry, totals), jax.random.split(key, epochs))
+    shapes = jax.eval_shape(gradient, carry, jax.tree.map(lambda x: x[:chunk], batch))
+    (carry, totals), _ = jax.lax.scan(epoch, (carry, _zeros(shapes[1])), jax.random.split(key, epochs))
     return carry, jax.tree.map(lambda x: x / (count * epochs), totals)
+
+
+def _chunks(counts: jax.Array, valid: jax.Array, size: int, chunk: int) -> jax.Array:
+    """int32 []: the number of chunks that come nearest to `size` members that acted; at most what the rows give."""
+    of_chunk = chunk * counts.sum() / jnp.maximum(valid.sum(), 1)
+    wanted = jnp.floor(size / jnp.maximum(of_chunk, 1e-6) + 0.5)
+    return jnp.clip(wanted, 1, counts.shape[0] // chunk).astype(jnp.int32)
+
+
+def _mean_gradient(
+    gradient: Callable[[Carry, Any], tuple[Any, Metrics]],
+    carry: Carry,
+    batch: Any,
+    counts: jax.Array,
+    order: jax.Array,
+    first: jax.Array,
+    chunks: jax.Array,
+    chunk: int,
+) -> tuple[Any, Metrics]:
+    """Mean over the members of a minibatch: Σ_k (n_k / n) mean_k over its chunks k, from chunk `first` on."""
+
+    def rows(k: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(order, (first + k) * chunk, chunk)
+
+    def acted(k: jax.Array) -> jax.Array:
+        return counts[rows(k)].sum()
+
+    total = jax.lax.fori_loop(0, chunks, lambda k, n: n + acted(k), jnp.int32(0))
+
+    def add(k: jax.Array, sums: Any) -> Any:
+        found = gradient(carry, spread(jax.tree.map(lambda x: x[rows(k)], batch), chunk))
+        share = acted(k) / jnp.maximum(total, 1)
+        return jax.tree.map(lambda s, x: s + share * x, sums, found)
+
+    shapes = jax.eval_shape(gradient, carry, jax.tree.map(lambda x: x[:chunk], batch))
+    return jax.lax.fori_loop(0, chunks, add, _zeros(shapes))
+
+
+def _zeros(shapes: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 def spread(x: Any, rows: int | None) -> Any:

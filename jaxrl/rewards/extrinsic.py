@@ -1,39 +1,55 @@
-"""The environment's own reward as a reward stream (ML-Agents' extrinsic signal)."""
+"""The environment's own reward as a reward stream (ML-Agents' extrinsic signal). It learns nothing."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxrl.rewards.interface import Metrics, RewardSignal
 from jaxrl.rollout.trajectory import Rollout
 
 
-def extrinsic(rollout: Rollout, *, strength: float, cooperative: bool) -> jax.Array:
-    """Reward of each decision, times strength: r_i = own_i + group_i (+ Σ_{j≠i} own_j when cooperative).
+def init(_spec: Any, _settings: Any, _key: jax.Array) -> tuple[()]:
+    """Nothing to keep."""
+    return ()
 
-    MA-POCA counts the individual rewards of all members that acted in the same state; PPO and SAC only the agent's own.
+
+def reward(_state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:
+    """Reward of each decision: r_i = own_i + group_i (+ what the mates earned meanwhile, when cooperative).
+
+    MA-POCA counts the individual rewards of all members of the row; PPO, MAPPO and SAC only the agent's own.
 
     Args:
       rollout: arrays [T, B, A]; rewards are 0 where a member did not act.
-      strength: factor from the settings.
-      cooperative: True for MA-POCA.
+      cooperative: True for MA-POCA and COMA.
 
     Returns:
       float32 [T, B, A], 0 where the member did not act.
     """
-    own, group = rollout.reward, rollout.group_reward
-    if cooperative:
-        own, group = own.sum(-1, keepdims=True), _group_reward_with_the_dead(rollout)
-    return jnp.where(rollout.acted, (own + group) * strength, 0.0)
+    own = rollout.reward + rollout.mates_reward if cooperative else rollout.reward
+    return jnp.where(rollout.acted, own + group_reward(rollout), 0.0)
 
 
-def _group_reward_with_the_dead(rollout: Rollout) -> jax.Array:
-    """Group reward of each decision; a member that left and got none has what its team earned by that very step.
+def group_reward(rollout: Rollout) -> jax.Array:
+    """Group reward of each decision, [T, B, A]; a member that ended is credited with what its team got.
 
-    An environment that ends an agent before it rewards the group gives the dead nothing, and the team's next value no
-    longer holds that reward: without this, the one step that a sacrifice pays off at once would go uncredited.
+    That is the group reward of largest magnitude among the members that acted in the same state. An environment may
+    end an agent before it rewards the group, or in the very message in which the group ends: the dead then gets
+    nothing, or only what everybody gets all the time, and the one step that a sacrifice pays off at once would go
+    uncredited, since no later value of the team holds that reward.
     """
-    stays = rollout.acted & ~rollout.left
-    earned = jnp.where(stays, rollout.group_reward, 0.0).sum(-1, keepdims=True)
-    earned = earned / jnp.maximum(stays.sum(-1, keepdims=True), 1)
-    return jnp.where(rollout.left & (rollout.group_reward == 0.0), earned, rollout.group_reward)
+    given = jnp.where(rollout.acted, rollout.group_reward, 0.0)
+    highest, lowest = given.max(-1, keepdims=True), given.min(-1, keepdims=True)
+    earned = jnp.where(highest >= -lowest, highest, lowest)
+    ended = rollout.left | rollout.terminated | rollout.truncated
+    return jnp.where(ended, earned, rollout.group_reward)
+
+
+def learn(state: Any, _rollout: Rollout, _key: jax.Array) -> tuple[Any, Metrics]:
+    """Nothing to learn."""
+    return state, {}
+
+
+EXTRINSIC = RewardSignal(init=init, reward=reward, learn=learn)

@@ -1,7 +1,8 @@
-"""What states hold of their members, side by side in one float32 array.
+"""What a buffer keeps of one state of one member, and how it lies in memory.
 
-Every array costs a jitted call some 3 microseconds on its way in and out, and a kernel when it is written; a decision
-of a few agents takes not much longer than that. Whole numbers below 2 ** 24 keep their value.
+Small float columns stand side by side in one float32 array: every array costs a jitted call some 3 microseconds on its
+way in and out, and a kernel when it is written, and a decision of a few agents takes not much longer than that. Whole
+numbers below 2 ** 24 keep their value there. Everything else, images above all, keeps an array and a dtype of its own.
 """
 
 from __future__ import annotations
@@ -12,56 +13,106 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl.types import Action, BehaviorSpec
+from jaxrl.types import Action, BehaviorSpec, ObservationSpec
 
-OUTCOME = 3
+OUTCOME = 4
 """Columns of `Cells.outcome`, the last ones."""
+
+Extras = tuple[tuple[str, tuple[int, ...]], ...]
+"""What an algorithm notes beside each action: names and shapes per member, such as (("log_prob", (3,)),)."""
+
+
+class Layout(NamedTuple):
+    """What the cells of a buffer hold; static and hashable."""
+
+    spec: BehaviorSpec
+    extras: Extras
 
 
 class Cells(NamedTuple):
-    """The parts, unpacked. Leading axes `...` are T, B, A or fewer of them."""
+    """The parts, unpacked. Leading axes `...` are T, P, A or fewer of them."""
 
-    obs: tuple[Any, ...]  # float32 [..., *shape]
+    obs: tuple[Any, ...]  # one per sensor, its dtype [..., *shape]
+    carry: Any  # memory before the decision, a pytree of arrays [..., *]; () without memory
     action_mask: Any  # bool [..., M]
     action: Action  # float32 [..., C], int32 [..., D]
-    log_prob: Any  # float32 [..., C + D]
+    extras: dict[str, Any]  # float32 [..., *shape]
+    begin: Any  # bool [...], the first decision of an episode
     present: Any  # bool [...], the member is part of the state
     acted: Any  # bool [...]
-    outcome: Any  # float32 [..., 3]: reward, group reward, Ending of the decision; zeros until they arrive
+    outcome: Any  # float32 [..., 4]: own, mates' and group reward, Ending of the decision; zeros until they arrive
 
 
-def width(spec: BehaviorSpec) -> int:
+class Stored(NamedTuple):
+    """The same in memory."""
+
+    columns: Any  # float32 [..., K]
+    sensors: tuple[Any, ...]  # what is no column: its dtype [..., *shape], None for a sensor that is
+    carry: Any
+
+
+def is_column(sensor: ObservationSpec) -> bool:
+    """Whether observations of this sensor stand among the columns: float32 vectors."""
+    return len(sensor.shape) == 1 and sensor.dtype == "float32"
+
+
+def blank(layout: Layout, carry: Any, lead: tuple[int, ...]) -> Stored:
+    """Zeros with leading axes `lead`; `carry` is a pytree of arrays [*], one member's memory."""
+    sensors = layout.spec.observations
+    return Stored(
+        columns=jnp.zeros((*lead, width(layout)), jnp.float32),
+        sensors=tuple(None if is_column(s) else jnp.zeros((*lead, *s.shape), s.dtype) for s in sensors),
+        carry=jax.tree.map(lambda x: jnp.zeros((*lead, *x.shape), x.dtype), carry),
+    )
+
+
+def width(layout: Layout) -> int:
     """K, the number of columns."""
-    numbers = sum(math.prod(sensor.shape) for sensor in spec.observations)
-    return numbers + spec.action.mask_size + 2 * spec.action.columns + 2 + OUTCOME
+    spec, action = layout.spec, layout.spec.action
+    numbers = sum(sensor.shape[0] for sensor in spec.observations if is_column(sensor))
+    beside = sum(math.prod(shape) for _, shape in layout.extras)
+    return numbers + action.mask_size + action.columns + beside + 3 + OUTCOME
 
 
-def pack(cells: Cells) -> jax.Array:
-    """float32 [..., K]."""
+def pack(cells: Cells, layout: Layout) -> Stored:
+    """Cells with leading axes `...` as they lie in memory."""
     lead = jnp.shape(cells.present)
-    parts = [jnp.reshape(x, (*lead, math.prod(jnp.shape(x)[len(lead) :]))) for x in jax.tree.leaves(cells)]
-    return jnp.concatenate([jnp.asarray(x, jnp.float32) for x in parts], axis=-1)
+    pairs = list(zip(layout.spec.observations, cells.obs, strict=True))
+    extras = [cells.extras[name] for name, _ in layout.extras]
+    flags = (cells.begin, cells.present, cells.acted)
+    parts = [*(o for s, o in pairs if is_column(s)), cells.action_mask, *cells.action, *extras, *flags, cells.outcome]
+    columns = [jnp.reshape(x, (*lead, math.prod(jnp.shape(x)[len(lead) :]))) for x in parts]
+    return Stored(
+        columns=jnp.concatenate([jnp.asarray(x, jnp.float32) for x in columns], axis=-1),
+        sensors=tuple(None if is_column(s) else jnp.asarray(o, s.dtype) for s, o in pairs),
+        carry=cells.carry,
+    )
 
 
-def unpack(packed: jax.Array, spec: BehaviorSpec) -> Cells:
+def unpack(stored: Stored, layout: Layout) -> Cells:
     """The inverse of `pack`, bit for bit; columns that are not read cost nothing inside jit."""
+    columns, action = stored.columns, layout.spec.action
     begin = 0
 
     def read(*shape: int) -> jax.Array:
         nonlocal begin
         end = begin + math.prod(shape)
-        columns = packed[..., begin:end].reshape(*packed.shape[:-1], *shape)
+        part = columns[..., begin:end].reshape(*columns.shape[:-1], *shape)
         begin = end
-        return columns
+        return part
 
-    action = spec.action
     return Cells(
-        obs=tuple(read(*sensor.shape) for sensor in spec.observations),
+        obs=tuple(
+            read(*sensor.shape) if own is None else own
+            for sensor, own in zip(layout.spec.observations, stored.sensors, strict=True)
+        ),
+        carry=stored.carry,
         action_mask=read(action.mask_size) != 0,
         action=Action(
             continuous=read(action.continuous_size), discrete=read(len(action.discrete_branches)).astype(jnp.int32)
         ),
-        log_prob=read(action.columns),
+        extras={name: read(*shape) for name, shape in layout.extras},
+        begin=read() != 0,
         present=read() != 0,
         acted=read() != 0,
         outcome=read(OUTCOME),

@@ -30,9 +30,10 @@ class Ending(IntEnum):
 class RowSteps(NamedTuple):
     """One message of the environments, dense over rows. Index 0 of a leading axis of 2: final states, 1: new states."""
 
-    obs: tuple[np.ndarray, ...]  # float32 [2, B, A, *shape]; newest known observation of each member
+    obs: tuple[np.ndarray, ...]  # each sensor's dtype [2, B, A, *shape]; newest known observation of each member
     action_mask: np.ndarray  # bool [B, A, M], True: allowed
     reward: np.ndarray  # float32 [B, A, 2], own and group reward of the open decision
+    earned: np.ndarray  # float32 [B, A], individual rewards that arrived now, also where the ending is told later
     ending: np.ndarray  # uint8 [B, A], Ending of the open decision; OPEN where none arrived
     present: np.ndarray  # bool [2, B, A], members that are part of the state
     deciding: np.ndarray  # bool [B, A], members that ask for an action now

@@ -64,13 +64,13 @@ class Slots:
         self._free: list[int] = []  # heap: the lowest free row is taken first, so that runs repeat
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and their slots
         self._episodes = Episodes()
-        self.size = np.zeros(0, np.int64)  # [B], mirrors the device's write pointers
         self._alive = np.zeros((0, 0), bool)
         self._left = np.zeros((0, 0), bool)  # [B, A], ended since the newest state of a team that lives
         self._left_reward = np.zeros((0, 0, 2), np.float32)
-        self._obs = tuple(np.zeros((2, 0, 0, *s.shape), np.float32) for s in spec.observations)
+        self._obs = tuple(np.zeros((2, 0, 0, *s.shape), s.dtype) for s in spec.observations)
         self._action_mask = np.ones((0, 0, spec.action.mask_size), bool)
         self._reward = np.zeros((0, 0, 2), np.float32)
+        self._earned = np.zeros((0, 0), np.float32)
         self._ending = np.zeros((0, 0), np.uint8)
         self._present = np.zeros((2, 0, 0), bool)
         self._deciding = np.zeros((0, 0), bool)
@@ -92,7 +92,7 @@ class Slots:
         Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
         their open decision (U2).
         """
-        self._reward[:] = 0.0
+        self._reward[:] = self._earned[:] = 0.0
         self._ending[:] = Ending.OPEN
         self._present[:] = False
         self._deciding[:] = False
@@ -109,12 +109,12 @@ class Slots:
         if self._left.any():
             self._tell_left(np.flatnonzero(acts), Ending.LEFT)
         self._present[1] = self._alive & acts[:, None]
-        self.size += self._present[0].any(-1).astype(np.int64) + acts
         return Ingested(steps=self._row_steps(), decisions=decisions, finished=finished, episodes=episodes)
 
-    def taken(self) -> None:
-        """Follow the device buffer after `trajectory.take`: one state is left in each row whose team lives."""
-        self.size[:] = self._alive.any(-1)
+    @property
+    def living(self) -> np.ndarray:
+        """bool [B], rows with a member that lives."""
+        return np.asarray(self._alive.any(-1))
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest observations [N, *shape] and masks [N, M] of living agents (else all), repeated so that N is B · A."""
@@ -127,6 +127,7 @@ class Slots:
             obs=self._obs,
             action_mask=self._action_mask,
             reward=self._reward,
+            earned=self._earned,
             ending=self._ending,
             present=self._present,
             deciding=self._deciding,
@@ -144,6 +145,7 @@ class Slots:
         truncated = ended.truncated[index]
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
         self._reward[rows, members] = self._left_reward[rows, members] = rewards
+        self._earned[rows, members] = rewards[:, 0]
         self._left[rows, members] = ~over
         endings = np.where(truncated, Ending.TRUNCATED, Ending.TERMINATED)
         self._ending[rows, members] = np.where(over, endings, Ending.OPEN)
@@ -223,6 +225,7 @@ class Slots:
         old = places[0][again], places[1][again]
         rewards = reward_columns(deciding.reward, deciding.group_reward)[again]
         self._reward[old] = rewards
+        self._earned[old] = rewards[:, 0]
         self._ending[old] = Ending.CONTINUES
         self._episodes.decide(old, rewards)
         return len(rewards)
@@ -236,13 +239,13 @@ class Slots:
 
         for row in range(self.rows, rows):
             heapq.heappush(self._free, row)
-        self.size = np.pad(self.size, (0, rows - len(self.size)))
         self._alive = fit(self._alive, 0)
         self._left = fit(self._left, 0)
         self._left_reward = fit(self._left_reward, 0)
         self._obs = tuple(fit(x, 1) for x in self._obs)
         self._action_mask = fit(self._action_mask, 0, fill=True)
         self._reward = fit(self._reward, 0)
+        self._earned = fit(self._earned, 0)
         self._ending = fit(self._ending, 0)
         self._present = fit(self._present, 1)
         self._deciding = fit(self._deciding, 0)

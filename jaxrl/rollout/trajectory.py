@@ -1,10 +1,17 @@
 """On-device trajectory buffer: rows of team states, appended in one call with acting and taken all together.
 
-A stateful thing in three pure functions: `init`, `add`, `take` (after flashbax). A row is a stream of states; its write
-pointer moves only when a member of its team decides (M1), so that teams with different rhythms share one buffer. A
-state either acted, or is a final observation that an interrupted episode bootstraps from (M3). Rewards arrive with the
-next message and are written to the decision that they belong to (M7). The buffer keeps raw samples of the policy, not
-what was sent to the environment (M20).
+A stateful thing in pure functions: `init`, `add`, `take` (after flashbax). A row is a stream of states; its write index
+moves only when a member of its team decides (M1), so that teams with different rhythms share one buffer. A state either
+acted, or is a final observation that an interrupted episode bootstraps from (M3). Rewards arrive with the next message
+and are written to the decision that they belong to (M7). The buffer keeps raw samples of the policy, not what was sent
+to the environment (M20).
+
+Memory is pages of T states. Every row begins with one; a row that fills it goes on in another (`turn`), so that a team
+that is faster than the rest, or the few that are left of many, find room without a longer page for everybody. The
+number of a row's page follows the order in which pages were given out. At the end of a page the return restarts from
+the value of its last state, as at time_horizon.
+
+Letters: T states of a page, P pages, B rows, A members, K columns.
 """
 
 from __future__ import annotations
@@ -17,36 +24,44 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.rollout.cells import OUTCOME, Cells, pack, unpack, width
+from jaxrl.rollout.cells import OUTCOME, Cells, Extras, Layout, Stored, blank, pack, unpack
 from jaxrl.rollout.records import Ending, RowSteps
 from jaxrl.types import Action, BehaviorSpec
 
 NO_DECISION = -1
+CLOCK = 5
+"""Numbers of `TrajectoryState.clock` per row and member."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("cells", "clock"), meta_fields=("spec",))
+@partial(jax.tree_util.register_dataclass, data_fields=("stored", "carry", "clock"), meta_fields=("layout",))
 @dataclass(frozen=True)
 class TrajectoryState:
-    """The buffer. Cells at or beyond a row's `size` hold rubbish. Attributes `obs`, `acted` ... unpack its parts."""
+    """The buffer. Cells at or beyond the size of a row's page hold rubbish."""
 
-    cells: jax.Array  # float32 [T, B, A, K], see `Cells`
-    clock: jax.Array  # int32 [3, B, A]: size, open_at, age
-    spec: BehaviorSpec
+    stored: Stored  # [T, P, A, ...]
+    carry: Any  # memory of the agents now, a pytree of arrays [B, A, *]; () without memory
+    clock: jax.Array  # int32 [5, B, A]: size, open_at, age, page, mates' reward so far (float32, as it lies)
+    layout: Layout
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """T, B, A."""
-        capacity, rows, members, _ = self.cells.shape
-        return capacity, rows, members
+        """T, P, A."""
+        capacity, pages, members, _ = self.stored.columns.shape
+        return capacity, pages, members
+
+    @property
+    def cells(self) -> Cells:
+        """All cells, unpacked: [T, P, A, ...]."""
+        return unpack(self.stored, self.layout)
 
     @property
     def size(self) -> jax.Array:
-        """int32 [B], number of states in the row."""
+        """int32 [B], states in the row's page."""
         return self.clock[0, :, 0]
 
     @property
     def open_at(self) -> jax.Array:
-        """int32 [B, A], index of the decision that waits for its reward, or NO_DECISION."""
+        """int32 [B, A], index in the page of the decision that waits for its reward, or NO_DECISION."""
         return self.clock[1]
 
     @property
@@ -54,31 +69,31 @@ class TrajectoryState:
         """int32 [B, A], finished decisions of the current segment."""
         return self.clock[2]
 
-    def __getattr__(self, name: str) -> Any:
-        """[T, B, A, ...], a part of the cells by its name in `Cells`."""
-        if name not in Cells._fields:
-            raise AttributeError(name)
-        return getattr(unpack(self.cells, self.spec), name)
+    @property
+    def page(self) -> jax.Array:
+        """int32 [B], the page that the row writes to."""
+        return self.clock[3, :, 0]
 
-    def replace(self, **parts: Any) -> TrajectoryState:
-        """The buffer with other contents: names of `Cells`, size, open_at and age."""
-        cells = {name: parts.pop(name) for name in Cells._fields if name in parts}
-        clock = {"size": self.size, "open_at": self.open_at, "age": self.age} | parts
-        packed = pack(unpack(self.cells, self.spec)._replace(**cells)) if cells else self.cells
-        return TrajectoryState(cells=packed, clock=_clock(**clock), spec=self.spec)
+    @property
+    def mates_reward(self) -> jax.Array:
+        """float32 [B, A], what the mates of an open decision have earned since it was made."""
+        return jax.lax.bitcast_convert_type(self.clock[4], jnp.float32)
 
 
 class Rollout(NamedTuple):
-    """What an update learns from. Every array is [T, B, A, ...], time-major."""
+    """What an update learns from. Every array is [T, B, A, ...], time-major; B stands for pages here."""
 
-    obs: tuple[jax.Array, ...]  # float32 [T, B, A, *shape]; 0 where the member is absent
+    obs: tuple[jax.Array, ...]  # one per sensor, its dtype [T, B, A, *shape]; 0 where the member is absent
+    carry: Any  # memory before each decision, a pytree of arrays [T, B, A, *]; () without memory
     action_mask: jax.Array  # bool [T, B, A, M]
     action: Action  # the last action of each member (persists through states in which it did not act, M11)
-    log_prob: jax.Array  # float32 [T, B, A, C + D]
+    extras: dict[str, jax.Array]  # float32 [T, B, A, *shape], what the algorithm noted when it acted
+    begin: jax.Array  # bool, the first decision of an episode
     present: jax.Array  # bool, the member is part of the state
     acted: jax.Array  # bool, decided here and its reward is known: trained on
     waiting: jax.Array  # bool, present, but its decision of an earlier state is still open
-    reward: jax.Array  # float32
+    reward: jax.Array  # float32, individual reward
+    mates_reward: jax.Array  # float32, individual rewards of the others in the row while this decision was open
     group_reward: jax.Array  # float32
     terminated: jax.Array  # bool, nothing follows
     truncated: jax.Array  # bool, interrupted: the next state of the row is its true last observation
@@ -86,17 +101,42 @@ class Rollout(NamedTuple):
     cut: jax.Array  # bool, the segment reached time_horizon
 
 
-def init(spec: BehaviorSpec, *, capacity: int, rows: int, members: int) -> TrajectoryState:
-    """An empty buffer for `rows` (B) teams of up to `members` (A) with `capacity` (T) states each."""
+def init(
+    spec: BehaviorSpec, extras: Extras = (), carry: Any = (), *, capacity: int, rows: int, members: int
+) -> TrajectoryState:
+    """An empty buffer for `rows` (B) teams of up to `members` (A), a page of `capacity` (T) states for each.
+
+    `extras` are the shapes of what an algorithm notes beside an action, `carry` one member's memory before its first
+    decision.
+    """
+    layout = Layout(spec, tuple(extras))
+    idle = jnp.zeros((rows, members), jnp.int32)
     return TrajectoryState(
-        cells=jnp.zeros((capacity, rows, members, width(spec)), jnp.float32),
-        clock=jnp.zeros((3, rows, members), jnp.int32).at[1].set(NO_DECISION),
-        spec=spec,
+        stored=blank(layout, carry, (capacity, rows, members)),
+        carry=jax.tree.map(lambda x: jnp.zeros((rows, members, *x.shape), x.dtype), carry),
+        clock=_clock(jnp.zeros(rows), idle + NO_DECISION, idle, jnp.arange(rows), jnp.zeros((rows, members))),
+        layout=layout,
     )
 
 
+def begins(steps: RowSteps) -> Any:
+    """bool [B, A]: members whose first decision of an episode this is; an earlier one would have been answered now."""
+    return steps.deciding & (steps.ending != Ending.CONTINUES)
+
+
+def memory(state: TrajectoryState, steps: RowSteps) -> Any:
+    """What the members remember before they decide now: nothing of an earlier episode. A pytree of [B, A, *]."""
+    return jax.tree.map(lambda x: _where(begins(steps), jnp.zeros_like(x), x), state.carry)
+
+
 def add(
-    state: TrajectoryState, steps: RowSteps, action: Action, log_prob: jax.Array, *, time_horizon: int
+    state: TrajectoryState,
+    steps: RowSteps,
+    action: Action,
+    extras: dict[str, jax.Array],
+    carry: Any = (),
+    *,
+    time_horizon: int,
 ) -> TrajectoryState:
     """Credit the decisions whose reward arrived, then append final states, then new states with their actions.
 
@@ -106,12 +146,16 @@ def add(
     Args:
       state: the buffer, capacity for two more states in every row (the caller counts; beyond it states are dropped).
       steps: one message, dense over rows.
-      action, log_prob: what the policy chose for every member, [B, A, ...]; kept where `steps.deciding`.
+      action, extras: what the policy chose for every member and noted, [B, A, ...]; kept where `steps.deciding`.
+      carry: memory after the decision, a pytree of [B, A, *].
       time_horizon: finished decisions of a segment after which its return restarts from the value.
+
+    Raises AssertionError where the message has other rows or members than the buffer.
     """
-    capacity, rows, members = state.shape
+    capacity, _, members = state.shape
+    rows = state.clock.shape[1]
     chex.assert_shape(steps.deciding, (rows, members))
-    cells, open_at, age = _credit(state, steps, time_horizon)
+    columns, open_at, age, mates = _credit(state, steps, time_horizon)
     final, new = steps.present[0].any(-1), steps.deciding.any(-1)  # [B]
     t_new = jnp.where(new, state.size + final, capacity)  # an index beyond the end drops the write
     t = jnp.stack([jnp.where(final, state.size, capacity), t_new])  # [2, B]
@@ -119,120 +163,200 @@ def add(
     def both(x: Any) -> jax.Array:  # of final and new states; a final one did not act
         return jnp.broadcast_to(x, (2, *jnp.shape(x)))
 
+    nobody = jnp.zeros_like(steps.deciding)
     states = Cells(
         obs=steps.obs,
+        carry=jax.tree.map(both, memory(state, steps)),
         action_mask=both(steps.action_mask),
         action=Action(*map(both, action)),
-        log_prob=both(log_prob),
+        extras={name: both(x) for name, x in extras.items()},
+        begin=jnp.stack([nobody, begins(steps)]),
         present=steps.present,
-        acted=jnp.stack([jnp.zeros_like(steps.deciding), steps.deciding]),
+        acted=jnp.stack([nobody, steps.deciding]),
         outcome=jnp.zeros((2, rows, members, OUTCOME)),
     )
     return TrajectoryState(
-        cells=cells.at[t, jnp.arange(rows)].set(pack(states), mode="drop"),
-        clock=_clock(state.size + final + new, jnp.where(steps.deciding, t_new[:, None], open_at), age),
-        spec=state.spec,
+        stored=jax.tree.map(
+            lambda into, x: into.at[t, state.page].set(x, mode="drop"),
+            state.stored._replace(columns=columns),
+            pack(states, state.layout),
+        ),
+        carry=jax.tree.map(lambda old, x: _where(steps.deciding, x, old), state.carry, carry),
+        clock=_clock(
+            state.size + final + new,
+            jnp.where(steps.deciding, t_new[:, None], open_at),
+            age,
+            state.page,
+            jnp.where(steps.deciding, 0.0, mates),
+        ),
+        layout=state.layout,
     )
 
 
-def _credit(state: TrajectoryState, steps: RowSteps, time_horizon: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Cells, open_at and age after the rewards that arrived."""
-    capacity, rows, members = state.shape
+def _credit(
+    state: TrajectoryState, steps: RowSteps, time_horizon: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Columns, open_at, age and mates' rewards after the rewards that arrived."""
+    capacity, _, members = state.shape
     arrived = steps.ending != Ending.OPEN
     continues = steps.ending == Ending.CONTINUES
     age = jnp.where(arrived, state.age + 1, state.age)
     cut = continues & (age >= time_horizon)
     ending = jnp.where(cut, Ending.CUT, steps.ending).astype(jnp.float32)
-    outcome = jnp.concatenate([steps.reward, ending[..., None]], axis=-1)
+    # Whoever decides at another time than its mates is credited with what they earn while its decision is open.
+    mates = state.mates_reward + (steps.earned.sum(-1, keepdims=True) - steps.earned)
+    outcome = jnp.stack([steps.reward[..., 0], mates, steps.reward[..., 1], ending], axis=-1)
     t = jnp.where(arrived & (state.open_at >= 0), state.open_at, capacity)  # [B, A]
-    where = t, jnp.arange(rows)[:, None], jnp.arange(members), slice(-OUTCOME, None)
+    where = t, state.page[:, None], jnp.arange(members), slice(-OUTCOME, None)
     return (
-        state.cells.at[where].set(outcome, mode="drop"),
+        state.stored.columns.at[where].set(outcome, mode="drop"),
         jnp.where(arrived, NO_DECISION, state.open_at),
         jnp.where(arrived & ~(continues & ~cut), 0, age),
+        mates,
     )
 
 
-def _clock(size: Any, open_at: Any, age: Any) -> jax.Array:
-    """int32 [3, B, A]; `size` [B] stands in every member, so that one array holds all three."""
-    size = jnp.broadcast_to(jnp.asarray(size)[:, None], jnp.shape(age))
-    return jnp.stack([size, jnp.asarray(open_at), jnp.asarray(age)]).astype(jnp.int32)
+def _clock(size: Any, open_at: Any, age: Any, page: Any, mates: Any) -> jax.Array:
+    """int32 [5, B, A]; `size` and `page` [B] stand in every member, so that one array holds all five."""
+
+    def every(x: Any) -> jax.Array:
+        return jnp.broadcast_to(jnp.asarray(x)[:, None], jnp.shape(age))
+
+    whole = [jnp.asarray(x).astype(jnp.int32) for x in (every(size), open_at, age, every(page))]
+    return jnp.stack([*whole, jax.lax.bitcast_convert_type(jnp.asarray(mates, jnp.float32), jnp.int32)])
 
 
 def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
-    """All rows as they stand, and a buffer that goes on from the current state of each.
+    """All rows as they stand, and a buffer that goes on from the current state of each, row b in page b.
 
     The last state of a row whose team lives is the state that the others bootstrap from. It is not trained on now; it
     becomes state 0 of the new buffer, with the decisions that still wait for their reward, so that none is lost (U10).
     """
-    capacity, _, _ = state.shape
+    rows = state.clock.shape[1]
     alive = (state.open_at >= 0).any(-1)  # [B]
-    time = jnp.arange(capacity)[:, None, None]
-    held = time < state.size[None, :, None]  # [T, B, 1]
-    cells = unpack(state.cells, state.spec)
+    first = pack(_current(state, alive), state.layout)
+    stored = jax.tree.map(lambda into, x: into.at[0, :rows].set(x), state.stored, first)
+    clock = _turned(state, alive, jnp.arange(rows))
+    return rollout_of(state), TrajectoryState(stored=stored, carry=state.carry, clock=clock, layout=state.layout)
+
+
+def rollout_of(state: TrajectoryState) -> Rollout:
+    """What stands in the buffer now as something to learn from, [T, P, A, ...]."""
+    cells = state.cells
+    time = jnp.arange(state.shape[0])[:, None, None]
+    held = time < _sizes(state)[None, :, None]  # [T, P, 1]
     present, chose = cells.present & held, cells.acted & held
-    ending = cells.outcome[..., 2]
+    ending = cells.outcome[..., 3]
     acted = chose & (ending != Ending.OPEN)  # so never in the last state of a living team
     source = jax.lax.cummax(jnp.where(chose, time, 0), axis=0)  # index of each member's newest decision
-    rollout = Rollout(
-        obs=tuple(_where(present, o, 0.0) for o in cells.obs),
+    pages, members = jnp.arange(state.shape[1])[:, None], jnp.arange(state.shape[2])
+    return Rollout(
+        obs=tuple(_where(present, o, 0) for o in cells.obs),
+        carry=jax.tree.map(lambda x: _where(acted, x, 0), cells.carry),
         action_mask=cells.action_mask,
-        action=Action(*(_where(present, _at(x, source), 0) for x in cells.action)),
-        log_prob=_where(acted, cells.log_prob, 0.0),
+        action=Action(*(_where(present, x[source, pages, members], 0) for x in cells.action)),
+        extras={name: _where(acted, x, 0.0) for name, x in cells.extras.items()},
+        begin=acted & cells.begin,
         present=present,
         acted=acted,
         # A state in which nobody acted is a final one: its members wait for nothing.
         waiting=present & ~chose & chose.any(-1, keepdims=True),
         reward=jnp.where(acted, cells.outcome[..., 0], 0.0),
-        group_reward=jnp.where(acted, cells.outcome[..., 1], 0.0),
+        mates_reward=jnp.where(acted, cells.outcome[..., 1], 0.0),
+        group_reward=jnp.where(acted, cells.outcome[..., 2], 0.0),
         terminated=acted & (ending == Ending.TERMINATED),
         truncated=acted & (ending == Ending.TRUNCATED),
         left=acted & (ending == Ending.LEFT),
         cut=acted & (ending == Ending.CUT),
     )
-    return rollout, _carry_over(state, alive)
 
 
-def _carry_over(state: TrajectoryState, alive: jax.Array) -> TrajectoryState:
+def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array) -> TrajectoryState:
+    """Rows that turn go on in a fresh page, like all rows after `take`; their full page stays as it is.
+
+    Args:
+      turning: bool [B].
+      page: int32 [B], the page after this call; above all pages given out before where the row turns.
+    """
+    capacity, pages, _ = state.shape
+    alive = (state.open_at >= 0).any(-1)
+    stored = state.stored
+    for t in (capacity - 2, capacity - 1):  # the full page may have one state of room: nobody stands there
+        unused = jnp.where(turning & (state.size <= t), state.page, pages)
+        stored = jax.tree.map(lambda into, t=t, at=unused: into.at[t, at].set(0, mode="drop"), stored)
+    first = pack(_current(state, alive), state.layout)
+    at = jnp.where(turning, page, pages)
+    clock = jnp.where(turning[None, :, None], _turned(state, alive, page), state.clock)
+    return TrajectoryState(
+        stored=jax.tree.map(lambda into, x: into.at[0, at].set(x, mode="drop"), stored, first),
+        carry=state.carry,
+        clock=clock,
+        layout=state.layout,
+    )
+
+
+def _sizes(state: TrajectoryState) -> jax.Array:
+    """int32 [P]: states of each page. Pages are given out in order: one below the newest that no row writes is full."""
+    capacity, pages, _ = state.shape
+    given = jnp.arange(pages) <= state.page.max()
+    return jnp.where(given, capacity, 0).at[state.page].set(state.size)
+
+
+def _current(state: TrajectoryState, alive: jax.Array) -> Cells:
+    """The state that each row goes on from, [B, A, ...]: its newest, with the decisions that are still open."""
     waits = state.open_at >= 0
     last = jnp.maximum(state.size - 1, 0)
-    newest = unpack(state.cells[last, jnp.arange(len(last))], state.spec)  # [B, A, ...]
-    decided = unpack(_at(state.cells, jnp.where(waits, state.open_at, last[:, None])[None])[0], state.spec)
-    first = decided._replace(
+    newest = unpack(_at(state, last[:, None]), state.layout)
+    decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)
+    return decided._replace(
         obs=newest.obs,
         present=newest.present & alive[:, None],
         acted=waits,
         outcome=jnp.zeros_like(newest.outcome),
     )
-    return TrajectoryState(
-        cells=state.cells.at[0].set(pack(first)),
-        clock=_clock(alive, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age)),
-        spec=state.spec,
-    )
 
 
-def resize(state: TrajectoryState, *, capacity: int, rows: int, members: int) -> TrajectoryState:
-    """The same buffer with other room; contents keep their place. No row may hold more than `capacity` states."""
-    states, old_rows, old_members = state.shape
-    more_rows, more_members = (0, rows - old_rows), (0, members - old_members)
-    cells = jnp.pad(state.cells[:capacity], [(0, max(capacity - states, 0)), more_rows, more_members, (0, 0)])
+def _turned(state: TrajectoryState, alive: jax.Array, page: jax.Array) -> jax.Array:
+    """The clock of rows that hold nothing but `_current` in `page`."""
+    waits = state.open_at >= 0
+    return _clock(alive, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age), page, state.mates_reward)
+
+
+def _at(state: TrajectoryState, t: jax.Array) -> Stored:
+    """Cells [B, A, ...] of state t [B, A] or [B, 1] in the page of each row."""
+    members = jnp.arange(state.shape[2])
+    return jax.tree.map(lambda x: x[t, state.page[:, None], members], state.stored)
+
+
+def resize(state: TrajectoryState, *, capacity: int, pages: int, rows: int, members: int, page: Any) -> TrajectoryState:
+    """The same buffer with other room; contents keep their place. No page may hold more than `capacity` states.
+
+    `page` [B] is the page of each row now; that of new rows is one that was not given out before.
+    """
+    states, old_pages, old_members = state.shape
+    more_members = (0, members - old_members)
+
+    def room(x: jax.Array) -> jax.Array:
+        widths = [(0, max(capacity - states, 0)), (0, pages - old_pages), more_members] + [(0, 0)] * (x.ndim - 3)
+        return jnp.pad(x[:capacity], widths)
+
+    more_rows = (0, rows - state.clock.shape[1])
     return TrajectoryState(
-        cells=cells,
+        stored=jax.tree.map(room, state.stored),
+        carry=jax.tree.map(lambda x: jnp.pad(x, [more_rows, more_members] + [(0, 0)] * (x.ndim - 2)), state.carry),
         clock=_clock(
             jnp.pad(state.size, more_rows),
             jnp.pad(state.open_at, (more_rows, more_members), constant_values=NO_DECISION),
             jnp.pad(state.age, (more_rows, more_members)),
+            jnp.asarray(page),
+            jnp.pad(state.mates_reward, (more_rows, more_members)),
         ),
-        spec=state.spec,
+        layout=state.layout,
     )
 
 
-def _where(mask: jax.Array, x: jax.Array, fill: float) -> jax.Array:
-    """`x` where the mask [T, B, A] holds; `fill` elsewhere, whatever stands there."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, fill)
-
-
-def _at(x: jax.Array, t: jax.Array) -> jax.Array:
-    """`x[t[k, b, a], b, a]` for x [T, B, A, ...] and t [K, B, A]."""
-    _, rows, members = x.shape[:3]
-    return x[t, jnp.arange(rows)[:, None], jnp.arange(members)]
+def _where(mask: Any, x: jax.Array, fill: Any) -> jax.Array:
+    """`x` where the mask [T, B, A] or [B, A] holds; `fill` elsewhere, whatever stands there."""
+    return jnp.where(
+        jnp.reshape(mask, jnp.shape(mask) + (1,) * (x.ndim - jnp.ndim(mask))), x, jnp.asarray(fill, x.dtype)
+    )

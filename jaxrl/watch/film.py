@@ -18,9 +18,8 @@ from jax import Array
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.jax_envs import ENVIRONMENTS, OWN, unknown
 from jaxrl.jax_envs.interface import JaxEnv, Parameters, State, TeamActions, TeamView
-from jaxrl.networks.actions import to_environment
 from jaxrl.training.trained_policy import Trained, policy_of
-from jaxrl.types import Action, JaxrlError
+from jaxrl.types import JaxrlError
 from jaxrl.watch.painter import Frame, check_ending, write_film
 
 _FILM_SECONDS, _FASTEST, _SLOWEST = 10.0, 0.06, 0.4
@@ -146,8 +145,7 @@ def trained_actions(trained: Trained) -> Act:
     policy: PolicyState = trained.policy
 
     def act(view: TeamView, key: Array) -> TeamActions:
-        action, _ = algorithm.act(policy, view.obs, view.action_mask, key)
-        sent: Action = to_environment(action)
+        sent = algorithm.act(policy, view.obs, view.action_mask, algorithm.carry, key).sent
         return TeamActions(continuous=sent.continuous, discrete=sent.discrete)
 
     return act

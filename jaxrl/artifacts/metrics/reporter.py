@@ -27,8 +27,8 @@ UPDATE_TAGS = {
     "learning_rate": tags.LEARNING_RATE,
     "epsilon": tags.EPSILON,
     "beta": tags.BETA,
-    "value_estimate": signal_tag(tags.VALUE_ESTIMATE, "extrinsic"),
-    "baseline_estimate": signal_tag(tags.BASELINE_ESTIMATE, "extrinsic"),
+    "value_estimate/extrinsic": signal_tag(tags.VALUE_ESTIMATE, "extrinsic"),
+    "baseline_estimate/extrinsic": signal_tag(tags.BASELINE_ESTIMATE, "extrinsic"),
 }
 """ML-Agents' tag of each metric that an algorithm returns."""
 

@@ -16,7 +16,6 @@ from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.jax_envs.interface import Areas, JaxEnv, Parameters, TeamActions, TeamView, advance_areas, start_areas
-from jaxrl.networks.actions import to_environment
 from jaxrl.types import Action
 
 
@@ -34,6 +33,7 @@ class Play(NamedTuple):
     areas: Areas  # leading axes [S, E]
     view: TeamView  # [S, E, A, ...]
     sums: EpisodeSums
+    carry: Any  # what the members remember, a pytree of arrays [S, E, A, *]; () without memory
 
 
 class Steps(NamedTuple):
@@ -42,7 +42,9 @@ class Steps(NamedTuple):
     obs: tuple[Array, ...]  # float32 [..., *shape]
     action_mask: Array  # bool [..., M]
     action: Action  # raw samples, [..., C] and [..., D]
-    log_prob: Array  # float32 [..., C + D]
+    extras: dict[str, Array]  # float32 [..., *shape], what the algorithm noted
+    carry: Any  # memory before the decision, a pytree of arrays [..., *]
+    begin: Array  # bool, the first decision of an episode
     alive: Array  # bool, the member decided
     reward: Array  # float32
     group_reward: Array  # float32
@@ -55,17 +57,21 @@ class Steps(NamedTuple):
     stats: dict[str, Array]  # float32 [T, S, E], valid where over
 
 
-def start_play(env: JaxEnv, keys: Array, areas: int, parameters: dict[str, float]) -> Play:
-    """Begin an episode in each of E = `areas` areas of every seed. `keys` [S] are consumed."""
-    values = {name: jnp.full(areas, value, jnp.float32) for name, value in parameters.items()}
-    started, view = jax.vmap(lambda key: start_areas(env, key, areas, values))(keys)
+def start_play(env: JaxEnv, carry: Any, keys: Array, areas: int, parameters: dict[str, Array]) -> Play:
+    """Begin an episode in each of E = `areas` areas of every seed. `keys` [S] are consumed.
+
+    `carry` is one member's memory before its first decision; `parameters` are float32 [S] by name.
+    """
+    values = {name: jnp.broadcast_to(value[:, None], (*keys.shape, areas)) for name, value in parameters.items()}
+    started, view = jax.vmap(lambda key, of_seed: start_areas(env, key, areas, of_seed))(keys, values)
     lead = view.alive.shape
     sums = EpisodeSums(
         reward=jnp.zeros(lead, jnp.float32),
         length=jnp.zeros(lead, jnp.int32),
         group_reward=jnp.zeros((*lead[:2], env.teams), jnp.float32),
     )
-    return Play(areas=started, view=view, sums=sums)
+    memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), carry)
+    return Play(areas=started, view=view, sums=sums, carry=memory)
 
 
 def collect(
@@ -76,22 +82,27 @@ def collect(
     Args:
       policy: one per seed, leading axis [S].
       keys: typed keys [T, S], consumed: the noise of each decision.
-      parameters: float32 [] by name, for episodes that begin.
+      parameters: float32 [S] by name, for episodes that begin.
     """
     seeds, areas = play.view.alive.shape[:2]
-    values = {name: jnp.broadcast_to(value, (seeds * areas,)) for name, value in parameters.items()}
+    values = {name: jnp.repeat(value, areas) for name, value in parameters.items()}
 
     def step(play: Play, key: Array) -> tuple[Play, Steps]:
         view = play.view
-        action, log_prob = jax.vmap(algorithm.act)(policy, view.obs, view.action_mask, key)
-        moved, result = advance_areas(env, _join(play.areas), _join(_actions(env, action)), values)
+        begin = view.alive & (play.sums.length == 0)
+        carry = jax.tree.map(partial(_forget, begin), play.carry)
+        decision = jax.vmap(algorithm.act)(policy, view.obs, view.action_mask, carry, key)
+        sent = TeamActions(continuous=decision.sent.continuous, discrete=decision.sent.discrete)
+        moved, result = advance_areas(env, _join(play.areas), _join(sent), values)
         done = _split(result.step, seeds)
         sums, after = _add_up(env, play.sums, view.alive, done)
         here = Steps(
             obs=view.obs,
             action_mask=view.action_mask,
-            action=action,
-            log_prob=log_prob,
+            action=decision.action,
+            extras=decision.extras,
+            carry=carry,
+            begin=begin,
             alive=view.alive,
             reward=done.reward,
             group_reward=done.group_reward,
@@ -103,14 +114,15 @@ def collect(
             over=done.over,
             stats=dict(done.stats),
         )
-        return Play(areas=_split(moved, seeds), view=_split(result.view, seeds), sums=after), here
+        after_step = Play(_split(moved, seeds), _split(result.view, seeds), after, decision.carry)
+        return after_step, here
 
     return jax.lax.scan(step, play, keys)
 
 
-def _actions(env: JaxEnv, action: Action) -> TeamActions:
-    sent = to_environment(action)
-    return TeamActions(continuous=sent.continuous, discrete=sent.discrete)
+def _forget(begin: Array, x: Array) -> Array:
+    """Zeros where an episode begins: `begin` [S, E, A], x [S, E, A, *]."""
+    return jnp.where(begin.reshape(begin.shape + (1,) * (x.ndim - begin.ndim)), jnp.zeros_like(x), x)
 
 
 def _add_up(env: JaxEnv, sums: EpisodeSums, alive: Array, done: Any) -> tuple[EpisodeSums, EpisodeSums]:

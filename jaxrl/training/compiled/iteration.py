@@ -1,4 +1,4 @@
-"""One iteration of the loop inside jit, for all seeds at once: T decisions in every area, one prepare, one update.
+"""One iteration of the loop inside jit, for all seeds at once: T decisions in every area, one update.
 
 Pure functions; `train_jitted.py` compiles them and spreads them over devices. The letters are those of `jaxrl.types`,
 with S seeds, E areas per seed and K teams per area.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from jaxrl.algorithms.interface import Algorithm, Metrics, TrainState
+from jaxrl.algorithms.interface import Algorithm, Metrics, TrainState, learn_from
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.training.compiled.collect import Play, Steps, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
@@ -26,7 +26,9 @@ class JittedState(struct.PyTreeNode):
     """Everything that a run continues from. Every array has the leading axis S."""
 
     train: TrainState
+    store: Any  # what the algorithm keeps from one iteration to the next; () on-policy
     play: Play  # [S, E, ...]
+    parameters: dict[str, Array]  # of the environment, float32 [S]: for episodes that begin
     key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
     iteration: Array  # uint32 [S]
 
@@ -80,7 +82,7 @@ class Plan(NamedTuple):
 
     env: JaxEnv
     algorithm: Algorithm
-    parameters: dict[str, float]  # of the environment, all of them
+    parameters: dict[str, float]  # of the environment at the start, all of them
     areas: int  # E
     steps: int  # T
     time_horizon: int
@@ -91,9 +93,13 @@ class Plan(NamedTuple):
 def start(plan: Plan, numbers: Array) -> JittedState:
     """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone."""
     keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
+    parameters = {name: jnp.full(numbers.shape, value, jnp.float32) for name, value in plan.parameters.items()}
+    store = plan.algorithm.storage.init()
     return JittedState(
         train=jax.vmap(plan.algorithm.init)(keys[:, 0]),
-        play=start_play(plan.env, keys[:, 1], plan.areas, plan.parameters),
+        store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*numbers.shape, *x.shape)), store),
+        play=start_play(plan.env, plan.algorithm.carry, keys[:, 1], plan.areas, parameters),
+        parameters=parameters,
         key=keys[:, 2],
         iteration=jnp.zeros(numbers.shape, jnp.uint32),
     )
@@ -102,14 +108,14 @@ def start(plan: Plan, numbers: Array) -> JittedState:
 def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
     """T decisions in each area of each seed, then one update of each seed."""
     keys = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))(state.key, state.iteration)
-    parameters = {name: jnp.float32(value) for name, value in plan.parameters.items()}
     play, steps = collect(
-        plan.env, plan.algorithm, state.train.policy, state.play, jnp.swapaxes(keys, 0, 1), parameters
+        plan.env, plan.algorithm, state.train.policy, state.play, jnp.swapaxes(keys, 0, 1), state.parameters
     )
     learn, steps = partial(_learn, plan), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-    arguments = (state.train, steps, play.view, state.iteration)
-    train, log = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
-    return state.replace(train=train, play=play, iteration=state.iteration + 1), log
+    arguments = (state.train, state.store, steps, play.view, state.iteration)
+    learned = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
+    train, store, log = learned
+    return state.replace(train=train, store=store, play=play, iteration=state.iteration + 1), log
 
 
 def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[JittedState, IterationLog]:
@@ -127,21 +133,21 @@ def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[Jitte
 
 
 def _learn(
-    plan: Plan, train: TrainState, steps: Steps, last: TeamView, iteration: Array
-) -> tuple[TrainState, IterationLog]:
+    plan: Plan, train: TrainState, store: Any, steps: Steps, last: TeamView, iteration: Array
+) -> tuple[TrainState, Any, IterationLog]:
     """The update of one seed, left out once it has passed max_steps, as the host loop ends there."""
     rollout = stack(plan.env, steps, last, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon)
-    ready, batch, estimates = plan.algorithm.prepare(train, rollout)
-    learned, metrics = plan.algorithm.update(ready, batch)
+    learned, kept, metrics = learn_from(plan.algorithm, train, store, rollout)
     active = train.step <= plan.max_steps
     fault = first_fault(steps, last)
     log = IterationLog(
         updates=active.astype(jnp.int32),
-        metrics={name: jnp.where(active, value, 0.0) for name, value in (estimates | metrics).items()},
+        metrics={name: jnp.where(active, value, 0.0) for name, value in metrics.items()},
         episodes=figures(plan.env, steps),
         fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
     )
-    return jax.tree.map(partial(jnp.where, active), learned, train), log
+    train, store = jax.tree.map(partial(jnp.where, active), (learned, kept), (train, store))
+    return train, store, log
 
 
 def _mean(moments: Moments) -> np.ndarray:

@@ -43,7 +43,8 @@ class Subject(NamedTuple):
 
 
 def contents(state: JittedState) -> JittedState:
-    """What a checkpoint holds."""
+    """What a checkpoint holds: everything but the environment's parameters, which follow from the settings."""
+    state = state.replace(parameters={})
     single = state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
@@ -94,6 +95,7 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
         if int(saved.train.step.min()) > subject.settings.max_steps:
             limit = subject.settings.max_steps
             log.warning("%s: has passed max_steps (%d) already: raise it to train on.", subject.name, limit)
+        saved = saved.replace(parameters=fresh.parameters)
         return saved.replace(train=_for_all_seeds(saved.train, fresh.train)) if len(subject.seeds) == 1 else saved
     source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
     if source is None:

@@ -70,16 +70,20 @@ def stack(env: JaxEnv, steps: Steps, last: TeamView, *, team_rows: bool, time_ho
 
     present = states(acted, row(last.alive[None])[0], final)
     seen_last = steps.last_obs or steps.obs
+    own = jnp.where(acted, row(steps.reward), 0.0)
     obs = (states(row(o), row(n[None])[0], row(f)) for o, n, f in zip(steps.obs, last.obs, seen_last, strict=True))
     return Rollout(
         obs=tuple(jnp.where(present.reshape(*present.shape, *[1] * (o.ndim - 3)), o, 0.0) for o in obs),
         action_mask=states(row(steps.action_mask), row(last.action_mask[None])[0]),
         action=Action(*(decided(row(x)) for x in steps.action)),
-        log_prob=decided(row(steps.log_prob)),
+        extras={name: decided(row(x)) for name, x in steps.extras.items()},
+        carry=jax.tree.map(lambda x: decided(row(x)), steps.carry),
+        begin=decided(acted & row(steps.begin)),
         present=present,
         acted=decided(acted),
         waiting=states(nobody, nobody[0], jnp.broadcast_to(~final.any(-1, keepdims=True), final.shape)),
-        reward=decided(jnp.where(acted, row(steps.reward), 0.0)),
+        reward=decided(own),
+        mates_reward=decided(jnp.where(acted, own.sum(-1, keepdims=True) - own, 0.0)),
         group_reward=decided(jnp.where(acted, row(steps.group_reward), 0.0)),
         terminated=decided(over & ~truncated),
         truncated=decided(truncated),

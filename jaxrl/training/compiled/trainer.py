@@ -75,7 +75,7 @@ def make_jitted_trainer(
     seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds learn at once: the last two terms count S times.
     """
     values = {**env.parameters, **(parameters or {})}
-    steps = math.ceil(settings.hyperparameters.buffer_size / (areas * agents_at_start(env, values)))
+    steps = math.ceil(algorithm.period / (areas * agents_at_start(env, values)))
     mesh = _mesh(list(devices or jax.devices()), seeds, areas)
     accelerated = mesh.devices.flat[0].platform != "cpu"
     plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.max_steps, accelerated)

@@ -26,13 +26,18 @@ from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
-from jaxrl.training.host.behavior import Behavior, Programs, decide, learn, start
+from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms, decide
+from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.bookkeeping import Bookkeeping
 from jaxrl.training.host.launch import launched
+from jaxrl.training.host.learner import Learner, LearnerPrograms, estimate, learn, start
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
 
 log = logging.getLogger(__name__)
+
+QUICK = {"xla_backend_optimization_level": 0}
+"""Compiler options for what runs seldom: compiled in half the time."""
 
 Acted = tuple[Behavior, int, list[EpisodeRecords]]
 """A behavior that acted, its step before, and the episodes that had ended."""
@@ -42,16 +47,26 @@ class SpecChangedError(JaxrlError):
     """One behavior name stands for different observations or actions."""
 
 
-def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
-    """The programs of a behavior. Buffer and learner are donated: they are updated in place."""
-    quick = {"xla_backend_optimization_level": 0}  # what runs once is compiled in half the time
-    return Programs(
+def compile_actor(algorithm: Algorithm, time_horizon: int) -> ActorPrograms:
+    """The programs of an actor. Its buffer is donated: it is updated in place."""
+    return ActorPrograms(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
-        learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1)),
-        start=jax.jit(start, static_argnums=0, compiler_options=quick),
         allocate=jax.jit(
-            trajectory.init, static_argnames=("spec", "capacity", "rows", "members"), compiler_options=quick
+            trajectory.init,
+            static_argnames=("spec", "extras", "capacity", "rows", "members"),
+            compiler_options=QUICK,
         ),
+        turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=QUICK),
+        discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=QUICK),
+    )
+
+
+def compile_learner(algorithm: Algorithm) -> LearnerPrograms:
+    """The programs of a learner. Buffer, store and state are donated: they are updated in place."""
+    return LearnerPrograms(
+        learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),
+        start=jax.jit(start, static_argnums=0, compiler_options=QUICK),
+        estimate=jax.jit(estimate, static_argnums=0, compiler_options=QUICK),
     )
 
 
@@ -83,7 +98,10 @@ def train(
 
 
 class HostLoop:
-    """Behaviors and what goes back and forth between them and the environments."""
+    """Behaviors and what goes back and forth between them and the environments.
+
+    `route` says which actor decides for a behavior id of the wire, `behaviors` who learns from it: today one each.
+    """
 
     def __init__(self, settings: RunSettings, books: Bookkeeping, interrupt: Interrupt, pool: EnvPool) -> None:
         self.settings = settings
@@ -132,36 +150,48 @@ class HostLoop:
         The state that waits for its reward during an update acted with the policy before it and carries that policy's
         log-probability, like ML-Agents' trajectories in flight, only shorter: one state per row.
         """
-        for result in results:
-            for behavior_id, spec in result.new_specs.items():
-                self.meet(behavior_id, spec)
+        self.meet(results)
         actions, acted = self.act(results)
         for result in results:
             self.pool.send(result.worker, actions[result.worker])
         self.book(results, acted)
         for behavior in self.behaviors.values():
-            if behavior.ready():
-                with self.books.timers(nodes.UPDATE_POLICY):
-                    with self.interrupt.waiting():
-                        behavior.await_program()
-                    metrics = behavior.learn()
-                self.books.updated(behavior, metrics)
+            if behavior.due():
+                self.use_up(behavior)
         self.books.show_progress(list(self.behaviors.values()))
         return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
+
+    def use_up(self, behavior: Behavior) -> None:
+        """Learn from what has been collected, or forget it where nobody learns (any more)."""
+        if not behavior.training or not behavior.unfinished():
+            behavior.actor.discard()
+            return
+        with self.books.timers(nodes.UPDATE_POLICY):
+            with self.interrupt.waiting():
+                behavior.learner.await_program(behavior.actor)
+            metrics = behavior.learn()
+        self.books.updated(behavior, metrics)
+
+    def route(self, behavior_id: str) -> str:
+        """The name of the actor that decides for a behavior id: its teams share one."""
+        return behavior_name(behavior_id)
 
     def act(self, results: Sequence[StepResult]) -> tuple[dict[int, dict[str, Action]], list[Acted]]:
         """One policy call per behavior for everything that arrived: worker → behavior id → actions, and what ended."""
         messages: dict[str, dict[Source, AgentSteps]] = {}
         for result in results:
             for behavior_id, steps in result.steps.items():
-                messages.setdefault(behavior_name(behavior_id), {})[result.worker, behavior_id] = steps
+                messages.setdefault(self.route(behavior_id), {})[result.worker, behavior_id] = steps
         chosen: dict[int, dict[str, Action]] = {result.worker: {} for result in results}
         acted = []
         for name, arrived in messages.items():
             behavior = self.behaviors[name]
             before = behavior.step
             with self.books.timers(nodes.EVALUATE):
-                actions, episodes = behavior.act(arrived)
+                actions, episodes, finished = behavior.actor.act(arrived)
+            if behavior.training:
+                behavior.learner.step += finished
+                behavior.learner.compile_for(behavior.actor)
             for (worker, behavior_id), action in actions.items():
                 chosen[worker][behavior_id] = action
             acted.append((behavior, before, episodes))
@@ -174,28 +204,38 @@ class HostLoop:
         for behavior, before, episodes in acted:
             self.books.acted(behavior, before, episodes)
 
-    def meet(self, behavior_id: str, spec: BehaviorSpec) -> None:
-        """A behavior is seen for the first time: make its learner. Teams of one behavior share it.
+    def meet(self, results: Sequence[StepResult]) -> None:
+        """Behaviors that are seen for the first time: make their learners, all of them before any file is opened.
 
         Raises:
-          SettingsError: the behavior is not configured.
+          SettingsError: one is not configured.
+          SpecChangedError: one differs from what was seen under its name.
+          UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
         """
-        name = behavior_name(behavior_id)
-        if name in self.behaviors:
-            if self.behaviors[name].spec != spec:
-                raise SpecChangedError(f"{behavior_id}: its observations or actions differ from those seen as {name}.")
-            return
+        newcomers: dict[str, Behavior] = {}
+        for result in results:
+            for behavior_id, spec in result.new_specs.items():
+                name = behavior_name(behavior_id)
+                known = self.behaviors.get(name) or newcomers.get(name)
+                if known is None:
+                    newcomers[name] = self.make(name, spec)
+                elif known.spec != spec:
+                    raise SpecChangedError(
+                        f"{behavior_id}: its observations or actions differ from those seen as {name}."
+                    )
+        for name, behavior in newcomers.items():
+            self.books.open(behavior)
+            self.behaviors[name] = behavior
+
+    def make(self, name: str, spec: BehaviorSpec) -> Behavior:
+        """A learner and its actor, fresh. Raises SettingsError if the behavior is not configured."""
         settings = behavior_settings_for(self.settings, name)
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
-        behavior = Behavior(
-            name,
-            spec,
-            settings,
-            algorithm,
-            compile_programs(algorithm, settings.time_horizon),
-            jax.random.fold_in(self.key, zlib.crc32(name.encode())),
-            training=not self.settings.checkpoint_settings.inference,
-        )
-        self.books.open(behavior)
-        self.behaviors[name] = behavior
+        key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
+        training = not self.settings.checkpoint_settings.inference
+        learner = Learner(name, spec, settings, algorithm, compile_learner(algorithm), key, training=training)
+        keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
+        programs = compile_actor(algorithm, settings.time_horizon)
+        actor = Actor(name, spec, algorithm, programs, learner.state.policy, learner.run_key, keeps=keeps)
+        return Behavior(learner, actor)

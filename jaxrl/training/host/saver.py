@@ -52,7 +52,7 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
     template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
     saved = checkpoint.restore(path, template, spec=behavior.spec, settings=saver.settings_of(behavior.settings))
     step = int(saved.step)
-    behavior.restore(saved.train.replace(step=jnp.int32(step)), decisions=int(saved.decisions))
+    behavior.restore(saved.train.replace(step=jnp.int32(step)), step=step, decisions=int(saved.decisions))
     log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
     if not behavior.unfinished():
         limit = behavior.settings.max_steps
@@ -64,5 +64,6 @@ def initialize(behavior: Behavior, path: Path) -> None:
 
     Raises CheckpointError or RunFolderError, as `saver.with_weights_of`.
     """
-    behavior.state, origin = saver.with_weights_of(path, behavior.state, behavior.spec, behavior.settings)
+    state, origin = saver.with_weights_of(path, behavior.state, behavior.spec, behavior.settings)
+    behavior.begin_from(state)
     log.info("%s: initialized from %s.", behavior.name, origin)

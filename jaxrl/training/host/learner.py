@@ -1,0 +1,156 @@
+"""A learner: the state of one algorithm, and its update from what an actor has collected.
+
+Knows no process and no file. `learn` is the one compiled call per update; it is compiled in a thread while the first
+buffer fills.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, learn_from
+from jaxrl.rollout import trajectory
+from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.settings import BehaviorSettings
+from jaxrl.training.errors import DivergedError
+from jaxrl.training.host.actor import Actor
+from jaxrl.types import BehaviorSpec
+
+log = logging.getLogger(__name__)
+
+
+def start(algorithm: Algorithm, key: jax.Array) -> tuple[TrainState, Any, jax.Array]:
+    """A fresh learner and its store, and the key data that all decisions are drawn from. The key is consumed."""
+    init_key, act_key = jax.random.split(key)
+    return algorithm.init(init_key), algorithm.storage.init(), jax.random.key_data(act_key)
+
+
+def learn(
+    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState
+) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
+    """Take all rows and learn from them: the one call per update."""
+    rollout, buffer = trajectory.take(buffer)
+    state, store, metrics = learn_from(algorithm, state, store, rollout)
+    return state, store, buffer, metrics
+
+
+def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
+    """What statistics show of values and entropy, of what stands in the buffer."""
+    return algorithm.estimate(state, trajectory.rollout_of(buffer))
+
+
+class LearnerPrograms(NamedTuple):
+    """The compiled programs of a learner."""
+
+    learn: Callable[[TrainState, Any, TrajectoryState], tuple[TrainState, Any, TrajectoryState, Metrics]]
+    start: Callable[[Algorithm, jax.Array], tuple[TrainState, Any, jax.Array]] = start  # once per run
+    estimate: Callable[..., Metrics] = estimate
+
+
+def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
+    """Compile a jitted program for arguments like these in a thread; None if it is an ordinary function.
+
+    Python waits for the thread when it exits: cut off within XLA, it would crash the process.
+    """
+    if not hasattr(program, "lower"):
+        return None
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
+    thread = ThreadPoolExecutor(1, "jaxrl-compile")
+    compiled = thread.submit(lambda: program.lower(*shapes).compile())
+    thread.shutdown(wait=False)
+    return compiled
+
+
+class Learner:
+    """What is learned about one behavior. The trainer step is counted here, in whole decisions."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: BehaviorSpec,
+        settings: BehaviorSettings,
+        algorithm: Algorithm,
+        programs: LearnerPrograms,
+        key: jax.Array,
+        *,
+        training: bool,
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.settings = settings
+        self.algorithm = algorithm
+        self.training = training
+        self.state, self.store, key_data = programs.start(algorithm, key)
+        self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
+        self.step = 0  # counted on the host; state.step follows at each update
+        self.updates = 0
+        self._programs = programs
+        self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_shape`
+        self._shape: tuple[int, int, int] | None = None
+        self._warned = False
+
+    def unfinished(self) -> bool:
+        """Whether there is something left to do: inference goes on until it is interrupted."""
+        return not self.training or self.step <= self.settings.max_steps
+
+    def wants(self, actor: Actor) -> bool:
+        """Whether what the actor has collected is due to be learned from."""
+        if actor.buffer is None:
+            return False
+        return actor.full or bool(self.algorithm.ready(Fill(fresh=actor.fresh, total=self.step)))
+
+    def compile_for(self, actor: Actor) -> None:
+        """Begin to compile the update for the actor's buffer, unless that is done."""
+        if actor.buffer is not None and self._shape != actor.buffer.shape:
+            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer)
+            self._shape = actor.buffer.shape
+
+    def await_program(self, actor: Actor) -> None:
+        """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
+        self.compile_for(actor)
+        while self._ahead is not None and not self._ahead.done():
+            wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
+
+    def learn(self, actor: Actor) -> dict[str, float]:
+        """One update over everything that the actor has collected; returns its metrics as floats.
+
+        Raises DivergedError if one of them is not finite.
+        """
+        assert actor.buffer is not None
+        self._warn_of_few(actor.fresh)
+        learn = self._programs.learn if self._ahead is None else self._ahead.result()
+        self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer)
+        actor.taken(buffer)
+        self.updates += 1
+        values = {name: float(value) for name, value in metrics.items()}
+        for name, value in values.items():
+            if not math.isfinite(value):
+                rate = self.settings.hyperparameters.learning_rate
+                raise DivergedError(self.name, f"{name} of the update at step {self.step} is {value}", rate)
+        return values
+
+    def estimates(self, actor: Actor) -> dict[str, float]:
+        """What statistics show of values and entropy between two updates; nothing before the first message."""
+        if actor.buffer is None:
+            return {}
+        found = self._programs.estimate(self.algorithm, self.state, actor.buffer)
+        return {name: float(value) for name, value in found.items()}
+
+    def _warn_of_few(self, decisions: int) -> None:
+        wanted = self.algorithm.period
+        if self._warned or 2 * decisions >= wanted:
+            return
+        self._warned = True
+        log.warning(
+            "%s: an update starts with %d of the %d decisions that hyperparameters.buffer_size asks for: most of its "
+            "rows are empty, and room for more would take too much memory. Lower buffer_size, or let fewer agents "
+            "share a team.",
+            self.name, decisions, wanted,
+        )  # fmt: skip
