@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests.footprint import *  # noqa: F403, hooks and the measuring fixture
 from tests.trainer import cache, runs, start  # noqa: F401, fixtures of the tests of whole runs
 
 STRICT = ("rollout", "learning")
