@@ -1,4 +1,4 @@
-"""Ids of behaviours (M6, U1 ...) mean something: those that are cited are defined in behaviours.md, with their state."""
+"""Ids of behaviours (M6, U1 ...) mean something: what is cited is defined in behaviours.md, with its state."""
 
 from __future__ import annotations
 
