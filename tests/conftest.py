@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+from tests import quick_compilation
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+quick_compilation.choose()  # before anything imports JAX
 
 from collections.abc import Iterator
 from pathlib import Path
