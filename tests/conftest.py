@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+from tests import quick_compilation
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+quick_compilation.choose()  # before anything imports JAX
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests.footprint import *  # noqa: F403, hooks and the measuring fixture
 from tests.trainer import cache, runs, start  # noqa: F401, fixtures of the tests of whole runs
 
 STRICT = ("rollout", "learning")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,9 +22,8 @@ MAY_COMPILE = {
     "training/compiled/trainer.py",  # the shell of the loop inside jit
     "jax_envs/served/serve.py",  # a player process has its own shell
 }
-MAX_LINES = 250
-LONGER: dict[str, int] = {}
-"""Files that may be longer, with their limit and the reason beside it."""
+MEDIAN_LINES, MAX_LINES = 150, 400
+"""Of a source file. 250 is where a review asks for a reason; nobody splits an idea to fit a number."""
 
 NOT_IN_WORKERS = ("jax", "jaxlib", "flax", "optax", "chex", "orbax", "torch")
 
@@ -94,10 +94,11 @@ def test_the_check_for_compilation_finds_every_spelling(text, lines):
     assert compiling_lines(text) == lines
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=name_of)
-def test_a_reader_can_hold_a_file_in_mind(source):
-    limit = LONGER.get(name_of(source), MAX_LINES)
-    assert len(source.read_text().splitlines()) <= limit, f"{name_of(source)}: split it, one idea per file"
+def test_a_reader_can_hold_a_file_in_mind():
+    lines = {name_of(source): len(source.read_text().splitlines()) for source in SOURCES}
+    written = [count for name, count in lines.items() if not name.endswith("__init__.py")]
+    assert statistics.median(written) <= MEDIAN_LINES
+    assert [name for name, count in lines.items() if count > MAX_LINES] == [], "split it, one idea per file"
 
 
 def test_a_spawned_worker_imports_neither_jax_nor_what_needs_it():

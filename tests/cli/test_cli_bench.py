@@ -1,18 +1,20 @@
 """The command `jaxrl bench`, with real processes."""
 
-import argparse
 import importlib.util
 import json
+import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from jaxrl.cli import bench, machine
-from jaxrl.cli.bench import BENCHMARKS, FOLDER, BenchError, choose, run_all
-from jaxrl.cli.bench_script import Benchmark, Outcome, run_script
-from jaxrl.cli.bench_table import rows_of
+from benchmarks.runner import machine, suite
+from benchmarks.runner.script import Benchmark, Outcome, run_script
+from benchmarks.runner.suite import BENCHMARKS, FOLDER, BenchError, choose, run_all
+from benchmarks.runner.table import rows_of
+from jaxrl.cli import bench, main
 
 GOOD = """
 import json, sys
@@ -33,15 +35,13 @@ def write(folder, **scripts):
 def test_one_failure_is_one_row(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "_DEVICES", 'print(\'{"backend": "cpu", "kind": "cpu", "count": 1}\')')
     folder = write(tmp_path, good=GOOD, bad="print('so far')\nraise ValueError('no such thing')")
-    monkeypatch.setattr(bench, "FOLDER", folder)
+    monkeypatch.setattr(suite, "FOLDER", folder)
     listed = [Benchmark("bad", "bad.py"), Benchmark("good", "good.py", ("rows",), {"act {} us": "act.median"})]
-    monkeypatch.setattr(bench, "BENCHMARKS", [*listed, Benchmark("missing", "missing.py")])
-    parser = argparse.ArgumentParser()
-    bench.add_flags(parser)
+    monkeypatch.setattr(suite, "BENCHMARKS", [*listed, Benchmark("missing", "missing.py")])
     out = tmp_path / "numbers.jsonl"
     out.write_text('{"benchmark": "of yesterday"}\n')
     with pytest.raises(BenchError, match="1 of 3 benchmarks failed: bad"):
-        bench.run(parser.parse_args(["--quick", "--json", str(out)]))
+        suite.run(None, out, quick=True, timeout=60.0)
     old, bad, good, missing = (json.loads(line) for line in out.read_text().splitlines())
     assert old["benchmark"] == "of yesterday"
     assert (bad["state"], good["state"], missing["state"]) == ("failed", "ok", "skipped")
@@ -89,8 +89,6 @@ def test_what_is_refused(tmp_path, monkeypatch):
         "returns",
         "act latency",
     ]
-    with pytest.raises(BenchError, match="Clone jaxrl's repository"):
-        run_all(BENCHMARKS, tmp_path, tmp_path / "x.jsonl", quick=True, timeout=1.0)
     with pytest.raises(BenchError, match=r"--json .* cannot be written"):
         run_all(BENCHMARKS, FOLDER, tmp_path, quick=True, timeout=1.0)
     monkeypatch.setattr(machine, "_DEVICES", "raise RuntimeError('no TPU here')")
@@ -129,3 +127,19 @@ def test_a_shipped_script_runs():
     assert outcome.state == "ok", outcome.message
     assert [(found["steps"], found["trajectories"]) for found in outcome.results] == [(64, 16), (256, 16), (256, 128)]
     assert all(found["ratio"] > 1.0 for found in outcome.results)
+
+
+def test_the_command_finds_the_runner_of_its_clone(tmp_path):
+    """From any folder, and an error of the runner is the command's: one sentence, exit code 1, and no line written."""
+    command = [sys.executable, "-m", "jaxrl.cli", "bench", "--quick", "--only", "fast"]
+    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "unknown benchmark 'fast'; expected some of: update_phase, returns" in " ".join(ended.stderr.split())
+    assert "Traceback" not in ended.stderr and not list(tmp_path.iterdir())
+
+
+def test_without_a_clone_one_sentence_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bench, "FOLDER", tmp_path / "benchmarks")
+    assert main(["bench", "--quick"]) == 1
+    assert "clone jaxrl's repository" in " ".join(capsys.readouterr().err.split())

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.cli.bench_script import Benchmark, Outcome
+import rich
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.runner.script import Benchmark, Outcome
 
 
 def print_table(benchmarks: Sequence[Benchmark], outcomes: Sequence[Outcome], origin: Mapping[str, Any]) -> None:
     """One row per case; `origin` as `jaxrl bench` writes it beside the numbers."""
-    import rich
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(title=_title(origin), title_justify="left")
     for column in ("benchmark", "case", "result"):
         table.add_column(column)

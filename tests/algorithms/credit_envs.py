@@ -1,0 +1,121 @@
+"""Teams of two in which somebody pays and somebody else is paid: who learns it depends on who is credited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxrl.types import Action, AgentSteps
+from tests.helpers import decision_steps, ended_steps, make_spec, message
+
+SPEC = make_spec((2,), branches=(2,))
+COST, GAIN = 0.2, 1.0
+
+
+class Script:
+    """An environment that is written as one generator: it yields messages and finds what was chosen in `choice`."""
+
+    def __init__(self) -> None:
+        self.spec = SPEC
+        self.choice = np.zeros(0, np.int64)  # of those who asked last, in their order
+        self._script = self.messages()
+
+    def first(self) -> AgentSteps:
+        """The first message."""
+        return next(self._script)
+
+    def step(self, action: Action) -> AgentSteps:
+        """The message after these actions; one to which nobody had asked has none."""
+        self.choice = action.discrete[:, 0]
+        return next(self._script)
+
+    def messages(self) -> Iterator[AgentSteps]:
+        """What the environment says."""
+        raise NotImplementedError
+
+
+class Sacrifice(Script):
+    """Heroes and mates. A hero that chooses 1 dies for -0.2 and wins its team +1 at once: 0.8 more than to stay.
+
+    The group reward comes after the death, so that the dead hero itself has no part in it.
+
+    Args:
+      end: when the team ends: "later", after one more decision of those who live; "same", in the message of the death;
+        "next", in a message later without a decision in between.
+      penalty: group reward of everybody with every message that rewards it.
+      truncated: the end is an interruption.
+    """
+
+    def __init__(self, *, end: str = "later", penalty: float = 0.0, truncated: bool = False, teams: int = 16) -> None:
+        assert end in ("later", "same", "next")
+        self.end, self.penalty, self.truncated, self.teams = end, penalty, truncated, teams
+        super().__init__()
+
+    def messages(self) -> Iterator[AgentSteps]:
+        ended, first = None, 0
+        while True:
+            heroes = first + 2 * np.arange(self.teams)
+            first += 2 * self.teams
+            yield self._message(ended, self._asks(np.sort(np.concatenate([heroes, heroes + 1])), step=0))
+            died = self.choice[::2] == 1
+            dead, alive = heroes[died], np.sort(np.concatenate([heroes[~died], heroes + 1]))
+            won = np.isin(alive - alive % 2, dead) * GAIN
+            deaths = (dead, np.full(len(dead), -COST), np.zeros(len(dead)))
+            rest = (alive, np.zeros(len(alive)), won)
+            if self.end == "same":
+                ended = [deaths, rest]
+            elif self.end == "next":
+                yield self._message([deaths], None)
+                ended = [rest]
+            else:
+                yield self._message([deaths], self._asks(alive, step=1, group_reward=won + self.penalty))
+                ended = [(alive, np.zeros(len(alive)), np.zeros(len(alive)))]
+
+    def _message(self, ended: list | None, asks) -> AgentSteps:
+        columns = [] if ended is None else zip(*ended, strict=True)
+        return message(self.spec, self._ends(*map(np.concatenate, columns)) if ended else None, asks)
+
+    def _asks(self, agents: np.ndarray, step: int, **fields):
+        return decision_steps(self.spec, agents, groups=1 + agents // 2, obs=[_observe(agents, step)], **fields)
+
+    def _ends(self, agents: np.ndarray, reward: np.ndarray, group_reward: np.ndarray):
+        return ended_steps(
+            self.spec,
+            agents,
+            groups=1 + agents // 2,
+            reward=reward,
+            group_reward=group_reward + self.penalty,
+            truncated=np.full(len(agents), self.truncated),
+            obs=[_observe(agents, 1)],
+        )
+
+
+class Helpers(Script):
+    """Endless teams of two. Who chooses 1 pays 0.2 of its own reward, and its mate has +1: 0.8 for the team.
+
+    `turns`: the two decide in different messages, and what a mate is given reaches it in its own next message, while
+    the giver's decision is open. Otherwise both decide in every message.
+    """
+
+    def __init__(self, *, turns: bool, teams: int = 16) -> None:
+        self.turns, self.teams = turns, teams
+        super().__init__()
+
+    def messages(self) -> Iterator[AgentSteps]:
+        first, second = 2 * np.arange(self.teams), 2 * np.arange(self.teams) + 1
+        parts = [first, second] if self.turns else [np.sort(np.concatenate([first, second]))]
+        due = np.zeros(2 * self.teams)  # gathers until its agent decides again
+        while True:
+            for agents in parts:
+                fields = {"reward": due[agents], "obs": [_observe(agents, 0)]}
+                due[agents] = 0.0
+                yield message(self.spec, None, decision_steps(self.spec, agents, groups=1 + agents // 2, **fields))
+                helped = self.choice == 1
+                due[agents] -= COST * helped
+                due[agents ^ 1] += GAIN * helped
+
+
+def _observe(agents: np.ndarray, step: int) -> np.ndarray:
+    """[1 for the first of a team, step]."""
+    return np.stack([agents % 2 == 0, np.full(len(agents), step)], axis=-1).astype(np.float32)

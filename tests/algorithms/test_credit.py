@@ -1,0 +1,54 @@
+"""Team algorithms learn what pays for the team, whoever is paid: a sacrifice, and help for a mate.
+
+Each probe prints the probability that it asserts; `pytest -s` shows it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from credit_envs import Helpers, Sacrifice, Script
+from probe_learner import Learner
+
+TEAM = pytest.mark.parametrize("trainer", ["poca", "coma", "mappo"])
+COOPERATIVE = pytest.mark.parametrize("trainer", ["poca", "coma"])
+SACRIFICES = {
+    "plain": {},
+    "a penalty that also reaches the dying": {"penalty": -0.001},
+    "death, reward and end in one message": {"end": "same"},
+    "one message apart, no decision between": {"end": "next"},
+    "all interrupted in one message": {"end": "same", "truncated": True},
+}
+
+
+def chance_of_one(trainer: str, env: Script, what: str) -> float:
+    """P(1) of the first member of a team after 25 updates."""
+    chance = float(Learner(trainer, env, updates=25).policy(1, 0)[1][1])
+    print(f"\n{trainer}, {what}: P = {chance:.3f}")
+    return chance
+
+
+@TEAM
+@pytest.mark.parametrize("variant", SACRIFICES)
+def test_a_sacrifice_that_pays_is_made(trainer: str, variant: str) -> None:
+    """-0.2 for the hero, +1 for its team, and the hero is gone when the reward is given."""
+    assert chance_of_one(trainer, Sacrifice(**SACRIFICES[variant]), variant) > 0.9
+
+
+@TEAM
+@pytest.mark.parametrize("end", ["later", "same", "next"])
+def test_a_sacrifice_for_nothing_is_not_made(trainer: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is credited for rewards that nobody had: P(death) falls where it costs 0.2 and brings 0."""
+    monkeypatch.setattr("credit_envs.GAIN", 0.0)
+    assert chance_of_one(trainer, Sacrifice(end=end), f"{end}, for nothing") < 0.1
+
+
+@COOPERATIVE
+@pytest.mark.parametrize("turns", [False, True], ids=["side by side", "in turns"])
+def test_help_that_pays_is_given(trainer: str, turns: bool) -> None:
+    """-0.2 for the helper, +1 for its mate, all individual rewards."""
+    assert chance_of_one(trainer, Helpers(turns=turns), "in turns" if turns else "side by side") > 0.9
+
+
+def test_mappo_does_not_help() -> None:
+    """Its members see their own and the group's reward: -0.2 for helping."""
+    assert chance_of_one("mappo", Helpers(turns=True), "in turns") < 0.1

@@ -1,0 +1,86 @@
+"""Ids of behaviours (M6, U1 ...) mean something: what is cited is defined in behaviours.md, with its state."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "tests" / "behaviours.md").read_text()
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")]
+DEFINED = [row for row in ROWS if re.fullmatch(r"[A-Z]\d+", row[0])]
+STATES = ("kept", "untested", "part", "different", "open", "none")
+CITED = re.compile(r"\b[MURAPSBX][1-9]\d?\b")
+IN_A_NAME = re.compile(r"_([murapsbx][1-9]\d?)(?=_|$)")
+
+
+def words(source: str) -> str:
+    """Comments and docstrings of a module."""
+    comments = [t.string for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type == tokenize.COMMENT]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
+    return "\n".join([*(text for text in comments if "noqa" not in text), *(ast.get_docstring(n) or "" for n in nodes)])
+
+
+def cited(source: str) -> set[str]:
+    """Ids in comments, docstrings and the names of tests."""
+    names = [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    in_names = {found.upper() for name in names if name.startswith("test_") for found in IN_A_NAME.findall(name)}
+    return in_names | set(CITED.findall(words(source)))
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def test_every_id_that_is_cited_is_defined() -> None:
+    defined = {row[0] for row in DEFINED}
+    found = {path: cited(path.read_text()) for folder in ("jaxrl", "tests") for path in sources(folder)}
+    assert {"M6", "U1", "U10", "M27"} <= set().union(*found.values())
+    unknown = {path.relative_to(ROOT).as_posix(): ids - defined for path, ids in found.items() if ids - defined}
+    assert not unknown, "define them in tests/behaviours.md, or say in words what is meant"
+
+
+@pytest.mark.parametrize(
+    ("source", "ids"),
+    [
+        ('"""Endings first (M6)."""\n# U10: kept\nx = "M7"  # noqa: B023', {"M6", "U10"}),
+        ("def test_m7_m8_reward_of_u1(): pass\ndef f_m9(): pass", {"M7", "M8", "U1"}),
+        ("def test_form(): 'V2, m3 and S100 are none'", set()),
+    ],
+)
+def test_the_search_finds_every_place_and_nothing_else(source: str, ids: set[str]) -> None:
+    assert cited(source) == ids
+
+
+def test_every_behaviour_is_defined_once_and_has_a_state() -> None:
+    assert [name for name, times in Counter(row[0] for row in DEFINED).items() if times > 1] == []
+    with_state = {row[0]: row[2] for row in DEFINED if len(row) == 4}
+    assert {name: state for name, state in with_state.items() if state not in STATES} == {}
+    for row in DEFINED:
+        if len(row) == 3:  # merged ones and those of the chain point to the rows that have the state
+            assert row[0][0] in "MU"
+            first, _, last = row[2].partition(" to ")
+            assert set(re.split(", ", first) + ([last] if last else [])) <= with_state.keys(), row
+
+
+def test_what_is_kept_names_a_test_and_what_differs_its_reason() -> None:
+    silent = [row[0] for row in DEFINED if len(row) == 4 and row[2] in ("kept", "different") and not row[3]]
+    assert silent == []
+    assert [row[0] for row in DEFINED if len(row) == 4 and row[2] == "kept" and "`" not in row[3]] == []
+
+
+def test_every_test_that_is_named_exists() -> None:
+    exists = {
+        node.name
+        for path in sources("tests")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert set(re.findall(r"`(test_\w+)`", TEXT)) - exists == set()
