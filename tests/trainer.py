@@ -124,7 +124,7 @@ def template(configuration: Path, behavior: str, spec: BehaviorSpec) -> Saved:
     """What a checkpoint of the behavior looks like."""
     settings = load_run_settings(configuration, {}, HYPERPARAMETER_TYPES).behaviors[behavior]
     algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
-    fresh, _ = compile_programs(algorithm, settings.time_horizon).start(algorithm, jax.random.key(0))
+    fresh, _, _ = compile_programs(algorithm, settings.time_horizon).learner.start(algorithm, jax.random.key(0))
     return Saved(train=fresh, step=np.int64(0), decisions=np.int64(0))
 
 

@@ -39,12 +39,13 @@ class Pages:
         return self.page
 
     def grow(self, rows: int) -> np.ndarray:
-        """Fresh pages for rows up to `rows`; the page of each row, int64 [B]."""
+        """Fresh pages, one for each row that is missing to `rows`; their numbers."""
         more = rows - len(self.page)
-        self.page = np.concatenate([self.page, np.arange(self.given, self.given + more)])
+        fresh = np.arange(self.given, self.given + more)
+        self.page = np.concatenate([self.page, fresh])
         self.size = np.pad(self.size, (0, more))
         self.given += more
-        return self.page
+        return fresh
 
     def taken(self, waiting: np.ndarray) -> None:
         """Everything was taken: one state is left in the rows in `waiting` [B], row b goes on in page b."""

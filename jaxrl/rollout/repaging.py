@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxrl.rollout.cells import pack, unpack
 from jaxrl.rollout.pages import MESSAGE, Pages
-from jaxrl.rollout.trajectory import NO_DECISION, TrajectoryState, resize
+from jaxrl.rollout.trajectory import NO_DECISION, TrajectoryState
 
 
 class Piece(NamedTuple):
@@ -51,9 +51,8 @@ def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[Traj
     placed.page, placed.given = np.arange(len(finished), room), room
     placed.size = np.array([piece.end - piece.begin for piece in last], np.int64)
     clock[0], clock[3] = placed.size[:, None], placed.page[:, None]
-    cut = TrajectoryState(stored=new, carry=state.carry, clock=jnp.asarray(clock), layout=state.layout)
-    _, _, members = state.shape
-    return resize(cut, capacity=capacity, pages=room, rows=rows, members=members, page=placed.page), placed
+    stored = jax.tree.map(jnp.asarray, new)
+    return TrajectoryState(stored=stored, carry=state.carry, clock=jnp.asarray(clock), layout=state.layout), placed
 
 
 def _cut(pages: Pages, capacity: int) -> tuple[list[Piece], list[Piece]]:

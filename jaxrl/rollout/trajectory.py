@@ -328,10 +328,10 @@ def _at(state: TrajectoryState, t: jax.Array) -> Stored:
     return jax.tree.map(lambda x: x[t, state.page[:, None], members], state.stored)
 
 
-def resize(state: TrajectoryState, *, capacity: int, pages: int, rows: int, members: int, page: Any) -> TrajectoryState:
+def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, fresh: Any = ()) -> TrajectoryState:
     """The same buffer with other room; contents keep their place. No page may hold more than `capacity` states.
 
-    `page` [B] is the page of each row now; that of new rows is one that was not given out before.
+    `fresh` are the pages of rows that are new, one each, not given out before.
     """
     states, old_pages, old_members = state.shape
     more_members = (0, members - old_members)
@@ -340,7 +340,8 @@ def resize(state: TrajectoryState, *, capacity: int, pages: int, rows: int, memb
         widths = [(0, max(capacity - states, 0)), (0, pages - old_pages), more_members] + [(0, 0)] * (x.ndim - 3)
         return jnp.pad(x[:capacity], widths)
 
-    more_rows = (0, rows - state.clock.shape[1])
+    fresh = jnp.asarray(fresh, jnp.int32)
+    more_rows = (0, len(fresh))
     return TrajectoryState(
         stored=jax.tree.map(room, state.stored),
         carry=jax.tree.map(lambda x: jnp.pad(x, [more_rows, more_members] + [(0, 0)] * (x.ndim - 2)), state.carry),
@@ -348,7 +349,7 @@ def resize(state: TrajectoryState, *, capacity: int, pages: int, rows: int, memb
             jnp.pad(state.size, more_rows),
             jnp.pad(state.open_at, (more_rows, more_members), constant_values=NO_DECISION),
             jnp.pad(state.age, (more_rows, more_members)),
-            jnp.asarray(page),
+            jnp.concatenate([state.page, fresh]),
             jnp.pad(state.mates_reward, (more_rows, more_members)),
         ),
         layout=state.layout,

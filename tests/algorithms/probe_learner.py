@@ -11,7 +11,9 @@ from team_rollouts import quick_jit
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.models import Actor, TeamCritic, ValueNetwork
-from jaxrl.training.host.behavior import Behavior, Programs, decide, learn
+from jaxrl.training.host.actor import ActorPrograms, decide
+from jaxrl.training.host.behavior import Programs, make_behavior
+from jaxrl.training.host.learner import LearnerPrograms, learn
 from jaxrl.types import BehaviorSpec
 from tests.helpers import settings_of
 from tests.probe_envs import ProbeEnv, SacrificeEnv
@@ -40,8 +42,8 @@ def made(trainer: str, spec: BehaviorSpec):
     algorithm = ALGORITHMS[trainer](spec, settings)
     algorithm = algorithm._replace(init=quick_jit(algorithm.init))
     programs = Programs(
-        decide=quick_jit(partial(decide, algorithm, settings.time_horizon), donate_argnums=1),
-        learn=quick_jit(partial(learn, algorithm), donate_argnums=(0, 1)),
+        ActorPrograms(decide=quick_jit(partial(decide, algorithm, settings.time_horizon), donate_argnums=1)),
+        LearnerPrograms(learn=quick_jit(partial(learn, algorithm), donate_argnums=(0, 1, 2))),
     )
     return settings, algorithm, programs
 
@@ -52,12 +54,13 @@ class Learner:
     def __init__(self, trainer: str, env: ProbeEnv | SacrificeEnv, updates: int, seed: int = 0) -> None:
         settings, algorithm, programs = made(trainer, env.spec)
         self.trainer, self.spec, self.settings = trainer, env.spec, settings
-        self.behavior = Behavior("Probe", env.spec, settings, algorithm, programs, jax.random.key(seed), training=True)
+        key = jax.random.key(seed)
+        self.behavior = make_behavior("Probe", env.spec, settings, algorithm, programs, key, training=True)
         steps = env.first()
         while self.behavior.updates < updates:
             actions, _ = self.behavior.act({SOURCE: steps})
             steps = env.step(actions[SOURCE])
-            if self.behavior.ready():
+            if self.behavior.due():
                 self.behavior.learn()
 
     def value(self, *obs: float, place: int = 0) -> float:
@@ -73,7 +76,7 @@ class Learner:
             return float(joint.apply(params, everywhere, there)[0, 0])
         alone = np.ones((1, 1), bool)
         critic = TeamCritic(self.spec, network, ("extrinsic",))
-        return float(critic.apply(state.critic, x, alone, state.max_team, method="value_only")[0, 0])
+        return float(critic.apply(state.critic, x, alone, state.own["max_team"], method="value_only")[0, 0])
 
     def policy(self, *obs: float) -> tuple[np.ndarray, np.ndarray]:
         """Mean action as the environment receives it, and probabilities of the branch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
@@ -12,8 +13,11 @@ import pytest
 from team_rollouts import SMALL, SPEC, quick_jit
 
 from jaxrl.algorithms import ALGORITHMS
+from jaxrl.rollout.cells import pack
 from jaxrl.rollout.trajectory import TrajectoryState
-from jaxrl.training.host.behavior import Behavior, Programs, decide, learn
+from jaxrl.training.host.actor import ActorPrograms, decide
+from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.learner import LearnerPrograms, learn
 from jaxrl.types import AgentSteps
 from tests.helpers import decision_steps, ended_steps, message, settings_of
 
@@ -77,16 +81,18 @@ def made(trainer: str):
         return quick_jit(call)
 
     programs = Programs(
-        decide=counted("decide", partial(decide, algorithm, settings.time_horizon)),
-        learn=counted("learn", partial(learn, algorithm)),
+        ActorPrograms(decide=counted("decide", partial(decide, algorithm, settings.time_horizon))),
+        LearnerPrograms(learn=counted("learn", partial(learn, algorithm))),
     )
     return settings, algorithm, programs, traces
 
 
-def make_behavior(trainer: str, spoil=lambda buffer: buffer) -> Behavior:
+def crowded(trainer: str, spoil=lambda buffer: buffer) -> Behavior:
     settings, algorithm, programs, _ = made(trainer)
-    spoiling = programs._replace(learn=lambda state, buffer: programs.learn(state, spoil(buffer)))
-    behavior = Behavior("Push", SPEC, settings, algorithm, spoiling, jax.random.key(0), training=True)
+    whole = programs.learner.learn
+    spoiled = LearnerPrograms(learn=lambda state, store, buffer: whole(state, store, spoil(buffer)))
+    spoiling = programs._replace(learner=spoiled)
+    behavior = make_behavior("Push", SPEC, settings, algorithm, spoiling, jax.random.key(0), training=True)
     behavior.act({SOURCE: message(SPEC, None, decision_steps(SPEC, [2, 3, 4, 5], groups=[1, 1, 2, 2]))})
     return behavior
 
@@ -96,7 +102,7 @@ def play(behavior: Behavior, crowd: Crowd, updates: int) -> list[dict[str, float
     metrics = []
     for _ in range(300):
         behavior.act({SOURCE: crowd.message()})
-        if behavior.ready():
+        if behavior.due():
             metrics.append(behavior.learn())
         if len(metrics) == updates:
             return metrics
@@ -105,7 +111,7 @@ def play(behavior: Behavior, crowd: Crowd, updates: int) -> list[dict[str, float
 
 @pytest.mark.parametrize("trainer", ["ppo", "poca"])
 def test_programs_compile_once_and_once_more_per_growth(trainer: str) -> None:
-    behavior, crowd = make_behavior(trainer), Crowd(teams=2)
+    behavior, crowd = crowded(trainer), Crowd(teams=2)
     traces = made(trainer)[-1]
     play(behavior, crowd, updates=3)
     assert traces == {"decide": 1, "learn": 1}
@@ -117,18 +123,20 @@ def test_programs_compile_once_and_once_more_per_growth(trainer: str) -> None:
 
 def poisoned(buffer: TrajectoryState) -> TrajectoryState:
     """NaN wherever no present member stands."""
-    filled = np.arange(buffer.present.shape[0])[:, None] < np.asarray(buffer.size)
-    live = filled[..., None] & np.asarray(buffer.present)
+    cells = buffer.cells
+    filled = np.arange(buffer.shape[0])[:, None] < np.asarray(buffer.size)
+    live = filled[..., None] & np.asarray(cells.present)
 
     def spoil(x: jax.Array) -> np.ndarray:
         rubbish = np.nan if np.issubdtype(x.dtype, np.floating) else 77
         return np.where(live.reshape(live.shape + (1,) * (x.ndim - 3)), x, np.asarray(rubbish, x.dtype))
 
-    return buffer.replace(
-        obs=tuple(map(spoil, buffer.obs)),
-        action=jax.tree.map(spoil, buffer.action),
-        log_prob=spoil(buffer.log_prob),
+    spoilt = cells._replace(
+        obs=tuple(map(spoil, cells.obs)),
+        action=jax.tree.map(spoil, cells.action),
+        extras={name: spoil(x) for name, x in cells.extras.items()},
     )
+    return dataclasses.replace(buffer, stored=pack(spoilt, buffer.layout))
 
 
 @pytest.mark.parametrize("trainer", ["ppo", "poca"])
@@ -136,7 +144,7 @@ def test_nan_in_unused_memory_changes_no_update(trainer: str) -> None:
     """Metrics and parameters are the same to the last bit after three updates."""
     runs = []
     for spoil in (poisoned, lambda buffer: buffer):
-        behavior = make_behavior(trainer, spoil)
+        behavior = crowded(trainer, spoil)
         runs.append((play(behavior, Crowd(teams=2), updates=3), behavior.state.policy, behavior.state.critic))
     for x, y in zip(*map(jax.tree.leaves, runs), strict=True):
         np.testing.assert_array_equal(x, y)

@@ -6,7 +6,8 @@ whatever lands with the wrong agent, state or time is seen at once. V of a state
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +15,11 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import on_policy
+from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.rollout import trajectory
+from jaxrl.rollout.cells import pack
+from jaxrl.rollout.pages import Pages
+from jaxrl.rollout.repaging import repage
 from jaxrl.rollout.slots import Ingested, Slots, Source
 from jaxrl.rollout.trajectory import Rollout, TrajectoryState
 from jaxrl.types import Action, ActionSpec, AgentSteps, BehaviorSpec, ObservationSpec
@@ -28,6 +33,8 @@ ONE_STEP = ppo_settings(hyperparameters__lambd=0.0, reward_signals__extrinsic__g
 
 ADD = jax.jit(trajectory.add, static_argnames="time_horizon")
 TAKE = jax.jit(trajectory.take)
+TURN = jax.jit(trajectory.turn)
+EXTRAS = (("log_prob", (2,)),)
 RETURNS = jax.jit(partial(on_policy.stream_returns, settings=ONE_STEP, cooperative=False))
 
 
@@ -66,7 +73,7 @@ def policy(steps_obs: tuple[np.ndarray, ...]) -> tuple[Action, np.ndarray]:
 
 
 class RowCollector:
-    """What `jaxrl.training.host.behavior` does around the rows, without a learner."""
+    """What `jaxrl.training.host.actor` does around the rows, without a policy."""
 
     def __init__(
         self,
@@ -77,62 +84,103 @@ class RowCollector:
         capacity: int = 16,
         horizon: int = 64,
         poison: bool = False,
+        turns: bool = False,
     ) -> None:
         self.slots = Slots(SPEC, team_rows=team_rows, rows=rows, members=members)
-        self.buffer = trajectory.init(SPEC, capacity=capacity, rows=rows, members=members)
+        self.buffer = trajectory.init(SPEC, EXTRAS, capacity=capacity, rows=rows, members=members)
+        self.pages = Pages(capacity, rows)
         self.horizon = horizon
         self.poison = poison
+        self.turns = turns  # whether rows go on in fresh pages; else the caller takes in time
+        self.turned = 0
+        self.room = 192 if turns else 1  # pages come in such numbers, so that few programs are compiled
         self.finished = 0
         self.rollout: Rollout | None = None  # the last one taken
         if poison:
-            self.buffer = poisoned(self.buffer, keep=0)
+            self.buffer = poisoned(self.buffer)
 
     @property
     def full(self) -> bool:
         """A row has no room for a final and a new state."""
-        return int(self.slots.size.max()) + 2 > self.buffer.present.shape[0]
+        return bool((self.pages.size + 2 > self.pages.capacity).any())
 
     def feed(self, messages: Mapping[Source, AgentSteps]) -> Ingested:
         """One message: book, grow, act, append. Checks that every agent gets the action of its own observation."""
         ingested = self.slots.ingest(messages)
-        if self.buffer.present.shape[1:] != (self.slots.rows, self.slots.members):
-            self.buffer = trajectory.resize(
-                self.buffer,
-                capacity=self.buffer.present.shape[0],
-                rows=self.slots.rows,
-                members=self.slots.members,
-            )
+        if (self.slots.rows, self.slots.members) != (len(self.pages.page), self.buffer.shape[2]):
+            self.resize(self.pages.grow(self.slots.rows))
+        self.turn(self.pages.full(ingested.steps) & self.turns)
         action, log_prob = policy(ingested.steps.obs)
         steps = jax.tree.map(np.copy, ingested.steps)
-        self.buffer = ADD(self.buffer, steps, action, log_prob, time_horizon=self.horizon)
+        self.buffer = ADD(self.buffer, steps, action, {"log_prob": log_prob}, time_horizon=self.horizon)
+        self.pages.append(ingested.steps)
         self.finished += ingested.finished
         for source, places in ingested.decisions.items():
             own = messages[source].deciding.obs[0]
             np.testing.assert_array_equal(action.continuous[places][:, 0], chosen(own[:, 0], own[:, 1]))
-        np.testing.assert_array_equal(self.slots.size, self.buffer.size)
+        self.check()
         return ingested
+
+    def turn(self, turning: np.ndarray) -> None:
+        """Fresh pages for these rows."""
+        if not turning.any():
+            return
+        self.turned += int(turning.sum())
+        page = self.pages.turn(turning, np.asarray((self.buffer.open_at >= 0).any(-1)))
+        if self.pages.given > self.buffer.shape[1]:
+            self.resize(())
+        self.buffer = TURN(self.buffer, turning, page.astype(np.int32))
+
+    def cut(self, capacity: int) -> None:
+        """The same contents in shorter pages."""
+        self.buffer, self.pages = repage(self.buffer, self.pages, capacity=capacity)
+        self.check()
+
+    def resize(self, fresh: Sequence[int] | np.ndarray) -> None:
+        """Room for all pages that are given out, `fresh` ones for new rows among them."""
+        self.buffer = trajectory.resize(
+            self.buffer,
+            capacity=self.pages.capacity,
+            pages=self.room * -(-max(self.pages.given, self.buffer.shape[1]) // self.room),
+            members=self.slots.members,
+            fresh=fresh,
+        )
+        if self.poison:
+            self.buffer = poisoned(self.buffer)
+
+    def check(self) -> None:
+        """The host's mirror says what the buffer says."""
+        np.testing.assert_array_equal(self.pages.size, self.buffer.size)
+        np.testing.assert_array_equal(self.pages.page, self.buffer.page)
 
     def take(self, *, check: bool = True) -> list[Transition]:
         """Everything trained now, sorted; `check`: and compared with the observation that it is made from."""
         self.rollout, self.buffer = TAKE(self.buffer)
-        self.slots.taken()
-        np.testing.assert_array_equal(self.slots.size, self.buffer.size)
+        self.pages.taken(self.slots.living)
+        self.check()
         if self.poison:
-            self.buffer = poisoned(self.buffer, keep=1)
+            self.buffer = poisoned(self.buffer)
         return transitions(self.rollout) if check else []
 
 
-def poisoned(state: TrajectoryState, *, keep: int) -> TrajectoryState:
+def poisoned(state: TrajectoryState) -> TrajectoryState:
     """The buffer with rubbish in every cell that holds nothing: NaN, and -999 in whole numbers."""
-    live = (np.arange(state.present.shape[0]) < keep)[:, None] & (np.asarray(state.size) > 0)
+    capacity, pages, _ = state.shape
+    sizes = np.where(np.arange(pages) <= np.asarray(state.page).max(), capacity, 0)
+    sizes[np.asarray(state.page)] = np.asarray(state.size)
+    live = np.arange(capacity)[:, None] < sizes
 
     def spoil(x: jax.Array) -> np.ndarray:
         rubbish = np.nan if np.issubdtype(x.dtype, np.floating) else -999
         return np.where(live.reshape(live.shape + (1,) * (x.ndim - 2)), x, np.asarray(rubbish, x.dtype))
 
-    return state.replace(
-        obs=tuple(spoil(o) for o in state.obs), action=Action(*map(spoil, state.action)), log_prob=spoil(state.log_prob)
+    cells = state.cells
+    spoilt = cells._replace(
+        obs=tuple(map(spoil, cells.obs)),
+        action=Action(*map(spoil, cells.action)),
+        extras={name: spoil(x) for name, x in cells.extras.items()},
     )
+    return dataclasses.replace(state, stored=pack(spoilt, state.layout))
 
 
 def transitions(rollout: Rollout) -> list[Transition]:
@@ -141,6 +189,7 @@ def transitions(rollout: Rollout) -> list[Transition]:
     value = np.where(r.present, r.obs[0][..., 2], 0.0).sum(-1, keepdims=True)
     value = np.broadcast_to(value, r.present.shape)[..., None]
     returns = np.asarray(RETURNS(rollout, value))[..., 0]
+    paid = np.asarray(REWARD_SIGNALS["extrinsic"].reward((), rollout, cooperative=False))
     for leaf in jax.tree.leaves(r._replace(action=r.action._replace(discrete=np.zeros(0)))):
         assert np.isfinite(leaf).all(), "rubbish of untouched memory in the rollout"
     np.testing.assert_array_equal(r.acted, r.acted & r.present)
@@ -151,7 +200,7 @@ def transitions(rollout: Rollout) -> list[Transition]:
         assert r.action_mask[t, b, a].tolist() == allowed(int(serial))
         assert r.action.continuous[t, b, a].tolist() == [chosen(uid, serial)]
         assert r.action.discrete[t, b, a].tolist() == [serial % 3]
-        assert r.log_prob[t, b, a].tolist() == [-uid, -serial]
+        assert r.extras["log_prob"][t, b, a].tolist() == [-uid, -serial]
         reward, group_reward = r.reward[t, b, a], r.group_reward[t, b, a]
         present = r.present[t, b]
         found.append(
@@ -161,7 +210,7 @@ def transitions(rollout: Rollout) -> list[Transition]:
                 reward=float(reward),
                 group_reward=float(group_reward),
                 ending=_ending(r, (t, b, a)),
-                bootstrap=float(returns[t, b, a] - reward - group_reward),
+                bootstrap=float(returns[t, b, a] - paid[t, b, a]),
                 state=frozenset(
                     (int(o[0]), int(o[1]), float(c[0]))
                     for o, c in zip(r.obs[0][t, b][present], r.action.continuous[t, b][present], strict=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from jaxrl.rollout.cells import Cells, pack, unpack, width
+from jaxrl.rollout.cells import Cells, Layout, blank, pack, unpack, width
 from jaxrl.rollout.noise import noise_key, typed
 from jaxrl.types import Action
 from tests.helpers import make_spec
 
-SPEC = make_spec((2,), (3, 2), continuous=2, branches=(3, 4))
+SENSORS = make_spec((2,), (3, 2), (4, 4, 3), continuous=2, branches=(3, 4))
+CAMERA = SENSORS.observations[2]._replace(dtype="uint8")
+SPEC = SENSORS._replace(observations=(*SENSORS.observations[:2], CAMERA))
+LAYOUT = Layout(SPEC, (("log_prob", (4,)), ("value", ())))
 LEAD = (5, 2, 3)
 
 
@@ -21,20 +24,25 @@ def test_everything_comes_back_bit_for_bit():
         return rng.normal(size=(*LEAD, *shape)).astype(np.float32)
 
     cells = Cells(
-        obs=(numbers(2), numbers(3, 2)),
+        obs=(numbers(2), numbers(3, 2), rng.integers(0, 255, (*LEAD, 4, 4, 3)).astype(np.uint8)),
+        carry={"hidden": numbers(5)},
         action_mask=numbers(7) > 0,
         action=Action(continuous=numbers(2), discrete=rng.integers(0, 2**24, (*LEAD, 2), np.int32)),
-        log_prob=numbers(4),
+        extras={"log_prob": numbers(4), "value": numbers()},
+        begin=numbers() > 0,
         present=numbers() > 0,
         acted=numbers() > 0,
-        outcome=numbers(3),
+        outcome=numbers(4),
     )
-    packed = pack(cells)
-    # 2 + 6 observed, 7 of masks, 2 + 2 of actions, 4 log-probabilities, present, acted, 3 of the outcome: 28
-    assert packed.shape == (*LEAD, 28) and width(SPEC) == 28
-    for before, after in zip(jax.tree.leaves(cells), jax.tree.leaves(unpack(packed, SPEC)), strict=True):
+    stored = pack(cells, LAYOUT)
+    # 2 observed as columns, 7 of masks, 2 + 2 of actions, 4 log-probabilities, 1 value, 3 flags, 4 of the outcome: 25
+    assert stored.columns.shape == (*LEAD, 25) and width(LAYOUT) == 25
+    assert [x is None for x in stored.sensors] == [True, False, False]
+    for before, after in zip(jax.tree.leaves(cells), jax.tree.leaves(unpack(stored, LAYOUT)), strict=True):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
+    empty = blank(LAYOUT, {"hidden": np.zeros(5, np.float32)}, LEAD)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), empty) == jax.tree.map(lambda x: (x.shape, x.dtype), stored)
 
 
 def test_neighbouring_decisions_and_runs_share_no_noise():

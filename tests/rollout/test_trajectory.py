@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +12,15 @@ from agent_by_agent import AgentByAgent
 from random_streams import RandomStream
 from row_collector import SPEC, RowCollector, Transition, allowed, chosen, observe
 
-from jaxrl.algorithms.interface import Algorithm
+from jaxrl.algorithms.interface import Decision
+from jaxrl.algorithms.ppo import make_ppo
+from jaxrl.networks.actions import to_environment
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.slots import Slots
-from jaxrl.training.host.behavior import decide
+from jaxrl.training.host.actor import decide
 from jaxrl.types import Action
-from tests.helpers import decision_steps, ended_steps, message
+from tests.helpers import decision_steps, ended_steps, message, ppo_settings
 
 MESSAGES = 120
 ONE = (0, "Push?team=0")
@@ -55,6 +59,33 @@ def test_random_streams_give_the_transitions_of_single_agents(
     assert {t.ending for t in trained} == (kinds | {"left"} if team_rows else kinds)
     assert collector.slots.rows >= 8
     assert collector.slots.members == (4 if team_rows else 1)
+
+
+@pytest.mark.parametrize("team_rows", [True, False], ids=["teams", "single"])
+@pytest.mark.parametrize("cut", [None, 6], ids=["long", "cut"])
+def test_pages_that_are_full_lose_and_change_nothing(cut: int | None, team_rows: bool) -> None:
+    """Rows go on in fresh pages, and pages are cut shorter in between: the transitions are those of single agents.
+
+    λ is 0 here, so that the end of a page, where the return restarts from the value, does not show.
+    """
+    stream = RandomStream(5)
+    collector = RowCollector(
+        team_rows=team_rows, rows=32, members=4 if team_rows else 1, capacity=9, horizon=1000, poison=True, turns=True
+    )
+    agents = AgentByAgent(team_rows=team_rows, horizon=1000)
+    trained: list[Transition] = []
+    for i in range(MESSAGES):
+        arrived = stream.message()
+        collector.feed(arrived)
+        agents.feed(arrived)
+        if cut is not None and i == 70:
+            collector.cut(cut)
+        if i % 50 == 49:
+            expected = agents.take()
+            assert collector.take() == expected
+            trained += expected
+    assert collector.turned > 20
+    assert len({(t.uid, t.serial) for t in trained}) == len(trained) > 100
 
 
 class Script:
@@ -171,16 +202,17 @@ def test_m1_rows_of_different_rhythm_share_the_buffer() -> None:
 def test_m20_raw_action_is_stored_and_the_clipped_one_is_sent() -> None:
     """30 is stored; clip(30, -3, 3) / 3 = 1 is sent."""
 
-    def act(_policy, obs, mask, _key):
-        return Action(continuous=jnp.full((1, 1, 1), 30.0), discrete=jnp.ones((1, 1, 1), int)), jnp.zeros((1, 1, 2))
+    def act(_policy, obs, mask, carry, _key):
+        action = Action(continuous=jnp.full((1, 1, 1), 30.0), discrete=jnp.ones((1, 1, 1), int))
+        return Decision(action, to_environment(action), {"log_prob": jnp.zeros((1, 1, 2))}, carry)
 
-    algorithm = Algorithm(init=None, act=act, prepare=None, update=None, team_rows=True)
+    algorithm = make_ppo(SPEC, ppo_settings())._replace(act=act)
     slots = Slots(SPEC, team_rows=True, rows=1, members=1)
     steps = slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [1]))}).steps
-    buffer = trajectory.init(SPEC, capacity=3, rows=1, members=1)
+    buffer = trajectory.init(SPEC, algorithm.extras, capacity=3, rows=1, members=1)
     sent, buffer = decide(algorithm, 64, None, buffer, steps, noise_key([0, 0], 0))
     assert sent.continuous.tolist() == [[[1.0]]]
-    assert buffer.action.continuous[0].tolist() == [[[30.0]]]
+    assert buffer.cells.action.continuous[0].tolist() == [[[30.0]]]
     assert sent.discrete.tolist() == [[[1]]]
 
 
@@ -189,17 +221,19 @@ def test_states_beyond_the_capacity_are_dropped_without_harm() -> None:
     play = script(capacity=3)
     for weight in range(1, 9):
         play.say(ask={1: weight})
-    np.testing.assert_array_equal(play.collector.buffer.obs[0][:, 0, 0, 2], [1, 2, 3])
+    np.testing.assert_array_equal(play.collector.buffer.cells.obs[0][:, 0, 0, 2], [1, 2, 3])
 
 
 def test_growth_keeps_every_cell() -> None:
-    before = RowCollector(rows=2, members=1, capacity=3).buffer.replace(
-        obs=(jnp.arange(18.0).reshape(3, 2, 1, 3), jnp.arange(12.0).reshape(3, 2, 1, 1, 2)), size=jnp.array([1, 2])
+    before = RowCollector(rows=2, members=1, capacity=3).buffer
+    numbers = before.stored._replace(
+        columns=jnp.arange(before.stored.columns.size, dtype=jnp.float32).reshape(before.stored.columns.shape)
     )
-    after = trajectory.resize(before, capacity=before.present.shape[0], rows=4, members=2)
+    before = dataclasses.replace(before, stored=numbers)
+    after = trajectory.resize(before, capacity=3, pages=5, members=2, fresh=[3, 4])
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         inside = tuple(slice(n) for n in old.shape)
         np.testing.assert_array_equal(new[inside], old)
         assert new.dtype == old.dtype
     np.testing.assert_array_equal(after.open_at, trajectory.NO_DECISION)
-    assert after.present.shape == (3, 4, 2)
+    assert after.shape == (3, 5, 2) and after.page.tolist() == [0, 1, 3, 4]

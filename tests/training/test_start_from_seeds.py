@@ -45,7 +45,7 @@ SETTINGS = {
     },
     "env_settings": {"num_areas": 4, "seed": SEEDS[0], "env_path": "player:basic"},
 }
-TAKEN = ("train/policy", "train/critic", "train/max_team")
+TAKEN = ("train/policy", "train/critic", "train/own")
 pytestmark = trainer.MARKS
 
 

@@ -175,8 +175,7 @@ class Actor:
             pages = self._pages
         elif held <= fitting:
             pages.capacity = fitting
-        pages.grow(slots.rows)
-        self._resize()
+        self._resize(pages.grow(slots.rows))
 
     def _turn(self, steps: RowSteps) -> None:
         """Fresh pages for the rows that have no room left for this message."""
@@ -187,19 +186,19 @@ class Actor:
         waiting = np.asarray((self._buffer.open_at >= 0).any(-1))
         page = pages.turn(turning, waiting)
         if pages.given > self._buffer.shape[1]:
-            self._resize()
+            self._resize(())
         self._buffer = self._programs.turn(self._buffer, turning, page.astype(np.int32))
         most = MOST * capacity(self.keeps, 1, 1)
         self.full = next_power_of_two(pages.given + 1) * pages.capacity * self._buffer.shape[2] > most
 
-    def _resize(self) -> None:
+    def _resize(self, fresh: Any) -> None:
+        """Room for all pages; `fresh` are those of new rows. Rows bring as many as they are, the rest comes in bulk."""
         assert self._slots is not None and self._pages is not None and self._buffer is not None
         pages, (_, room, _) = self._pages, self._buffer.shape
-        rows, members = self._slots.rows, self._slots.members
         if pages.given > room:
-            room = max(rows, next_power_of_two(pages.given) if room >= rows else pages.given)
+            room = pages.given if len(fresh) else next_power_of_two(pages.given)
         self._buffer = trajectory.resize(
-            self._buffer, capacity=pages.capacity, pages=room, rows=rows, members=members, page=pages.page
+            self._buffer, capacity=pages.capacity, pages=room, members=self._slots.members, fresh=fresh
         )
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, TrainState
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.host.actor import Actor
-from jaxrl.training.host.learner import Learner
-from jaxrl.types import BehaviorSpec
+from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
+from jaxrl.training.host.learner import Learner, LearnerPrograms
+from jaxrl.types import Action, AgentSteps, BehaviorSpec
+
+
+class Programs(NamedTuple):
+    """The compiled programs of a behavior."""
+
+    actor: ActorPrograms
+    learner: LearnerPrograms
 
 
 class Behavior(NamedTuple):
@@ -86,6 +97,17 @@ class Behavior(NamedTuple):
         """What statistics show of values and entropy between two updates."""
         return self.learner.estimates(self.actor)
 
+    def act(self, messages: Mapping[Source, AgentSteps]) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+        """Book one message per source; each source's actions in its agents' order, and finished episodes.
+
+        The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
+        """
+        actions, episodes, finished = self.actor.act(messages)
+        if self.training:
+            self.learner.step += finished
+            self.learner.compile_for(self.actor)
+        return actions, episodes
+
     def unfinished(self) -> bool:
         """Whether there is something left to do."""
         return self.learner.unfinished()
@@ -101,3 +123,20 @@ class Behavior(NamedTuple):
         metrics = self.learner.learn(self.actor)
         self.actor.policy = self.state.policy
         return metrics
+
+
+def make_behavior(
+    name: str,
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    algorithm: Algorithm,
+    programs: Programs,
+    key: jax.Array,
+    *,
+    training: bool,
+) -> Behavior:
+    """A fresh learner and its actor. The key is consumed."""
+    learner = Learner(name, spec, settings, algorithm, programs.learner, key, training=training)
+    keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
+    actor = Actor(name, spec, algorithm, programs.actor, learner.state.policy, learner.run_key, keeps=keeps)
+    return Behavior(learner, actor)

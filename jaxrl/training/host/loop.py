@@ -26,11 +26,11 @@ from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
-from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms, decide
-from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.actor import ActorPrograms, decide
+from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.bookkeeping import Bookkeeping
 from jaxrl.training.host.launch import launched
-from jaxrl.training.host.learner import Learner, LearnerPrograms, estimate, learn, start
+from jaxrl.training.host.learner import LearnerPrograms, estimate, learn, start
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
 
@@ -47,9 +47,9 @@ class SpecChangedError(JaxrlError):
     """One behavior name stands for different observations or actions."""
 
 
-def compile_actor(algorithm: Algorithm, time_horizon: int) -> ActorPrograms:
-    """The programs of an actor. Its buffer is donated: it is updated in place."""
-    return ActorPrograms(
+def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
+    """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
+    actor = ActorPrograms(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
         allocate=jax.jit(
             trajectory.init,
@@ -59,15 +59,12 @@ def compile_actor(algorithm: Algorithm, time_horizon: int) -> ActorPrograms:
         turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=QUICK),
         discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=QUICK),
     )
-
-
-def compile_learner(algorithm: Algorithm) -> LearnerPrograms:
-    """The programs of a learner. Buffer, store and state are donated: they are updated in place."""
-    return LearnerPrograms(
+    learner = LearnerPrograms(
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),
         start=jax.jit(start, static_argnums=0, compiler_options=QUICK),
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=QUICK),
     )
+    return Programs(actor, learner)
 
 
 def train(
@@ -188,10 +185,7 @@ class HostLoop:
             behavior = self.behaviors[name]
             before = behavior.step
             with self.books.timers(nodes.EVALUATE):
-                actions, episodes, finished = behavior.actor.act(arrived)
-            if behavior.training:
-                behavior.learner.step += finished
-                behavior.learner.compile_for(behavior.actor)
+                actions, episodes = behavior.act(arrived)
             for (worker, behavior_id), action in actions.items():
                 chosen[worker][behavior_id] = action
             acted.append((behavior, before, episodes))
@@ -234,8 +228,5 @@ class HostLoop:
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
         training = not self.settings.checkpoint_settings.inference
-        learner = Learner(name, spec, settings, algorithm, compile_learner(algorithm), key, training=training)
-        keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
-        programs = compile_actor(algorithm, settings.time_horizon)
-        actor = Actor(name, spec, algorithm, programs, learner.state.policy, learner.run_key, keeps=keeps)
-        return Behavior(learner, actor)
+        programs = compile_programs(algorithm, settings.time_horizon)
+        return make_behavior(name, spec, settings, algorithm, programs, key, training=training)

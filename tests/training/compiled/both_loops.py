@@ -8,14 +8,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import Algorithm, Batch
+from jaxrl.algorithms import ALGORITHMS, actor_critic, poca, ppo
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.algorithms.on_policy import Batch
 from jaxrl.envs.player.teams import PlayedStep, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.networks.models import Actor, TeamCritic
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Slots
 from jaxrl.rollout.trajectory import Rollout
+from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.collect import Steps, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
 from jaxrl.types import Action, AgentSteps, BehaviorSpec
@@ -25,13 +28,14 @@ from tests.jax_envs.toy_jax_env import quick_jit
 T, E = 10, 3
 HORIZON = 3
 CAPACITY = 2 * T + 2
+EXTRAS = (("log_prob", (1,)),)
 SOURCE = (0, "Toy?team=0")
 
 
 class Part(NamedTuple):
     """T decisions of one seed and what came of them, numpy, without the seed axis."""
 
-    steps: Steps  # `log_prob` numbers the decisions
+    steps: Steps  # `extras` number the decisions
     last: TeamView
     rollouts: dict[bool, Rollout]  # by team_rows; filled up to CAPACITY with states of which nothing is true
     figures: EpisodeFigures
@@ -51,12 +55,28 @@ class Told(NamedTuple):
     episodes: list[EpisodeRecords]
 
 
+def small_settings(trainer: str) -> BehaviorSettings:
+    """Of networks that compile fast."""
+    small = {"hidden_units": 8, "num_layers": 1, "normalize": True}
+    return settings_of(trainer, {"network_settings": small})
+
+
 @cache
 def algorithm(trainer: str, spec: BehaviorSpec) -> Algorithm:
     """A small one, with compiled parts."""
-    small = {"hidden_units": 8, "num_layers": 1, "normalize": True}
-    made = ALGORITHMS[trainer](spec, settings_of(trainer, {"network_settings": small}))
-    return made._replace(init=quick_jit(made.init), prepare=quick_jit(made.prepare))
+    made = ALGORITHMS[trainer](spec, small_settings(trainer))
+    return made._replace(init=quick_jit(made.init))
+
+
+@cache
+def preparation(trainer: str, spec: BehaviorSpec):
+    """(state, rollout) → (state, batch, metrics) of the same."""
+    settings = small_settings(trainer)
+    if trainer == "ppo":
+        return quick_jit(partial(actor_critic.prepare, ppo.make_networks(spec, settings), spec, settings))
+    critic = TeamCritic(spec, settings.network_settings, ("extrinsic",))
+    bound = poca.Bound(Actor(spec, settings.network_settings), critic, spec, settings)
+    return quick_jit(partial(poca.prepare, bound))
 
 
 class Host:
@@ -69,7 +89,7 @@ class Host:
         rows, members = (E, env.members) if team_rows else (E * env.members, 1)
         self.teams = Teams(env.spec, E, env.members)
         self.slots = Slots(env.spec, team_rows=team_rows, rows=rows, members=members)
-        self.buffer = trajectory.init(env.spec, capacity=CAPACITY, rows=rows, members=members)
+        self.buffer = trajectory.init(env.spec, EXTRAS, capacity=CAPACITY, rows=rows, members=members)
         self.episodes: list[EpisodeRecords] = []
 
     def tell(self, played: PlayedStep, decision: Decision) -> None:
@@ -86,13 +106,13 @@ class Host:
             return table
 
         chosen = Action(*map(dense, decision.action))
-        self.buffer = self.add(self.buffer, ingested.steps, chosen, dense(decision.log_prob))
+        extras = {"log_prob": dense(decision.log_prob)}
+        self.buffer = self.add(self.buffer, ingested.steps, chosen, extras)
         jax.block_until_ready(self.buffer)  # it reads the tables of the slots, which the next message overwrites
 
     def taken(self) -> Told:
         """What an update would learn from, and the episodes that ended meanwhile."""
         rollout, self.buffer = self.take(self.buffer)
-        self.slots.taken()
         episodes, self.episodes = self.episodes, []
         return Told(rollout, episodes)
 
@@ -105,7 +125,7 @@ def told(env: JaxEnv, parts: list[Part], *, team_rows: bool) -> list[Told]:
     """
     host = Host(env, team_rows)
     decisions = [
-        Decision(Action(*(x[t] for x in p.steps.action)), np.asarray(p.steps.log_prob[t]))
+        Decision(Action(*(x[t] for x in p.steps.action)), np.asarray(p.steps.extras["log_prob"][t]))
         for p in parts
         for t in range(T)
     ]
@@ -183,7 +203,8 @@ def play(env: JaxEnv, seed: int = 1) -> list[Part]:
     steps, view = jax.tree.map(np.asarray, run())
     steps, view = jax.tree.map(lambda x: x[:, 0], steps), jax.tree.map(lambda x: x[0], view)
     number = np.arange(steps.alive.size, dtype=np.float32).reshape(*steps.alive.shape, 1)
-    steps = steps._replace(log_prob=np.broadcast_to(number, steps.log_prob.shape))
+    numbered = np.broadcast_to(number, steps.extras["log_prob"].shape)
+    steps = steps._replace(extras={"log_prob": numbered})
     halves = [jax.tree.map(lambda x, at=at: x[at : at + T], steps) for at in (0, T)]
     parts = []
     for half, last in zip(halves, (view_at(steps, T), view), strict=True):
@@ -195,9 +216,11 @@ def play(env: JaxEnv, seed: int = 1) -> list[Part]:
 def by_number(rollout: Rollout, batch: Batch) -> dict[str, np.ndarray]:
     """All that is trained on, in the order of the decisions' numbers."""
     acted = np.asarray(rollout.acted)
-    order = np.argsort(np.asarray(rollout.log_prob)[acted][:, 0])
-    parts = {name: getattr(rollout, name) for name in Rollout._fields if name not in ("obs", "action")}
-    parts |= {"obs": rollout.obs[0], "action": rollout.action.discrete}
+    order = np.argsort(np.asarray(rollout.extras["log_prob"])[acted][:, 0])
+    parts = {
+        name: getattr(rollout, name) for name in Rollout._fields if name not in ("obs", "action", "extras", "carry")
+    }
+    parts |= {"number": rollout.extras["log_prob"], "obs": rollout.obs[0], "action": rollout.action.discrete}
     flat = {"normalised": batch.obs[0], "returns": batch.returns, "advantage": batch.advantage}
     parts |= {name: np.asarray(x).reshape(*acted.shape, -1) for name, x in flat.items()}
     return {name: np.asarray(x)[acted][order] for name, x in parts.items()}

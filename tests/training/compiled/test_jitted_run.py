@@ -214,7 +214,7 @@ def test_initialize_from(whole: Path, folder: Path) -> None:
     best = json.loads((whole / "run_logs" / "training_status.json").read_text())[NAME]["best_seed"]
     source = state_of(whole)
     for name, x in to_arrays(state).items():
-        taken = name.startswith(("train/policy", "train/critic", "train/max_team"))
+        taken = name.startswith(("train/policy", "train/critic", "train/own"))
         expected = np.stack([source[name][best]] * len(SEEDS)) if taken else np.zeros_like(x)
         np.testing.assert_array_equal(x, expected, err_msg=name)
     assert not (folder / "results" / "child").exists()

@@ -12,7 +12,7 @@ from jaxrl.jax_envs.dungeon_escape import DungeonSettings, make_dungeon_escape
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.training.compiled.stacking import EpisodeFigures
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy
-from tests.training.compiled.both_loops import Part, algorithm, by_number, play, told
+from tests.training.compiled.both_loops import Part, algorithm, by_number, play, preparation, told
 
 A = 3
 DUNGEON = make_dungeon_escape(DungeonSettings(size=4, capacity=A, team_size=A, dragon_period=1, episode_limit=8))
@@ -48,11 +48,11 @@ def played(name: str) -> list[Part]:
 def test_equal_to_the_host_loop(name: str, trainer: str) -> None:
     """Same observations, rewards, flags, returns, advantages and episodes, in two rollouts one after the other."""
     made, parts = algorithm(trainer, SPEC), played(name)
-    state = made.init(jax.random.key(2))
+    prepare, state = preparation(trainer, SPEC), made.init(jax.random.key(2))
     for part, (theirs, episodes) in zip(parts, told(ENVIRONMENTS[name], parts, team_rows=made.team_rows), strict=True):
         ours = part.rollouts[made.team_rows]
-        _, batch, _ = made.prepare(state, ours)
-        state, expected_batch, _ = made.prepare(state, theirs)
+        _, batch, _ = prepare(state, ours)
+        state, expected_batch, _ = prepare(state, theirs)
         found, expected = by_number(ours, batch), by_number(theirs, expected_batch)
         assert len(found["acted"]) == part.steps.alive.sum() == len(expected["acted"])
         for field in expected:

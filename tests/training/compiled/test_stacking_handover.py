@@ -23,7 +23,7 @@ from jaxrl.rollout.trajectory import Rollout
 from jaxrl.types import Action, AgentSteps
 from tests.envs.raw_trainer import free_port
 from tests.helpers import decision_steps, ended_steps, message
-from tests.training.compiled.both_loops import Part, Told, algorithm, by_number, play, told
+from tests.training.compiled.both_loops import Part, Told, algorithm, by_number, play, preparation, told
 
 BATON = make_baton_pass(BatonSettings(size=2, runners=3, max_food=2, life=6))
 NAME = "BatonPass?team=0"
@@ -38,7 +38,7 @@ def played() -> tuple[list[Part], dict[bool, list[Told]]]:
 
 def prepared(trainer: str, rollout: Rollout) -> dict[str, np.ndarray]:
     made = algorithm(trainer, BATON.spec)
-    return by_number(rollout, made.prepare(made.init(jax.random.key(2)), rollout)[1])
+    return by_number(rollout, preparation(trainer, BATON.spec)(made.init(jax.random.key(2)), rollout)[1])
 
 
 def assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:

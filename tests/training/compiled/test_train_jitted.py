@@ -64,11 +64,11 @@ def make(seeds: int, devices: int = 1) -> Counted:
     """A trainer of PPO in the toy."""
     traces, made = [], ALGORITHMS["ppo"](ENV.spec, SETTINGS)
 
-    def update(*arguments: Any) -> Any:
-        traces.append("update")
-        return made.update(*arguments)
+    def learn(*arguments: Any) -> Any:
+        traces.append("learn")
+        return made.learn(*arguments)
 
-    algorithm: Algorithm = made._replace(update=update)
+    algorithm: Algorithm = made._replace(learn=learn)
     with quick_compilation():
         trainer = make_jitted_trainer(
             ENV, algorithm, SETTINGS, areas=AREAS, seeds=seeds, devices=jax.devices()[:devices]

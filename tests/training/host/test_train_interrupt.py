@@ -105,7 +105,7 @@ def test_the_second_signal_is_noticed_while_a_program_runs():
 
 COMPILING = """
 import jax, jax.numpy as jnp
-from jaxrl.training.host.behavior import compile_ahead
+from jaxrl.training.host.learner import compile_ahead
 from jaxrl.training.interrupt import Interrupt, leave_if_busy
 def slow(x):
     for i in range(600):

@@ -16,7 +16,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.settings import load_run_settings
-from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.behavior import Behavior, make_behavior
 from jaxrl.training.host.loop import compile_programs
 from jaxrl.training.host.saver import Saved
 from jaxrl.types import StepResult
@@ -98,7 +98,7 @@ def test_initialize_from_takes_the_weights_alone(results, tmp_path, capsys):
     assert "Countdown: initialized from" in capsys.readouterr().out
     old, new = trainer.final_state(results), trainer.final_state(results, "new")
     assert 0 < new["step"] < 50
-    weights = ("train/policy/", "train/critic/", "train/max_team")
+    weights = ("train/policy/", "train/critic/", "train/own/max_team")
     assert not [name for name in trainer.differing(old, new) if name.startswith(weights)]
     assert not any(new[name].any() for name in new if name.startswith("train/optimizer/"))
 
@@ -144,16 +144,16 @@ def test_inference_resume_acts_with_the_saved_weights(start, results, tmp_path):
     assert len(after) == len(before) + 1  # one more event file
 
 
-def make_behavior(configuration, spec) -> Behavior:
+def countdown(configuration, spec) -> Behavior:
     settings = load_run_settings(configuration, {}, HYPERPARAMETER_TYPES).behaviors["Countdown"]
     algorithm = ALGORITHMS["poca"](spec, settings)
     programs = compile_programs(algorithm, settings.time_horizon)
-    return Behavior("Countdown", spec, settings, algorithm, programs, jax.random.key(3), training=True)
+    return make_behavior("Countdown", spec, settings, algorithm, programs, jax.random.key(3), training=True)
 
 
 def collect(behavior: Behavior, env: UnityHostEnv, result: StepResult) -> StepResult:
     """Act until the behavior is ready to learn; the result that waits for actions."""
-    while not behavior.ready():
+    while not behavior.due():
         actions, _ = behavior.act({(0, name): steps for name, steps in result.steps.items()})
         result = env.step({name: action for (_, name), action in actions.items()})
     return result
@@ -165,7 +165,7 @@ def test_saving_between_acting_and_learning_changes_nothing(tmp_path):
     try:
         result = env.reset()
         (spec,) = result.new_specs.values()
-        behavior = make_behavior(configuration, spec)
+        behavior = countdown(configuration, spec)
         result = collect(behavior, env, result)
         behavior.learn()
         result = collect(behavior, env, result)
@@ -173,7 +173,7 @@ def test_saving_between_acting_and_learning_changes_nothing(tmp_path):
         env.close()
     saved = Saved(train=behavior.state, step=np.int64(behavior.step), decisions=np.int64(behavior.decisions))
     path = checkpoint.save(tmp_path / "Countdown", behavior.step, saved)
-    twin = make_behavior(configuration, spec)
+    twin = countdown(configuration, spec)
     restored = checkpoint.restore(path, Saved(train=twin.state, step=np.int64(0), decisions=np.int64(0)))
     assert trainer.differing(to_arrays(saved), to_arrays(restored)) == []
     twin.restore(restored.train, decisions=int(restored.decisions))
