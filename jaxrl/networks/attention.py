@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.networks.initializers import embedding_normal
-from jaxrl.networks.products import combine, inner_products
+from jaxrl.networks.products import inner_products, weighted_sums
 from jaxrl.networks.shapes import as_row
 from jaxrl.types import JaxrlError
 
@@ -77,7 +77,7 @@ class TeamAttention(nn.Module):
         scores = inner_products(q, k) / math.sqrt(h)  # [N, H, E, E]
         weights = _weights(_pick(scores, by_observation), present, by_observation)  # [N, H, S, A, E]
         weights = jnp.transpose(weights, (0, 2, 3, 1, 4)).reshape(n, sets * members, HEADS * count)
-        out = combine(weights, self._project_out(v, n))
+        out = weighted_sums(weights, self._project_out(v, n))
         bias = self.out_bias - jnp.mean(self.out_bias)
         centred = out.reshape(n, sets, members, h) + _pick(x + as_row(bias, x), by_observation)
         return _pool(centred, present)

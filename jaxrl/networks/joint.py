@@ -47,8 +47,8 @@ class JointValue(nn.Module):
     def __call__(self, obs: tuple[jax.Array, ...], present: jax.Array) -> jax.Array:
         rows, present_rows = padded_teams(obs, present, self.capacity)
         places = _places(self.network.encode(rows), present_rows)
-        x, _ = self.network.hidden(places.reshape(places.shape[0], -1), ())
-        return self.values(x).reshape(*present.shape[:-1], -1)
+        features, _ = self.network.hidden(places.reshape(places.shape[0], -1), ())
+        return self.values(features).reshape(*present.shape[:-1], -1)
 
 
 class JointCritic(nn.Module):
@@ -82,8 +82,9 @@ class JointCritic(nn.Module):
         others = places[:, _others(members, self.capacity)]  # [N, A, capacity - 1, E + C + M + 1]
         own = x[:, :members].reshape(x.shape[0] * members, -1)
         joint = jnp.concatenate([own, others.reshape(own.shape[0], -1)], axis=-1)
-        x, _ = self.network.hidden(joint, ())
-        return self.value(obs, present), self.baselines(x).reshape(*present.shape, -1)
+        features, _ = self.network.hidden(joint, ())
+        baseline = self.baselines(features)
+        return self.value(obs, present), baseline.reshape(*present.shape, -1)
 
 
 def padded_teams(

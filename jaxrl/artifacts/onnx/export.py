@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict
 from jaxrl.artifacts import files
 from jaxrl.artifacts.onnx.check import RuntimeErrors, check_contract, check_operators
 from jaxrl.artifacts.onnx.graph import build
-from jaxrl.artifacts.onnx.parity import differences
+from jaxrl.artifacts.onnx.parity import output_differences
 from jaxrl.networks import normalizer as normalization
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.models import Actor
@@ -134,7 +134,7 @@ def _verify(
     if problems:
         raise ExportError(f"{path} was not written, Unity could not use it: {'; '.join(problems)}")
     try:
-        found = differences(model, spec, dist, obs, masks)
+        found = output_differences(model, spec, dist, obs, masks)
     except RuntimeErrors as error:
         raise ExportError(f"{path} was not written, ONNX Runtime cannot run it: {error}") from error
     for difference in found:

@@ -31,7 +31,7 @@ class Difference(NamedTuple):
     where: str
 
 
-def differences(
+def output_differences(
     model: onnx.ModelProto, spec: BehaviorSpec, dist: ActionDistribution, obs: tuple[np.ndarray, ...], masks: np.ndarray
 ) -> list[Difference]:
     """One entry per output compared: the file against the policy.
