@@ -18,7 +18,7 @@ import pytest
 from tests.footprint import *  # noqa: F403, hooks and the measuring fixture
 from tests.trainer import cache, runs, start  # noqa: F401, fixtures of the tests of whole runs
 
-STRICT = ("rollout", "learning")
+STRICT = ("algorithms", "learning", "networks", "rollout")
 """Folders whose code names every broadcast. Networks add biases [h] to [..., h]."""
 
 

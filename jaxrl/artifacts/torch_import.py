@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from jaxrl.networks.models import NetworkShape
 from jaxrl.networks.normalizer import NormalizerState, States
 from jaxrl.networks.observations import encoding_size
+from jaxrl.networks.settings import NetworkShape
 from jaxrl.types import BehaviorSpec, JaxrlError
 
 Weights = Mapping[str, np.ndarray]

@@ -3,7 +3,8 @@
 A mask is bool (or 0/1) over the leading axes `...`; what lies where it is False has no influence on values or
 gradients, even if it is NaN: arguments are replaced *before* the arithmetic, because 0 * NaN would come back in the
 gradient. Trailing columns (action dimensions and branches, or reward streams) share their row's mask. All arrays are
-float32.
+float32. All functions raise AssertionError where shapes differ from what they name, so that nothing broadcasts by
+accident.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def clipped_policy_loss(
     """
     chex.assert_equal_shape([log_prob, old_log_prob])
     chex.assert_equal_shape([advantage, mask])
+    chex.assert_rank(log_prob, mask.ndim + 1)
     valid = _columns(mask, log_prob)
     ratio = jnp.exp(jnp.where(valid, log_prob, 0.0) - jnp.where(valid, old_log_prob, 0.0))
     weight = jnp.where(mask.astype(bool), advantage, 0.0)[..., None]

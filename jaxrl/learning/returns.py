@@ -7,6 +7,7 @@ A row holds states, some of which an agent did not act in. Three kinds of state,
     not acted, waiting    the agent's last decision is still open here: the scan passes through as if it were not there;
     not acted, else       the state only bootstraps what came before it (the last observation of a truncated episode).
 The discount of a transition is 0 where it ended the episode for good, so that nothing beyond it counts.
+All functions raise AssertionError where shapes do not fit those of the rewards.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def lambda_return(
     """
     chex.assert_equal_shape([reward, value])
     chex.assert_shape(bootstrap, reward.shape[1:])
-    gamma, mix = (jnp.broadcast_to(jnp.asarray(x, jnp.float32), reward.shape) for x in (discount, lambd))
+    gamma, mix = _factor(discount, reward), _factor(lambd, reward)
     acted = _mask(acted, reward, default=True)
     waiting = _mask(waiting, reward, default=False)
 
@@ -75,6 +76,13 @@ def discounted_sum(
     """G_t = r_t + γ_t G_{t+1}, G_T = bootstrap; [T, ...]. The sum passes through states not acted in (0 there)."""
     acted = _mask(acted, reward, default=True)
     return lambda_return(reward, jnp.zeros_like(reward), bootstrap, discount, 1.0, acted, ~acted)
+
+
+def _factor(factor: Factor, like: jax.Array) -> jax.Array:
+    """A number or an array that broadcasts against `like`, as float32 in its shape."""
+    factor = jnp.asarray(factor, jnp.float32)
+    chex.assert_is_broadcastable(factor.shape, like.shape)
+    return jnp.broadcast_to(factor, like.shape)
 
 
 def _mask(mask: jax.Array | None, like: jax.Array, default: bool) -> jax.Array:

@@ -1,7 +1,7 @@
-"""Networks as flax modules, and the registry of observation encoders: a new encoder is one class and one line here."""
+"""Networks as flax modules, and the registry of observation encoders: a new encoder is one file and one line here."""
 
-from jaxrl.networks.encoders import VectorEncoder
+from jaxrl.networks.encoders import Encoder, VectorEncoder, vector_onnx
 
 ENCODERS = {
-    "vector": VectorEncoder,
+    "vector": Encoder(VectorEncoder, vector_onnx),
 }

@@ -2,7 +2,8 @@
 
 Log-probabilities are not summed: an action has C + D columns, continuous dimensions first, each with its own
 (ML-Agents). The small constants 1e-7 are the reference's and part of the numbers. Leading axes `...` are arbitrary;
-float32. A branch in which everything is forbidden gives equal probabilities. `spec` is static.
+float32. A branch in which everything is forbidden gives equal probabilities. `spec` is static. All functions raise
+AssertionError for shapes that do not fit the spec or each other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -40,13 +42,22 @@ def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: Acti
     lowest = jnp.nextafter(jnp.float32(-1.0), jnp.float32(0.0))
     noise = math.sqrt(2.0) * jax.lax.erf_inv(jnp.maximum(2.0 * uniform[..., :c] - 1.0, lowest))
     continuous = dist.mean + as_row(jnp.exp(dist.log_sigma), noise) * noise
-    branches = []
-    for i, p in enumerate(probabilities(dist, mask, spec)):
-        cumulative = jnp.cumsum(p, axis=-1)
-        # uniform < 1, so the target stays below the last entry and a forbidden (p = 0) action is never reached
-        target = uniform[..., c + i, None] * cumulative[..., -1:]
-        branches.append(jnp.sum(cumulative <= target, axis=-1, dtype=jnp.int32))
+    branches = [choose(p, uniform[..., c + i]) for i, p in enumerate(_columns_of(dist, mask, spec))]
     return Action(continuous=continuous, discrete=_stack(branches, dist))
+
+
+def choose(p: jax.Array, uniform: jax.Array) -> jax.Array:
+    """Inverse distribution function: probabilities [size, ...] and numbers [...] in [0, 1) -> int32 [...].
+
+    The first index whose cumulative sum is above uniform · total. Indices with p = 0 are passed over: XLA adds long
+    branches up in blocks, so that their sums may rise or fall by rounding where p = 0. The total is the largest sum of
+    an index with p > 0, hence above uniform · total, and there always is such an index.
+    """
+    chex.assert_shape(uniform, p.shape[1:])
+    cumulative = jnp.where(p > 0.0, jnp.cumsum(p, axis=0), 0.0)
+    target = uniform[None] * jnp.max(cumulative, axis=0, keepdims=True)
+    index = jnp.arange(len(p), dtype=jnp.int32).reshape(-1, *[1] * uniform.ndim)
+    return jnp.min(jnp.where(cumulative > target, index, len(p) - 1), axis=0)
 
 
 def mode(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> Action:
@@ -60,6 +71,9 @@ def log_prob(dist: ActionDistribution, action: Action, mask: jax.Array, spec: Ac
 
     Continuous: -(a - μ)² / (2σ² + 1e-7) - ln(σ + 1e-7) - ½ ln 2π. Discrete: ln(p + 1e-7).
     """
+    _check_action(action, spec)
+    chex.assert_equal_shape([action.continuous, dist.mean])
+    chex.assert_equal_shape_prefix([action.discrete, dist.mean], dist.mean.ndim - 1)
     sigma = as_row(jnp.exp(dist.log_sigma), dist.mean)
     squares = jnp.square(action.continuous - dist.mean) / (2.0 * jnp.square(sigma) + EPSILON)
     columns = [-squares - jnp.log(sigma + EPSILON) - 0.5 * math.log(2.0 * math.pi)]
@@ -90,6 +104,7 @@ def to_environment(action: Action) -> Action:
 
 def one_hot(action: Action, spec: ActionSpec) -> jax.Array:
     """Action as critics see it, float32 [..., C + M]: raw continuous values, then the one-hot of each branch."""
+    _check_action(action, spec)
     parts = [jnp.asarray(action.continuous, jnp.float32)]
     for i, size in enumerate(spec.discrete_branches):
         index = jnp.asarray(action.discrete)[..., i, None]
@@ -99,6 +114,9 @@ def one_hot(action: Action, spec: ActionSpec) -> jax.Array:
 
 def masked_logits(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
     """Per branch [..., size]: the logit where allowed, -1e8 where forbidden."""
+    chex.assert_axis_dimension(dist.mean, -1, spec.continuous_size)
+    chex.assert_shape(dist.log_sigma, (spec.continuous_size,))
+    chex.assert_shape([dist.logits, mask], (*dist.mean.shape[:-1], spec.mask_size))
     allowed = jnp.where(mask.astype(bool), dist.logits, -FORBIDDEN)
     ends = [sum(spec.discrete_branches[: i + 1]) for i in range(len(spec.discrete_branches))]
     return [allowed[..., end - size : end] for end, size in zip(ends, spec.discrete_branches, strict=True)]
@@ -112,6 +130,11 @@ def probabilities(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -
 def _columns_of(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
     """`probabilities` as [size, ...]: on the CPU sums over a first axis take a third of those over a short last one."""
     return [jax.nn.softmax(jnp.moveaxis(x, -1, 0), axis=0) for x in masked_logits(dist, mask, spec)]
+
+
+def _check_action(action: Action, spec: ActionSpec) -> None:
+    chex.assert_axis_dimension(action.continuous, -1, spec.continuous_size)
+    chex.assert_axis_dimension(action.discrete, -1, len(spec.discrete_branches))
 
 
 def _stack(branches: list[jax.Array], dist: ActionDistribution) -> jax.Array:

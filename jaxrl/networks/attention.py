@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.networks.initializers import embedding_normal
-from jaxrl.networks.products import combine, inner_products
+from jaxrl.networks.products import inner_products, weighted_sums
 from jaxrl.networks.shapes import as_row
 from jaxrl.types import JaxrlError
 
@@ -51,14 +52,19 @@ class TeamAttention(nn.Module):
         self.out_bias = self.param("out_bias", nn.initializers.zeros, (self.embedding,))
 
     def __call__(self, o: jax.Array, oa: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """o, oa: [N, A, h]; present: bool [N, A]. Gives value [N, h] and baseline [N, A, h]."""
+        """o, oa: [N, A, h]; present: bool [N, A]. Gives value [N, h] and baseline [N, A, h].
+
+        Raises AssertionError for other shapes.
+        """
+        chex.assert_shape([o, oa], (*present.shape, self.embedding))
         members = present.shape[1]
         by_observation = np.concatenate([np.ones((1, members), bool), np.eye(members, dtype=bool)])
         pooled = self._attend(jnp.concatenate([o, oa], axis=1), present, by_observation)
         return pooled[:, 0], pooled[:, 1:]
 
     def value_only(self, o: jax.Array, present: jax.Array) -> jax.Array:
-        """The value part alone: o [N, A, h], present bool [N, A] -> [N, h]."""
+        """The value part alone: o [N, A, h], present bool [N, A] -> [N, h]. Raises AssertionError for other shapes."""
+        chex.assert_shape(o, (*present.shape, self.embedding))
         return self._attend(o, present, np.ones((1, present.shape[1]), bool))[:, 0]
 
     def _attend(self, entities: jax.Array, present: jax.Array, by_observation: np.ndarray) -> jax.Array:
@@ -71,7 +77,7 @@ class TeamAttention(nn.Module):
         scores = inner_products(q, k) / math.sqrt(h)  # [N, H, E, E]
         weights = _weights(_pick(scores, by_observation), present, by_observation)  # [N, H, S, A, E]
         weights = jnp.transpose(weights, (0, 2, 3, 1, 4)).reshape(n, sets * members, HEADS * count)
-        out = combine(weights, self._project_out(v, n))
+        out = weighted_sums(weights, self._project_out(v, n))
         bias = self.out_bias - jnp.mean(self.out_bias)
         centred = out.reshape(n, sets, members, h) + _pick(x + as_row(bias, x), by_observation)
         return _pool(centred, present)

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.networks.initializers import fan_in_normal, head_uniform
-from jaxrl.networks.models import Body, NetworkShape
-from jaxrl.networks.observations import ObservationEncoder
+from jaxrl.networks.body import NetworkBody
+from jaxrl.networks.initializers import head_uniform
+from jaxrl.networks.settings import NetworkShape
 from jaxrl.types import BehaviorSpec, JaxrlError
 
 
@@ -40,14 +40,15 @@ class JointValue(nn.Module):
     capacity: int
 
     def setup(self) -> None:
-        self.encoder = ObservationEncoder(self.spec)
-        self.body = Body(self.settings.hidden_units, self.settings.num_layers, fan_in_normal(1.0))
+        self.network = NetworkBody(self.spec, self.settings)
+        nn.share_scope(self, self.network)
         self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
 
     def __call__(self, obs: tuple[jax.Array, ...], present: jax.Array) -> jax.Array:
-        rows, present_rows = as_rows(obs, present, self.capacity)
-        x = _places(self.encoder(rows), present_rows)
-        return self.values(self.body(x.reshape(x.shape[0], -1))).reshape(*present.shape[:-1], -1)
+        rows, present_rows = padded_teams(obs, present, self.capacity)
+        places = _places(self.network.encode(rows), present_rows)
+        features, _ = self.network.hidden(places.reshape(places.shape[0], -1), ())
+        return self.values(features).reshape(*present.shape[:-1], -1)
 
 
 class JointCritic(nn.Module):
@@ -66,8 +67,8 @@ class JointCritic(nn.Module):
 
     def setup(self) -> None:
         self.value = JointValue(self.spec, self.settings, self.streams, self.capacity)
-        self.encoder = ObservationEncoder(self.spec)
-        self.body = Body(self.settings.hidden_units, self.settings.num_layers, fan_in_normal(1.0))
+        self.network = NetworkBody(self.spec, self.settings)
+        nn.share_scope(self, self.network)
         self.baselines = nn.Dense(len(self.streams), kernel_init=head_uniform)
 
     def __call__(
@@ -75,22 +76,23 @@ class JointCritic(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Value [..., R] and baseline [..., A, R]; a baseline of an absent member is finite and means nothing."""
         members = present.shape[-1]
-        rows, present_rows = as_rows((*obs, action_encoding), present, self.capacity)
-        x = self.encoder(rows[:-1])
+        rows, present_rows = padded_teams((*obs, action_encoding), present, self.capacity)
+        x = self.network.encode(rows[:-1])
         places = _places(jnp.concatenate([x, rows[-1]], axis=-1), present_rows)
         others = places[:, _others(members, self.capacity)]  # [N, A, capacity - 1, E + C + M + 1]
         own = x[:, :members].reshape(x.shape[0] * members, -1)
         joint = jnp.concatenate([own, others.reshape(own.shape[0], -1)], axis=-1)
-        baseline = self.baselines(self.body(joint))
+        features, _ = self.network.hidden(joint, ())
+        baseline = self.baselines(features)
         return self.value(obs, present), baseline.reshape(*present.shape, -1)
 
 
-def as_rows(
+def padded_teams(
     arrays: tuple[jax.Array, ...], present: jax.Array, capacity: int
 ) -> tuple[tuple[jax.Array, ...], jax.Array]:
     """[..., A, *shape] -> [N, capacity, *shape] with zeros in empty places, and present as [N, capacity].
 
-    Raises `TeamCapacityError` when A is larger than the capacity.
+    Raises `TeamCapacityError` when A is larger than the capacity, AssertionError when leading axes differ.
     """
     chex.assert_equal_shape_prefix([present, *arrays], present.ndim)
     members = present.shape[-1]

@@ -12,7 +12,9 @@ import chex
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.networks.shapes import as_row
 from jaxrl.types import BehaviorSpec
 
@@ -38,8 +40,12 @@ def init(size: int) -> NormalizerState:
 
 
 def update(state: NormalizerState, x: jax.Array, mask: jax.Array | None) -> NormalizerState:
-    """Take in one batch x [..., F]; rows where mask [...] is False are ignored, whatever they hold (even NaN)."""
+    """Take in one batch x [..., F]; rows where mask [...] is False are ignored, whatever they hold (even NaN).
+
+    Raises AssertionError for another F or another shape of the mask.
+    """
     size = state.mean.shape[0]
+    chex.assert_axis_dimension(x, -1, size)
     rows = x.reshape(-1, size)
     if mask is None:
         mask = jnp.ones(x.shape[:-1], bool)
@@ -54,9 +60,18 @@ def update(state: NormalizerState, x: jax.Array, mask: jax.Array | None) -> Norm
 
 
 def normalize(state: NormalizerState, x: jax.Array) -> jax.Array:
-    """clip((x - mean) / sqrt(M2 / count), -5, 5) of x [..., F]; NaN stays NaN."""
+    """clip((x - mean) / sqrt(M2 / count), -5, 5) of x [..., F]; NaN stays NaN. Raises AssertionError for another F."""
+    chex.assert_axis_dimension(x, -1, state.mean.shape[0])
     scale = jax.lax.rsqrt(state.m2 / state.count)
     return jnp.clip((x - as_row(state.mean, x)) * as_row(scale, x), -CLIP, CLIP)
+
+
+def normalize_onnx(graph: OnnxGraph, x: str, state: NormalizerState) -> str:
+    """`normalize` of the tensor x [batch, F]; the statistics become constants of the file."""
+    scale = 1.0 / np.sqrt(np.asarray(state.m2, np.float64) / np.asarray(state.count, np.float64))
+    centred = graph.add("Sub", [x, graph.constant(f"{x}/mean", np.asarray(state.mean))], f"{x}/centered")
+    scaled = graph.add("Mul", [centred, graph.constant(f"{x}/scale", scale)], f"{x}/scaled")
+    return graph.add("Clip", [scaled], f"{x}/normalized", min=-CLIP, max=CLIP)
 
 
 def init_all(spec: BehaviorSpec, enabled: bool) -> States:

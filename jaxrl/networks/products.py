@@ -19,7 +19,7 @@ def inner_products(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
-def combine(weights: jax.Array, rows: jax.Array) -> jax.Array:
+def weighted_sums(weights: jax.Array, rows: jax.Array) -> jax.Array:
     """weights [..., i, j], rows [..., j, c] -> weights · rows [..., i, c]."""
     return _product(weights, rows, rows.ndim - 2)
 
@@ -30,21 +30,21 @@ def _product(a: jax.Array, b: jax.Array, contracted: int) -> jax.Array:
     return jax.lax.dot_general(a, b, (((a.ndim - 1,), (contracted,)), (batch, batch)))
 
 
-def _combine_transposed(weights: jax.Array, rows: jax.Array) -> jax.Array:
+def _weighted_sums_transposed(weights: jax.Array, rows: jax.Array) -> jax.Array:
     """weights [..., i, j], rows [..., i, c] -> weightsᵀ · rows [..., j, c].
 
     The transpose is put together from two halves, so that XLA cannot fold it back into the product.
     """
     middle = weights.shape[-2] // 2
     halves = [jnp.swapaxes(half, -1, -2) for half in (weights[..., :middle, :], weights[..., middle:, :])]
-    return combine(jnp.concatenate(halves, axis=-1), rows)
+    return weighted_sums(jnp.concatenate(halves, axis=-1), rows)
 
 
 inner_products.defvjp(
     lambda a, b: (inner_products(a, b), (a, b)),
-    lambda ab, g: (combine(g, ab[1]), _combine_transposed(g, ab[0])),
+    lambda ab, g: (weighted_sums(g, ab[1]), _weighted_sums_transposed(g, ab[0])),
 )
-combine.defvjp(
-    lambda weights, rows: (combine(weights, rows), (weights, rows)),
-    lambda wr, g: (inner_products(g, wr[1]), _combine_transposed(wr[0], g)),
+weighted_sums.defvjp(
+    lambda weights, rows: (weighted_sums(weights, rows), (weights, rows)),
+    lambda wr, g: (inner_products(g, wr[1]), _weighted_sums_transposed(wr[0], g)),
 )

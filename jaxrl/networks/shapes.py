@@ -1,4 +1,4 @@
-"""Shapes said explicitly: jaxrl runs its tests with `jax_numpy_rank_promotion = raise`."""
+"""Shapes said explicitly: where networks are tested, JAX raises when ranks differ (`STRICT` in tests/conftest.py)."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from jaxrl.artifacts.onnx import check as onnx_check
 from jaxrl.artifacts.onnx import export as exporter
 from jaxrl.artifacts.onnx import graph as onnx_graph
 from jaxrl.artifacts.onnx import parity as onnx_parity
+from jaxrl.networks.encoders import UnsupportedObservationError
 from jaxrl.networks.models import SharedActorCritic
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
@@ -175,14 +176,18 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 )
 def test_unsupported_observations_are_named(observation, kind):
     spec = BehaviorSpec((ObservationSpec("ray", (3,)), observation), ActionSpec(1, ()))
-    with pytest.raises(onnx_graph.ExportError, match=f"observation 1 .'{observation.name}'.* of kind '{kind}'"):
+    with pytest.raises(UnsupportedObservationError, match=f"observation 1 .'{observation.name}'.* of kind '{kind}'"):
         onnx_graph.build(spec, SETTINGS, {}, (None, None))
 
 
-def test_parameters_that_the_graph_does_not_know_are_named(tmp_path):
+def test_parameters_that_no_builder_knows_and_missing_ones_are_named(tmp_path):
     policy = make_policy(make_spec(ActionSpec(1, ())))
-    policy["actor_params"]["params"]["memory"] = {"kernel": np.zeros((2, 2), np.float32)}
-    with pytest.raises(exporter.ExportError, match=r"not known to the exporter \['memory/kernel'\], missing \[\]"):
+    params = policy["actor_params"]["params"]
+    params["memory"] = {"kernel": np.zeros((2, 2), np.float32)}
+    with pytest.raises(exporter.ExportError, match=r"the export does not know: memory/kernel\. .*num_layers: 2"):
+        exporter.export(tmp_path / "a.onnx", **policy)
+    del params["memory"], params["body"]["layer_1"]["bias"]
+    with pytest.raises(exporter.ExportError, match=r"no parameter 'body/layer_1/bias', it has body/layer_0/bias, "):
         exporter.export(tmp_path / "a.onnx", **policy)
 
 

@@ -40,6 +40,17 @@ def test_masked_actions_are_never_chosen(tmp_path):
     assert not masks.all(axis=0)[:2].any()
 
 
+def test_forbidden_actions_of_a_long_branch_are_never_chosen(tmp_path):
+    """Runs of forbidden actions at the begin, in the middle and at the end, one allowed action in each gap."""
+    spec, rows = make_spec(ActionSpec(0, (1000,))), 4_000
+    exporter.export(tmp_path / "a.onnx", **make_policy(spec))
+    allowed = np.array([300, 301, 650, 700])
+    masks = np.zeros((rows, 1000), bool)
+    masks[:, allowed] = True
+    sampled = run(tmp_path / "a.onnx", make_obs(spec, rows), masks)["discrete_actions"]
+    assert set(np.unique(sampled)) == set(allowed)
+
+
 def test_a_branch_that_is_forbidden_altogether_is_uniform(tmp_path):
     spec, rows = make_spec(ActionSpec(0, (4,))), 4_000
     exporter.export(tmp_path / "a.onnx", **make_policy(spec))

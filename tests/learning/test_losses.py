@@ -91,3 +91,11 @@ def test_shapes_that_would_broadcast_by_accident_are_refused():
         losses.squared_value_loss(jnp.zeros((4, 1)), jnp.zeros((4,)), jnp.ones(4))
     with pytest.raises(AssertionError):
         losses.masked_mean(jnp.zeros((4, 3)), jnp.ones(3))
+    with pytest.raises(AssertionError):
+        losses.clipped_policy_loss(jnp.zeros(4), jnp.zeros(4), jnp.zeros(4), jnp.ones(4), 0.2)  # no column axis
+    with pytest.raises(AssertionError):
+        losses.clipped_policy_loss(jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.ones(4), 0.2)
+    with pytest.raises(AssertionError):
+        losses.value_loss(jnp.zeros(4), jnp.zeros((4, 1)), jnp.zeros(4), jnp.ones(4), 0.2)
+    with pytest.raises(AssertionError):
+        losses.normalize_advantages(jnp.zeros((4, 1)), jnp.ones(4))

@@ -103,6 +103,12 @@ def test_shapes_that_would_broadcast_by_accident_are_refused():
         returns.lambda_return(jnp.zeros((4, 2)), jnp.zeros((4, 1)), jnp.zeros(2), 0.9, 0.9)
     with pytest.raises(AssertionError):
         returns.lambda_return(jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.zeros(()), 0.9, 0.9)
+    with pytest.raises(AssertionError):
+        returns.gae(jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.zeros(2), jnp.ones(4), 0.9)  # a factor per state: [4, 1]
+    with pytest.raises(AssertionError):
+        returns.gae(jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.zeros(2), 0.9, 0.9, jnp.ones(2))
+    with pytest.raises(AssertionError):
+        returns.discounted_sum(jnp.zeros((4, 2)), jnp.zeros(4), 0.9)
 
 
 def test_works_inside_jit_and_grad():

@@ -77,6 +77,29 @@ def test_a_last_forbidden_action_is_never_reached():
     assert int(actions.sample(jax.random.key(0), dist, mask, spec).discrete.max()) <= 2
 
 
+@pytest.mark.parametrize("place", ["begin", "middle", "end", "all over"])
+@pytest.mark.parametrize("size", [7, 300, 1000])
+def test_no_uniform_number_reaches_an_action_without_probability(size, place):
+    """Numbers at, just below and just above every step of the cumulative sums, as XLA and as float64 add them up."""
+    rng, index = np.random.default_rng(size), np.arange(size) / size
+    allowed = {"begin": index > 0.6, "middle": (index < 0.2) | (index > 0.8), "end": index < 0.4}
+    softmax, cumsum, choose = jax.jit(jax.nn.softmax), jax.jit(jnp.cumsum), jax.jit(actions.choose)
+    for _ in range(8):
+        mask = allowed.get(place, index >= 0) & (rng.random(size) < 0.5) | (np.arange(size) == size // 10)
+        p = np.asarray(softmax(np.where(mask, rng.normal(0, 2, size), -1e8).astype(np.float32)))
+        steps = np.concatenate([cumsum(p) / p.sum(), np.cumsum(p, dtype=np.float64)]).astype(np.float32)
+        near = [np.nextafter(steps, np.float32(0)), steps, np.nextafter(steps, np.float32(2))]
+        uniform = np.concatenate([*near, np.array([0, 2.0**-23, 0.5, 1], np.float32)])
+        uniform = np.minimum(uniform, np.float32(1 - 2.0**-24))
+        chosen = choose(np.repeat(p[:, None], len(uniform), axis=1), uniform)
+        assert mask[chosen].all()
+        # and it is the one whose step the number lies on: Σ p before it <= u < Σ p up to it, but for rounding
+        upper = np.cumsum(p, dtype=np.float64) / p.sum(dtype=np.float64)
+        lower = np.concatenate([[0.0], upper[:-1]])
+        np.testing.assert_array_less(lower[chosen] - 1e-6, uniform)
+        np.testing.assert_array_less(uniform, upper[chosen] + 1e-6)
+
+
 def test_mode():
     mask = jnp.array([[True, True, False, True, True]])
     action = actions.mode(hybrid(), mask, HYBRID)
@@ -88,6 +111,23 @@ def test_to_environment_and_one_hot():
     action = Action(jnp.array([[6.0, -1.5]]), jnp.array([[2, 0]], jnp.int32))
     np.testing.assert_allclose(actions.to_environment(action).continuous, [[1.0, -0.5]])
     np.testing.assert_array_equal(actions.one_hot(action, HYBRID), [[6.0, -1.5, 0, 0, 1, 1, 0]])
+
+
+def test_shapes_that_would_broadcast_by_accident_are_refused():
+    action = Action(jnp.zeros((1, 2)), jnp.zeros((1, 2), jnp.int32))
+    mask = jnp.ones((1, 5), bool)
+    with pytest.raises(AssertionError):
+        actions.sample(jax.random.key(0), hybrid(3), mask, HYBRID)  # one mask for three rows
+    with pytest.raises(AssertionError):
+        actions.mode(hybrid(), jnp.ones((1, 4), bool), HYBRID)
+    with pytest.raises(AssertionError):
+        actions.log_prob(hybrid(), action._replace(continuous=jnp.zeros((1, 1))), mask, HYBRID)
+    with pytest.raises(AssertionError):
+        actions.log_prob(hybrid(), action._replace(discrete=jnp.zeros((2, 2), jnp.int32)), mask, HYBRID)
+    with pytest.raises(AssertionError):
+        actions.entropy(hybrid(), mask, ActionSpec(1, (3, 2)))
+    with pytest.raises(AssertionError):
+        actions.one_hot(action, ActionSpec(2, (5,)))
 
 
 @pytest.mark.parametrize("spec", [ActionSpec(2, ()), ActionSpec(0, (3,)), HYBRID])

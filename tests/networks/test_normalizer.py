@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.networks import normalizer
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
@@ -64,3 +65,13 @@ def test_one_entry_per_observation():
     assert shown[1] is obs[1]
     # mean 2 / 3, M2 1 + 2 * (1 / 3) = 5 / 3, so (1 - 2 / 3) / sqrt(5 / 9)
     np.testing.assert_allclose(shown[0], (1 / 3) / (5 / 9) ** 0.5, rtol=1e-6)
+
+
+def test_another_size_or_shape_of_the_mask_is_refused():
+    state = normalizer.init(3)
+    with pytest.raises(AssertionError):
+        normalizer.update(state, jnp.zeros((6, 2)), None)  # would be four rows of three
+    with pytest.raises(AssertionError):
+        normalizer.update(state, jnp.zeros((6, 3)), jnp.ones(5, bool))
+    with pytest.raises(AssertionError):
+        normalizer.normalize(state, jnp.zeros((6, 1)))

@@ -15,11 +15,13 @@ from flax.traverse_util import flatten_dict
 
 from jaxrl.artifacts import files
 from jaxrl.artifacts.onnx.check import RuntimeErrors, check_contract, check_operators
-from jaxrl.artifacts.onnx.graph import ExportError, build
-from jaxrl.artifacts.onnx.parity import differences
+from jaxrl.artifacts.onnx.graph import build
+from jaxrl.artifacts.onnx.parity import output_differences
 from jaxrl.networks import normalizer as normalization
 from jaxrl.networks.actions import ActionDistribution
-from jaxrl.networks.models import Actor, NetworkShape
+from jaxrl.networks.models import Actor
+from jaxrl.networks.onnx_graph import ExportError
+from jaxrl.networks.settings import NetworkShape
 from jaxrl.types import BehaviorSpec
 
 __all__ = ["TOLERANCE", "ExportError", "check_contract", "export"]
@@ -57,16 +59,16 @@ def export(
       sample_masks: bool or float [N, M], 1 where allowed; [N, 0] without discrete branches.
 
     Raises:
-      ExportError: an observation or parameter that the graph does not know, or a file that fails a check or differs by
-        more than `TOLERANCE`.
+      ExportError: a parameter that the graph does not know or lacks, or a file that fails a check or differs by more
+        than `TOLERANCE`.
+      UnsupportedObservationError: an observation of a kind without an encoder.
       files.ArtifactError: the file cannot be written.
       ValueError: no recorded rows.
     """
     if not len(sample_masks):
         raise ValueError("sample_obs and sample_masks hold no row; the parity check needs at least one")
-    params = _parameters(actor_params, spec, network_settings)
     host = tuple(jax.device_get(state) for state in normalizer)
-    model = build(spec, network_settings, params, host)
+    model = build(spec, network_settings, _parameters(actor_params), host)
     dist = _policy(spec, network_settings, actor_params, host, sample_obs)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,23 +101,10 @@ def _install(
     return difference
 
 
-def _parameters(
-    actor_params: Mapping[str, Any], spec: BehaviorSpec, network_settings: NetworkShape
-) -> dict[str, np.ndarray]:
-    """Arrays by path, exactly those that the graph knows."""
-    flat = {"/".join(key): value for key, value in flatten_dict(actor_params["params"]).items()}
-    layers = [f"body/layer_{i}" for i in range(network_settings.num_layers)]
-    layers += ["heads/mean"] * bool(spec.action.continuous_size) + ["heads/logits"] * bool(spec.action.mask_size)
-    known = {f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")}
-    known |= {"heads/log_sigma"} if spec.action.continuous_size else set()
-    given = {name for name in flat if not name.startswith("values/")}  # the value heads of a shared critic
-    if given != known:
-        raise ExportError(
-            f"the policy's parameters are not those of a network of {network_settings.num_layers} dense layers: "
-            f"not known to the exporter {sorted(given - known)}, missing {sorted(known - given)}. "
-            "Export supports vector observations without memory."
-        )
-    return {name: np.asarray(jax.device_get(flat[name])) for name in sorted(known)}
+def _parameters(actor_params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The policy's arrays by path, on the host; the value heads of a shared critic are left out."""
+    flat = flatten_dict(actor_params["params"], sep="/")
+    return {name: np.asarray(jax.device_get(x)) for name, x in flat.items() if not name.startswith("values/")}
 
 
 def _policy(
@@ -145,7 +134,7 @@ def _verify(
     if problems:
         raise ExportError(f"{path} was not written, Unity could not use it: {'; '.join(problems)}")
     try:
-        found = differences(model, spec, dist, obs, masks)
+        found = output_differences(model, spec, dist, obs, masks)
     except RuntimeErrors as error:
         raise ExportError(f"{path} was not written, ONNX Runtime cannot run it: {error}") from error
     for difference in found:

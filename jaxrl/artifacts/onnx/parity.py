@@ -14,9 +14,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from jaxrl.artifacts.onnx.check import Outputs, open_session, run
-from jaxrl.artifacts.onnx.graph import PROBABILITIES, SIGMA
 from jaxrl.networks import actions
 from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.actions_onnx import PROBABILITIES, SIGMA
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 TIE = 1e-5
@@ -31,7 +31,7 @@ class Difference(NamedTuple):
     where: str
 
 
-def differences(
+def output_differences(
     model: onnx.ModelProto, spec: BehaviorSpec, dist: ActionDistribution, obs: tuple[np.ndarray, ...], masks: np.ndarray
 ) -> list[Difference]:
     """One entry per output compared: the file against the policy.

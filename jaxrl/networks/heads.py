@@ -1,0 +1,45 @@
+"""From the features of a policy's body to the parameters of its action distribution."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.initializers import fan_in_normal
+from jaxrl.networks.onnx_graph import OnnxGraph
+from jaxrl.networks.shapes import on_rows
+from jaxrl.types import ActionSpec
+
+
+class ActionHeads(nn.Module):
+    """[..., h] -> ActionDistribution; all branches are one linear layer with M outputs."""
+
+    action: ActionSpec
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> ActionDistribution:
+        c, m = self.action.continuous_size, self.action.mask_size
+        mean, logits, log_sigma = jnp.zeros((*x.shape[:-1], 0)), jnp.zeros((*x.shape[:-1], 0)), jnp.zeros(0)
+        if c:
+            mean = on_rows(nn.Dense(c, kernel_init=fan_in_normal(0.2), name="mean"), x)
+            log_sigma = self.param("log_sigma", nn.initializers.zeros, (c,))
+        if m:
+            logits = on_rows(nn.Dense(m, kernel_init=fan_in_normal(0.1), name="logits"), x)
+        return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
+
+
+def mean_onnx(graph: OnnxGraph, x: str) -> tuple[str, np.ndarray]:
+    """The continuous heads: the tensor of the means, [batch, C], and log σ [C]."""
+    return graph.dense(x, "heads/mean", output="mean"), graph.param("heads/log_sigma")
+
+
+def logits_onnx(graph: OnnxGraph, x: str, branches: tuple[int, ...]) -> list[str]:
+    """The discrete heads: a tensor of logits [batch, size] for each branch."""
+    ends = np.cumsum(branches)
+    return [
+        graph.dense(x, "heads/logits", slice(int(end) - size, int(end)), f"logits/{i}")
+        for i, (end, size) in enumerate(zip(ends, branches, strict=True))
+    ]

@@ -1,0 +1,103 @@
+"""The ONNX graph of a policy as plain records, to which each module adds its own nodes.
+
+The builder of a module stands beside the module, under its name with the ending `_onnx`: it takes the names of the
+tensors that the module reads, adds nodes, and returns the name of what it gives. Records only, so that networks do not
+import onnx; `jaxrl.artifacts.onnx.graph` assembles the builders of a policy and turns the records into a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.types import JaxrlError
+
+BATCH = "batch"
+"""Name of the dynamic first axis."""
+
+INT64 = 7
+"""`onnx.TensorProto.INT64`, as attributes of nodes name it."""
+
+
+class ExportError(JaxrlError):
+    """The policy cannot be written as ONNX, or the file does not do what the policy does. The text says where."""
+
+
+class Node(NamedTuple):
+    """One operator with one output, named like it."""
+
+    operator: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, Any]
+
+
+class Tensor(NamedTuple):
+    """An input or output of the model: float32, or int64 where said."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    integer: bool = False
+
+
+class OnnxGraph:
+    """Nodes, constants, inputs and outputs in the order in which they are added; names are the tensors' own."""
+
+    def __init__(self, params: Mapping[str, np.ndarray]) -> None:
+        """params: arrays of `networks.models.Actor` by path ("body/layer_0/kernel"), kernels [inputs, outputs]."""
+        self.nodes: list[Node] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self._params = params
+        self._read: set[str] = set()
+
+    def param(self, path: str) -> np.ndarray:
+        """One array of the policy. Raises `ExportError` where the policy has none of that path."""
+        if path not in self._params:
+            raise ExportError(
+                f"the policy has no parameter '{path}', it has {', '.join(sorted(self._params)) or 'none'}"
+            )
+        self._read.add(path)
+        return self._params[path]
+
+    def unread(self) -> list[str]:
+        """Paths of the parameters that no builder asked for."""
+        return sorted(set(self._params) - self._read)
+
+    def input(self, name: str, *shape: int) -> str:
+        """A float32 input [batch, *shape]."""
+        self.inputs.append(Tensor(name, (BATCH, *shape)))
+        return name
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        """A float32 constant."""
+        self.constants[name] = np.ascontiguousarray(value, np.float32)
+        return name
+
+    def add(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """One node."""
+        self.nodes.append(Node(operator, tuple(inputs), output, attributes))
+        return output
+
+    def dense(self, x: str, layer: str, columns: slice = slice(None), output: str | None = None) -> str:
+        """x · kernel + bias of the linear layer at a path, restricted to some of its outputs."""
+        output = output or layer
+        kernel = self.constant(f"{output}/kernel", self.param(f"{layer}/kernel")[:, columns])
+        bias = self.constant(f"{output}/bias", self.param(f"{layer}/bias")[columns])
+        return self.add("Gemm", [x, kernel, bias], output)
+
+    def concat(self, parts: list[str], output: str) -> str:
+        """Tensors [batch, size] side by side."""
+        return parts[0] if len(parts) == 1 else self.add("Concat", parts, output, axis=1)
+
+    def output(self, name: str, size: int, *, integer: bool = False) -> None:
+        """Declare the tensor `name`, [batch, size], as an output."""
+        self.outputs.append(Tensor(name, (BATCH, size), integer))
+
+    def constant_output(self, name: str, value: np.ndarray) -> None:
+        """A constant that can be read as a constant of the file and as an output of a run."""
+        self.add("Identity", [self.constant(f"{name}/constant", value)], name)
+        self.outputs.append(Tensor(name, value.shape))
