@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES, POCAHyperparameters, PPOHyperparameters
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms.hyperparameters import POCAHyperparameters, PPOHyperparameters
+from jaxrl.cli.checks import unsupported
 from jaxrl.settings import (
     BehaviorSettings,
     NetworkSettings,
@@ -17,7 +19,6 @@ from jaxrl.settings import (
     load_run_settings,
     remarks,
     to_yaml,
-    unsupported,
 )
 
 FULL = Path(__file__).parent / "full_schema.yaml"

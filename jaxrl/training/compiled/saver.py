@@ -92,7 +92,7 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
         require_loop(path, compiled=True)
         saved = checkpoint.restore(path, contents(fresh), spec=subject.spec, settings=subject.described())
         log.info("%s: resuming from %s.", subject.name, path)
-        if int(saved.train.step.min()) > subject.settings.max_steps:
+        if int(saved.train.step.min()) > subject.settings.last_step:
             limit = subject.settings.max_steps
             log.warning("%s: has passed max_steps (%d) already: raise it to train on.", subject.name, limit)
         saved = saved.replace(parameters=fresh.parameters)
