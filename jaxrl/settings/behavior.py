@@ -98,7 +98,7 @@ class BehaviorSettings(Section):
         },
     }
 
-    trainer_type: Text = Field(default="ppo", description="algorithm: poca, ppo, mappo, coma or sac")
+    trainer_type: Text = Field(default="ppo", description="name of the algorithm")
     # Any: each algorithm reads its own class, which lives beside it in a higher layer. Checked by `_typed`.
     hyperparameters: Any = Field(description="a Hyperparameters of the algorithm; default: its defaults")
     network_settings: NetworkSettings = Field(default=NetworkSettings(), description="policy and critic networks")
@@ -147,6 +147,13 @@ class BehaviorSettings(Section):
     def last_step(self) -> int:
         """Training is over when the trainer step is above this: max_steps, if the counter can rise above it."""
         return min(self.max_steps, LARGEST_STEP - 1)
+
+    @property
+    def passed_text(self) -> str:
+        """What to say of a run that is resumed beyond `last_step`."""
+        full = self.max_steps == LARGEST_STEP
+        advice = "no more can be counted, go on in a new run with --initialize-from" if full else "raise it to train on"
+        return f"has passed max_steps ({self.max_steps}) already: {advice}."
 
     @field_validator("trainer_type")
     @classmethod

@@ -56,8 +56,7 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
     behavior.restore(saved.train.replace(step=jnp.int32(min(step, LARGEST_STEP))), step=step, decisions=int(saved.decisions))
     log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
     if not behavior.unfinished():
-        limit = behavior.settings.max_steps
-        log.warning("%s: has passed max_steps (%d) already: raise it to train on.", behavior.name, limit)
+        log.warning("%s: %s", behavior.name, behavior.settings.passed_text)
 
 
 def initialize(behavior: Behavior, path: Path) -> None:
