@@ -53,7 +53,9 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
     template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
     saved = checkpoint.restore(path, template, spec=behavior.spec, settings=saver.settings_of(behavior.settings))
     step = int(saved.step)
-    behavior.restore(saved.train.replace(step=jnp.int32(min(step, LARGEST_STEP))), step=step, decisions=int(saved.decisions))
+    behavior.restore(
+        saved.train.replace(step=jnp.int32(min(step, LARGEST_STEP))), step=step, decisions=int(saved.decisions)
+    )
     log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
     if not behavior.unfinished():
         log.warning("%s: %s", behavior.name, behavior.settings.passed_text)
