@@ -43,7 +43,7 @@ class WatchSummary(NamedTuple):
 
 
 class Game(NamedTuple):
-    """T decisions in one area, with a leading axis T."""
+    """T decisions in one area, as numpy arrays with a leading axis T."""
 
     before: State  # where the decision was made
     after: State  # where it led; where the episode is over, its end
@@ -158,19 +158,19 @@ def play(env: JaxEnv, act: Act, policy: Any, key: Array, parameters: Parameters,
     """
     values = {name: jnp.float32(value) for name, value in parameters.items()}
     game = jax.jit(partial(_play, env, act, steps))(policy, key, values)
-    return jax.tree.map(np.asarray, game)
+    return Game(*jax.tree.map(np.asarray, game))
 
 
-def _play(env: JaxEnv, act: Act, steps: int, policy: Any, key: Array, parameters: dict[str, Array]) -> Game:
-    """The program of `play`."""
+def _play(env: JaxEnv, act: Act, steps: int, policy: Any, key: Array, parameters: dict[str, Array]) -> tuple[Any, ...]:
+    """The program of `play`: the fields of a `Game`, as JAX arrays."""
     reset_key, play_key = jax.random.split(key)
 
-    def step(carry: tuple[State, TeamView], key: Array) -> tuple[tuple[State, TeamView], Game]:
+    def step(carry: tuple[State, TeamView], key: Array) -> tuple[tuple[State, TeamView], tuple[Any, ...]]:
         act_key, step_key, reset_key = jax.random.split(key, 3)
         state, view = carry
         after, result = env.step(step_key, state, act(policy, view, act_key))
         carry = jax.lax.cond(result.over, lambda: env.reset(reset_key, parameters), lambda: (after, result.view))
-        return carry, Game(state, after, result.reward, result.group_reward, result.over)
+        return carry, (state, after, result.reward, result.group_reward, result.over)
 
     return jax.lax.scan(step, env.reset(reset_key, parameters), jax.random.split(play_key, steps))[1]
 

@@ -1,4 +1,4 @@
-"""One registry of algorithms and one of reward signals: what is accepted, made, refused and offered follows from them."""
+"""The registries of algorithms and reward signals: what is accepted, made, refused and offered follows from them."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.cli import main
+from jaxrl.rollout.noise import noise_key
 from tests.event_files import read_events
 from tests.trainer import free_ports
 
@@ -33,6 +34,7 @@ def train(folder: Path, env: str, *flags: str, **changes: Any) -> int:
         "hyperparameters": {"batch_size": 32, "buffer_size": BUFFER, "num_epoch": 1},
         "network_settings": {"hidden_units": 8, "num_layers": 1},
         "max_steps": BUFFER,
+        "time_horizon": LARGEST,
         "summary_freq": 50,
         "checkpoint_interval": 10**12,  # never reached: never
         **changes,
@@ -105,3 +107,10 @@ def test_one_step_more_is_refused_before_anything_is_written(tmp_path, env, caps
     assert train(tmp_path, env, max_steps=LARGEST + 1) == 1
     assert "behaviors.Basic.max_steps: got 2147483648, expected at most 2147483647" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_policy_that_only_acts_may_decide_for_ever():
+    """Decisions are not trainer steps: their numbers have no limit, and those of small ones are as they always were."""
+    assert noise_key((5, 6), 3).tolist() == [5, 6 ^ 3, 0, 3]
+    keys = [noise_key((5, 6), number).tobytes() for number in (3, 2**32 + 3, 2**33 + 3, 2**32 - 1)]
+    assert len(set(keys)) == 4
