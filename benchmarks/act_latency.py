@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.cli.device import choose_device
 from jaxrl.rollout.noise import noise_key

@@ -107,13 +107,13 @@ def inside(arguments: list[str]) -> int:
 
         setattr(owner, name, call)
 
-    import jaxrl.cli
+    import jaxrl.cli.train
     from jaxrl.envs.workers.pool import EnvPool
 
     note("import jaxrl.cli", time.perf_counter() - begun)
     for name in ("__init__", "ready", "recv", "close"):
         watch(EnvPool, name)
-    choose_device = jaxrl.cli.choose_device
+    choose_device = jaxrl.cli.train.choose_device
 
     def then_watch(device: str | None) -> None:
         choose_device(device)
@@ -137,8 +137,8 @@ def inside(arguments: list[str]) -> int:
         watch(Behavior, "learn", 2)
         watch(Bookkeeping, "finish")
 
-    jaxrl.cli.choose_device = then_watch
-    watch(jaxrl.cli, "choose_device")
+    jaxrl.cli.train.choose_device = then_watch
+    watch(jaxrl.cli.train, "choose_device")
     code = jaxrl.cli.main(arguments)
     print("timeline", *lines, f"{time.perf_counter() - begun:7.2f} s: end of main", sep="\n")
     return code

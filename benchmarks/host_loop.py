@@ -132,7 +132,7 @@ def cpu_seconds() -> dict[str, float]:
 
 def settings_for(workers: int, base_port: int, results: str) -> RunSettings:
     """The shipped configuration for `workers`, in a folder of its own; it never ends and never learns much."""
-    from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+    from jaxrl.algorithms import HYPERPARAMETER_TYPES
 
     overrides = {
         "env_settings": {"num_envs": workers, "base_port": base_port, "seed": 1},

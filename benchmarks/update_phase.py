@@ -24,8 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import Algorithm, Batch
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.records import Ending

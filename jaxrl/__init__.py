@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jaxrl.algorithms import make_settings
     from jaxrl.algorithms.coma import make_coma
     from jaxrl.algorithms.mappo import make_mappo
     from jaxrl.algorithms.poca import make_poca
     from jaxrl.algorithms.ppo import make_ppo
-    from jaxrl.algorithms.written import make_settings
     from jaxrl.jax_envs import make_environment
     from jaxrl.training.compiled.trainer import make_jitted_trainer
 
@@ -24,7 +24,7 @@ _HOMES = {
     "make_mappo": "jaxrl.algorithms.mappo",
     "make_poca": "jaxrl.algorithms.poca",
     "make_ppo": "jaxrl.algorithms.ppo",
-    "make_settings": "jaxrl.algorithms.written",
+    "make_settings": "jaxrl.algorithms",
 }
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.settings import BehaviorSettings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.types import (

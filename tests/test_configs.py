@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
-from jaxrl.settings import behavior_settings_for, load_run_settings, remarks, to_yaml, unsupported
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.cli.checks import unsupported
+from jaxrl.settings import behavior_settings_for, load_run_settings, remarks, to_yaml
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 FILES = sorted(CONFIGS.rglob("*.yaml"))

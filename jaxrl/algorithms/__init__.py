@@ -1,40 +1,77 @@
-"""Algorithms by the name they have in `trainer_type`. A new algorithm is one file, one function and one line here.
+"""The registry of algorithms: every value of `trainer_type`, in one line each.
 
-JAX is imported when an algorithm is made: the command line reads hyperparameters before, while environments start.
+A new algorithm is one file, `<name>.py` with its function `make_<name>`, and one line here, which names the class of
+its hyperparameters. One with hyperparameters of its own has that class in `hyperparameters.py`, not in its file: the
+command line reads them while environments start, before JAX is imported, and the file of an algorithm imports JAX.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from jaxrl.algorithms.hyperparameters import (
+    COMAHyperparameters,
+    MAPPOHyperparameters,
+    POCAHyperparameters,
+    PPOHyperparameters,
+    SACHyperparameters,
+)
+from jaxrl.settings import BehaviorSettings, Hyperparameters, SettingsError
+from jaxrl.settings.behavior import TYPES
+from jaxrl.settings.section import problems_of
 
 if TYPE_CHECKING:
     from jaxrl.algorithms.interface import Algorithm
-    from jaxrl.settings import BehaviorSettings
     from jaxrl.types import BehaviorSpec
 
 
-def _coma(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    from jaxrl.algorithms.coma import make_coma
+class TrainerType(NamedTuple):
+    """One value of `trainer_type`."""
 
-    return make_coma(spec, settings)
-
-
-def _mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    from jaxrl.algorithms.mappo import make_mappo
-
-    return make_mappo(spec, settings)
+    hyperparameters: type[Hyperparameters]
+    trained: bool = True  # False: read and checked, but refused, there is no file that trains it yet
 
 
-def _poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    from jaxrl.algorithms.poca import make_poca
+TRAINER_TYPES: Mapping[str, TrainerType] = {
+    "poca": TrainerType(POCAHyperparameters),
+    "ppo": TrainerType(PPOHyperparameters),
+    "mappo": TrainerType(MAPPOHyperparameters),
+    "coma": TrainerType(COMAHyperparameters),
+    "sac": TrainerType(SACHyperparameters, trained=False),
+}
+"""The registry. Everything else that lists algorithms is made of it."""
 
-    return make_poca(spec, settings)
+HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = {
+    name: entry.hyperparameters for name, entry in TRAINER_TYPES.items()
+}
+"""Hyperparameter class by trainer type, for `jaxrl.settings.load_run_settings`."""
 
 
-def _ppo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    from jaxrl.algorithms.ppo import make_ppo
-
-    return make_ppo(spec, settings)
+def _make(name: str, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    return getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")(spec, settings)
 
 
-ALGORITHMS = {"ppo": _ppo, "mappo": _mappo, "poca": _poca, "coma": _coma}
+ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, BehaviorSettings], Algorithm]] = {
+    name: partial(_make, name) for name, entry in TRAINER_TYPES.items() if entry.trained
+}
+"""Functions that make an `Algorithm` for a behavior, by trainer type; JAX is imported when one is called."""
+
+
+def make_settings(trainer_type: str, **written: Any) -> BehaviorSettings:
+    """What a configuration file would give a behavior: `written` holds its keys, nested ones as dicts.
+
+        make_settings("poca", max_steps=300_000, hyperparameters={"batch_size": 512})
+
+    Raises SettingsError, with all mistakes at once.
+    """
+    try:
+        return BehaviorSettings.model_validate(
+            {"trainer_type": trainer_type, **written}, context={TYPES: HYPERPARAMETER_TYPES}
+        )
+    except ValidationError as error:
+        raise SettingsError([text for _, text in problems_of(error)], "make_settings") from None

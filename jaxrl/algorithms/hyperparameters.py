@@ -1,4 +1,4 @@
-"""Hyperparameters of each algorithm, under ML-Agents' names. No JAX here."""
+"""Hyperparameters of each algorithm, under ML-Agents' names; `jaxrl.algorithms` says whose they are. No JAX here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from jaxrl.settings import Hyperparameters, Schedule
+from jaxrl.settings import Hyperparameters, ScheduleType
+from jaxrl.settings.behavior import CountedSteps
 from jaxrl.settings.section import Boolean, Count, Fraction, Integer, NonNegative, Positive
 
 _SCHEDULES = ("linear", "constant")
@@ -20,8 +21,8 @@ class OnPolicyHyperparameters(Hyperparameters):
     epsilon: Positive = Field(default=0.2, description="clip range of the probability ratio at the first step")
     lambd: Fraction = Field(default=0.95, description="lambda of the returns")
     num_epoch: Count = Field(default=3, description="passes over the buffer per update")
-    beta_schedule: Schedule = Field(default="linear", description="linear: falls to 1e-5 at max_steps")
-    epsilon_schedule: Schedule = Field(default="linear", description="linear: goes to 0.1 at max_steps")
+    beta_schedule: ScheduleType = Field(default="linear", description="linear: falls to 1e-5 at max_steps")
+    epsilon_schedule: ScheduleType = Field(default="linear", description="linear: goes to 0.1 at max_steps")
 
     @classmethod
     def amend(cls, written: dict[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,8 +61,8 @@ class SACHyperparameters(Hyperparameters):
     """Hyperparameters of SAC: accepted and checked, not trained yet."""
 
     batch_size: Count = Field(default=128, description="agent steps per minibatch")
-    buffer_size: Count = Field(default=50000, description="agent steps that the replay buffer holds")
-    learning_rate_schedule: Schedule = Field(default="constant", description="linear: falls to 1e-10 at max_steps")
+    buffer_size: CountedSteps = Field(default=50000, description="agent steps that the replay buffer holds")
+    learning_rate_schedule: ScheduleType = Field(default="constant", description="linear: falls to 1e-10 at max_steps")
     buffer_init_steps: Integer = Field(default=0, ge=0, description="agent steps before learning begins")
     tau: Fraction = Field(default=0.005, description="share of the new value in the target network per update")
     steps_per_update: Positive = Field(default=1.0, description="agent steps per gradient step")
@@ -71,13 +72,3 @@ class SACHyperparameters(Hyperparameters):
         default_factory=lambda data: data["steps_per_update"],
         description="agent steps per gradient step of the reward signals; default: steps_per_update",
     )
-
-
-HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = {
-    "coma": COMAHyperparameters,
-    "mappo": MAPPOHyperparameters,
-    "poca": POCAHyperparameters,
-    "ppo": PPOHyperparameters,
-    "sac": SACHyperparameters,
-}
-"""Hyperparameter class by trainer type, for `jaxrl.settings.load_run_settings`."""

@@ -28,7 +28,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.rollout.trajectory import Rollout
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
 Distribution = Callable[[Parameters, tuple[jax.Array, ...]], ActionDistribution]
@@ -176,11 +176,10 @@ def observe(
     actions when it sees what is trained on. Otherwise the first update of a run would take the change of its input for
     a change of the policy. For decisions that an older policy has made, the same difference is added.
     """
+    count = jnp.minimum(rollout.acted.sum(dtype=jnp.int32), LARGEST_STEP - state.step)
     before = state.policy.normalizer
     after = normalizer.update_all(before, rollout.obs, rollout.acted)
-    state = state.replace(
-        policy=state.policy.replace(normalizer=after), step=state.step + rollout.acted.sum(dtype=jnp.int32)
-    )
+    state = state.replace(policy=state.policy.replace(normalizer=after), step=state.step + count)
     if all(states is None for states in before):
         return state, rollout
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxrl.algorithms import ALGORITHMS
 from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity.launch import check_executable
 from jaxrl.jax_envs import is_jax_environment
-from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError, unsupported
+from jaxrl.rewards import REWARD_SIGNALS
+from jaxrl.settings import BehaviorSettings, Curriculum, EnvironmentSettings, RunSettings, Sampler, SettingsError
+from jaxrl.settings.environment_parameters import ConstantSampler
 
 PLAYER = "player:"
 """Prefix of env_path for one of jaxrl's own environments."""
@@ -22,7 +25,35 @@ def refuse_unsupported(settings: RunSettings, source: str) -> None:
         raise SettingsError(problems, source)
 
 
-def check_environment(settings: EnvironmentSettings) -> None:
+def unsupported(settings: RunSettings) -> list[str]:
+    """One text, path first, for each feature in use that jaxrl does not train yet; empty if it trains all of them."""
+    texts = [text for path, behavior in settings.every_behavior() for text in _untrained(path, behavior)]
+    for name, parameter in (settings.environment_parameters or {}).items():
+        path = f"environment_parameters.{name}"
+        if isinstance(parameter, Curriculum):
+            texts.append(f"{path}.curriculum: curricula are not supported yet: write a number")
+        elif isinstance(parameter, Sampler) and not isinstance(parameter.sampler_parameters, ConstantSampler):
+            kind = parameter.sampler_type
+            texts.append(f"{path}.sampler_type: {kind} samplers are not supported yet: write a number")
+    return texts
+
+
+def _untrained(path: str, behavior: BehaviorSettings) -> Iterator[str]:
+    if behavior.trainer_type not in ALGORITHMS:
+        *others, last = ALGORITHMS
+        yield f"{path}.trainer_type: {behavior.trainer_type} is not supported yet: write {', '.join(others)} or {last}"
+    if behavior.network_settings.memory is not None:
+        yield f"{path}.network_settings.memory: recurrent memory is not supported yet: remove it"
+    for signal in behavior.reward_signals:
+        if signal not in REWARD_SIGNALS:
+            yield f"{path}.reward_signals.{signal}: this signal is not supported yet: remove it"
+    if behavior.behavioral_cloning is not None:
+        yield f"{path}.behavioral_cloning: not supported yet: remove it"
+    if behavior.self_play is not None:
+        yield f"{path}.self_play: not supported yet: remove it"
+
+
+def check_environment_settings(settings: EnvironmentSettings) -> None:
     """Raise SettingsError if `env_path` names no executable; the Editor and jaxrl's own environments need none.
 
     Also if settings of one kind of environment stand beside an env_path of the other kind.

@@ -16,10 +16,12 @@ import numpy as np
 def noise_key(run_key: Sequence[int], decision: int) -> np.ndarray:
     """Key data of one decision, uint32 [4]: Philox key (two words of the run's, the number mixed in) and counter.
 
-    The number is also the counter's high half: counted on from neighbouring starts, streams would overlap. Raw data,
-    since typed keys leave jit's fast path.
+    The number is also the counter's high half: counted on from neighbouring starts, streams would overlap. Beyond 2^32
+    decisions, which a policy that only acts may reach, the rest of the number stands in the low half. Raw data, since
+    typed keys leave jit's fast path.
     """
-    return np.array((run_key[0], run_key[1] ^ decision, 0, decision), np.uint32)
+    rest, number = divmod(decision, 1 << 32)
+    return np.array((run_key[0], run_key[1] ^ number, rest, number), np.uint32)
 
 
 def typed(key_data: Any) -> jax.Array:

@@ -1,16 +1,17 @@
 """YAML and flags to frozen, strict, typed settings, under the names of ML-Agents' configuration files. No JAX here."""
 
 from jaxrl.settings.behavior import (
+    LARGEST_STEP,
     BehavioralCloningSettings,
     BehaviorSettings,
     Hyperparameters,
-    Schedule,
+    ScheduleType,
     SelfPlaySettings,
 )
 from jaxrl.settings.environment_parameters import Curriculum, EnvironmentParameter, Lesson, Sampler, constants
 from jaxrl.settings.loading import behavior_settings_for, load_run_settings, to_yaml
 from jaxrl.settings.networks import MemorySettings, NetworkSettings
-from jaxrl.settings.remarks import TRAINED_TYPES, remarks, unsupported
+from jaxrl.settings.remarks import remarks
 from jaxrl.settings.rewards import (
     CuriositySettings,
     ExtrinsicSettings,
@@ -30,7 +31,7 @@ from jaxrl.settings.run import (
 from jaxrl.settings.section import Section, SettingsError
 
 __all__ = [
-    "TRAINED_TYPES",
+    "LARGEST_STEP",
     "BehaviorSettings",
     "BehavioralCloningSettings",
     "CheckpointSettings",
@@ -49,7 +50,7 @@ __all__ = [
     "RewardSignalSettings",
     "RunSettings",
     "Sampler",
-    "Schedule",
+    "ScheduleType",
     "Section",
     "SelfPlaySettings",
     "SettingsError",
@@ -59,7 +60,6 @@ __all__ = [
     "load_run_settings",
     "remarks",
     "to_yaml",
-    "unsupported",
     "with_drawn_seed",
     "with_seed",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
@@ -24,16 +24,38 @@ from jaxrl.settings.section import (
 TYPES = "hyperparameter_types"
 """Key of the validation context: hyperparameter class by trainer type."""
 
-Schedule = Literal["linear", "constant"]
+LARGEST_STEP = 2**31 - 1
+"""Trainer steps are counted on the device, in an int32. A counter that is full stays there."""
+
+ScheduleType = Literal["linear", "constant"]
+
+
+def _countable(value: int) -> int:
+    if value > LARGEST_STEP:
+        raise expected(f"at most {LARGEST_STEP}, agent steps are counted in 32 bits")
+    return value
+
+
+def _steps_of_run(value: int) -> int:
+    if value > LARGEST_STEP:
+        raise expected(
+            f"at most {LARGEST_STEP}, agent steps are counted in 32 bits: for a run without end write {LARGEST_STEP} "
+            "with constant schedules, and stop it with Ctrl-C, which saves"
+        )
+    return value
+
+
+CountedSteps = Annotated[Count, AfterValidator(_countable)]
+"""Agent steps that the device counts up to. Intervals have no limit: one that is never reached means never."""
 
 
 class Hyperparameters(Section):
     """What the hyperparameters of every algorithm have. Sizes count agent steps."""
 
     batch_size: Count = Field(default=1024, description="agent steps per minibatch")
-    buffer_size: Count = Field(default=10240, description="agent steps collected per update")
+    buffer_size: CountedSteps = Field(default=10240, description="agent steps collected per update")
     learning_rate: NonNegative = Field(default=3e-4, description="Adam step size at the first step")
-    learning_rate_schedule: Schedule = Field(default="linear", description="linear: falls to 1e-10 at max_steps")
+    learning_rate_schedule: ScheduleType = Field(default="linear", description="linear: falls to 1e-10 at max_steps")
 
 
 class BehavioralCloningSettings(Section):
@@ -76,7 +98,7 @@ class BehaviorSettings(Section):
         },
     }
 
-    trainer_type: Text = Field(default="ppo", description="algorithm: poca, ppo, mappo, coma or sac")
+    trainer_type: Text = Field(default="ppo", description="name of the algorithm")
     # Any: each algorithm reads its own class, which lives beside it in a higher layer. Checked by `_typed`.
     hyperparameters: Any = Field(description="a Hyperparameters of the algorithm; default: its defaults")
     network_settings: NetworkSettings = Field(default=NetworkSettings(), description="policy and critic networks")
@@ -87,11 +109,13 @@ class BehaviorSettings(Section):
     init_path: Text | None = Field(default=None, description="checkpoint to start from")
     keep_checkpoints: Integer = Field(default=5, description="checkpoints kept; 0 or less: all")
     even_checkpoints: Boolean = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
-    max_steps: Count = Field(default=500000, description="trainer steps of the whole run")
+    max_steps: Annotated[Count, AfterValidator(_steps_of_run)] = Field(
+        default=500000, description="trainer steps of the whole run"
+    )
     checkpoint_interval: Count = Field(
         default=500000, validate_default=True, description="trainer steps between checkpoints"
     )
-    time_horizon: Count = Field(
+    time_horizon: CountedSteps = Field(
         default=64, description="longest piece of a trajectory, in steps, before it is bootstrapped"
     )
     summary_freq: Count = Field(default=50000, description="trainer steps between summaries")
@@ -118,6 +142,18 @@ class BehaviorSettings(Section):
             yield ("network_settings", "memory", "sequence_length"), text
         if self.even_checkpoints and self.keep_checkpoints < 1:
             yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
+
+    @property
+    def last_step(self) -> int:
+        """Training is over when the trainer step is above this: max_steps, if the counter can rise above it."""
+        return min(self.max_steps, LARGEST_STEP - 1)
+
+    @property
+    def passed_text(self) -> str:
+        """What to say of a run that is resumed beyond `last_step`."""
+        full = self.max_steps == LARGEST_STEP
+        advice = "no more can be counted, go on in a new run with --initialize-from" if full else "raise it to train on"
+        return f"has passed max_steps ({self.max_steps}) already: {advice}."
 
     @field_validator("trainer_type")
     @classmethod

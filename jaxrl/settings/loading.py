@@ -16,7 +16,7 @@ from jaxrl.settings.legacy import refuse_old_layout, upgrade
 from jaxrl.settings.reading import read_yaml
 from jaxrl.settings.remarks import remarks
 from jaxrl.settings.run import RunSettings
-from jaxrl.settings.section import Location, SettingsError, describe, nearest
+from jaxrl.settings.section import Location, SettingsError, nearest, problems_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def load_run_settings(
     try:
         settings = RunSettings.model_validate(resolved, context={TYPES: hyperparameter_types})
     except ValidationError as error:
-        raise SettingsError(_with_origin(describe(error), written, overrides), source) from None
+        raise SettingsError(_with_origin(problems_of(error), written, overrides), source) from None
     for text in warnings + remarks(settings):
         logger.warning(text)
     return settings

@@ -1,22 +1,20 @@
-"""What is odd but usable in settings, and what jaxrl does not train yet."""
+"""What is odd but usable in settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from jaxrl.settings.behavior import BehaviorSettings
-from jaxrl.settings.environment_parameters import ConstantSampler, Curriculum, Sampler
+from jaxrl.settings.environment_parameters import Curriculum
 from jaxrl.settings.run import RunSettings
 
-TRAINED_TYPES = ("poca", "ppo", "mappo", "coma")
-"""Trainer types that jaxrl trains."""
 _LEAST_EPSILON = 0.1
 _RESTARTS = ("max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s")
 
 
 def remarks(settings: RunSettings) -> list[str]:
     """One text, path first, for everything that is allowed but probably not meant."""
-    texts = [text for path, behavior in _behaviors(settings) for text in _behavior_remarks(path, behavior)]
+    texts = [text for path, behavior in settings.every_behavior() for text in _behavior_remarks(path, behavior)]
     for name, parameter in (settings.environment_parameters or {}).items():
         if isinstance(parameter, Curriculum) and parameter.curriculum[-1].completion_criteria is not None:
             path = f"environment_parameters.{name}.curriculum[{len(parameter.curriculum) - 1}]"
@@ -51,38 +49,3 @@ def _behavior_remarks(path: str, behavior: BehaviorSettings) -> Iterator[str]:
         yield f"{path}.self_play.play_against_latest_model_ratio: {ratio} is not within 0 to 1"
     if self_play is not None and self_play.team_change > behavior.max_steps:
         yield f"{path}.self_play.team_change: more than max_steps, so the learning team never changes"
-
-
-def unsupported(settings: RunSettings) -> list[str]:
-    """One text, path first, for each feature in use that jaxrl does not train yet; empty if it trains all of them."""
-    texts = [text for path, behavior in _behaviors(settings) for text in _untrained(path, behavior)]
-    for name, parameter in (settings.environment_parameters or {}).items():
-        path = f"environment_parameters.{name}"
-        if isinstance(parameter, Curriculum):
-            texts.append(f"{path}.curriculum: curricula are not supported yet: write a number")
-        elif isinstance(parameter, Sampler) and not isinstance(parameter.sampler_parameters, ConstantSampler):
-            kind = parameter.sampler_type
-            texts.append(f"{path}.sampler_type: {kind} samplers are not supported yet: write a number")
-    return texts
-
-
-def _untrained(path: str, behavior: BehaviorSettings) -> Iterator[str]:
-    if behavior.trainer_type not in TRAINED_TYPES:
-        supported = f"{', '.join(TRAINED_TYPES[:-1])} or {TRAINED_TYPES[-1]}"
-        yield f"{path}.trainer_type: {behavior.trainer_type} is not supported yet: write {supported}"
-    if behavior.network_settings.memory is not None:
-        yield f"{path}.network_settings.memory: recurrent memory is not supported yet: remove it"
-    for signal in behavior.reward_signals:
-        if signal != "extrinsic":
-            yield f"{path}.reward_signals.{signal}: this signal is not supported yet: remove it"
-    if behavior.behavioral_cloning is not None:
-        yield f"{path}.behavioral_cloning: not supported yet: remove it"
-    if behavior.self_play is not None:
-        yield f"{path}.self_play: not supported yet: remove it"
-
-
-def _behaviors(settings: RunSettings) -> Iterator[tuple[str, BehaviorSettings]]:
-    if settings.default_settings is not None:
-        yield "default_settings", settings.default_settings
-    for name, behavior in settings.behaviors.items():
-        yield f"behaviors.{name}", behavior

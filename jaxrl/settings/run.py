@@ -126,6 +126,13 @@ class RunSettings(Section):
     torch_settings: TorchSettings = Field(default=TorchSettings(), description="the accelerator")
     debug: Boolean = Field(default=False, description="log in detail")
 
+    def every_behavior(self) -> Iterator[tuple[str, BehaviorSettings]]:
+        """Path and settings of every section that describes a behavior."""
+        if self.default_settings is not None:
+            yield "default_settings", self.default_settings
+        for name, behavior in self.behaviors.items():
+            yield f"behaviors.{name}", behavior
+
 
 def with_drawn_seed(settings: RunSettings) -> RunSettings:
     """Settings with a definite seed: -1 draws one from 0 to 9999 and logs it."""

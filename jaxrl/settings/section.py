@@ -91,7 +91,7 @@ def _reword(detail: Any) -> PydanticCustomError:
     return expected(f"a value {text}" if text.startswith(("greater", "less")) else text)
 
 
-def describe(error: ValidationError) -> list[tuple[Location, str]]:
+def problems_of(error: ValidationError) -> list[tuple[Location, str]]:
     """Location and full text, path first, of every problem of a ValidationError."""
     lines = []
     for detail in error.errors(include_url=False):

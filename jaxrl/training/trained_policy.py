@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import ValidationError
 
-from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import store as checkpoint
@@ -25,7 +24,7 @@ from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, constants, load_run_settings
 from jaxrl.settings.behavior import TYPES
-from jaxrl.settings.section import describe, dotted
+from jaxrl.settings.section import dotted, problems_of
 
 BEST_SEED = "best_seed"
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
@@ -95,7 +94,7 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
         written = {name: value for name, value in info.settings.items() if name not in OF_RUN}
         settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
     except ValidationError as error:
-        problems = "; ".join(f"{dotted(location)}: {text}" for location, text in describe(error))
+        problems = "; ".join(f"{dotted(location)}: {text}" for location, text in problems_of(error))
         raise CheckpointError(f"{path}: this version of jaxrl cannot read the settings in it: {problems}") from None
     network = settings.network_settings.model_copy(
         update={"deterministic": deterministic or settings.network_settings.deterministic}

@@ -1,12 +1,13 @@
 """Plays a JAX environment with the policy of a run, or with random actions, and makes a film of it.
 
-Nothing is compiled here by name: a whole game is one `lax.scan`, which XLA compiles as it stands. The states come back
-as numpy arrays and are drawn one by one.
+This is a shell of its own, as the training loops are: a whole game is one compiled program. The states come back as
+numpy arrays and are drawn one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from jax import Array
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.jax_envs import ENVIRONMENTS, OWN, unknown
 from jaxrl.jax_envs.interface import JaxEnv, Parameters, State, TeamActions, TeamView
-from jaxrl.training.trained_policy import Trained, policy_of
+from jaxrl.training.trained_policy import policy_of
 from jaxrl.types import JaxrlError
 from jaxrl.watch.painter import Frame, check_ending, write_film
 
@@ -51,8 +52,8 @@ class Game(NamedTuple):
     over: np.ndarray  # bool [T]
 
 
-Act = Callable[[TeamView, Array], TeamActions]
-"""(view of all members, typed key, consumed) → actions."""
+Act = Callable[[Any, TeamView, Array], TeamActions]
+"""(policy, view of all members, typed key, consumed) → actions."""
 
 
 def watch(
@@ -88,8 +89,9 @@ def watch(
     assert env.draw is not None
     trained = None if run is None else policy_of(run, env, deterministic=deterministic)
     parameters = dict(env.parameters) if trained is None else trained.parameters
-    act = random_actions(env) if trained is None else trained_actions(trained)
-    game = play(env, act, jax.random.key(seed), parameters, steps=steps)
+    act = random_actions(env) if trained is None else trained_actions(trained.algorithm)
+    policy = None if trained is None else trained.policy
+    game = play(env, act, policy, jax.random.key(seed), parameters, steps=steps)
     length = _length(game.over, episodes)
     rewards = team_rewards(env, game)[:length]
     frames = _frames(env.draw, game, rewards, episodes)
@@ -124,7 +126,7 @@ def random_actions(env: JaxEnv) -> Act:
     action = env.spec.action
     ends = np.cumsum(action.discrete_branches, dtype=int)
 
-    def act(view: TeamView, key: Array) -> TeamActions:
+    def act(policy: None, view: TeamView, key: Array) -> TeamActions:
         keys = jax.random.split(key, len(ends) + 1)
         members = view.alive.shape[0]
         logits = jnp.where(view.action_mask, 0.0, -jnp.inf)
@@ -139,35 +141,38 @@ def random_actions(env: JaxEnv) -> Act:
     return act
 
 
-def trained_actions(trained: Trained) -> Act:
-    """What the algorithm of a run does, as the environment receives it."""
-    algorithm: Algorithm = trained.algorithm
-    policy: PolicyState = trained.policy
+def trained_actions(algorithm: Algorithm) -> Act:
+    """What the algorithm of a run does with a policy, as the environment receives it."""
 
-    def act(view: TeamView, key: Array) -> TeamActions:
+    def act(policy: PolicyState, view: TeamView, key: Array) -> TeamActions:
         sent = algorithm.act(policy, view.obs, view.action_mask, algorithm.carry, key).sent
         return TeamActions(continuous=sent.continuous, discrete=sent.discrete)
 
     return act
 
 
-def play(env: JaxEnv, act: Act, key: Array, parameters: Parameters, *, steps: int) -> Game:
-    """`steps` decisions in one area, one episode after the other. `key` is consumed."""
-    parameters = {name: jnp.float32(value) for name, value in parameters.items()}
+def play(env: JaxEnv, act: Act, policy: Any, key: Array, parameters: Parameters, *, steps: int) -> Game:
+    """`steps` decisions in one area, one episode after the other; `policy` is what `act` takes. `key` is consumed.
+
+    The policy is an argument of the program: as a constant, each would be compiled anew.
+    """
+    values = {name: jnp.float32(value) for name, value in parameters.items()}
+    game = jax.jit(partial(_play, env, act, steps))(policy, key, values)
+    return Game(*jax.tree.map(np.asarray, game))
+
+
+def _play(env: JaxEnv, act: Act, steps: int, policy: Any, key: Array, parameters: dict[str, Array]) -> tuple[Any, ...]:
+    """The program of `play`: the fields of a `Game`, as JAX arrays."""
     reset_key, play_key = jax.random.split(key)
 
     def step(carry: tuple[State, TeamView], key: Array) -> tuple[tuple[State, TeamView], tuple[Any, ...]]:
         act_key, step_key, reset_key = jax.random.split(key, 3)
         state, view = carry
-        after, result = env.step(step_key, state, act(view, act_key))
+        after, result = env.step(step_key, state, act(policy, view, act_key))
         carry = jax.lax.cond(result.over, lambda: env.reset(reset_key, parameters), lambda: (after, result.view))
         return carry, (state, after, result.reward, result.group_reward, result.over)
 
-    def whole(_: None, key: Array) -> tuple[None, tuple[Any, ...]]:
-        return None, jax.lax.scan(step, env.reset(key, parameters), jax.random.split(play_key, steps))[1]
-
-    _, game = jax.lax.scan(whole, None, reset_key[None])  # of length 1, so that the reset is compiled with the rest
-    return Game(*jax.tree.map(lambda x: np.asarray(x)[0], game))
+    return jax.lax.scan(step, env.reset(reset_key, parameters), jax.random.split(play_key, steps))[1]
 
 
 def team_rewards(env: JaxEnv, game: Game) -> np.ndarray:

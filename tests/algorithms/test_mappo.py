@@ -22,8 +22,7 @@ from team_rollouts import (
     random_rollout,
 )
 
-from jaxrl.algorithms import actor_critic, mappo, ppo
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import HYPERPARAMETER_TYPES, actor_critic, mappo, ppo
 from jaxrl.networks.joint import TeamCapacityError
 from jaxrl.settings import SettingsError, load_run_settings
 from tests.helpers import ppo_settings, settings_of

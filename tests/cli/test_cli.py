@@ -208,7 +208,7 @@ def test_debug_shows_the_traceback(folders, capsys):
     printed = capsys.readouterr()
     assert "Traceback" in printed.err
     assert printed.err.strip().splitlines()[-1].startswith("configuration file not found")
-    assert "--torch has no effect" in printed.out and "WARNING [__init__.py:" in printed.out
+    assert "--torch has no effect" in printed.out and "WARNING [train.py:" in printed.out
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files have no executable bit on Windows")

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES, POCAHyperparameters, PPOHyperparameters
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms.hyperparameters import POCAHyperparameters, PPOHyperparameters
+from jaxrl.cli.checks import unsupported
 from jaxrl.settings import (
     BehaviorSettings,
     NetworkSettings,
@@ -17,7 +19,6 @@ from jaxrl.settings import (
     load_run_settings,
     remarks,
     to_yaml,
-    unsupported,
 )
 
 FULL = Path(__file__).parent / "full_schema.yaml"
@@ -260,3 +261,32 @@ def test_behavior_lookup(tmp_path):
     settings = load(tmp_path, "default_settings: {max_steps: 9}\nbehaviors: {Walker: {}}")
     assert behavior_settings_for(settings, "Other").max_steps == 9
     assert settings.behaviors["Walker"].max_steps == 9
+
+
+@pytest.mark.parametrize("number", ["2147483648", "1e10", "10_000_000_000"])
+def test_steps_that_cannot_be_counted_are_refused_with_what_to_write_instead(tmp_path, number):
+    for path, text in (
+        ("behaviors.A.max_steps", f"behaviors: {{A: {{max_steps: {number}}}}}"),
+        ("default_settings.max_steps", f"default_settings: {{max_steps: {number}}}\nbehaviors: {{A: {{}}}}"),
+    ):
+        (problem,) = problems(tmp_path, text)
+        assert problem.startswith(f"{path}: got {number.replace('_', '')}".replace("1e10", "'1e10'"))
+        assert "expected at most 2147483647" in problem and "for a run without end write 2147483647" in problem
+    (problem,) = problems(tmp_path, f"behaviors: {{A: {{time_horizon: {number}}}}}")
+    assert problem.startswith("behaviors.A.time_horizon: got ") and "at most 2147483647" in problem
+    for trainer in ("poca", "sac"):
+        text = f"behaviors: {{A: {{trainer_type: {trainer}, hyperparameters: {{buffer_size: {number}}}}}}}"
+        (problem,) = problems(tmp_path, text)
+        assert problem.startswith("behaviors.A.hyperparameters.buffer_size: got ")
+
+
+def test_the_largest_step_is_taken_and_intervals_have_no_limit(tmp_path):
+    a = load(
+        tmp_path,
+        "behaviors: {A: {trainer_type: ppo, max_steps: 2147483647, time_horizon: 2147483647, summary_freq: 1e12, "
+        "checkpoint_interval: 10000000000, hyperparameters: {buffer_size: 2147483647, batch_size: 1.0e+10}, "
+        "self_play: {save_steps: 10000000000}}}",
+    ).behaviors["A"]
+    assert (a.max_steps, a.last_step, a.time_horizon) == (2**31 - 1, 2**31 - 2, 2**31 - 1)
+    assert (a.summary_freq, a.checkpoint_interval, a.hyperparameters.batch_size) == (10**12, 10**10, 10**10)
+    assert load(tmp_path, "behaviors: {A: {max_steps: 7}}").behaviors["A"].last_step == 7

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.settings import (
     BehaviorSettings,
     EngineSettings,

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints, require_latest

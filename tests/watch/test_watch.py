@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import CheckpointError

@@ -41,7 +41,7 @@ class JittedLoop:
             self.books.subject.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps, self.trainer.devices,
         )  # fmt: skip
         with self.books.timers(nodes.LEARNING):
-            while step <= self.settings.max_steps and not self.interrupt.requested:
+            while step <= self.settings.last_step and not self.interrupt.requested:
                 begun, now = time.perf_counter(), min(count, self.room(step))
                 before = step
                 state, step = self.chunk(state, now)
@@ -78,7 +78,7 @@ class JittedLoop:
         """
         intervals = (self.settings.summary_freq, self.settings.checkpoint_interval)
         ends = [step + interval - step % interval for interval in intervals]
-        return max((min(*ends, self.settings.max_steps + 1) - step) // self.largest, 1)
+        return max((min(*ends, self.settings.last_step + 1) - step) // self.largest, 1)
 
 
 def next_count(count: int, seconds: float) -> int:

@@ -92,9 +92,8 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
         require_loop(path, compiled=True)
         saved = checkpoint.restore(path, contents(fresh), spec=subject.spec, settings=subject.described())
         log.info("%s: resuming from %s.", subject.name, path)
-        if int(saved.train.step.min()) > subject.settings.max_steps:
-            limit = subject.settings.max_steps
-            log.warning("%s: has passed max_steps (%d) already: raise it to train on.", subject.name, limit)
+        if int(saved.train.step.min()) > subject.settings.last_step:
+            log.warning("%s: %s", subject.name, subject.settings.passed_text)
         saved = saved.replace(parameters=fresh.parameters)
         return saved.replace(train=_for_all_seeds(saved.train, fresh.train)) if len(subject.seeds) == 1 else saved
     source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)

@@ -78,7 +78,7 @@ def make_jitted_trainer(
     steps = math.ceil(algorithm.period / (areas * agents_at_start(env, values)))
     mesh = _mesh(list(devices or jax.devices()), seeds, areas)
     accelerated = mesh.devices.flat[0].platform != "cpu"
-    plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.max_steps, accelerated)
+    plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.last_step, accelerated)
     begin = jax.jit(partial(start, plan), compiler_options=_quick(mesh))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
     program = _compile(plan, mesh, jax.eval_shape(begin, numbers))

@@ -98,7 +98,7 @@ class Learner:
 
     def unfinished(self) -> bool:
         """Whether there is something left to do: inference goes on until it is interrupted."""
-        return not self.training or self.step <= self.settings.max_steps
+        return not self.training or self.step <= self.settings.last_step
 
     def wants(self, actor: Actor) -> bool:
         """Whether what the actor has collected is due to be learned from."""

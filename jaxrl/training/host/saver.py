@@ -14,6 +14,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.loop import require_loop
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.settings import LARGEST_STEP
 from jaxrl.training import saver
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.saver import Snapshot
@@ -52,11 +53,12 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
     template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
     saved = checkpoint.restore(path, template, spec=behavior.spec, settings=saver.settings_of(behavior.settings))
     step = int(saved.step)
-    behavior.restore(saved.train.replace(step=jnp.int32(step)), step=step, decisions=int(saved.decisions))
+    behavior.restore(
+        saved.train.replace(step=jnp.int32(min(step, LARGEST_STEP))), step=step, decisions=int(saved.decisions)
+    )
     log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
     if not behavior.unfinished():
-        limit = behavior.settings.max_steps
-        log.warning("%s: has passed max_steps (%d) already: raise it to train on.", behavior.name, limit)
+        log.warning("%s: %s", behavior.name, behavior.settings.passed_text)
 
 
 def initialize(behavior: Behavior, path: Path) -> None:

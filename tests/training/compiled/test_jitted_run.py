@@ -16,8 +16,7 @@ import onnxruntime
 import pytest
 import yaml
 
-from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.tree import to_arrays

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 import yaml
 
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.networks import actions, normalizer

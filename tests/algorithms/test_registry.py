@@ -1,0 +1,78 @@
+"""The registries of algorithms and reward signals: what is accepted, made, refused and offered follows from them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import jaxrl
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES, TRAINER_TYPES, make_settings
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.cli.checks import unsupported
+from jaxrl.rewards import REWARD_SIGNALS
+from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError
+from jaxrl.settings.rewards import SIGNALS
+from tests.helpers import make_spec
+
+ROOT = Path(__file__).parents[2]
+NEEDED = {"mappo": {"team_capacity": 3}, "coma": {"team_capacity": 3}}
+"""Hyperparameters without a default."""
+
+
+def settings_for(trainer: str) -> BehaviorSettings:
+    return make_settings(trainer, hyperparameters=NEEDED.get(trainer, {}))
+
+
+def refusals(settings: BehaviorSettings) -> list[str]:
+    return unsupported(RunSettings(behaviors={"A": settings}))
+
+
+@pytest.mark.parametrize("trainer", TRAINER_TYPES)
+def test_what_is_registered_is_made_or_refused(trainer):
+    settings, entry = settings_for(trainer), TRAINER_TYPES[trainer]
+    assert type(settings.hyperparameters) is entry.hyperparameters is HYPERPARAMETER_TYPES[trainer]
+    if entry.trained:
+        assert refusals(settings) == []
+        made = ALGORITHMS[trainer](make_spec((4,), branches=(2,)), settings)
+        assert isinstance(made, Algorithm)
+        assert f"make_{trainer}" in jaxrl.__all__ and callable(getattr(jaxrl, f"make_{trainer}"))
+    else:
+        *others, last = ALGORITHMS
+        advice = f"write {', '.join(others)} or {last}"
+        assert refusals(settings) == [f"behaviors.A.trainer_type: {trainer} is not supported yet: {advice}"]
+        assert trainer not in ALGORITHMS
+
+
+def test_other_lists_of_algorithms_hold_the_same():
+    trained = {name for name, entry in TRAINER_TYPES.items() if entry.trained}
+    assert set(ALGORITHMS) == trained and set(HYPERPARAMETER_TYPES) == set(TRAINER_TYPES)
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (independent,) = (set(contract["modules"]) for contract in contracts if contract["type"] == "independence")
+    assert independent == {f"jaxrl.algorithms.{name}" for name in trained}
+    with pytest.raises(SettingsError, match=f"expected one of {', '.join(sorted(TRAINER_TYPES))}"):
+        make_settings("pop")
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_signal_is_implemented_or_refused(signal):
+    needed = {"demo_path": "a.demo"} if signal == "gail" else {}
+    texts = refusals(make_settings("ppo", reward_signals={signal: needed}))
+    refused = [f"behaviors.A.reward_signals.{signal}: this signal is not supported yet: remove it"]
+    assert texts == ([] if signal in REWARD_SIGNALS else refused)
+
+
+def test_no_signal_is_implemented_that_no_file_may_name():
+    assert set(REWARD_SIGNALS) <= set(SIGNALS)
+
+
+def test_the_registries_import_no_jax():
+    code = (
+        "import sys, jaxrl, jaxrl.algorithms, jaxrl.rewards; jaxrl.make_settings('poca'); "
+        "sys.exit(any(name.split('.')[0] in ('jax', 'flax', 'optax') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60, cwd=ROOT).returncode == 0
