@@ -7,7 +7,7 @@ import os
 from tests import quick_compilation
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-quick_compilation.choose()  # before anything imports JAX
+quick_compilation.choose()  # before anything imports JAX, hence the imports below it
 
 from collections.abc import Iterator
 from pathlib import Path
