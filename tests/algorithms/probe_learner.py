@@ -11,6 +11,7 @@ from team_rollouts import quick_jit
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.models import Actor, TeamCritic, ValueNetwork
+from jaxrl.rollout.slots import Source
 from jaxrl.training.host.behavior import Behavior, Programs, decide, learn
 from jaxrl.types import BehaviorSpec
 from tests.helpers import settings_of
@@ -29,7 +30,7 @@ OVERRIDES = {
     "network_settings__num_layers": 1,
 }
 CAPACITY = 2
-SOURCE = (0, "Probe?team=0")
+SOURCE = Source(0, "Probe?team=0")
 
 
 @cache

@@ -12,12 +12,13 @@ import pytest
 from team_rollouts import SMALL, SPEC, quick_jit
 
 from jaxrl.algorithms import ALGORITHMS
+from jaxrl.rollout.slots import Source
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.training.host.behavior import Behavior, Programs, decide, learn
 from jaxrl.types import AgentSteps
 from tests.helpers import decision_steps, ended_steps, message, settings_of
 
-SOURCE = (0, "Push?team=0")
+SOURCE = Source(0, "Push?team=0")
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrl.rollout.records import Ending
-from jaxrl.rollout.slots import Slots, first_size, next_power_of_two
+from jaxrl.rollout.slots import Slots, Source, first_size, next_power_of_two
 from tests.helpers import decision_steps, ended_steps, make_spec, message
 
 SPEC = make_spec((2,), branches=(3,))
-ONE, TWO = (0, "Push?team=0"), (1, "Push?team=0")
+ONE, TWO = Source(0, "Push?team=0"), Source(1, "Push?team=0")
 
 
 def make_slots(rows: int = 4, members: int = 2, *, team_rows: bool = True) -> Slots:

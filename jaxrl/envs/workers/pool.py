@@ -65,6 +65,7 @@ class EnvPool:
         self.num_envs = num_envs
         self._timeout = timeout
         self._workers: list[WorkerHandle] = []
+        self._incarnations = [0] * num_envs  # stamped on results: ids of a new process are other agents
         self._doing = ["start-up"] * num_envs
         self._since = [0.0] * num_envs
         self._limit = [startup_timeout] * num_envs
@@ -232,7 +233,7 @@ class EnvPool:
             self._fail_as_reported(worker, message.facts)
         self._owing.discard(worker)
         if message.kind == "result":
-            self._arrived[worker] = decode_result(message, worker)
+            self._arrived[worker] = decode_result(message, worker, self._incarnations[worker])
 
     def _fail_as_reported(self, worker: int, report: FailureReport) -> NoReturn:
         logger.debug("environment worker %d failed during its %s:\n%s", worker, report.doing, report.trace)

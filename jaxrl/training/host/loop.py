@@ -181,7 +181,8 @@ class HostLoop:
         messages: dict[str, dict[Source, AgentSteps]] = {}
         for result in results:
             for behavior_id, steps in result.steps.items():
-                messages.setdefault(self.route(behavior_id), {})[result.worker, behavior_id] = steps
+                source = Source(result.worker, behavior_id, result.incarnation)
+                messages.setdefault(self.route(behavior_id), {})[source] = steps
         chosen: dict[int, dict[str, Action]] = {result.worker: {} for result in results}
         acted = []
         for name, arrived in messages.items():
@@ -192,8 +193,8 @@ class HostLoop:
             if behavior.training:
                 behavior.learner.step += finished
                 behavior.learner.compile_for(behavior.actor)
-            for (worker, behavior_id), action in actions.items():
-                chosen[worker][behavior_id] = action
+            for source, action in actions.items():
+                chosen[source.worker][source.behavior_id] = action
             acted.append((behavior, before, episodes))
         return chosen, acted
 

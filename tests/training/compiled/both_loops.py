@@ -14,7 +14,7 @@ from jaxrl.envs.player.teams import PlayedStep, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.slots import Slots, Source
 from jaxrl.rollout.trajectory import Rollout
 from jaxrl.training.compiled.collect import Steps, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
@@ -25,7 +25,7 @@ from tests.jax_envs.toy_jax_env import quick_jit
 T, E = 10, 3
 HORIZON = 3
 CAPACITY = 2 * T + 2
-SOURCE = (0, "Toy?team=0")
+SOURCE = Source(0, "Toy?team=0")
 
 
 class Part(NamedTuple):
