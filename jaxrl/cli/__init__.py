@@ -21,7 +21,7 @@ from jaxrl.cli import bench, report, watch
 from jaxrl.cli.checks import check_environment, check_resume, refuse_unsupported
 from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
-from jaxrl.jax_envs import is_jax_environment
+from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
 from jaxrl.training.host.launch import launched
 from jaxrl.types import JaxrlError
@@ -105,7 +105,7 @@ def _train(given: argparse.Namespace) -> None:
     device = settings.torch_settings.device
     if device is not None:  # one that may not be there; to look for it imports JAX
         choose_device(device)
-    if is_jax_environment(settings.env_settings.env_path):
+    if is_compiled(settings.env_settings.env_path):
         _train_jitted(settings, console)
         return
     settings = with_drawn_seed(settings)

@@ -22,6 +22,7 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.networks.observations import check_observations
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
@@ -220,6 +221,7 @@ class HostLoop:
                 name = behavior_name(behavior_id)
                 known = self.behaviors.get(name) or newcomers.get(name)
                 if known is None:
+                    check_observations(spec, behavior_id)
                     newcomers[name] = self.make(name, spec)
                 elif known.spec != spec:
                     raise SpecChangedError(
