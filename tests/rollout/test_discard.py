@@ -32,7 +32,7 @@ def test_open_rows_are_followed_by_their_newest_observation_and_earn_nothing_mor
         (101, 1, "truncated", 100.0),
     ]
     assert [t.reward for t in trained] == [1.0, 0.0, 2.0, 0.0, 0.0]
-    assert say.collector.slots.size.tolist() == [0, 0]
+    assert say.collector.pages.size.tolist() == [0, 0]
     assert say.collector.feed({}).finished == 0
 
 
