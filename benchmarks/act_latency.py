@@ -27,6 +27,7 @@ from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.cli.device import choose_device
 from jaxrl.rollout.noise import noise_key
+from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.loop import compile_programs
@@ -34,7 +35,7 @@ from jaxrl.types import ActionSpec, AgentSteps, BehaviorSpec, DecisionSteps, End
 
 MEMBERS = 3
 SPEC = BehaviorSpec((ObservationSpec("vector", (34,)),), ActionSpec(0, (7,)))
-SOURCE = (0, "Bench?team=0")
+SOURCE = Source(0, "Bench?team=0")
 ROUNDS = 8
 
 

@@ -136,3 +136,4 @@ class StepResult(NamedTuple):
     new_specs: Mapping[str, BehaviorSpec]  # behaviors seen for the first time
     stats: tuple[EnvironmentStat, ...]
     seconds: float  # wall time the environment took, measured beside it
+    incarnation: int = 0  # how often the worker was started again: ids of another incarnation are other agents

@@ -120,6 +120,15 @@ def test_numbers_that_are_not_finite(tmp_path, capsys, scenario, words):
     assert [word for word in words if word not in error] == [] and len(error.strip().splitlines()) == 1
 
 
+def test_sensor_that_no_encoder_reads(tmp_path, capsys):
+    """Found when the behavior shows itself, before a folder of it is made."""
+    assert trainer.train(scripted(tmp_path, "grid_sensor"), tmp_path / "results") == 1
+    error = capsys.readouterr().err
+    words = ["behavior 'Walker?team=0'", "observation 1 ('GridSensor', shape (6, 20, 20))", "remove the sensor"]
+    assert [word for word in words if word not in error] == [] and len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "results" / "run" / "Walker").exists()
+
+
 def test_results_folder_below_a_file(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert trainer.train(trainer.config(tmp_path), tmp_path / "file" / "results") == 1

@@ -55,6 +55,10 @@ class ModulesEnv:
     def __init__(self, worker: int) -> None:
         self.worker = worker
 
+    @property
+    def about(self) -> str:
+        return ""
+
     def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
         names = sorted({name.split(".")[0] for name in sys.modules})
         stats = tuple(EnvironmentStat(name=name, value=1.0, aggregation=Aggregation.AVERAGE) for name in names)
@@ -62,6 +66,9 @@ class ModulesEnv:
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         return self.reset()
+
+    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+        """There are none."""
 
     def close(self) -> None:
         """Nothing is held."""

@@ -7,15 +7,12 @@ from pathlib import Path
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
-from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.unity.launch import check_executable
-from jaxrl.jax_envs import is_jax_environment
+from jaxrl.envs import simulator
+from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.settings import BehaviorSettings, Curriculum, EnvironmentSettings, RunSettings, Sampler, SettingsError
 from jaxrl.settings.environment_parameters import ConstantSampler
-
-PLAYER = "player:"
-"""Prefix of env_path for one of jaxrl's own environments."""
+from jaxrl.types import JaxrlError
 
 
 def refuse_unsupported(settings: RunSettings, source: str) -> None:
@@ -54,20 +51,23 @@ def _untrained(path: str, behavior: BehaviorSettings) -> Iterator[str]:
 
 
 def check_environment_settings(settings: EnvironmentSettings) -> None:
-    """Raise SettingsError if `env_path` names no executable; the Editor and jaxrl's own environments need none.
+    """Raise SettingsError if `env_path` names no kind of environment, or none of the simulator that it names.
 
-    Also if settings of one kind of environment stand beside an env_path of the other kind.
+    Also if settings of one kind of environment stand beside an env_path of the other kind. Names of environments that
+    are compiled are looked up when they are made, since that imports JAX.
     """
-    problems = list(_misplaced(settings))
+    try:
+        kind, name = parse_address(settings.env_path)
+    except JaxrlError as error:
+        raise SettingsError(f"env_settings.env_path: {error}") from None
+    problems = list(_misplaced(settings, kind))
     if problems:
         raise SettingsError("\n".join(problems))
-    if is_jax_environment(settings.env_path):
-        return
-    if settings.env_path is None or settings.env_path.startswith(PLAYER):
+    if kind.compiled:
         return
     try:
-        check_executable(settings.env_path)
-    except EnvironmentFailure as error:
+        simulator(kind).check(name)
+    except JaxrlError as error:
         raise SettingsError(f"env_settings.env_path: {error}") from None
 
 
@@ -75,16 +75,17 @@ def check_resume(settings: RunSettings) -> None:
     """Raise CheckpointError if --resume asks one training loop to continue a run of the other."""
     options = settings.checkpoint_settings
     if options.resume and options.run_id:
-        compiled = is_jax_environment(settings.env_settings.env_path)
+        compiled = is_compiled(settings.env_settings.env_path)
         require_loop_of_run(Path(options.results_dir, options.run_id), compiled=compiled)
 
 
-def _misplaced(settings: EnvironmentSettings) -> Iterator[str]:
+def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     """What has no meaning with this kind of environment, one text each."""
     path = settings.env_path
-    if not is_jax_environment(path):
+    if not kind.compiled:
         if settings.seeds > 1:
-            kinds = "jax:NAME, jaxmarl:NAME or gymnax:NAME"
+            *others, last = [f"{other}:NAME" for other in Kind if other.compiled]
+            kinds = f"{', '.join(others)} or {last}"
             yield (
                 f"env_settings.seeds: got {settings.seeds}, expected 1 with env_path {path}: only environments "
                 f"compiled together with the learner ({kinds}) run many seeds at once; start one run per --seed"

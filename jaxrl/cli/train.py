@@ -15,7 +15,7 @@ from jaxrl.cli import flags
 from jaxrl.cli.checks import check_environment_settings, check_resume, refuse_unsupported
 from jaxrl.cli.device import choose_device, enable_compilation_cache
 from jaxrl.cli.version import version_line
-from jaxrl.jax_envs import is_jax_environment
+from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
 from jaxrl.training.host.launch import launched
 
@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> None:
     device = settings.torch_settings.device
     if device is not None:  # one that may not be there; to look for it imports JAX
         choose_device(device)
-    if is_jax_environment(settings.env_settings.env_path):
+    if is_compiled(settings.env_settings.env_path):
         _train_compiled(settings, console)
         return
     settings = with_drawn_seed(settings)

@@ -1,0 +1,44 @@
+"""Simulators of the host loop by kind. A new one is one module with `check` and `make_factory`, and one line here.
+
+The modules are imported when they are needed: a worker process imports its own alone, and none of them imports JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from jaxrl.envs.address import Kind
+
+if TYPE_CHECKING:
+    from jaxrl.envs.workers.handles import EnvFactory
+    from jaxrl.settings import RunSettings
+
+
+class Simulator(NamedTuple):
+    """What the host loop asks of the module of a simulator. Names are those of `Address`."""
+
+    check: Callable[[str | None], None]
+    """Raises JaxrlError if there is no environment of that name. Starts and writes nothing."""
+    make_factory: Callable[[str | None, RunSettings, str], EnvFactory]
+    """(name, settings, folder for logs) → a picklable function worker → HostEnv. Raises JaxrlError as `check`."""
+
+
+SIMULATORS: dict[Kind, str] = {
+    Kind.UNITY: "jaxrl.envs.unity.simulator",
+    Kind.PLAYER: "jaxrl.jax_envs.served.launcher",
+}
+"""Modules by kind."""
+
+
+def simulator(kind: Kind) -> Simulator:
+    """The simulator of a kind that the host loop steps.
+
+    Raises:
+        ValueError: environments of that kind are compiled together with the learner (`jaxrl.jax_envs`).
+    """
+    if kind not in SIMULATORS:
+        raise ValueError(f"{kind}: is no simulator of the host loop, expected one of {', '.join(SIMULATORS)}")
+    module = import_module(SIMULATORS[kind])
+    return Simulator(check=module.check, make_factory=module.make_factory)

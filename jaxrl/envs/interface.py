@@ -1,4 +1,4 @@
-"""What the host loop asks of an environment: specs, reset, step, close. Numpy only, no JAX."""
+"""What the host loop asks of an environment: specs, reset, step, parameters, close. Numpy only, no JAX."""
 
 from __future__ import annotations
 
@@ -19,15 +19,32 @@ class EnvironmentClosed(EnvironmentFailure):
 class HostEnv(Protocol):
     """One environment with any number of agents, as seen by a worker.
 
-    Agent and group ids are unique within one environment for its whole life (an id names one episode of one agent).
+    An agent id names one episode of one agent and is unique within one environment for its whole life, except that a
+    reset may keep the ids of the episodes that it discards. A group id names a team; it may change from one request of
+    an agent to the next, and may be used again for another team.
     """
 
+    @property
+    def about(self) -> str:
+        """One line for the log about what was connected to; empty: nothing worth a line."""
+        ...
+
     def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
-        """Start anew, discard open episodes, and return the first agents that ask for a decision."""
+        """Start anew, also in the middle of a run, and return the first agents that ask for a decision.
+
+        Open episodes are discarded: no agent of them is reported as ended.
+        """
         ...
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Apply one action for each agent that asked in the last result, in the order in which they asked."""
+        ...
+
+    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+        """Environment parameters for episodes that begin from now on, without a reset. The others keep their values.
+
+        Raises EnvironmentFailure if the environment takes parameters only with a reset.
+        """
         ...
 
     def close(self) -> None:

@@ -5,13 +5,12 @@ JAX is imported when an environment is made, so that a trainer can look up a nam
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from jaxrl.types import JaxrlError
+from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
 
 if TYPE_CHECKING:
     from jaxrl.jax_envs.interface import JaxEnv
@@ -26,17 +25,20 @@ def _make(name: str) -> JaxEnv:
 ENVIRONMENTS: dict[str, Callable[[], JaxEnv]] = {name: partial(_make, name) for name in _FILES}
 """Functions that make a `JaxEnv` with its usual settings, by the name used in `jax:NAME` and `player:NAME`."""
 
-OWN, JAXMARL, GYMNAX = "jax:", "jaxmarl:", "gymnax:"
-"""Marks in env_path of environments that are compiled together with the learner."""
+
+def make_own(name: str) -> JaxEnv:
+    """One of jaxrl's own environments. Raises UnknownEnvironmentError, with the nearest names."""
+    if name not in ENVIRONMENTS:
+        raise UnknownEnvironmentError(unknown(f"jax:{name}", name, ENVIRONMENTS))
+    return ENVIRONMENTS[name]()
 
 
-class UnknownEnvironmentError(JaxrlError):
-    """No JAX environment has that name."""
-
-
-def is_jax_environment(env_path: str | None) -> bool:
-    """Whether env_path names an environment that is compiled together with the learner."""
-    return env_path is not None and env_path.startswith((OWN, JAXMARL, GYMNAX))
+ADAPTERS: dict[Kind, tuple[str, str]] = {
+    Kind.JAX: ("jaxrl.jax_envs", "make_own"),
+    Kind.JAXMARL: ("jaxrl.jax_envs.adapters.jaxmarl", "make_jaxmarl"),
+    Kind.GYMNAX: ("jaxrl.jax_envs.adapters.gymnax", "make_gymnax"),
+}
+"""Modules and their functions name → `JaxEnv`, by kind: everything that is compiled together with the learner."""
 
 
 def make_environment(env_path: str) -> JaxEnv:
@@ -44,31 +46,8 @@ def make_environment(env_path: str) -> JaxEnv:
 
     Raises UnknownEnvironmentError, with the nearest names; JaxrlError when the package of an adapter is missing.
     """
-    if env_path.startswith(JAXMARL):
-        from jaxrl.jax_envs.adapters.jaxmarl import make_jaxmarl
-
-        return make_jaxmarl(env_path.removeprefix(JAXMARL))
-    if env_path.startswith(GYMNAX):
-        from jaxrl.jax_envs.adapters.gymnax import make_gymnax
-
-        return make_gymnax(env_path.removeprefix(GYMNAX))
-    name = env_path.removeprefix(OWN)
-    if name not in ENVIRONMENTS:
-        raise UnknownEnvironmentError(unknown(env_path, name, ENVIRONMENTS))
-    return ENVIRONMENTS[name]()
-
-
-def unknown(
-    path: str,
-    name: str,
-    known: Iterable[str],
-    *,
-    what: str = "no such environment",
-    there_are: str = "there are",
-    prefix: str = "",
-) -> str:
-    """What to say of `path` when `name` is not among the `known` ones: the nearest, and all, with `prefix`."""
-    by_lowered = {entry.lower(): prefix + entry for entry in sorted(known)}
-    near = [by_lowered[hit] for hit in difflib.get_close_matches(name.lower(), by_lowered, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"{path}: {what}, {hint}{there_are} {', '.join(by_lowered.values())}"
+    kind, name = parse_address(env_path)
+    if kind is Kind.PLAYER:
+        raise UnknownEnvironmentError(f"{env_path}: is played by a process of its own; compiled it is jax:{name}")
+    module, maker = ADAPTERS[Kind.JAX if kind is Kind.UNITY else kind]
+    return getattr(import_module(module), maker)(name or "")

@@ -61,16 +61,21 @@ def observations_onnx(graph: OnnxGraph, path: str, spec: BehaviorSpec, settings:
     return graph.concat([*first, *second], "encoding")
 
 
-def check_observations(spec: BehaviorSpec) -> None:
-    """Raise `UnsupportedObservationError` naming the first observation that no registered encoder reads."""
+def check_observations(spec: BehaviorSpec, behavior: str = "") -> None:
+    """Raise `UnsupportedObservationError` naming the first observation that no registered encoder reads.
+
+    `behavior`: whose they are, where that is known.
+    """
+    whose = f"behavior '{behavior}': " if behavior else ""
     if not spec.observations:
-        raise UnsupportedObservationError("the behavior has no observation at all: add a sensor to its agents")
+        raise UnsupportedObservationError(f"{whose}there is no observation at all: add a sensor to its agents")
     for i, observation in enumerate(spec.observations):
         kind = kind_of(observation)
         if kind not in ENCODERS:
             raise UnsupportedObservationError(
-                f"observation {i} ('{observation.name}', shape {observation.shape}) is of kind '{kind}', which is not "
-                f"supported (supported: {', '.join(ENCODERS)}): remove the sensor or replace it by a vector observation"
+                f"{whose}observation {i} ('{observation.name}', shape {observation.shape}) is of kind '{kind}', which "
+                f"is not supported (supported: {', '.join(ENCODERS)}): remove the sensor or replace it by a vector "
+                "observation"
             )
 
 

@@ -21,6 +21,13 @@ class EpisodeRecords(NamedTuple):
     team_returns: list[float]  # one per finished team: that of its longest-lived agent at the end
 
 
+class SoFar(NamedTuple):
+    """The episode of one agent up to now, while it moves from one slot to another."""
+
+    rewards: np.ndarray  # float64 [2], own and group
+    length: int
+
+
 def reward_columns(reward: np.ndarray, group_reward: np.ndarray) -> np.ndarray:
     """Own and group rewards [N] as float32 [N, 2]; `np.stack` takes four times as long."""
     both = np.empty((len(reward), 2), np.float32)
@@ -45,13 +52,24 @@ class Episodes:
         self.sums[: sums.shape[0], : sums.shape[1]] = sums
         self.lengths[: lengths.shape[0], : lengths.shape[1]] = lengths
 
-    def start(self, slot: tuple[int, int], source: Hashable, group_id: int) -> None:
-        """A new agent lives in `slot`."""
-        self.sums[slot] = 0.0
-        self.lengths[slot] = 0
-        if group_id != NO_GROUP:
-            self._team_of[slot] = (source, group_id)
-            self._alive[(source, group_id)] = self._alive.get((source, group_id), 0) + 1
+    def start(self, slot: tuple[int, int], source: Hashable, group_id: int, so_far: SoFar | None = None) -> None:
+        """A new agent lives in `slot`, or one that goes on there with what it had in another (`leave`)."""
+        self.sums[slot] = 0.0 if so_far is None else so_far.rewards
+        self.lengths[slot] = 0 if so_far is None else so_far.length
+        self._join(slot, source, group_id)
+
+    def leave(self, slot: tuple[int, int]) -> SoFar:
+        """The agent in `slot` is not there any more, and its episode is not over: nothing is reported.
+
+        A team whose last living agent leaves it is over without a group return.
+        """
+        self._leave_team(slot)
+        return SoFar(rewards=self.sums[slot].copy(), length=int(self.lengths[slot]))
+
+    def change_team(self, slot: tuple[int, int], source: Hashable, group_id: int) -> None:
+        """The agent in `slot` belongs to another team from now on, or to none."""
+        self._leave_team(slot)
+        self._join(slot, source, group_id)
 
     def decide(self, slots: tuple[np.ndarray, np.ndarray], rewards: np.ndarray) -> None:
         """Agents that had a decision before decide again; rewards float32 [N, 2], own and group."""
@@ -77,3 +95,15 @@ class Episodes:
             records.group_returns.extend(sums[last, 1].tolist())
             records.team_returns.append(float(sums[max(last, key=lambda i: lengths[i]), 1]))
         return records
+
+    def _join(self, slot: tuple[int, int], source: Hashable, group_id: int) -> None:
+        if group_id != NO_GROUP:
+            self._team_of[slot] = (source, group_id)
+            self._alive[(source, group_id)] = self._alive.get((source, group_id), 0) + 1
+
+    def _leave_team(self, slot: tuple[int, int]) -> None:
+        team = self._team_of.pop(slot, None)
+        if team is not None:
+            self._alive[team] -= 1
+            if not self._alive[team]:
+                del self._alive[team]

@@ -1,28 +1,36 @@
-"""Agent ids of the environments → fixed rows of the trajectory buffer. Host side, numpy only.
+"""Agents of the environments → fixed rows of the trajectory buffer. Host side, numpy only.
 
 An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent,
-since ids name episodes and are never used twice. With `team_rows` a row holds a whole team; otherwise every agent has a
-row of its own (A = 1). Tables grow to the next power of two when a message needs more; the arrays handed out then are
-larger, and the caller lets the device buffer follow.
+since ids name episodes and are never used twice. With `team_rows` a row holds a whole team, and an agent whose group id
+changes moves to the row of its new team; otherwise every agent has a row of its own (A = 1). Tables grow to the next
+power of two when a message needs more; the arrays handed out then are larger, and the caller lets the device buffer
+follow.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxrl.rollout.episodes import EpisodeRecords, Episodes, reward_columns
+from jaxrl.rollout.episodes import EpisodeRecords, Episodes, SoFar, reward_columns
+from jaxrl.rollout.occupants import Occupant, Occupants, Source
 from jaxrl.rollout.records import Ending, RowSteps
 from jaxrl.types import NO_GROUP, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps
 
-Source = tuple[int, str]
-"""Where agents come from: worker and behavior id. Several teams of one behavior (`?team=1`) are several sources."""
-
 Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
 NO_EPISODES = EpisodeRecords(returns=[], lengths=[], group_returns=[], team_returns=[])
+
+
+class Gone(IntEnum):
+    """How a member left its row. What follows its decision is known with the team's next state, or when it has none."""
+
+    NOBODY = 0
+    TERMINATED = 1
+    TRUNCATED = 2
+    MOVED = 3  # lives on in another team
 
 
 class Ingested(NamedTuple):
@@ -30,7 +38,7 @@ class Ingested(NamedTuple):
 
     steps: RowSteps  # views of the tables, valid until the next `ingest`
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order
-    finished: int  # decisions whose reward arrived: the trainer step grows by it
+    finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
     episodes: list[EpisodeRecords]
 
 
@@ -58,15 +66,15 @@ class Slots:
     def __init__(self, spec: BehaviorSpec, *, team_rows: bool, rows: int, members: int) -> None:
         self.spec = spec
         self.team_rows = team_rows
-        self._slot_of: dict[tuple[Source, int], tuple[int, int]] = {}  # (source, agent id) → row, member
-        self._row_of_team: dict[tuple[Source, int], int] = {}  # (source, group id) → row
-        self._team_of_row: dict[int, tuple[Source, int]] = {}
-        self._free: list[int] = []  # heap: the lowest free row is taken first, so that runs repeat
-        self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and their slots
+        self._occupants = Occupants(team_rows=team_rows)
+        self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
+        self._moving: dict[tuple[Source, int], SoFar] = {}  # (source, agent id) between two rows
+        self._discarded: list[Source] = []
         self._episodes = Episodes()
         self._alive = np.zeros((0, 0), bool)
-        self._left = np.zeros((0, 0), bool)  # [B, A], ended since the newest state of a team that lives
-        self._left_reward = np.zeros((0, 0, 2), np.float32)
+        self._gone = np.zeros((0, 0), np.uint8)  # [B, A], `Gone` since the row's newest state
+        self._gone_now = np.zeros((0, 0), bool)  # with this message
+        self._gone_reward = np.zeros((0, 0, 2), np.float32)
         self._obs = tuple(np.zeros((2, 0, 0, *s.shape), s.dtype) for s in spec.observations)
         self._action_mask = np.ones((0, 0, spec.action.mask_size), bool)
         self._reward = np.zeros((0, 0, 2), np.float32)
@@ -87,33 +95,45 @@ class Slots:
         return self._alive.shape[1]
 
     def ingest(self, messages: Mapping[Source, AgentSteps]) -> Ingested:
-        """Book one message per source, in the order given: endings first (M6), then decisions.
+        """Book one message per source, in the order given: moves and endings first (M6), then decisions.
 
         Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
-        their open decision (U2).
+        their open decision (U2). Whoever asks under another group id than before has left its old team.
         """
         self._reward[:] = self._earned[:] = 0.0
         self._ending[:] = Ending.OPEN
         self._present[:] = False
         self._deciding[:] = False
-        finished, episodes, decisions = 0, [], {}
+        self._gone_now[:] = False
+        finished, episodes, decisions = self._end_discarded(), [], {}
         for source, steps in messages.items():
+            finished += self._move(source, steps)
             if len(steps.ended.agent_id):
                 records = self._end(source, steps.ended)
                 finished += len(records.returns)
                 episodes.append(records)
+        if self._gone_now.any():
+            self._close(np.flatnonzero(self._gone_now.any(-1) & ~self._alive.any(-1)))
         for source, steps in messages.items():
             decisions[source], again = self._place(source, steps.deciding)
             finished += self._decide(decisions[source], again, steps.deciding)
         acts = np.asarray(self._deciding.any(-1))
-        if self._left.any():
-            self._tell_left(np.flatnonzero(acts), Ending.LEFT)
+        if self._gone.any():
+            self._tell(np.flatnonzero(acts), np.uint8(Ending.LEFT))
         self._present[1] = self._alive & acts[:, None]
         return Ingested(steps=self._row_steps(), decisions=decisions, finished=finished, episodes=episodes)
 
+    def discard(self, source: Source) -> None:
+        """Forget the agents of a source that is no more, or was reset; an unknown source is no error (U7, R10).
+
+        The next `ingest` says so, whatever else it brings: their rows end as truncated, with their newest observations
+        as final state, their open decisions count as finished and earned nothing more, and no episode is reported.
+        """
+        self._discarded.append(source)
+
     @property
     def living(self) -> np.ndarray:
-        """bool [B], rows with a member that lives."""
+        """bool [B], rows with a member that lives; a discarded one does until the next `ingest`."""
         return np.asarray(self._alive.any(-1))
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
@@ -133,88 +153,136 @@ class Slots:
             deciding=self._deciding,
         )
 
+    def _end_discarded(self) -> int:
+        """All rows of discarded sources end here. Returns how many decisions were open."""
+        homes = [home for source in self._discarded for home in self._occupants.forget(source)]
+        for source in self._discarded:
+            self._cached.pop(source, None)
+        self._discarded.clear()
+        if not homes:
+            return 0
+        places = _places(homes)
+        for slot in zip(*(axis.tolist() for axis in places), strict=True):
+            self._episodes.leave(slot)
+        newest = tuple(table[1][places] for table in self._obs)
+        self._depart(places, np.full(len(homes), Gone.TRUNCATED), np.zeros((len(homes), 2), np.float32), newest)
+        return len(homes)
+
+    def _move(self, source: Source, steps: AgentSteps) -> int:
+        """Agents that ask under another group id leave their team, and with `team_rows` their row.
+
+        Returns how many decisions were finished by it. An id that also ended with this message is a new agent.
+        """
+        deciding = steps.deciding
+        cached = self._cached.get(source)
+        if cached is not None and cached[0] == _who(deciding):
+            return 0
+        homes, ended = self._occupants.of(source), set(steps.ended.agent_id.tolist())
+        known = [(agent, homes.get(agent)) for agent in deciding.agent_id.tolist()]
+        groups = deciding.group_id.tolist()
+        moved = [
+            (i, agent, home)
+            for i, (agent, home) in enumerate(known)
+            if home is not None and home.group != groups[i] and agent not in ended
+        ]
+        if not moved:
+            return 0
+        if not self.team_rows:
+            for i, agent, home in moved:
+                self._occupants.settle(source, agent, home._replace(group=groups[i]))
+                self._episodes.change_team((home.row, home.member), source, groups[i])
+            return 0
+        places, index = _places([home for _, _, home in moved]), [i for i, _, _ in moved]
+        rewards = reward_columns(deciding.reward, deciding.group_reward)[index]
+        self._episodes.decide(places, rewards)
+        for _, agent, home in moved:
+            self._occupants.remove(source, agent)
+            self._moving[source, agent] = self._episodes.leave((home.row, home.member))
+        self._depart(places, np.full(len(moved), Gone.MOVED), rewards, tuple(obs[index] for obs in deciding.obs))
+        return len(moved)
+
     def _end(self, source: Source, ended: EndedSteps) -> EpisodeRecords:
-        slots = [self._slot_of.pop((source, agent), None) for agent in ended.agent_id.tolist()]
-        index = np.array([i for i, slot in enumerate(slots) if slot is not None], np.int64)
-        unknown = len(slots) - len(index)
+        homes = [self._occupants.remove(source, agent) for agent in ended.agent_id.tolist()]
+        index = np.array([i for i, home in enumerate(homes) if home is not None], np.int64)
+        unknown = len(homes) - len(index)
         if not len(index):
             return NO_EPISODES._replace(lengths=[0] * unknown)
-        rows, members = np.array([slots[i] for i in index], np.int64).T
-        self._alive[rows, members] = False
-        over = ~self._alive[rows].any(-1)
-        truncated = ended.truncated[index]
+        places = _places([home for home in homes if home is not None])
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
-        self._reward[rows, members] = self._left_reward[rows, members] = rewards
-        self._earned[rows, members] = rewards[:, 0]
-        self._left[rows, members] = ~over
-        endings = np.where(truncated, Ending.TRUNCATED, Ending.TERMINATED)
-        self._ending[rows, members] = np.where(over, endings, Ending.OPEN)
-        self._tell_left(rows[over & truncated], Ending.LEFT)
-        self._tell_left(rows[over], Ending.TERMINATED)
-        # Everybody who ended with an interrupted team is part of its final state, also who did not end by interruption.
-        in_final = np.isin(rows, rows[over & truncated]) if truncated.any() else truncated
-        where = rows[in_final], members[in_final]
-        self._present[0][where] = True
-        for table, obs in zip(self._obs, ended.obs, strict=True):
-            table[0][where] = obs[index[in_final]]
-        for row in sorted(set(rows[over].tolist())):
-            self._free_row(row)
+        how = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
+        self._depart(places, how, rewards, tuple(obs[index] for obs in ended.obs))
         self._cached.pop(source, None)
-        records = self._episodes.end(rows, members, ended, index)
+        records = self._episodes.end(*places, ended, index)
         return records._replace(lengths=records.lengths + [0] * unknown)
 
-    def _tell_left(self, rows: np.ndarray, ending: Ending) -> None:
-        """What follows members of `rows` that ended before their team is known: its next state, or nothing."""
-        # Told earlier, they would bootstrap from the first state of the team that takes the row next.
-        at, members = np.nonzero(self._left[rows])
-        left = rows[at], members
-        self._reward[left] = self._left_reward[left]
-        self._ending[left] = ending
-        self._left[left] = False
+    def _depart(self, places: Places, how: np.ndarray, rewards: np.ndarray, obs: tuple[np.ndarray, ...]) -> None:
+        """Members leave their slots with the reward of their open decision and their last observation."""
+        self._alive[places] = False
+        self._gone[places] = how
+        self._gone_now[places] = True
+        self._gone_reward[places] = rewards
+        self._earned[places] = rewards[:, 0]
+        for table, last in zip(self._obs, obs, strict=True):
+            table[0][places] = last
 
-    def _free_row(self, row: int) -> None:
-        heapq.heappush(self._free, row)
-        team = self._team_of_row.pop(row, None)
-        if team is not None:
-            del self._row_of_team[team]
+    def _close(self, rows: np.ndarray) -> None:
+        """Rows [K] whose last member has gone with this message: what followed for everybody who left, and free them.
+
+        An interrupted team has a final state of all that went with this message, also of those that did not end by
+        interruption. So has one whose last members moved, of these alone: they live on, but not in what comes next in
+        this row. Who ended before is credited with what an interrupted team would have earned, else with nothing more.
+        """
+        gone, now = self._gone[rows], self._gone_now[rows]
+        moved = gone == Gone.MOVED
+        interrupted = (now & (gone == Gone.TRUNCATED)).any(-1, keepdims=True)
+        final = now & (moved | interrupted)
+        final |= moved & ~final.any(-1, keepdims=True)  # moved before, and the others ended for good
+        bootstrap = np.where(final, Ending.TRUNCATED, Ending.LEFT)
+        follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)
+        self._present[0][rows] = final
+        self._tell(rows, np.where(follows, bootstrap, Ending.TERMINATED).astype(np.uint8))
+        for row in rows.tolist():
+            self._occupants.free(row)
+
+    def _tell(self, rows: np.ndarray, ending: np.ndarray | np.uint8) -> None:
+        """Endings and rewards of the members of `rows` that left: [K, A], or one for all."""
+        # Told earlier, they would bootstrap from the first state of the team that takes the row next.
+        at, members = np.nonzero(self._gone[rows])
+        left = rows[at], members
+        self._reward[left] = self._gone_reward[left]
+        self._ending[left] = np.broadcast_to(ending, (len(rows), self.members))[at, members]
+        self._gone[left] = Gone.NOBODY
 
     def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray | slice]:
-        """Slots of the deciding agents, and which of them had decided before."""
-        ids, content = deciding.agent_id, deciding.agent_id.tobytes()
+        """Slots of the deciding agents, and which of them had decided there before."""
+        who = _who(deciding)
         cached = self._cached.get(source)
-        if cached is not None and cached[0] == content:
+        if cached is not None and cached[0] == who:
             return cached[1], slice(None)
-        again = np.array([(source, agent) in self._slot_of for agent in ids.tolist()], bool)
-        slots = [
-            self._slot_of.get((source, agent)) or self._settle(source, agent, group)
-            for agent, group in zip(ids.tolist(), deciding.group_id.tolist(), strict=True)
-        ]
-        pairs = np.array(slots, np.int64).reshape(-1, 2)
-        places = (pairs[:, 0], pairs[:, 1])
-        self._cached[source] = (content, places)
+        ids, homes = deciding.agent_id.tolist(), self._occupants.of(source)
+        again = np.array([agent in homes for agent in ids], bool)
+        places = _places(
+            [
+                homes.get(agent) or self._settle(source, agent, group)
+                for agent, group in zip(ids, deciding.group_id.tolist(), strict=True)
+            ]
+        )
+        self._cached[source] = (who, places)
         return places, again
 
-    def _settle(self, source: Source, agent: int, group: int) -> tuple[int, int]:
-        row = self._row_for(source, group)
+    def _settle(self, source: Source, agent: int, group: int) -> Occupant:
+        row = self._occupants.row_for(source, group)
+        if row is None:
+            self._resize(next_power_of_two(self.rows + 1), self.members)
+            return self._settle(source, agent, group)
         if self._alive[row].all():
             self._resize(self.rows, next_power_of_two(self.members + 1))
-        slot = (row, int(np.argmin(self._alive[row])))
+        home = Occupant(row=row, member=int(np.argmin(self._alive[row])), group=group)
+        slot = home.row, home.member
         self._alive[slot] = True
-        self._slot_of[source, agent] = slot
-        self._episodes.start(slot, source, group)
-        return slot
-
-    def _row_for(self, source: Source, group: int) -> int:
-        in_team = self.team_rows and group != NO_GROUP
-        if in_team and (source, group) in self._row_of_team:
-            return self._row_of_team[source, group]
-        if not self._free:
-            self._resize(next_power_of_two(self.rows + 1), self.members)
-        row = heapq.heappop(self._free)
-        if in_team:
-            self._row_of_team[source, group] = row
-            self._team_of_row[row] = (source, group)
-        return row
+        self._occupants.settle(source, agent, home)
+        self._episodes.start(slot, source, group, self._moving.pop((source, agent), None))
+        return home
 
     def _decide(self, places: Places, again: np.ndarray | slice, deciding: DecisionSteps) -> int:
         self._deciding[places] = True
@@ -237,11 +305,11 @@ class Slots:
             widths[axis + 1] = (0, members - x.shape[axis + 1])
             return np.pad(x, widths, constant_values=fill)
 
-        for row in range(self.rows, rows):
-            heapq.heappush(self._free, row)
+        self._occupants.add_rows(rows)
         self._alive = fit(self._alive, 0)
-        self._left = fit(self._left, 0)
-        self._left_reward = fit(self._left_reward, 0)
+        self._gone = fit(self._gone, 0)
+        self._gone_now = fit(self._gone_now, 0)
+        self._gone_reward = fit(self._gone_reward, 0)
         self._obs = tuple(fit(x, 1) for x in self._obs)
         self._action_mask = fit(self._action_mask, 0, fill=True)
         self._reward = fit(self._reward, 0)
@@ -251,3 +319,13 @@ class Slots:
         self._deciding = fit(self._deciding, 0)
         self._episodes.resize(rows, members)
         self._cached.clear()
+
+
+def _who(deciding: DecisionSteps) -> bytes:
+    """Ids and group ids of the deciding agents: whoever is the same in both still lives where it lived."""
+    return deciding.agent_id.tobytes() + deciding.group_id.tobytes()
+
+
+def _places(homes: list[Occupant]) -> Places:
+    pairs = np.array([(home.row, home.member) for home in homes], np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]

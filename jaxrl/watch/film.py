@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.jax_envs import ENVIRONMENTS, OWN, unknown
+from jaxrl.envs.address import Kind, parse_address, unknown
+from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.interface import JaxEnv, Parameters, State, TeamActions, TeamView
 from jaxrl.training.trained_policy import policy_of
 from jaxrl.types import JaxrlError
@@ -112,9 +113,10 @@ def watch(
 
 def _environment(name: str) -> JaxEnv:
     """The environment called `jax:NAME`, if it can be drawn."""
-    short = name.removeprefix(OWN)
-    if not name.startswith(OWN) or short not in ENVIRONMENTS:
-        raise WatchError(unknown(name, short, ENVIRONMENTS, there_are="jaxrl can show", prefix=OWN))
+    kind, short = parse_address(name)
+    if kind is not Kind.JAX or short not in ENVIRONMENTS:
+        known = unknown(name, short or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=f"{Kind.JAX}:")
+        raise WatchError(known)
     env = ENVIRONMENTS[short]()
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")

@@ -11,6 +11,7 @@ from team_rollouts import quick_jit
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.models import Actor, TeamCritic, ValueNetwork
+from jaxrl.rollout.slots import Source
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Programs, make_behavior
 from jaxrl.training.host.learner import LearnerPrograms, learn
@@ -31,7 +32,7 @@ OVERRIDES = {
     "network_settings__num_layers": 1,
 }
 CAPACITY = 2
-SOURCE = (0, "Probe?team=0")
+SOURCE = Source(0, "Probe?team=0")
 
 
 @cache

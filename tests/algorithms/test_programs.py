@@ -14,6 +14,7 @@ from team_rollouts import SMALL, SPEC, quick_jit
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout.cells import pack
+from jaxrl.rollout.slots import Source
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
@@ -21,7 +22,7 @@ from jaxrl.training.host.learner import LearnerPrograms, learn
 from jaxrl.types import AgentSteps
 from tests.helpers import decision_steps, ended_steps, message, settings_of
 
-SOURCE = (0, "Push?team=0")
+SOURCE = Source(0, "Push?team=0")
 
 
 @pytest.fixture(autouse=True)

@@ -45,10 +45,10 @@ class Countdown:
             self.alive[:, 0] = False
         ended, truncated = before & ~self.alive, np.zeros_like(before)
         if self.clock == 4:
-            ended = truncated = before
+            ended, truncated, paid = before, before, self.pay(before)
             restarted = self.reset(parameters)
             return restarted._replace(
-                ended=ended, truncated=truncated, reward=self.pay(before), group_reward=10.0 * before, last_obs=(last,),
+                ended=ended, truncated=truncated, reward=paid, group_reward=10.0 * before, last_obs=(last,),
                 over=np.ones(self.areas, bool), stats={"Countdown/Areas": np.arange(self.areas, dtype=np.float32)},
             )  # fmt: skip
         return self.result(ended, truncated, last, actions)._replace(

@@ -114,20 +114,11 @@ class ObjectEnv(ToyEnv):
         return result._replace(steps={behavior: steps._replace(deciding=wrong)})
 
 
-class FixedEnv:
+class FixedEnv(ToyEnv):
     """Takes parameters at a reset only."""
 
-    def __init__(self, worker: int) -> None:
-        self._toy = ToyEnv(worker)
-
-    def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
-        return self._toy.reset(parameters)
-
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
-        return self._toy.step(actions)
-
-    def close(self) -> None:
-        self._toy.close()
+    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+        raise EnvironmentFailure(f"FixedEnv takes parameters ({', '.join(parameters)}) only with a reset")
 
 
 def without_executable(worker: int, folder: str) -> ToyEnv:

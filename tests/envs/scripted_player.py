@@ -135,6 +135,15 @@ def wrong_shape(player, output, t, inputs) -> None:
     add_agent(output, BEHAVIOR, 2, [0.0] * (3 + t), (3 + t,))
 
 
+def grid_sensor(player, output, t, inputs) -> None:
+    """A second sensor with six channels of 20 x 20 cells: translational in height and width, so an image."""
+    for agent in (1, 2):
+        add_agent(output, BEHAVIOR, agent, [t, agent, 0])
+        info = output.rl_output.agentInfos[BEHAVIOR].value[agent - 1]
+        grid = info.observations.add(name="GridSensor", shape=(6, 20, 20), dimension_properties=[1, 2, 2])
+        grid.float_data.data.extend([0.0] * 2400)
+
+
 def garbage(player, output, t, inputs) -> None:
     if t == 1:
         player.call(b"\xff\xff\xff not a message", timeout=30)
@@ -241,8 +250,9 @@ def never_asks(player, output, t, inputs) -> None:
 SCENARIOS = {
     function.__name__: function
     for function in (
-        nan_observation, nan_reward, infinite_reward, wrong_shape, garbage, status_400, quits, last_words, goodbye,
-        silent, crash, killed, late, unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks,
+        nan_observation, nan_reward, infinite_reward, wrong_shape, grid_sensor, garbage, status_400, quits, last_words,
+        goodbye, silent, crash, killed, late, unannounced, channels, unknown_aggregation, cut_off_channel, gaps,
+        never_asks,
     )
 }  # fmt: skip
 

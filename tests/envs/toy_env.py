@@ -95,6 +95,10 @@ class ToyEnv:
             action=ActionSpec(continuous_size=self.settings.continuous, discrete_branches=self.settings.branches),
         )
 
+    @property
+    def about(self) -> str:
+        return ""
+
     def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
         self.parameters.update(parameters or {})
         self._areas = {

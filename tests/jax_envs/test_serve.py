@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jaxrl.cache import cache_folder
+from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.envs.protobuf import messages, register
+from jaxrl.envs.unity.simulator import make_unity
+from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.jax_envs import ENVIRONMENTS
-from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError, make_player, resolve_player
+from jaxrl.jax_envs.served.launcher import make_player, resolve_player
 from jaxrl.jax_envs.served.serve import make_served
-from jaxrl.types import Action, JaxrlError
+from jaxrl.types import Action, DecisionSteps, JaxrlError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))
 
@@ -62,6 +66,40 @@ def test_stepping_before_the_first_reset_is_refused():
     simulation = make_served(env).open(1, 0)
     with pytest.raises(JaxrlError, match="before the first reset"):
         simulation.step(Action(np.zeros((1, env.members, 0)), np.zeros((1, env.members, 1))), {})
+
+
+def test_parameters_set_in_the_middle_of_a_run_hold_for_the_next_episodes(tmp_path):
+    """Teams of three play on; when an area's episode is over, the next team has two. A reset begins teams of one."""
+    arguments = {"file_name": str(make_player("dungeon_escape", tmp_path)), "base_port": free_port(), "num_areas": 2}
+    factory = partial(make_unity, arguments | {"log_folder": str(tmp_path)}, 1, True, False)
+    random = np.random.default_rng(0)
+
+    def teams(deciding: DecisionSteps) -> list[int]:
+        return [int((deciding.group_id == group).sum()) for group in (1, 2)]
+
+    with EnvPool(factory, 1, inline=True) as pool:
+        pool.reset({"team_size": 3.0})
+        (result,) = pool.recv()
+        assert teams(result.steps[BEHAVIOR].deciding) == [3, 3]
+        pool.set_parameters({"team_size": 2.0})
+        begun: dict[int, int] = {}  # group → size of its second team
+        for _ in range(2000):
+            deciding = result.steps[BEHAVIOR].deciding
+            choice = [random.choice(np.flatnonzero(mask)) for mask in deciding.action_mask]
+            action = Action(np.zeros((len(choice), 0), np.float32), np.array(choice, np.int32).reshape(-1, 1))
+            before = {group: set(deciding.agent_id[deciding.group_id == group].tolist()) for group in (1, 2)}
+            pool.send(0, {BEHAVIOR: action})
+            (result,) = pool.recv()
+            after = result.steps[BEHAVIOR].deciding
+            for group in (1, 2):
+                now = set(after.agent_id[after.group_id == group].tolist())
+                if not now & before[group]:
+                    begun.setdefault(group, len(now))
+            if len(begun) == 2:
+                break
+        assert begun == {1: 2, 2: 2}
+        pool.reset({"team_size": 1.0})
+        assert teams(pool.recv()[0].steps[BEHAVIOR].deciding) == [1, 1]
 
 
 def test_random_play_through_mlagents(tmp_path):

@@ -1,4 +1,4 @@
-"""Random messages with everything that may happen: joins, deaths, ends, restarts, skipped decisions, late strangers."""
+"""Random messages with everything that may happen: joins, deaths, ends, restarts, moves, silence, strangers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxrl.rollout.slots import Source
 from jaxrl.types import NO_GROUP, AgentSteps
 from tests.helpers import decision_steps, ended_steps, message
 
-SOURCES: tuple[Source, ...] = ((0, "Push?team=0"), (1, "Push?team=0"), (0, "Push?team=1"))
+SOURCES: tuple[Source, ...] = (Source(0, "Push?team=0"), Source(1, "Push?team=0"), Source(0, "Push?team=1"))
 
 
 @dataclass
@@ -65,6 +65,7 @@ class RandomStream:
             elif len(team) < self.most and self.chance(0.1):
                 team.append(self._born(source, group))
             part.deciding += [agent for agent in team if agent.serial == 0 or self.chance(0.75)]
+        self._some_move(source, part)
         if self.chance(0.1):
             part.ended.append((self._born(source, NO_GROUP), self.chance(0.5)))  # ends before it was ever seen
         self.rng.shuffle(part.deciding)
@@ -80,6 +81,20 @@ class RandomStream:
         for agent in [agent for agent in team if self.chance(0.08)]:
             part.ended.append((agent, self.chance(0.3)))
             team.remove(agent)
+
+    def _some_move(self, source: Source, part: Part) -> None:
+        """One agent, or its whole team, asks under another group id, which stands for living agents or for nobody."""
+        if not part.deciding or not self.chance(0.25):
+            return
+        first = part.deciding[self.rng.integers(len(part.deciding))]
+        old, whole = self.teams[source, first.group], self.chance(0.4)
+        group = int(self.rng.choice([group for group in self.groups if group != first.group]))
+        new = self.teams.setdefault((source, group), [])
+        for agent in [agent for agent in part.deciding if agent is first or (whole and agent in old)]:
+            if group == NO_GROUP or len(new) < self.most:
+                old.remove(agent)
+                new.append(agent)
+                agent.group = group
 
     def _born(self, source: Source, group: int) -> Living:
         self.next_id[source] += 1

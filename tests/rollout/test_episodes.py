@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.slots import Slots, Source
 from tests.helpers import decision_steps, ended_steps, make_spec, message
 
 SPEC = make_spec((1,), branches=(2,))
-SOURCE = (0, "Push?team=0")
+SOURCE = Source(0, "Push?team=0")
 
 
 def run(*messages, team_rows: bool = True) -> list[EpisodeRecords]:

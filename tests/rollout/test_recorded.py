@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.slots import Slots, Source
 from tests.helpers import decision_steps, make_spec, message
 
 SPEC = make_spec((2,), branches=(3,))
-SOURCE = (0, "Push?team=0")
+SOURCE = Source(0, "Push?team=0")
 
 
 def test_the_number_of_rows_never_changes_and_all_are_of_living_agents():

@@ -6,16 +6,38 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxrl.rollout.pages import Pages
 from jaxrl.rollout.records import Ending
-from jaxrl.rollout.slots import Slots, first_size, next_power_of_two
+from jaxrl.rollout.slots import Ingested, Slots, Source, first_size, next_power_of_two
 from tests.helpers import decision_steps, ended_steps, make_spec, message
 
 SPEC = make_spec((2,), branches=(3,))
-ONE, TWO = (0, "Push?team=0"), (1, "Push?team=0")
+ONE, TWO = Source(0, "Push?team=0"), Source(1, "Push?team=0")
 
 
-def make_slots(rows: int = 4, members: int = 2, *, team_rows: bool = True) -> Slots:
-    return Slots(SPEC, team_rows=team_rows, rows=rows, members=members)
+class Counted(Slots):
+    """Slots, and how many states each row of a buffer would hold."""
+
+    def __init__(self, *, team_rows: bool, rows: int, members: int) -> None:
+        super().__init__(SPEC, team_rows=team_rows, rows=rows, members=members)
+        self.pages = Pages(1000, rows)
+
+    @property
+    def size(self) -> np.ndarray:
+        return self.pages.size
+
+    def ingest(self, messages) -> Ingested:
+        ingested = super().ingest(messages)
+        self.pages.grow(self.rows)
+        self.pages.append(ingested.steps)
+        return ingested
+
+    def taken(self) -> None:
+        self.pages.taken(self.living)
+
+
+def make_slots(rows: int = 4, members: int = 2, *, team_rows: bool = True) -> Counted:
+    return Counted(team_rows=team_rows, rows=rows, members=members)
 
 
 def ends(*agents: int, **fields):

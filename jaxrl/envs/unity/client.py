@@ -36,6 +36,7 @@ class UnityClient(_package.UnityEnvironment):
         steps: agents of the last message by behavior; behaviors without agents are left out.
         specs: all behaviors seen so far.
         new_specs: those first seen since the owner last emptied it.
+        connection: what the environment said of itself in the handshake, in the words of mlagents-learn.
 
     Raises:
         EnvironmentFailure, EnvironmentClosed, InvalidMessage: as the communicator and the decoder; nothing is left
@@ -47,6 +48,7 @@ class UnityClient(_package.UnityEnvironment):
         self.steps: dict[str, AgentSteps] = {}
         self.specs: dict[str, BehaviorSpec] = {}
         self.new_specs: dict[str, BehaviorSpec] = {}
+        self.connection = ""
         self._brains: dict[str, Any] = {}
         channels = list(side_channels)
         try:
@@ -96,9 +98,14 @@ class UnityClient(_package.UnityEnvironment):
 
     def _send_academy_parameters(self, init_parameters: Any) -> Any:
         output = super()._send_academy_parameters(init_parameters)
-        version = output.rl_initialization_output.communication_version
+        introduction = output.rl_initialization_output
+        version = introduction.communication_version
         if not re.fullmatch(r"\d+(\.\d+)*", version):
             raise InvalidMessage(f"the environment introduced itself with communication version {version!r}, not 1.x.y")
+        self.connection = (
+            f"Connected to Unity environment with package version {introduction.package_version} "
+            f"and communication version {version}"
+        )
         return output
 
     def _update_behavior_specs(self, output: Any) -> None:

@@ -102,8 +102,15 @@ class UnityHostEnv:
                 num_areas=num_areas,
             )
 
+    @property
+    def about(self) -> str:
+        """Versions of the package and the protocol, as mlagents-learn reports them."""
+        return self._open_client().connection
+
     def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
         """Set the environment parameters, start all episodes anew and return the first agents that ask.
+
+        In the middle of a run it discards the open episodes; a Unity scene goes on under their agent ids.
 
         Raises:
             EnvironmentFailure: it died, hung, or no agent asks for a decision.
@@ -112,12 +119,16 @@ class UnityHostEnv:
         """
         start = time.perf_counter()
         client = self._open_client()
-        for name, value in (parameters or {}).items():
-            self._parameters.set_float_parameter(name, float(value))
+        self.set_parameters(parameters or {})
         self._idle = 0.0
         with self._reporting():
             client.reset()
             return self._collect(client, start)
+
+    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+        """Environment parameters, sent with the next message; a scene reads them when it begins an episode."""
+        for name, value in parameters.items():
+            self._parameters.set_float_parameter(name, float(value))
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Send the actions; pass over messages without any agent; return the next one with agents.

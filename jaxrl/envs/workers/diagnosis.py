@@ -1,11 +1,16 @@
-"""What the pool says of a worker that does not answer."""
+"""What is known of a worker that does not answer, and what the pool says of it."""
 
 from __future__ import annotations
 
+import signal
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jaxrl.envs.workers.handles import WorkerHandle
 from jaxrl.envs.workers.transport import ChannelClosedError, ChannelTimeoutError
+
+if TYPE_CHECKING:
+    from jaxrl.envs.workers.handles import WorkerHandle
 
 _EXIT_SECONDS = 1.0  # for the exit code of a process whose socket has closed
 
@@ -29,3 +34,23 @@ def why_silent(
         return f"died during its {doing}: {known}. {_ADVICE_DEAD[doing == 'start-up']}"
     waited = time.monotonic() - since
     return f"has not answered its {doing} for {waited:.1f} s: {known}. {_ADVICE_SILENT}"
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words: negative codes, and those above 128, stand for signals."""
+    number = -code if code < 0 else code - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"exit code {code}"
+    return f"exit code {code} ({name})"
+
+
+def process_state(pid: int | None) -> str:
+    """What the process is doing, from Linux's /proc; empty elsewhere."""
+    names = {"R": "computing", "S": "waiting", "D": "waiting for a disk or device", "T": "stopped by a signal"}
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    return f" and {names.get(letter, f'in state {letter}')}"

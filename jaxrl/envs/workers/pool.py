@@ -65,11 +65,13 @@ class EnvPool:
         self.num_envs = num_envs
         self._timeout = timeout
         self._workers: list[WorkerHandle] = []
+        self._incarnations = [0] * num_envs  # stamped on results: ids of a new process are other agents
         self._doing = ["start-up"] * num_envs
         self._since = [0.0] * num_envs
         self._limit = [startup_timeout] * num_envs
         self._owing: set[int] = set()
         self._arrived: dict[int, StepResult] = {}
+        self._dropped: dict[int, StepResult] = {}  # by a reset; what else they told comes with the next result
         self._failures: dict[int, str] = {}
         # Also runs when the pool is garbage or the interpreter exits: environments never outlive their pool.
         self._close = weakref.finalize(self, close_workers, self._workers)
@@ -98,7 +100,9 @@ class EnvPool:
     def reset(self, parameters: Mapping[str, float] | None = None) -> None:
         """Tell all workers to reset; the first observations then come by `recv`.
 
-        Results that are still owed or not yet taken belong to episodes that end here: they are waited for and dropped.
+        Results that are still owed or not yet taken belong to episodes that end here: they are waited for and dropped,
+        but for behaviors that they show for the first time, and statistics. The caller discards what it holds of the
+        episodes before (`Slots.discard`).
 
         Args:
             parameters: environment parameters (curriculum, randomization) that the new episodes start with.
@@ -108,7 +112,7 @@ class EnvPool:
         """
         self._expect_open()
         self._gather(still_owing=0)
-        self._arrived.clear()
+        self._dropped, self._arrived = self._arrived, {}
         for worker in range(self.num_envs):
             self._command(worker, reset_message(parameters))
             self._owe(worker, "reset", self._timeout)
@@ -231,8 +235,18 @@ class EnvPool:
         if message.kind == "failure":
             self._fail_as_reported(worker, message.facts)
         self._owing.discard(worker)
+        if message.kind == "ready" and message.facts:
+            logger.info("%s (worker %d)", message.facts, worker)
         if message.kind == "result":
-            self._arrived[worker] = decode_result(message, worker)
+            self._arrived[worker] = self._received(decode_result(message, worker, self._incarnations[worker]))
+
+    def _received(self, result: StepResult) -> StepResult:
+        dropped = self._dropped.pop(result.worker, None)
+        if dropped is None:
+            return result
+        return result._replace(
+            new_specs={**dropped.new_specs, **result.new_specs}, stats=(*dropped.stats, *result.stats)
+        )
 
     def _fail_as_reported(self, worker: int, report: FailureReport) -> NoReturn:
         logger.debug("environment worker %d failed during its %s:\n%s", worker, report.doing, report.trace)

@@ -86,7 +86,7 @@ def through_bytes(message: Message) -> Message:
 
 
 def encode_result(result: StepResult) -> Message:
-    """A result as a message; its worker's number is left out, since the receiver knows it."""
+    """A result as a message; which worker it is from, and which incarnation of it, the receiver knows."""
     arrays: list[np.ndarray] = []
     behaviors = []
     for behavior, steps in result.steps.items():
@@ -98,7 +98,7 @@ def encode_result(result: StepResult) -> Message:
     return Message(kind="result", facts=facts, arrays=arrays)
 
 
-def decode_result(message: Message, worker: int) -> StepResult:
+def decode_result(message: Message, worker: int, incarnation: int = 0) -> StepResult:
     """The inverse of `encode_result`."""
     behaviors, new_specs, stats, seconds = message.facts
     steps, first = {}, 0
@@ -109,7 +109,9 @@ def decode_result(message: Message, worker: int) -> StepResult:
             ended=EndedSteps(*ended[:_RECORD_ARRAYS], obs=tuple(ended[_RECORD_ARRAYS:])),
             deciding=DecisionSteps(*deciding[:_RECORD_ARRAYS], obs=tuple(deciding[_RECORD_ARRAYS:])),
         )
-    return StepResult(worker=worker, steps=steps, new_specs=new_specs, stats=stats, seconds=seconds)
+    return StepResult(
+        worker=worker, steps=steps, new_specs=new_specs, stats=stats, seconds=seconds, incarnation=incarnation
+    )
 
 
 def encode_actions(actions: Mapping[str, Action]) -> Message:

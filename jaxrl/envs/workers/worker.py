@@ -38,6 +38,11 @@ class FailureReport(NamedTuple):
     orderly: bool = False  # the environment was closed: no fault
 
 
+def ready_message(environment: HostEnv) -> Message:
+    """The environment is built; with the line that it has for the log."""
+    return Message(kind="ready", facts=environment.about)
+
+
 def reset_message(parameters: Mapping[str, float] | None) -> Message:
     """Start all episodes anew, with these environment parameters if given. Answered by a result."""
     return Message(kind="reset", facts=None if parameters is None else dict(parameters))
@@ -64,7 +69,7 @@ def execute(environment: HostEnv, command: Message) -> Message | None:
         Exception: whatever the environment raises.
     """
     if command.kind == "parameters":
-        _set_parameters(environment, command.facts)
+        environment.set_parameters(command.facts)
         return None
     actions = decode_actions(command) if command.kind == "step" else {}
     start = time.perf_counter()
@@ -95,7 +100,7 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
     doing = "start-up"
     try:
         environment = pickle.loads(pickled_factory)(worker)
-        channel.send(Message(kind="ready"))
+        channel.send(ready_message(environment))
         while True:
             command = channel.receive()
             doing = command.kind
@@ -110,16 +115,6 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
         if environment is not None:
             _let_closing_finish()
             environment.close()
-
-
-def _set_parameters(environment: HostEnv, parameters: Mapping[str, float]) -> None:
-    setter = getattr(environment, "set_parameters", None)
-    if setter is None:
-        raise EnvironmentFailure(
-            f"{type(environment).__name__} takes environment parameters only when it is reset; give it a method "
-            f"set_parameters(parameters) or do not change parameters ({', '.join(parameters)}) between resets"
-        )
-    setter(parameters)
 
 
 def _leave_interrupts_to_the_parent() -> None:

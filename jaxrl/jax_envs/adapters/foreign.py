@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs import UnknownEnvironmentError, unknown
+from jaxrl.envs.address import UnknownEnvironmentError, unknown
 from jaxrl.types import ActionSpec, JaxrlError
 
 NEVER = 2**30

@@ -1,4 +1,7 @@
-"""Writes executables that a trainer launches like a Unity build: short scripts that run `serve.py` beside it."""
+"""Writes executables that a trainer launches like a Unity build: short scripts that run `serve.py` beside it.
+
+To the host loop they are the simulator of `player:NAME` (`jaxrl.envs`): `check` and `make_factory`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,30 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jaxrl
 from jaxrl.cache import cache_folder
-from jaxrl.jax_envs import ENVIRONMENTS, UnknownEnvironmentError, unknown
+from jaxrl.envs.address import UnknownEnvironmentError, unknown
+from jaxrl.envs.unity import simulator as unity
+from jaxrl.envs.workers.handles import EnvFactory
+from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.types import JaxrlError
+
+if TYPE_CHECKING:
+    from jaxrl.settings import RunSettings
+
+
+def check(name: str | None) -> None:
+    """Raise UnknownEnvironmentError, with the nearest names, if `name` is no key of `ENVIRONMENTS`."""
+    if name not in ENVIRONMENTS:
+        raise UnknownEnvironmentError(unknown(f"player:{name}", name or "", ENVIRONMENTS))
+
+
+def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
+    """A function worker → HostEnv that starts one player for each worker. Raises as `make_player`."""
+    check(name)
+    return unity.make_factory(str(resolve_player(name or "")), settings, log_folder)
 
 
 def make_player(name: str, directory: str | Path) -> Path:
@@ -26,8 +48,7 @@ def make_player(name: str, directory: str | Path) -> Path:
         UnknownEnvironmentError: `name` is no key of `ENVIRONMENTS`.
         JaxrlError: the directory cannot be written.
     """
-    if name not in ENVIRONMENTS:
-        raise UnknownEnvironmentError(unknown(f"player:{name}", name, ENVIRONMENTS))
+    check(name)
     target = Path(directory).expanduser().absolute() / f"{_file_name(name)}.x86_64"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

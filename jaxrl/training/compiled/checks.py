@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.jax_envs import unknown
+from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.settings import RunSettings, SettingsError, constants
 from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
 
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.envs.interface import HostEnv
+from jaxrl.envs import simulator
+from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.jax_envs.served.launcher import resolve_player
 from jaxrl.settings import RunSettings
 from jaxrl.training.interrupt import Interrupt, leave_if_busy
-
-PLAYER_PREFIX = "player:"
-"""Marks an environment of jaxrl's own in env_path: `player:dungeon_escape`."""
 
 
 @contextmanager
@@ -28,7 +23,7 @@ def launched(settings: RunSettings, *, owns_process: bool = True) -> Iterator[tu
 
     Raises:
       RunFolderError: the folder cannot be used as asked. Nothing was written or started.
-      JaxrlError: unknown player name.
+      JaxrlError: no such environment, or no such kind of environment.
     """
     options, environment = settings.checkpoint_settings, settings.env_settings
     folder = RunFolder(options.results_dir, options.run_id)
@@ -51,38 +46,9 @@ def launched(settings: RunSettings, *, owns_process: bool = True) -> Iterator[tu
 
 
 def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:
-    """A function worker → HostEnv for `EnvPool`; worker i gets seed + i and port base_port + i.
+    """A function worker → HostEnv for `EnvPool`, of the simulator that `env_settings.env_path` names.
 
-    `player:NAME` is one of jaxrl's own environments, a path is a Unity build, None the Unity Editor.
-
-    Raises JaxrlError for an unknown player name.
+    Raises JaxrlError: no such environment, or no such kind of environment.
     """
-    options, engine = settings.env_settings, settings.engine_settings
-    path = options.env_path
-    if path is not None and path.startswith(PLAYER_PREFIX):
-        path = str(resolve_player(path.removeprefix(PLAYER_PREFIX)))
-    arguments = {
-        "file_name": path,
-        "base_port": options.base_port,
-        "timeout_wait": options.timeout_wait,
-        "env_args": tuple(options.env_args or ()),
-        "num_areas": options.num_areas,
-        "width": engine.width,
-        "height": engine.height,
-        "quality_level": engine.quality_level,
-        "time_scale": engine.time_scale,
-        "target_frame_rate": engine.target_frame_rate,
-        "capture_frame_rate": engine.capture_frame_rate,
-        "log_folder": log_folder,
-    }
-    return partial(make_unity, arguments, options.seed, engine.no_graphics, engine.no_graphics_monitor)
-
-
-def make_unity(
-    arguments: dict[str, Any], seed: int, no_graphics: bool, no_graphics_monitor: bool, worker: int
-) -> HostEnv:
-    """Build one worker's environment; runs inside the worker."""
-    from jaxrl.envs.unity.environment import UnityHostEnv
-
-    hidden = no_graphics or (no_graphics_monitor and worker > 0)
-    return UnityHostEnv(worker=worker, seed=seed + worker, no_graphics=hidden, **arguments)
+    kind, name = parse_address(settings.env_settings.env_path)
+    return simulator(kind).make_factory(name, settings, log_folder)

@@ -22,6 +22,7 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.networks.observations import check_observations
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
@@ -178,7 +179,8 @@ class HostLoop:
         messages: dict[str, dict[Source, AgentSteps]] = {}
         for result in results:
             for behavior_id, steps in result.steps.items():
-                messages.setdefault(self.route(behavior_id), {})[result.worker, behavior_id] = steps
+                source = Source(result.worker, behavior_id, result.incarnation)
+                messages.setdefault(self.route(behavior_id), {})[source] = steps
         chosen: dict[int, dict[str, Action]] = {result.worker: {} for result in results}
         acted = []
         for name, arrived in messages.items():
@@ -186,8 +188,8 @@ class HostLoop:
             before = behavior.step
             with self.books.timers(nodes.EVALUATE):
                 actions, episodes = behavior.act(arrived)
-            for (worker, behavior_id), action in actions.items():
-                chosen[worker][behavior_id] = action
+            for source, action in actions.items():
+                chosen[source.worker][source.behavior_id] = action
             acted.append((behavior, before, episodes))
         return chosen, acted
 
@@ -213,6 +215,7 @@ class HostLoop:
                 name = behavior_name(behavior_id)
                 known = self.behaviors.get(name) or newcomers.get(name)
                 if known is None:
+                    check_observations(spec, behavior_id)
                     newcomers[name] = self.make(name, spec)
                 elif known.spec != spec:
                     raise SpecChangedError(

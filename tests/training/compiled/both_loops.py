@@ -16,7 +16,7 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.networks.models import Actor, TeamCritic
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.slots import Slots, Source
 from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.collect import Steps, collect, start_play
@@ -29,7 +29,7 @@ T, E = 10, 3
 HORIZON = 3
 CAPACITY = 2 * T + 2
 EXTRAS = (("log_prob", (1,)),)
-SOURCE = (0, "Toy?team=0")
+SOURCE = Source(0, "Toy?team=0")
 
 
 class Part(NamedTuple):

@@ -1,0 +1,90 @@
+"""What `--env` (env_settings.env_path) means: the one parser of it, and the one list of kinds. No JAX here.
+
+Which module makes an environment of a kind stands in `jaxrl.envs` (stepped by the host loop) and `jaxrl.jax_envs`
+(compiled together with the learner).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from jaxrl.types import JaxrlError
+
+_PREFIX = re.compile(r"([A-Za-z][\w-]+):(.*)", re.DOTALL)  # two signs at least: C:\game.exe is a path
+
+
+class UnknownEnvironmentError(JaxrlError):
+    """No environment, or no kind of environment, has that name."""
+
+
+class Kind(StrEnum):
+    """Where an environment comes from; the value is what stands before the colon, except for UNITY, which has none."""
+
+    UNITY = "unity"  # the path of a build, or nothing: the Editor
+    PLAYER = "player"  # one of jaxrl's own, served by a process as a Unity build would be
+    JAX = "jax"  # one of jaxrl's own, compiled
+    JAXMARL = "jaxmarl"
+    GYMNAX = "gymnax"
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it runs inside the learner's own program."""
+        return self in (Kind.JAX, Kind.JAXMARL, Kind.GYMNAX)
+
+
+PREFIXED = tuple(kind for kind in Kind if kind is not Kind.UNITY)
+
+
+class Address(NamedTuple):
+    """An environment by kind and name."""
+
+    kind: Kind
+    name: str | None  # within its kind, or the path of a Unity build; None: the Unity Editor
+
+
+def parse_address(env_path: str | None) -> Address:
+    """`KIND:NAME`, the path of a Unity build, or None for the Editor.
+
+    Raises:
+        UnknownEnvironmentError: a word before the colon that is no kind; the text says which there are.
+    """
+    match = _PREFIX.fullmatch(env_path or "")
+    if match is None:
+        return Address(kind=Kind.UNITY, name=env_path)
+    prefix, name = match.groups()
+    for kind in PREFIXED:
+        if prefix == kind:
+            return Address(kind=kind, name=name)
+    path = f"a path is written with a folder before it: ./{env_path}"
+    known = unknown(f"{env_path}", prefix, PREFIXED, what=f"no kind of environment is called {prefix}", suffix=":")
+    raise UnknownEnvironmentError(f"{known}; {path}")
+
+
+def is_compiled(env_path: str | None) -> bool:
+    """Whether env_path names an environment that is compiled together with the learner.
+
+    Raises:
+        UnknownEnvironmentError: as `parse_address`.
+    """
+    return parse_address(env_path).kind.compiled
+
+
+def unknown(
+    path: str,
+    name: str,
+    known: Iterable[str],
+    *,
+    what: str = "no such environment",
+    there_are: str = "there are",
+    prefix: str = "",
+    suffix: str = "",
+) -> str:
+    """What to say of `path` when `name` is not among the `known` ones: the nearest, and all, as prefix NAME suffix."""
+    by_lowered = {entry.lower(): f"{prefix}{entry}{suffix}" for entry in sorted(known)}
+    near = [by_lowered[hit] for hit in difflib.get_close_matches(name.lower(), by_lowered, n=3, cutoff=0.5)]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{path}: {what}, {hint}{there_are} {', '.join(by_lowered.values())}"

@@ -1,0 +1,53 @@
+"""Unity builds, and the Editor, for the host loop: from settings to a recipe that a worker follows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from jaxrl.envs.interface import HostEnv
+from jaxrl.envs.unity.launch import check_executable
+from jaxrl.envs.workers.handles import EnvFactory
+
+if TYPE_CHECKING:
+    from jaxrl.settings import RunSettings
+
+
+def check(path: str | None) -> None:
+    """Raise EnvironmentFailure if `path` is no executable; None is the Editor."""
+    if path is not None:
+        check_executable(path)
+
+
+def make_factory(path: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
+    """A function worker → HostEnv for `EnvPool`; worker i gets seed + i and port base_port + i."""
+    options, engine = settings.env_settings, settings.engine_settings
+    arguments = {
+        "file_name": path,
+        "base_port": options.base_port,
+        "timeout_wait": options.timeout_wait,
+        "env_args": tuple(options.env_args or ()),
+        "num_areas": options.num_areas,
+        "width": engine.width,
+        "height": engine.height,
+        "quality_level": engine.quality_level,
+        "time_scale": engine.time_scale,
+        "target_frame_rate": engine.target_frame_rate,
+        "capture_frame_rate": engine.capture_frame_rate,
+        "log_folder": log_folder,
+    }
+    return partial(make_unity, arguments, options.seed, engine.no_graphics, engine.no_graphics_monitor)
+
+
+def make_unity(
+    arguments: dict[str, Any], seed: int, no_graphics: bool, no_graphics_monitor: bool, worker: int
+) -> HostEnv:
+    """Build one worker's environment; runs inside the worker, which alone needs gRPC.
+
+    Raises:
+        EnvironmentFailure: it cannot be started, see `UnityHostEnv`.
+    """
+    from jaxrl.envs.unity.environment import UnityHostEnv
+
+    hidden = no_graphics or (no_graphics_monitor and worker > 0)
+    return UnityHostEnv(worker=worker, seed=seed + worker, no_graphics=hidden, **arguments)

@@ -1,0 +1,83 @@
+"""Which slot each living agent occupies, and which rows are free. Host side, plain Python.
+
+An agent is known by its source and its id; a team by its source and its group id. Both are forgotten when they end.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jaxrl.types import NO_GROUP
+
+
+class Source(NamedTuple):
+    """Where agents come from. Several teams of one behavior (`?team=1`) are several sources, and so is a worker that
+    was started again: its agent 0 is another agent."""
+
+    worker: int
+    behavior_id: str
+    incarnation: int = 0
+
+
+class Occupant(NamedTuple):
+    """Where an agent lives, and the group id of its newest request."""
+
+    row: int
+    member: int
+    group: int
+
+
+class Occupants:
+    """Agent ids → slots, group ids → rows, and the free rows. With `team_rows` a row holds a whole team."""
+
+    def __init__(self, *, team_rows: bool) -> None:
+        self.team_rows = team_rows
+        self.rows = 0
+        self._of: dict[Source, dict[int, Occupant]] = {}  # by agent id
+        self._row_of_team: dict[tuple[Source, int], int] = {}  # (source, group id) → row
+        self._team_of_row: dict[int, tuple[Source, int]] = {}
+        self._free: list[int] = []  # heap: the lowest free row is taken first, so that runs repeat
+
+    def of(self, source: Source) -> Mapping[int, Occupant]:
+        """The living agents of a source by id."""
+        return self._of.setdefault(source, {})
+
+    def add_rows(self, rows: int) -> None:
+        """There are `rows` rows from now on, not fewer than before; the new ones are free."""
+        for row in range(self.rows, rows):
+            heapq.heappush(self._free, row)
+        self.rows = rows
+
+    def row_for(self, source: Source, group: int) -> int | None:
+        """The row of a newcomer's team, else the lowest free one, now taken; None: all are taken."""
+        in_team = self.team_rows and group != NO_GROUP
+        if in_team and (source, group) in self._row_of_team:
+            return self._row_of_team[source, group]
+        if not self._free:
+            return None
+        row = heapq.heappop(self._free)
+        if in_team:
+            self._row_of_team[source, group] = row
+            self._team_of_row[row] = (source, group)
+        return row
+
+    def settle(self, source: Source, agent: int, occupant: Occupant) -> None:
+        """The agent lives there from now on, under that group id."""
+        self._of.setdefault(source, {})[agent] = occupant
+
+    def remove(self, source: Source, agent: int) -> Occupant | None:
+        """Forget an agent and return where it lived; None: nobody of that id lives."""
+        return self._of.get(source, {}).pop(agent, None)
+
+    def forget(self, source: Source) -> list[Occupant]:
+        """Forget all agents of a source, and return where they lived."""
+        return list(self._of.pop(source, {}).values())
+
+    def free(self, row: int) -> None:
+        """Nobody lives in the row any more."""
+        heapq.heappush(self._free, row)
+        team = self._team_of_row.pop(row, None)
+        if team is not None:
+            del self._row_of_team[team]

@@ -1,0 +1,110 @@
+"""A source that is no more: its rows end as truncated, its ids are forgotten, and no episode is reported (U7, R10)."""
+
+from __future__ import annotations
+
+from script import ONE, Script, brief, script
+
+from jaxrl.rollout.slots import Slots, Source
+from tests.helpers import decision_steps, ended_steps, make_spec, message
+
+OTHER = Source(1, "Push?team=0")
+
+
+def started() -> Script:
+    """Two teams, one of which asked twice."""
+    say = script(rows=2, members=2)
+    say.say(ask={1: 10, 2: 20, 101: 100})
+    say.say(ask={1: 11, 2: 21}, reward=[1.0, 2.0])
+    return say
+
+
+def test_open_rows_are_followed_by_their_newest_observation_and_earn_nothing_more() -> None:
+    say = started()
+    say.collector.slots.discard(ONE)
+    ingested = say.collector.feed({})
+    assert (ingested.finished, ingested.episodes) == (3, [])
+    trained = say.collector.take()
+    assert brief(trained) == [
+        (1, 1, "continues", 32.0),
+        (1, 2, "truncated", 32.0),
+        (2, 1, "continues", 32.0),
+        (2, 2, "truncated", 32.0),
+        (101, 1, "truncated", 100.0),
+    ]
+    assert [t.reward for t in trained] == [1.0, 0.0, 2.0, 0.0, 0.0]
+    assert say.collector.pages.size.tolist() == [0, 0]
+    assert say.collector.feed({}).finished == 0
+
+
+def test_it_is_told_with_the_next_message_of_anybody_also_after_an_update() -> None:
+    """The open decisions of a row outlive the update; the rows are free for the agents of that next message."""
+    say = started()
+    say.collector.slots.discard(ONE)
+    assert [t[:2] for t in say.collector.take()] == [(1, 1), (2, 1)]
+    say.collector.feed({OTHER: message(say.collector.slots.spec)})
+    assert [t[:2] + t[4:6] for t in say.collector.take()] == [
+        (1, 2, "truncated", 32.0),
+        (2, 2, "truncated", 32.0),
+        (101, 1, "truncated", 100.0),
+    ]
+    assert say.collector.slots.rows == 2
+
+
+def test_ids_that_come_again_are_new_agents_in_the_same_message() -> None:
+    say = started()
+    say.collector.slots.discard(ONE)
+    say.say(ask={1: 12, 2: 22}, reward=[50.0, 60.0])
+    say.say(ask={1: 13, 2: 23}, reward=[3.0, 4.0])
+    trained = [t for t in say.collector.take() if t.uid < 100]
+    assert [(t.serial, t.ending, t.bootstrap, t.reward) for t in trained] == [
+        (1, "continues", 32.0, 1.0),
+        (2, "truncated", 32.0, 0.0),
+        (3, "continues", 36.0, 3.0),
+        (1, "continues", 32.0, 2.0),
+        (2, "truncated", 32.0, 0.0),
+        (3, "continues", 36.0, 4.0),
+    ]
+
+
+def test_a_member_that_had_left_is_credited_with_what_the_others_last_saw() -> None:
+    say = started()
+    say.say(end={1: 12}, end_reward=[7.0])
+    say.collector.slots.discard(ONE)
+    say.collector.feed({})
+    assert brief([t for t in say.collector.take() if t.serial == 2]) == [
+        (1, 2, "left", 21.0),
+        (2, 2, "truncated", 21.0),
+    ]
+
+
+def test_other_sources_go_on_and_an_unknown_one_is_no_error() -> None:
+    spec = make_spec((1,), branches=(2,))
+    slots = Slots(spec, team_rows=True, rows=2, members=1)
+    asks = message(spec, None, decision_steps(spec, [1], groups=[7], reward=[1.0]))
+    slots.ingest({ONE: asks, OTHER: asks})
+    slots.discard(ONE)
+    slots.discard(Source(5, "Nobody"))
+    ingested = slots.ingest({OTHER: asks})
+    assert ingested.finished == 2
+    assert ingested.steps.present[0].tolist() == [[True], [False]]
+    assert ingested.steps.reward[:, 0, 0].tolist() == [0.0, 1.0]
+    over = slots.ingest({OTHER: message(spec, ended_steps(spec, [1], groups=[7], reward=[4.0], group_reward=[8.0]))})
+    assert (over.episodes[0].returns, over.episodes[0].team_returns) == ([5.0], [8.0])
+
+
+def test_sums_and_team_of_discarded_agents_are_dropped() -> None:
+    """Agent 1 and its team begin at zero; of the two in it before, nobody is waited for."""
+    spec = make_spec((1,), branches=(2,))
+    slots = Slots(spec, team_rows=True, rows=1, members=2)
+    asks = message(spec, None, decision_steps(spec, [1, 2], groups=[7, 7], reward=[9.0, 9.0]))
+    slots.ingest({ONE: asks})
+    slots.ingest({ONE: asks})
+    slots.discard(ONE)
+    slots.ingest({ONE: message(spec, None, decision_steps(spec, [1], groups=[7]))})
+    over = slots.ingest({ONE: message(spec, ended_steps(spec, [1], groups=[7], reward=[4.0], group_reward=[8.0]))})
+    assert over.episodes[0]._asdict() == {
+        "returns": [4.0],
+        "lengths": [0],
+        "group_returns": [8.0],
+        "team_returns": [8.0],
+    }
