@@ -19,8 +19,9 @@ from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.artifacts.versions import versions
 from jaxrl.cli import bench, report, watch
 from jaxrl.cli.checks import check_environment, check_resume, refuse_unsupported
-from jaxrl.cli.device import choose_device, enable_compilation_cache
+from jaxrl.cli.device import choose_device
 from jaxrl.cli.flags import add_flags, overrides_from, removed_flags
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
 from jaxrl.training.host.launch import launched

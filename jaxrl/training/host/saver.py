@@ -4,21 +4,62 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.loop import require_loop
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.settings import BehaviorSettings
 from jaxrl.training import saver
-from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.saver import Snapshot
+from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
+
+
+class Learning(Protocol):
+    """What saving and recording need of a behavior of the host loop."""
+
+    state: TrainState
+    step: int  # trainer step
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> BehaviorSpec: ...
+    @property
+    def settings(self) -> BehaviorSettings: ...
+    @property
+    def algorithm(self) -> Algorithm: ...
+    @property
+    def training(self) -> bool: ...
+    @property
+    def moment(self) -> tuple[int, ...]:
+        """Changes whenever a checkpoint would."""
+        ...
+
+    @property
+    def decisions(self) -> int:
+        """Calls of `decide` so far."""
+        ...
+
+    def unfinished(self) -> bool:
+        """Whether there is something left to do."""
+        ...
+
+    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Real observations and action masks, for checking an exported policy."""
+        ...
+
+    def restore(self, state: TrainState, *, decisions: int) -> None:
+        """Continue from a checkpoint."""
+        ...
 
 
 class Saved(struct.PyTreeNode):
@@ -29,7 +70,7 @@ class Saved(struct.PyTreeNode):
     decisions: np.int64  # [], calls of `decide`: fixes the next action noise
 
 
-def snapshot_of(behavior: Behavior) -> Snapshot:
+def snapshot_of(behavior: Learning) -> Snapshot:
     """A behavior of the host loop."""
     state = behavior.state
     return Snapshot(
@@ -45,7 +86,7 @@ def snapshot_of(behavior: Behavior) -> Snapshot:
     )
 
 
-def resume(behavior: Behavior, folder: RunFolder) -> None:
+def resume(behavior: Learning, folder: RunFolder) -> None:
     """Continue from the latest checkpoint of this run. Raises CheckpointError when there is none or it does not fit."""
     path = require_latest(folder.behavior(behavior.name))
     require_loop(path, compiled=False)
@@ -59,7 +100,7 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
         log.warning("%s: has passed max_steps (%d) already: raise it to train on.", behavior.name, limit)
 
 
-def initialize(behavior: Behavior, path: Path) -> None:
+def initialize(behavior: Learning, path: Path) -> None:
     """Start with the weights and the normaliser of another run, of its best seed if it had several; the rest is new.
 
     Raises CheckpointError or RunFolderError, as `saver.with_weights_of`.
