@@ -146,7 +146,7 @@ class Episodes:
                 mates[place] += float(earned[row]) - own
             for slot, so_far in self._moved:
                 self._mates[slot] += float(earned[so_far.row]) - so_far.paid
-            self._paid[:] = 0.0
+        self._paid[:] = 0.0
         self._over.clear()
         self._moved.clear()
         if self._asked:
