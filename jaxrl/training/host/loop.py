@@ -38,9 +38,6 @@ from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
 
 log = logging.getLogger(__name__)
 
-QUICK = {"xla_backend_optimization_level": 0}
-"""Compiler options for what runs seldom: compiled in half the time."""
-
 Acted = tuple[Behavior, int, list[EpisodeRecords]]
 """A behavior that acted, its step before, and the episodes that had ended."""
 

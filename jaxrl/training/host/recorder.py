@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from jaxrl.artifacts.metrics import timers as nodes
@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 PHASES = {"environment": nodes.ENV_STEP, "act": nodes.EVALUATE, "update": nodes.UPDATE_POLICY}
 
-Estimates = Callable[[], dict[str, float]]
-"""Entropy and value estimates of what is stored now, by metric, for a summary before which nothing was learnt."""
-
 
 class HostRecorder(Recorder):
     """Files and console of one run of the host loop."""
@@ -33,13 +30,10 @@ class HostRecorder(Recorder):
     def __init__(self, settings: RunSettings, folder: RunFolder, progress: ProgressBar) -> None:
         super().__init__(settings, folder, progress, PHASES)
         self._statistics: dict[str, EpisodeStatistics] = {}
-        self._estimates: dict[str, Estimates] = {}
         self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
 
-    def open(self, behavior: Learning, estimates: Estimates | None = None) -> None:
+    def open(self, behavior: Learning) -> None:
         """A behavior appeared: load its weights if asked, then open its event file.
-
-        `estimates` is asked when a summary is due and nothing was learnt since the last one.
 
         Raises CheckpointError before anything of an earlier run is removed.
         """
@@ -60,8 +54,6 @@ class HostRecorder(Recorder):
             events=[self.folder.behavior(behavior.name)],
         )
         self._statistics[behavior.name] = statistics
-        if estimates is not None:
-            self._estimates[behavior.name] = estimates
 
     def acted(self, behavior: Learning, before: int, episodes: Sequence[EpisodeRecords]) -> None:
         """One message was booked: summary and checkpoint if their step is reached, then the finished episodes.
@@ -102,9 +94,9 @@ class HostRecorder(Recorder):
         take_all([partial(self._save_final, behavior) for behavior in behaviors if behavior.training], cause)
 
     def _summary(self, behavior: Learning, label: int, *, training: bool) -> None:
-        statistics, estimates = self._statistics[behavior.name], self._estimates.get(behavior.name)
-        if estimates is not None and not statistics.updated:
-            statistics.estimates(estimates())
+        statistics = self._statistics[behavior.name]
+        if not statistics.updated:  # entropy and value estimates stand in every summary
+            statistics.estimates(behavior.estimates())
         self.write_summary(behavior.name, label, training=training)
 
     def _save(self, behavior: Learning) -> None:

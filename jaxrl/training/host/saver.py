@@ -26,8 +26,12 @@ log = logging.getLogger(__name__)
 class Learning(Protocol):
     """What saving and recording need of a behavior of the host loop."""
 
-    state: TrainState
-    step: int  # trainer step
+    @property
+    def state(self) -> TrainState: ...
+    @property
+    def step(self) -> int:
+        """Trainer step."""
+        ...
 
     @property
     def name(self) -> str: ...
@@ -57,8 +61,16 @@ class Learning(Protocol):
         """Real observations and action masks, for checking an exported policy."""
         ...
 
-    def restore(self, state: TrainState, *, decisions: int) -> None:
+    def estimates(self) -> dict[str, float]:
+        """Entropy and value estimates of what is stored now, by metric."""
+        ...
+
+    def restore(self, state: TrainState, *, step: int, decisions: int) -> None:
         """Continue from a checkpoint."""
+        ...
+
+    def begin_from(self, state: TrainState) -> None:
+        """Start with other weights than fresh ones."""
         ...
 
 

@@ -36,8 +36,9 @@ class Scripted:
     decisions, state = 0, None
     name, spec = NAME, SPEC
 
-    def __init__(self, settings: Any, *, training: bool) -> None:
+    def __init__(self, settings: Any, estimates: Any, *, training: bool) -> None:
         self.settings, self.training, self.step = settings, training, 0
+        self.estimates = estimates or dict
         self.algorithm = ALGORITHMS[settings.trainer_type](SPEC, settings)
 
     @property
@@ -78,8 +79,8 @@ def opened(tmp_path: Path) -> Iterator[Any]:
         settings = load_run_settings(path, overrides, HYPERPARAMETER_TYPES)
         folder = RunFolder(tmp_path, "run")
         recorder = HostRecorder(settings, folder, ProgressBar(Console(file=io.StringIO())))
-        scripted = Scripted(settings.behaviors[NAME], training=not settings.checkpoint_settings.inference)
-        recorder.open(scripted, estimates)  # pyright: ignore[reportArgumentType]
+        scripted = Scripted(settings.behaviors[NAME], estimates, training=not settings.checkpoint_settings.inference)
+        recorder.open(scripted)  # pyright: ignore[reportArgumentType]
         return Opened(recorder, scripted, folder.behavior(NAME))
 
     yield begin
