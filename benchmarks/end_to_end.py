@@ -122,7 +122,7 @@ def inside(arguments: list[str]) -> int:
 
         import jaxrl.training.host.loop
         from jaxrl.training.host.behavior import Behavior
-        from jaxrl.training.host.bookkeeping import Bookkeeping
+        from jaxrl.training.host.recorder import HostRecorder
 
         note("import jaxrl.training.host.loop", time.perf_counter() - entered)
         jax.monitoring.register_event_duration_secs_listener(
@@ -135,7 +135,7 @@ def inside(arguments: list[str]) -> int:
         watch(jaxrl.training.host.loop.HostLoop, "meet")
         watch(Behavior, "act", 2)
         watch(Behavior, "learn", 2)
-        watch(Bookkeeping, "finish")
+        watch(HostRecorder, "finish")
 
     jaxrl.cli.train.choose_device = then_watch
     watch(jaxrl.cli.train, "choose_device")

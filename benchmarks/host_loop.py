@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from jaxrl.cli.device import choose_device, enable_compilation_cache
+from jaxrl.cli.device import choose_device
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.types import Action, DecisionSteps, StepResult
@@ -165,8 +166,8 @@ def both(workers: int, base_port: int) -> Iterator[tuple[Ceiling, Training]]:
 
     from jaxrl.artifacts.metrics.progress import ProgressBar
     from jaxrl.artifacts.run_folder import RunFolder
-    from jaxrl.training.host.bookkeeping import Bookkeeping
     from jaxrl.training.host.loop import HostLoop
+    from jaxrl.training.host.recorder import HostRecorder
     from jaxrl.training.interrupt import Interrupt
 
     with ExitStack() as stack:
@@ -175,7 +176,7 @@ def both(workers: int, base_port: int) -> Iterator[tuple[Ceiling, Training]]:
         settings = settings_for(workers, base_port, results)
         folder = RunFolder(results, settings.checkpoint_settings.run_id)
         folder.prepare()
-        books = stack.enter_context(Bookkeeping(settings, folder, ProgressBar(Console(file=io.StringIO()))))
+        books = stack.enter_context(HostRecorder(settings, folder, ProgressBar(Console(file=io.StringIO()))))
         pool = stack.enter_context(pool_of(settings))
         yield ceiling, Training(HostLoop(settings, books, Interrupt(), pool))
 

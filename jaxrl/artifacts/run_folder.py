@@ -26,6 +26,7 @@ from pathlib import Path
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import folder as checkpoints
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.settings import CheckpointSettings
 
 EVENTS = "events.out.tfevents.*"
 SEEDS = "seed_*"
@@ -53,6 +54,11 @@ def behavior_name(behavior_id: str) -> str:
             'the YAML: letters, digits, blanks, "-", "_" and "." inside are fine.'
         )
     return name
+
+
+def only_evaluates(options: CheckpointSettings) -> bool:
+    """--inference with --resume: the policy of a run is played, and its folder stays as it is, bit for bit."""
+    return options.inference and options.resume
 
 
 class RunFolder:
@@ -98,11 +104,14 @@ class RunFolder:
         force: bool = False,
         initialize_from: str | None = None,
         behaviors: Sequence[str] = (),
+        *,
+        writes: bool = True,
     ) -> None:
         """Raise RunFolderError when the run cannot start as asked. Writes nothing that stays.
 
         `behaviors` are those listed in the YAML: each needs a checkpoint in the run `initialize_from`. A folder that
-        holds only the logs of a failed start-up may be used again without flags (ML-Agents refuses it).
+        holds only the logs of a failed start-up may be used again without flags (ML-Agents refuses it). A run that is
+        only evaluated (not `writes`) may lie where nothing can be written.
         """
         if not self.run_id or _BAD_NAME.search(self.run_id):
             raise RunFolderError(
@@ -116,7 +125,8 @@ class RunFolder:
             raise RunFolderError(f"{self.path} already holds a run. {_FLAGS}")
         if initialize_from is not None:
             self._check_source(initialize_from, behaviors)
-        self._check_writable()
+        if writes:
+            self._check_writable()
 
     def prepare(self) -> None:
         """Create the run's folder and run_logs, which the environments need at start-up. Keeps everything in it."""

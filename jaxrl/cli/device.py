@@ -1,11 +1,9 @@
-"""Where JAX computes and where it keeps compiled programs. JAX is imported inside the functions alone."""
+"""Where JAX computes. JAX is imported inside the function alone."""
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
-from jaxrl.cache import cache_folder
 from jaxrl.settings import SettingsError
 
 _PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
@@ -42,25 +40,3 @@ def choose_device(device: str | None, cpu_devices: int = 1) -> None:
             "install jax with CUDA support, check that nvidia-smi lists the device, or choose cpu"
         )
     _log.debug("devices: %s", devices)
-
-
-def enable_compilation_cache() -> Path | None:
-    """Keep every compiled program on disk for the next run; returns the folder, or None if there is none.
-
-    A cache folder that JAX was given already (JAX_COMPILATION_CACHE_DIR) stays. A folder that cannot be made is only a
-    warning: the run is the same, its start slower.
-    """
-    import jax
-
-    if jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
-        return Path(jax.config.jax_compilation_cache_dir)  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        folder = cache_folder() / "xla"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
-        _log.warning("compiled programs are not kept, each start compiles anew: %s; set JAXRL_CACHE_DIR", error)
-        return None
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return folder

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jaxrl.cli.device import choose_device, enable_compilation_cache
+from jaxrl.cli.device import choose_device
+from jaxrl.compilation import enable_compilation_cache
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

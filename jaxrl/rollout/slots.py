@@ -21,7 +21,9 @@ from jaxrl.rollout.records import Ending, RowSteps
 from jaxrl.types import NO_GROUP, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps
 
 Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
-NO_EPISODES = EpisodeRecords(returns=[], lengths=[], group_returns=[], team_returns=[])
+NO_EPISODES = EpisodeRecords(
+    returns=[], lengths=[], group_rewards=[], mates_returns=[], group_returns=[], team_returns=[]
+)
 
 
 class Gone(IntEnum):
@@ -117,6 +119,7 @@ class Slots:
         for source, steps in messages.items():
             decisions[source], again = self._place(source, steps.deciding)
             finished += self._decide(decisions[source], again, steps.deciding)
+        self._episodes.message_over()
         acts = np.asarray(self._deciding.any(-1))
         if self._gone.any():
             self._tell(np.flatnonzero(acts), np.uint8(Ending.LEFT))

@@ -73,7 +73,9 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
 def with_weights_of(
     path: Path, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings
 ) -> tuple[TrainState, str]:
-    """A learner with weights, normaliser and own part of checkpoint `path`, else as `fresh`; and whose they are.
+    """A learner with the weights, normaliser and so on of checkpoint `path`; and whose they are.
+
+    Optimizer, step and key stay those of `fresh`.
 
     Where every array of the checkpoint has a leading axis S, one of its S seeds is taken: the one whose policy is the
     run's ONNX file, as its training_status.json tells.
@@ -92,7 +94,7 @@ def with_weights_of(
         index = best_seed(RunFolder(folder.parents[1], folder.parent.name), folder.name, seeds[0])
         loaded = jax.tree.map(lambda x: x[index], loaded)
         origin += f", {_seed_name(folder, index, seeds[0])}"
-    return fresh.replace(policy=loaded.policy, critic=loaded.critic, own=loaded.own), origin
+    return loaded.replace(optimizer=fresh.optimizer, step=fresh.step, key=fresh.key), origin
 
 
 def _seed_name(folder: Path, index: int, count: int) -> str:

@@ -19,7 +19,7 @@ SAVE_FOR_EVER = """
 import sys
 from pathlib import Path
 import numpy as np
-from jaxrl.artifacts import checkpoint
+from jaxrl.artifacts.checkpoint import store as checkpoint
 folder = Path(sys.argv[1])
 for step in range(1, 10_000):
     state = {"params": {f"layer_{i}": np.full((32, 64), step, np.float32) for i in range(30)}, "step": np.int64(step)}
@@ -30,7 +30,7 @@ KILL_AT_EACH_FILE_OPERATION = """
 import itertools, os, shutil, signal, sys
 from pathlib import Path
 import numpy as np
-from jaxrl.artifacts import checkpoint
+from jaxrl.artifacts.checkpoint import store as checkpoint
 source, target = Path(sys.argv[1]), Path(sys.argv[2])
 KINDS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
 
@@ -60,7 +60,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from jaxrl.artifacts import checkpoint, checkpoint_folder
+from jaxrl.artifacts.checkpoint import folder as checkpoint_folder, store as checkpoint
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 state = {f"layer_{i}": np.random.default_rng(i).normal(size=(64, 64)) for i in range(10)}
 checkpoint.save(folder, 1, state)

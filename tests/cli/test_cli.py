@@ -12,8 +12,8 @@ import pytest
 
 from jaxrl.cache import cache_folder
 from jaxrl.cli import _parser, main
-from jaxrl.cli.device import enable_compilation_cache
 from jaxrl.cli.flags import overrides_from, removed_flags
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import RunSettings, with_drawn_seed
 
 

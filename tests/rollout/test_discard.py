@@ -105,6 +105,8 @@ def test_sums_and_team_of_discarded_agents_are_dropped() -> None:
     assert over.episodes[0]._asdict() == {
         "returns": [4.0],
         "lengths": [0],
+        "group_rewards": [8.0],
+        "mates_returns": [0.0],
         "group_returns": [8.0],
         "team_returns": [8.0],
     }

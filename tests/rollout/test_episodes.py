@@ -94,3 +94,47 @@ def test_sums_survive_growth_of_the_tables() -> None:
     )
     assert record.returns == [7.0]
     assert record.lengths == [2]
+
+
+def test_every_reward_of_an_agent_and_those_of_its_mates() -> None:
+    """What the extrinsic signal credits: also with one member's reward in the message in which another ends."""
+    first, second, third = run(
+        ({}, team(1, 2, 3)),
+        ({}, team(1, 2, reward=[1.0, 2.0], group_reward=[10.0, 10.0])),  # 3 does not ask: its decision stays open
+        (team(1, reward=[4.0], group_reward=[0.0]), team(2, 3, reward=[8.0, 16.0], group_reward=[10.0, 20.0])),
+        (team(2, reward=[32.0]), {}),
+        (team(3, reward=[64.0], group_reward=[5.0]), {}),
+    )
+    assert (first.returns, first.group_rewards, first.mates_returns) == ([5.0], [10.0], [2.0 + 24.0])
+    assert (second.returns, second.group_rewards, second.mates_returns) == ([42.0], [20.0], [1.0 + 4.0 + 16.0])
+    assert (third.returns, third.group_rewards, third.mates_returns) == ([80.0], [25.0], [3.0 + 12.0 + 32.0])
+
+
+def test_what_is_earned_before_an_agent_asks_or_after_its_end_is_not_its_mates_return() -> None:
+    early, late = run(
+        ({}, team(1)),
+        ({}, team(1, 2, reward=[1.0, 0.0])),  # paid for a decision that 2 did not see
+        (team(1, reward=[2.0]), team(2, reward=[4.0])),
+        (team(2, reward=[8.0]), {}),
+    )
+    assert (early.mates_returns, late.mates_returns) == ([4.0], [2.0])
+    (alone,) = run(({}, team(1, 2)), (team(1, 2, reward=[1.0, 2.0]), {}), team_rows=False)
+    assert alone.mates_returns == [0.0, 0.0]
+
+
+def test_what_was_paid_before_a_team_had_its_second_member_is_not_its_mates_return() -> None:
+    (record,) = run(({}, team(1)), ({}, team(1, reward=[1.0])), ({}, team(1, 2)), (team(2, 1), {}))
+    assert (record.returns, record.mates_returns) == ([0.0, 1.0], [0.0, 0.0])
+
+
+def test_mates_returns_of_an_agent_that_moves_to_another_team() -> None:
+    """The reward that an old mate gets with the message of the move is still shared: both had acted side by side."""
+    moved, stayed = run(
+        ({}, team(1, 2)),
+        ({}, team(1, 2, reward=[1.0, 2.0])),
+        ({}, {"agents": [1, 2], "groups": [8, 7], "reward": [4.0, 8.0]}),
+        (team(1, group=8, reward=[16.0]), team(2, reward=[32.0])),
+        (team(2, reward=[64.0]), {}),
+    )
+    assert (moved.returns, moved.mates_returns) == ([21.0], [2.0 + 8.0])
+    assert (stayed.returns, stayed.mates_returns) == ([106.0], [1.0 + 4.0])

@@ -18,7 +18,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import CheckpointError
 from jaxrl.artifacts.run_folder import RunFolderError
 from jaxrl.cli import main
-from jaxrl.cli.device import enable_compilation_cache
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.saver import Saved

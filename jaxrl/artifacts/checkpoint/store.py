@@ -22,11 +22,11 @@ from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import CheckpointError
+from jaxrl.artifacts.checkpoint.layout import FORMAT, READABLE, layout
 from jaxrl.artifacts.checkpoint.misfit import differences, spec_to_json
 from jaxrl.artifacts.versions import versions
 from jaxrl.types import BehaviorSpec
 
-FORMAT = 1
 _SLACK_BYTES = 2**20
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,8 @@ class CheckpointInfo(NamedTuple):
     settings: Mapping[str, Any]  # the behavior's resolved settings
     versions: Mapping[str, str]
     created: float  # seconds since 1970
-    leaves: trees.Manifest
+    leaves: trees.Manifest  # under the names that they were written with
+    format: int
 
 
 def save(
@@ -88,9 +89,9 @@ def save(
 def read_info(path: Path) -> CheckpointInfo:
     """What the checkpoint at `path` holds. Raises CheckpointError when it is no checkpoint, or a newer format."""
     document = files.read_json(path / folders.METADATA)
-    if document.get("format") != FORMAT:
+    if document.get("format") not in READABLE:
         raise CheckpointError(
-            f"{path}: checkpoint format {document.get('format')}, this jaxrl reads format {FORMAT}. "
+            f"{path}: checkpoint format {document.get('format')}, this jaxrl reads formats up to {FORMAT}. "
             f"It was written by jaxrl {document.get('versions', {}).get('jaxrl_version')}: install that version."
         )
     return CheckpointInfo(**{name: document[name] for name in CheckpointInfo._fields})
@@ -106,12 +107,13 @@ def restore(
     """
     info = read_info(path)
     changed = differences(info.spec, info.settings, spec, settings)
-    leaves = trees.misfits(info.leaves, trees.describe(template))
+    found = layout(info.format, info.leaves, trees.describe(template))
+    leaves = trees.misfits(found.saved, found.wanted)
     if leaves:
         raise CheckpointError(_misfit_text(path, changed, leaves))
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
-    return trees.rebuild(template, _read_arrays(path), info.leaves)
+    return trees.rebuild(template, found.rename(_read_arrays(path)), found.saved)
 
 
 def restore_params_only(
@@ -128,8 +130,10 @@ def restore_params_only(
     `params/critic`) that does not fit keeps its new weights, with a warning. Raises CheckpointError when nothing fits.
     """
     info = read_info(path)
-    wanted = {p: entry for p, entry in trees.describe(template).items() if p.split("/")[0] in fields}
-    saved = {p: entry for p, entry in info.leaves.items() if p.split("/")[0] in fields}
+    found = layout(info.format, info.leaves, trees.describe(template))
+    wanted, saved = (
+        {p: entry for p, entry in leaves.items() if p.split("/")[0] in fields} for leaves in (found.wanted, found.saved)
+    )
     leaves = trees.misfits(saved, wanted)
     changed = differences(info.spec, info.settings, spec, settings)
     bad = {_module(line.split(":")[0]) for line in leaves}
@@ -140,7 +144,7 @@ def restore_params_only(
         _log.warning(
             "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
         )
-    return trees.rebuild(template, _read_arrays(path), fitting)
+    return trees.rebuild(template, found.rename(_read_arrays(path)), fitting)
 
 
 def _module(leaf: str) -> str:

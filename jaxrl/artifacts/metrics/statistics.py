@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,10 @@ STEP = "Step"
 
 INTERNAL = frozenset({IS_TRAINING, STEP})
 """Statistics for the console only, not written to TensorBoard."""
+
+
+RECENT_EPISODES = 100
+"""How many episodes "lately" are: for the progress bar, the result and the choice of the best seed."""
 
 
 class MetricsError(JaxrlError):
@@ -125,3 +129,21 @@ def _summary(values: list[float], aggregation: Aggregation) -> Summary:
     value = {Aggregation.SUM: total, Aggregation.MOST_RECENT: values[-1]}.get(aggregation, mean)
     histogram = array if aggregation is Aggregation.HISTOGRAM else None
     return Summary(value=value, mean=mean, std=float(array.std()), sum=total, count=array.size, histogram=histogram)
+
+
+def over_seeds(of_seeds: Sequence[Mapping[str, Summary]]) -> dict[str, Summary]:
+    """One summary per tag for several seeds, which count equally; the deviation is that of episodes, averaged."""
+    every = dict.fromkeys(tag for summaries in of_seeds for tag in summaries)
+    return {tag: _together([summaries[tag] for summaries in of_seeds if tag in summaries]) for tag in every}
+
+
+def _together(summaries: Sequence[Summary]) -> Summary:
+    mean = float(np.mean([s.mean for s in summaries]))
+    return Summary(
+        value=mean,
+        mean=mean,
+        std=float(np.mean([s.std for s in summaries])),
+        sum=float(np.sum([s.sum for s in summaries])),
+        count=sum(s.count for s in summaries),
+        histogram=None,
+    )

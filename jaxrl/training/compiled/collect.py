@@ -25,6 +25,8 @@ class EpisodeSums(NamedTuple):
     reward: Array  # float32 [S, E, A], own reward of each agent
     length: Array  # int32 [S, E, A], decisions that were followed by another, as ML-Agents counts
     group_reward: Array  # float32 [S, E, K], of each of the K teams, by whomever it was received
+    received: Array  # float32 [S, E, A], group reward of each agent
+    mates_reward: Array  # float32 [S, E, A], own rewards of the others of its team while it lived
 
 
 class Play(NamedTuple):
@@ -69,6 +71,8 @@ def start_play(env: JaxEnv, carry: Any, keys: Array, areas: int, parameters: dic
         reward=jnp.zeros(lead, jnp.float32),
         length=jnp.zeros(lead, jnp.int32),
         group_reward=jnp.zeros((*lead[:2], env.teams), jnp.float32),
+        received=jnp.zeros(lead, jnp.float32),
+        mates_reward=jnp.zeros(lead, jnp.float32),
     )
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), carry)
     return Play(areas=started, view=view, sums=sums, carry=memory)
@@ -128,19 +132,25 @@ def _forget(begin: Array, x: Array) -> Array:
 def _add_up(env: JaxEnv, sums: EpisodeSums, alive: Array, done: Any) -> tuple[EpisodeSums, EpisodeSums]:
     """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left."""
     ended, stays = done.terminated | done.truncated, done.view.alive
-    group = by_team(env, jnp.where(alive, done.group_reward, 0.0))
+    own, paid = jnp.where(alive, done.reward, 0.0), jnp.where(alive, done.group_reward, 0.0)
+    group, earned = by_team(env, paid), by_team(env, own)
+    others = (earned.sum(-1, keepdims=True) - earned).reshape(own.shape)
     # The team's reward, by whomever it was received: the dying may get none where the living get it.
     received = jnp.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))
     now = EpisodeSums(
-        reward=sums.reward + jnp.where(alive, done.reward, 0.0),
+        reward=sums.reward + own,
         length=sums.length,
         group_reward=sums.group_reward + received,
+        received=sums.received + paid,
+        mates_reward=sums.mates_reward + jnp.where(alive, others, 0.0),
     )
     goes_on = by_team(env, stays).any(-1)
     return now, EpisodeSums(
         reward=jnp.where(ended, 0.0, now.reward),
         length=jnp.where(ended, 0, now.length + alive),
         group_reward=jnp.where(goes_on, now.group_reward, 0.0),
+        received=jnp.where(ended, 0.0, now.received),
+        mates_reward=jnp.where(ended, 0.0, now.mates_reward),
     )
 
 

@@ -9,11 +9,10 @@ import jax
 import numpy as np
 
 from jaxrl.artifacts.metrics import timers as nodes
-from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
-from jaxrl.training.compiled.books import JittedBooks
 from jaxrl.training.compiled.checks import check_log
 from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
+from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)
@@ -25,12 +24,11 @@ CHUNK_SECONDS = 1.0
 class JittedLoop:
     """Chunks of iterations, and what is written between them."""
 
-    def __init__(self, trainer: JittedTrainer, books: JittedBooks, interrupt: Interrupt, progress: ProgressBar) -> None:
+    def __init__(self, trainer: JittedTrainer, recorder: CompiledRecorder, interrupt: Interrupt) -> None:
         self.trainer = trainer
-        self.books = books
+        self.recorder = recorder
         self.interrupt = interrupt
-        self.progress = progress
-        self.settings = books.subject.settings
+        self.settings = recorder.subject.settings
         self.largest = trainer.steps * trainer.areas * trainer.agents  # agent steps of an iteration, at most
 
     def run(self, state: JittedState) -> None:
@@ -38,9 +36,10 @@ class JittedLoop:
         step, count = int(state.train.step.min()), 1
         log.info(
             "%s: %d seeds of %d areas, %d decisions an iteration, on %d device(s). Compiling.",
-            self.books.subject.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps, self.trainer.devices,
+            self.recorder.subject.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps,
+            self.trainer.devices,
         )  # fmt: skip
-        with self.books.timers(nodes.LEARNING):
+        with self.recorder.timers(nodes.LEARNING):
             while step <= self.settings.last_step and not self.interrupt.requested:
                 begun, now = time.perf_counter(), min(count, self.room(step))
                 before = step
@@ -49,27 +48,25 @@ class JittedLoop:
                 self.book(state, before, step)
         if self.interrupt.requested:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
-        self.books.finish(state, step)
+        self.recorder.finish(state, step)
 
     def chunk(self, state: JittedState, count: int) -> tuple[JittedState, int]:
         """Run `count` iterations and look at what came out: the new state, and its step."""
-        with self.books.timers(nodes.ITERATIONS):
+        with self.recorder.timers(nodes.ITERATIONS):
             state, chunk = self.trainer.run(state, count)
             chunk = jax.device_get(chunk)
-        check_log(self.books.subject, chunk)
-        self.books.add(chunk)
+        check_log(self.recorder.subject, chunk)
+        self.recorder.add(chunk)
         return state, int(np.min(state.train.step))
 
     def book(self, state: JittedState, before: int, step: int) -> None:
         """Summary and checkpoint if their step is reached, then the progress bar."""
         label = crossed_multiple(before, step - before, self.settings.summary_freq)
         if label is not None:
-            self.books.summary(label)
+            self.recorder.summary(label)
         if crossed_multiple(before, step - before, self.settings.checkpoint_interval):
-            with self.books.timers(nodes.CHECKPOINT):
-                self.books.save(state, step)
-        if self.progress.due():
-            self.books.show_progress(self.progress, step)
+            self.recorder.save(state, step)
+        self.recorder.show_progress(step)
 
     def room(self, step: int) -> int:
         """Iterations that cannot pass a summary, a checkpoint or the end except with their last one.

@@ -32,7 +32,11 @@ class EpisodeFigures(NamedTuple):
 
     reward: Moments  # own return of each agent
     length: Moments  # decisions of each agent before its last
-    group_reward: Moments  # return of each team
+    # Return of each team: what it earned in its whole episode, by whomever it was received. All are paid at every step
+    # here, so the same reward is known by its step, and a team whose members are replaced keeps what it earned before.
+    group_reward: Moments
+    received: Any  # sum of the group rewards that the agents received: float32 [], or float64 [S] as in Moments
+    mates_reward: Any  # sum of the own rewards of the agents' mates while they lived
     stats: dict[str, Moments]  # what the environment tells of an episode
 
 
@@ -110,6 +114,8 @@ def figures(env: JaxEnv, steps: Steps) -> EpisodeFigures:
         reward=moments(steps.sums.reward, ended),
         length=moments(steps.sums.length.astype(jnp.float32), ended),
         group_reward=moments(steps.sums.group_reward, team_over),
+        received=jnp.where(ended, steps.sums.received, 0.0).sum(),
+        mates_reward=jnp.where(ended, steps.sums.mates_reward, 0.0).sum(),
         stats={name: moments(value, steps.over) for name, value in steps.stats.items()},
     )
 

@@ -27,13 +27,14 @@ from jaxrl.artifacts.checkpoint.loop import first_seed_of_run
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.compilation import quick_options
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
-from jaxrl.training.compiled.books import JittedBooks
 from jaxrl.training.compiled.checks import check_environment, check_memory, parameters_of
 from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer, Plan, iterate_several, start
 from jaxrl.training.compiled.loop import JittedLoop
+from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
 from jaxrl.training.interrupt import Interrupt
 
@@ -79,7 +80,7 @@ def make_jitted_trainer(
     mesh = _mesh(list(devices or jax.devices()), seeds, areas)
     accelerated = mesh.devices.flat[0].platform != "cpu"
     plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.last_step, accelerated)
-    begin = jax.jit(partial(start, plan), compiler_options=_quick(mesh))
+    begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
     program = _compile(plan, mesh, jax.eval_shape(begin, numbers))
     memory = program.memory_analysis()
@@ -116,11 +117,6 @@ def _compile(plan: Plan, mesh: Mesh, shapes: JittedState) -> Any:
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
     with jax.set_mesh(mesh):
         return jax.jit(several, donate_argnums=0).lower(state, count).compile()
-
-
-def _quick(mesh: Mesh) -> dict[str, int] | None:
-    """Compiler options for what runs once: on the CPU half the time to compile."""
-    return {"xla_backend_optimization_level": 0} if mesh.devices.flat[0].platform == "cpu" else None
 
 
 def agents_at_start(env: JaxEnv, parameters: Mapping[str, float]) -> int:
@@ -188,9 +184,9 @@ def train(settings: RunSettings, console: Console | None = None) -> None:
     with (
         Interrupt() as interrupt,
         ProgressBar(console or Console()) as progress,
-        JittedBooks(settings, folder, subject) as books,
+        CompiledRecorder(settings, folder, subject, progress) as recorder,
     ):
-        with books.timers(nodes.SETUP):
+        with recorder.timers(nodes.SETUP):
             state = trainer.place(restored(settings, folder, subject, trainer.init(seeds)))
-        books.begin(int(state.train.step.min()))
-        JittedLoop(trainer, books, interrupt, progress).run(state)
+        recorder.begin(int(state.train.step.min()))
+        JittedLoop(trainer, recorder, interrupt).run(state)

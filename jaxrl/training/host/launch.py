@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.handles import EnvFactory
@@ -26,23 +29,41 @@ def launched(settings: RunSettings, *, owns_process: bool = True) -> Iterator[tu
       JaxrlError: no such environment, or no such kind of environment.
     """
     options, environment = settings.checkpoint_settings, settings.env_settings
-    folder = RunFolder(options.results_dir, options.run_id)
-    folder.check(options.resume, options.force, options.initialize_from, list(settings.behaviors))
-    factory = make_factory(settings, str(folder.logs))
-    folder.prepare()
+    folder, evaluates = RunFolder(options.results_dir, options.run_id), only_evaluates(options)
+    folder.check(options.resume, options.force, options.initialize_from, list(settings.behaviors), writes=not evaluates)
     with Interrupt() as interrupt:
-        pool = EnvPool(
-            factory,
-            environment.num_envs,
-            inline=environment.inline,
-            timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
-            startup_timeout=environment.timeout_wait + 60.0,
-            wait=False,
-        )
-        with pool:
-            yield interrupt, pool
+        with _log_folder(folder, kept=not evaluates) as logs:
+            factory = make_factory(settings, str(logs))
+            if not evaluates:
+                folder.prepare()
+            pool = EnvPool(
+                factory,
+                environment.num_envs,
+                inline=environment.inline,
+                timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
+                startup_timeout=environment.timeout_wait + 60.0,
+                wait=False,
+            )
+            with pool:
+                yield interrupt, pool
         if interrupt.requested and owns_process:
             leave_if_busy()
+
+
+@contextmanager
+def _log_folder(folder: RunFolder, *, kept: bool) -> Iterator[Path]:
+    """Where the players' logs go: the run's folder, or one that goes with a good end, for a run that writes nothing."""
+    if kept:
+        yield folder.logs
+        return
+    logs = Path(tempfile.mkdtemp(prefix="jaxrl-evaluation-"))
+    try:
+        yield logs
+    except BaseException:
+        with suppress(OSError):  # the error may name a log in it: only an empty one goes
+            logs.rmdir()
+        raise
+    shutil.rmtree(logs, ignore_errors=True)
 
 
 def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:

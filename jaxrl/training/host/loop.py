@@ -20,6 +20,7 @@ from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.compilation import quick_options
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.networks.observations import check_observations
@@ -29,16 +30,13 @@ from jaxrl.rollout.slots import Source
 from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
-from jaxrl.training.host.bookkeeping import Bookkeeping
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.learner import LearnerPrograms, estimate, learn, start
+from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
 
 log = logging.getLogger(__name__)
-
-QUICK = {"xla_backend_optimization_level": 0}
-"""Compiler options for what runs seldom: compiled in half the time."""
 
 Acted = tuple[Behavior, int, list[EpisodeRecords]]
 """A behavior that acted, its step before, and the episodes that had ended."""
@@ -50,20 +48,21 @@ class SpecChangedError(JaxrlError):
 
 def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
+    quick = quick_options()
     actor = ActorPrograms(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
         allocate=jax.jit(
             trajectory.init,
             static_argnames=("spec", "extras", "capacity", "rows", "members"),
-            compiler_options=QUICK,
+            compiler_options=quick,
         ),
-        turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=QUICK),
-        discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=QUICK),
+        turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=quick),
+        discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=quick),
     )
     learner = LearnerPrograms(
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),
-        start=jax.jit(start, static_argnums=0, compiler_options=QUICK),
-        estimate=jax.jit(estimate, static_argnums=0, compiler_options=QUICK),
+        start=jax.jit(start, static_argnums=0, compiler_options=quick),
+        estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
     )
     return Programs(actor, learner)
 
@@ -85,7 +84,7 @@ def train(
         interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
         progress = stack.enter_context(ProgressBar(console or Console()))
         folder = RunFolder(options.results_dir, options.run_id)
-        books = stack.enter_context(Bookkeeping(settings, folder, progress))
+        books = stack.enter_context(HostRecorder(settings, folder, progress))
         try:
             with books.timers(nodes.SETUP), interrupt.waiting():
                 pool.ready()
@@ -101,7 +100,7 @@ class HostLoop:
     `route` says which actor decides for a behavior id of the wire, `behaviors` who learns from it: today one each.
     """
 
-    def __init__(self, settings: RunSettings, books: Bookkeeping, interrupt: Interrupt, pool: EnvPool) -> None:
+    def __init__(self, settings: RunSettings, books: HostRecorder, interrupt: Interrupt, pool: EnvPool) -> None:
         self.settings = settings
         self.books = books
         self.interrupt = interrupt

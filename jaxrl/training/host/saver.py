@@ -4,22 +4,74 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.loop import require_loop
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.settings import LARGEST_STEP
+from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.training import saver
-from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.saver import Snapshot
+from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
+
+
+class Learning(Protocol):
+    """What saving and recording need of a behavior of the host loop."""
+
+    @property
+    def state(self) -> TrainState: ...
+    @property
+    def step(self) -> int:
+        """Trainer step."""
+        ...
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> BehaviorSpec: ...
+    @property
+    def settings(self) -> BehaviorSettings: ...
+    @property
+    def algorithm(self) -> Algorithm: ...
+    @property
+    def training(self) -> bool: ...
+    @property
+    def moment(self) -> tuple[int, ...]:
+        """Changes whenever a checkpoint would."""
+        ...
+
+    @property
+    def decisions(self) -> int:
+        """Calls of `decide` so far."""
+        ...
+
+    def unfinished(self) -> bool:
+        """Whether there is something left to do."""
+        ...
+
+    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Real observations and action masks, for checking an exported policy."""
+        ...
+
+    def estimates(self) -> dict[str, float]:
+        """Entropy and value estimates of what is stored now, by metric."""
+        ...
+
+    def restore(self, state: TrainState, *, step: int, decisions: int) -> None:
+        """Continue from a checkpoint."""
+        ...
+
+    def begin_from(self, state: TrainState) -> None:
+        """Start with other weights than fresh ones."""
+        ...
 
 
 class Saved(struct.PyTreeNode):
@@ -30,7 +82,7 @@ class Saved(struct.PyTreeNode):
     decisions: np.int64  # [], calls of `decide`: fixes the next action noise
 
 
-def snapshot_of(behavior: Behavior) -> Snapshot:
+def snapshot_of(behavior: Learning) -> Snapshot:
     """A behavior of the host loop."""
     state = behavior.state
     return Snapshot(
@@ -46,7 +98,7 @@ def snapshot_of(behavior: Behavior) -> Snapshot:
     )
 
 
-def resume(behavior: Behavior, folder: RunFolder) -> None:
+def resume(behavior: Learning, folder: RunFolder) -> None:
     """Continue from the latest checkpoint of this run. Raises CheckpointError when there is none or it does not fit."""
     path = require_latest(folder.behavior(behavior.name))
     require_loop(path, compiled=False)
@@ -61,7 +113,7 @@ def resume(behavior: Behavior, folder: RunFolder) -> None:
         log.warning("%s: %s", behavior.name, behavior.settings.passed_text)
 
 
-def initialize(behavior: Behavior, path: Path) -> None:
+def initialize(behavior: Learning, path: Path) -> None:
     """Start with the weights and the normaliser of another run, of its best seed if it had several; the rest is new.
 
     Raises CheckpointError or RunFolderError, as `saver.with_weights_of`.

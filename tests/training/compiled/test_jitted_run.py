@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -15,17 +16,19 @@ import numpy as np
 import onnxruntime
 import pytest
 import yaml
+from rich.console import Console
 
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.compiled.books import JittedBooks
 from jaxrl.training.compiled.iteration import JittedState, Plan, start
+from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
 from tests.event_files import read_events
 from tests.jitted_command import Command
@@ -227,10 +230,11 @@ def test_saving_a_run_that_is_done_keeps_its_best_seed(whole: Path, folder: Path
     status = json.loads(target.status.read_text())
     status[NAME]["best_seed"] = 2
     target.status.write_text(json.dumps(status))
-    with caplog.at_level("WARNING", "jaxrl"), JittedBooks(run, target, subject) as books:
+    silent = ProgressBar(Console(file=io.StringIO()))
+    with caplog.at_level("WARNING", "jaxrl"), CompiledRecorder(run, target, subject, silent) as recorder:
         state = jax.tree.map(jax.numpy.asarray, restored(run, target, subject, zeros(folder)))
-        books.begin(step := int(state.train.step.min()))
-        books.finish(state, step)
+        recorder.begin(step := int(state.train.step.min()))
+        recorder.finish(state, step)
     assert f"has passed max_steps ({MAX_STEPS}) already" in caplog.text
     assert json.loads(target.status.read_text())[NAME]["best_seed"] == 2
     assert stored_seeds(target.final_onnx(NAME), state_of(whole)) == [False, False, True]

@@ -58,6 +58,7 @@ def test_equal_to_the_host_loop(name: str, trainer: str) -> None:
         for field in expected:
             np.testing.assert_allclose(found[field], expected[field], rtol=1e-5, atol=1e-5, err_msg=field)
         assert_same_episodes(part.figures, episodes, teams_agree=name == "dungeon")
+        assert_same_rewards(part.figures, episodes, mates=made.team_rows)
     rollouts = [part.rollouts[made.team_rows] for part in parts]
     assert {end for end in ENDS if np.any([getattr(rollout, end) for rollout in rollouts])} == COVERED[name, trainer]
 
@@ -71,3 +72,10 @@ def assert_same_episodes(found: EpisodeFigures, records: list[EpisodeRecords], *
         if kind != "team_returns" or teams_agree:
             assert moments.total == pytest.approx(expected.sum(), abs=1e-5)
             assert moments.square == pytest.approx(np.square(expected).sum(), abs=1e-5)
+
+
+def assert_same_rewards(found: EpisodeFigures, records: list[EpisodeRecords], *, mates: bool) -> None:
+    """What the extrinsic signal is made of beside the agents' own rewards; alone in its row an agent has no mates."""
+    assert found.received == pytest.approx(sum(sum(record.group_rewards) for record in records), abs=1e-4)
+    if mates:
+        assert found.mates_reward == pytest.approx(sum(sum(record.mates_returns) for record in records), abs=1e-4)

@@ -48,7 +48,7 @@ def by_hand(**changes: Any) -> tuple[Steps, TeamView]:
         truncated=truncated,
         stays=alive & ~terminated & ~truncated,
         last_obs=(seen + np.float32(0.5),),
-        sums=EpisodeSums(nothing, nothing.astype(np.int32), nothing[..., :1]),
+        sums=EpisodeSums(nothing, nothing.astype(np.int32), nothing[..., :1], nothing, nothing),
         over=np.array([[False, False], [False, False], [True, True]]),
         stats={},
     )

@@ -1,0 +1,102 @@
+"""Numbers of all seeds of a compiled run, as sums over iterations, from one summary to the next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, Summary
+from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.training.compiled.iteration import IterationLog
+from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
+from jaxrl.training.signal_rewards import extrinsic_sum
+
+
+class SeedStatistics:
+    """Collects between two summaries. All numbers are numpy arrays with the leading axis S."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._group_rewards = False
+        self._since: IterationLog | None = None  # since the last summary
+        self._recent: deque[EpisodeFigures] = deque()
+
+    def add(self, chunk: IterationLog) -> None:
+        """Some iterations have run."""
+        self._since = chunk if self._since is None else jax.tree.map(np.add, self._since, chunk)
+        self._group_rewards |= bool(np.any(chunk.episodes.group_reward.square > 0))
+        self._recent.append(chunk.episodes)
+        while len(self._recent) > 1 and self._enough(list(self._recent)[1:]):
+            self._recent.popleft()
+
+    def take(self) -> list[dict[str, Summary]]:
+        """By seed, the summary of each tag; afterwards everything is empty."""
+        seeds, collected, self._since = range(len(self._subject.seeds)), self._since, None
+        return [{} if collected is None else self._summaries(collected, seed) for seed in seeds]
+
+    def recent_reward(self) -> np.ndarray:
+        """float64 [S], mean return of each seed over about its last 100 episodes; of teams if they earn; NaN before."""
+        if not self._recent:
+            return np.full(len(self._subject.seeds), np.nan)
+        chosen = self._returns(_sum(list(self._recent)))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return chosen.total / chosen.count
+
+    def mean_reward(self) -> float | None:
+        """Mean of `recent_reward` over seeds; None before any episode has ended."""
+        rewards = self.recent_reward()
+        return None if np.isnan(rewards).all() else float(np.nanmean(rewards))
+
+    def result_line(self, name: str) -> str | None:
+        """How the run ended, in words."""
+        rewards = self.recent_reward()
+        if not np.isfinite(rewards).any():
+            return None
+        spread = "" if len(rewards) == 1 else f" (seeds: {np.nanmin(rewards):.3f} to {np.nanmax(rewards):.3f})"
+        what = "group reward" if self._group_rewards else "reward"
+        return f"{name}: mean {what} {np.nanmean(rewards):.3f} at the end{spread}."
+
+    def _returns(self, episodes: EpisodeFigures) -> Moments:
+        return episodes.group_reward if self._group_rewards else episodes.reward
+
+    def _enough(self, chunks: Sequence[EpisodeFigures]) -> bool:
+        return bool(np.all(self._returns(_sum(chunks)).count >= RECENT_EPISODES))
+
+    def _summaries(self, collected: IterationLog, seed: int) -> dict[str, Summary]:
+        """What one seed's event file gets, by tag."""
+        episodes: EpisodeFigures = jax.tree.map(lambda x: float(x[seed]), collected.episodes)
+        found = {tags.CUMULATIVE_REWARD: episodes.reward, tags.EPISODE_LENGTH: episodes.length}
+        if self._group_rewards:
+            found[tags.GROUP_CUMULATIVE_REWARD] = episodes.group_reward
+        found |= episodes.stats
+        summaries = {tag: _summary(moments) for tag, moments in found.items() if moments.count > 0}
+        count = int(episodes.reward.count)
+        sums = (episodes.reward.total, episodes.received, episodes.mates_reward)
+        own, group, mates = (np.asarray(total) for total in sums)
+        collected_sum = extrinsic_sum(self._subject.settings, own=own, group=group, mates=mates)
+        if count and collected_sum is not None:
+            summaries[tag_of("reward/extrinsic")] = _average(float(collected_sum), count)
+        first_signal, updates = next(iter(self._subject.settings.reward_signals)), int(collected.updates[seed])
+        for name, totals in collected.metrics.items() if updates else ():
+            summaries[tag_of(name, first_signal)] = _average(float(totals[seed]), updates)
+        return summaries
+
+
+def _sum(chunks: Sequence[EpisodeFigures]) -> EpisodeFigures:
+    return jax.tree.map(lambda *x: np.sum(x, axis=0), *chunks)
+
+
+def _summary(moments: Moments) -> Summary:
+    mean = moments.total / moments.count
+    std = max(moments.square / moments.count - mean * mean, 0.0) ** 0.5
+    return Summary(value=mean, mean=mean, std=std, sum=moments.total, count=int(moments.count), histogram=None)
+
+
+def _average(total: float, count: int) -> Summary:
+    """Of a number of which only the sum is known."""
+    return Summary(value=total / count, mean=total / count, std=0.0, sum=total, count=count, histogram=None)

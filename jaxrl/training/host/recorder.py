@@ -1,0 +1,133 @@
+"""The recorder of the host loop: behaviors that appear one by one, episodes and updates as they come."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.settings import RunSettings
+from jaxrl.training import saver
+from jaxrl.training.host import saver as host_saver
+from jaxrl.training.host.saver import Learning
+from jaxrl.training.host.statistics import EpisodeStatistics
+from jaxrl.training.recorder import Recorder, take_all
+from jaxrl.types import StepResult
+
+log = logging.getLogger(__name__)
+
+PHASES = {"environment": nodes.ENV_STEP, "act": nodes.EVALUATE, "update": nodes.UPDATE_POLICY}
+
+
+class HostRecorder(Recorder):
+    """Files and console of one run of the host loop."""
+
+    def __init__(self, settings: RunSettings, folder: RunFolder, progress: ProgressBar) -> None:
+        super().__init__(settings, folder, progress, PHASES)
+        self._statistics: dict[str, EpisodeStatistics] = {}
+        self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
+
+    def open(self, behavior: Learning) -> None:
+        """A behavior appeared: load its weights if asked, then open its event file.
+
+        Raises CheckpointError before anything of an earlier run is removed.
+        """
+        options = self.settings.checkpoint_settings
+        if options.resume:
+            host_saver.resume(behavior, self.folder)
+        else:
+            source = self.folder.initial_checkpoint(behavior.name, options.initialize_from, behavior.settings.init_path)
+            if source is not None:
+                host_saver.initialize(behavior, source)
+        statistics = EpisodeStatistics(behavior.settings, group_rewards=behavior.algorithm.team_rows)
+        self.open_track(
+            behavior.name,
+            statistics,
+            saver.settings_of(behavior.settings),
+            max_steps=behavior.settings.max_steps,
+            step=behavior.step,
+            events=[self.folder.behavior(behavior.name)],
+        )
+        self._statistics[behavior.name] = statistics
+
+    def acted(self, behavior: Learning, before: int, episodes: Sequence[EpisodeRecords]) -> None:
+        """One message was booked: summary and checkpoint if their step is reached, then the finished episodes.
+
+        A behavior past its max_steps goes on here while others train, as in ML-Agents; it only learns no more.
+        """
+        settings, new = behavior.settings, behavior.step - before
+        label = crossed_multiple(before, new, settings.summary_freq)
+        if label is not None:
+            self._summary(behavior, label, training=behavior.training and before <= settings.max_steps)
+        if behavior.training and crossed_multiple(before, new, settings.checkpoint_interval):
+            self._save(behavior)
+        self._notice_group_rewards(behavior, episodes)
+        self._statistics[behavior.name].episodes(episodes)
+
+    def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
+        """An update has run."""
+        self._statistics[behavior.name].update(metrics)
+
+    def environment(self, result: StepResult, names: Sequence[str]) -> None:
+        """Statistics that an environment sent belong to every behavior it showed."""
+        for behavior_id in result.new_specs:
+            self._notice_team(behavior_id)
+        for name in names:
+            self._statistics[name].environment(result.stats, result.worker)
+
+    def show_progress(self, behaviors: Sequence[Learning]) -> None:
+        """Refresh the progress bar if it is due."""
+        if self.progress_due():
+            self.progress_of({behavior.name: behavior.step for behavior in behaviors})
+
+    def finish(self, behaviors: Sequence[Learning], cause: Exception | None) -> None:
+        """The final save of every behavior (none with inference); says how the run ended.
+
+        `cause` is the error that ended the run. What goes wrong here is then only logged.
+        """
+        self.say_results()
+        take_all([partial(self._save_final, behavior) for behavior in behaviors if behavior.training], cause)
+
+    def _summary(self, behavior: Learning, label: int, *, training: bool) -> None:
+        statistics = self._statistics[behavior.name]
+        if not statistics.updated:  # entropy and value estimates stand in every summary
+            statistics.estimates(behavior.estimates())
+        self.write_summary(behavior.name, label, training=training)
+
+    def _save(self, behavior: Learning) -> None:
+        reward = self._statistics[behavior.name].checkpoint_reward()
+        self.checkpoint(behavior.name, behavior.moment, partial(host_saver.snapshot_of, behavior), reward)
+
+    def _save_final(self, behavior: Learning) -> None:
+        self._save(behavior)
+        self.publish(behavior.name, behavior.step, self._statistics[behavior.name].checkpoint_reward())
+
+    def _notice_group_rewards(self, behavior: Learning, episodes: Sequence[EpisodeRecords]) -> None:
+        statistics = self._statistics[behavior.name]
+        if statistics.group_rewards or not any(any(e.group_returns) for e in episodes):
+            return
+        statistics.group_rewards = True
+        log.warning(
+            "%s: the environment sends group rewards, but trainer_type %s credits an agent only for what it lives to "
+            "see. They are added to its own reward; trainer_type poca is made for them.",
+            behavior.name, behavior.settings.trainer_type,
+        )  # fmt: skip
+
+    def _notice_team(self, behavior_id: str) -> None:
+        name = behavior_name(behavior_id)
+        teams = self._teams.setdefault(name, [])
+        if behavior_id in teams:
+            return
+        teams.append(behavior_id)
+        if len(teams) == 2:
+            log.warning(
+                "%s: %s and %s are teams of one behavior without self_play: both train one policy, against its newest "
+                "version alone. To train them apart, give each a behavior name of its own in Unity (Behavior "
+                "Parameters) and in the configuration.",
+                name, *teams,
+            )  # fmt: skip

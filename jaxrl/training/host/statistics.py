@@ -1,0 +1,86 @@
+"""Numbers of one behavior in the host loop, episode by episode, from one summary to the next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, StatsAggregator, Summary
+from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.settings import BehaviorSettings
+from jaxrl.training.signal_rewards import extrinsic_sum
+from jaxrl.types import Aggregation, EnvironmentStat
+
+
+class EpisodeStatistics:
+    """Collects between two summaries. `group_rewards`: whether the environment is known to reward teams."""
+
+    def __init__(self, settings: BehaviorSettings, *, group_rewards: bool) -> None:
+        self.group_rewards = group_rewards
+        self.updated = False  # since the last summary
+        self._settings = settings
+        self._first_signal = next(iter(settings.reward_signals))
+        self._stats = StatsAggregator()
+        self._returns: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self._team_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self._since_update: list[float] = []
+
+    def episodes(self, records: Sequence[EpisodeRecords]) -> None:
+        """Finished episodes. Group returns are reported once any group reward was seen, or always for MA-POCA."""
+        for record in records:
+            self._stats.extend(tags.CUMULATIVE_REWARD, record.returns, Aggregation.HISTOGRAM)
+            self._stats.extend(tags.EPISODE_LENGTH, record.lengths)
+            collected = extrinsic_sum(
+                self._settings,
+                own=np.asarray(record.returns),
+                group=np.asarray(record.group_rewards),
+                mates=np.asarray(record.mates_returns),
+            )
+            if collected is not None:
+                self._stats.extend(tag_of("reward/extrinsic"), collected)
+            self._returns.extend(record.returns)
+            self._since_update.extend(record.returns)
+            if self.group_rewards:
+                self._stats.extend(tags.GROUP_CUMULATIVE_REWARD, record.group_returns, Aggregation.HISTOGRAM)
+                self._team_returns.extend(record.team_returns)
+
+    def environment(self, stats: Sequence[EnvironmentStat], worker: int) -> None:
+        """Values that an environment sent through its stats channel."""
+        self._stats.add_environment_stats(stats, worker)
+
+    def update(self, metrics: Mapping[str, float]) -> None:
+        """Metrics of one update."""
+        self.estimates(metrics)
+        self.updated = True
+        self._since_update.clear()
+
+    def estimates(self, metrics: Mapping[str, float]) -> None:
+        """Metrics that were made without an update."""
+        for name, value in metrics.items():
+            self._stats.add(tag_of(name, self._first_signal), value)
+
+    def take(self) -> list[dict[str, Summary]]:
+        """The summary of each tag, for the one event file; afterwards everything is empty."""
+        self.updated = False
+        return [self._stats.take()]
+
+    def mean_reward(self) -> float | None:
+        """Mean over the last 100 team episodes (group return) or, without teams, agent episodes; None before any."""
+        recent = self._team_returns or self._returns
+        return float(np.mean(recent)) if recent else None
+
+    def result_line(self, name: str) -> str:
+        """How the run ended, in words."""
+        recent = self._team_returns or self._returns
+        if not recent:
+            return f"{name}: no episode was completed."
+        what, kind = ("group reward", "team episodes") if self._team_returns else ("reward", "episodes")
+        return f"{name}: mean {what} {np.mean(recent):.3f} over the last {len(recent)} {kind}."
+
+    def checkpoint_reward(self) -> float | None:
+        """Mean agent return since the last update, as training_status.json records it."""
+        return float(np.mean(self._since_update)) if self._since_update else None

@@ -1,0 +1,211 @@
+"""Everything that a run writes: summaries, checkpoints, status, configuration, timers, console and progress bar.
+
+Both loops use this one recorder. What differs is handed in: a `Statistics` per behavior says what its event files
+get (one file in the host loop, one per seed in the compiled one), a `Snapshot` what a checkpoint holds.
+
+An evaluation (--inference --resume) leaves the run's folder as it is, bit for bit: summaries go to the console alone.
+Files of an earlier run are touched only when training really begins, that is when the first behavior is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from jaxrl.artifacts.files import ArtifactError, write_text
+from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.artifacts.metrics.console import ConsoleWriter, listing
+from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
+from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
+from jaxrl.artifacts.metrics.timers import Timers
+from jaxrl.artifacts.onnx.export import ExportError
+from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
+from jaxrl.artifacts.status import TrainingStatus
+from jaxrl.settings import RunSettings, to_yaml
+from jaxrl.training import saver
+from jaxrl.training.errors import DivergedError
+from jaxrl.training.saver import Snapshot
+from jaxrl.types import JaxrlError
+
+log = logging.getLogger(__name__)
+
+
+class Statistics(Protocol):
+    """What one behavior has shown since its last summary, and of late."""
+
+    def take(self) -> list[dict[str, Summary]]:
+        """By event file, the summary of each tag; afterwards everything is empty."""
+        ...
+
+    def mean_reward(self) -> float | None:
+        """Mean return of about the last 100 episodes, of teams if they earn; None before any."""
+        ...
+
+    def result_line(self, name: str) -> str | None:
+        """How the run ended, in words; None: nothing to tell."""
+        ...
+
+
+@dataclass
+class _Track:
+    """One behavior of the run."""
+
+    title: str  # on the console
+    statistics: Statistics
+    max_steps: int
+    writers: list[TensorBoardWriter] = field(default_factory=list)  # one per event file; none in an evaluation
+    saved: Hashable = None  # the moment of the last checkpoint
+
+
+class Recorder:
+    """Files and console of one run. A context manager: its end closes the files and writes what stands to be written.
+
+    Args:
+      phases: timers below `start_learning` whose shares the progress bar shows, by the word it shows them with.
+    """
+
+    def __init__(
+        self, settings: RunSettings, folder: RunFolder, progress: ProgressBar, phases: Mapping[str, str]
+    ) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.timers = Timers()
+        self.status = TrainingStatus(folder.status)
+        self.begun = False
+        self.writes = not only_evaluates(settings.checkpoint_settings)
+        self._progress = progress
+        self._phases = phases
+        self._console = ConsoleWriter()
+        self._tracks: dict[str, _Track] = {}
+
+    def open_track(
+        self,
+        name: str,
+        statistics: Statistics,
+        described: Mapping[str, Any],
+        *,
+        max_steps: int,
+        step: int,
+        events: Sequence[Path],
+        title: str | None = None,
+    ) -> None:
+        """A behavior appeared and has the weights it starts from: open its event files, list its settings.
+
+        Args:
+          described: its settings as plain values.
+          step: trainer step that it starts at; a resumed run's older points at or after it are dropped.
+          events: folders of its event files.
+        """
+        resume = self.settings.checkpoint_settings.resume
+        if not self.begun:
+            self._begin(resume)
+        track = self._tracks[name] = _Track(title or name, statistics, max_steps)
+        for folder in events if self.writes else ():
+            writer = TensorBoardWriter(folder, step if resume else None)
+            track.writers.append(writer)
+            writer.hyperparameters(listing(described), step)
+        self._console.hyperparameters(name, described)
+
+    def write_summary(self, name: str, step: int, *, training: bool) -> None:
+        """Write what was collected since the last summary, labelled with `step`: events, gauges, a console line."""
+        track = self._tracks[name]
+        taken = track.statistics.take()
+        for writer, summaries in zip(track.writers, taken, strict=False):  # no writers in an evaluation
+            writer.summaries(step, summaries)
+        together = taken[0] if len(taken) == 1 else over_seeds(taken)
+        together |= {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
+        self.timers.gauge_summaries(name, together)
+        self._console.summaries(track.title, step, together)
+
+    def checkpoint(self, name: str, moment: Hashable, snapshot: Callable[[], Snapshot], reward: float | None) -> None:
+        """A checkpoint and its ONNX file, unless the last one shows this very moment.
+
+        Raises DivergedError, CheckpointError or ExportError, as `saver.save_checkpoint`.
+        """
+        track = self._tracks[name]
+        if track.saved == moment:
+            return
+        with self.timers(nodes.CHECKPOINT):
+            saver.save_checkpoint(snapshot(), self.folder, self.status, reward)
+        track.saved = moment
+
+    def publish(self, name: str, step: int, reward: float | None) -> None:
+        """The policy of the checkpoint of this step where Unity's user looks for it. Raises ArtifactError."""
+        saver.publish(name, step, self.folder, self.status, reward)
+
+    def say_results(self) -> None:
+        """How the run ended for each behavior, on the console."""
+        for name, track in self._tracks.items():
+            line = track.statistics.result_line(name)
+            if line is not None:
+                log.info("%s", line)
+
+    def progress_of(self, steps: Mapping[str, int]) -> None:
+        """Show the trainer step of each behavior; call it after `progress_due`."""
+        seconds = {word: self.timers.seconds(nodes.LEARNING, node) for word, node in self._phases.items()}
+        for name, step in steps.items():
+            track = self._tracks[name]
+            self._progress.show(track.title, step, track.max_steps, track.statistics.mean_reward(), seconds)
+
+    def progress_due(self) -> bool:
+        """Whether the progress bar would show a new state now."""
+        return self._progress.due()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close event files and write configuration, timers and status. Nothing if training never began."""
+        steps: list[Callable[[], None]] = [w.close for track in self._tracks.values() for w in track.writers]
+        if self.begun and self.writes:
+            steps += [self._write_configuration, partial(self.timers.write, self.folder.timers), self.status.write]
+        take_all(steps, value)
+
+    def _begin(self, resume: bool) -> None:
+        self.begun = True
+        if not self.writes:
+            log.info("Nothing is written to %s: this run only evaluates it.", self.folder.path)
+            return
+        self.folder.begin(resume)
+        if resume:
+            self.status = TrainingStatus.load(self.folder.status)
+        self._write_configuration()
+
+    def _write_configuration(self) -> None:
+        write_text(self.folder.configuration, to_yaml(self.settings))
+
+
+def take_all(steps: Sequence[Callable[[], None]], cause: BaseException | None) -> None:
+    """Take every step, whatever becomes of the others, and raise the first error if nothing was wrong before.
+
+    Otherwise what is wrong now is logged, unless it follows from the cause: a full disk is reported once.
+    """
+    first = None
+    for step in steps:
+        try:
+            step()
+        except JaxrlError as error:
+            if cause is None:
+                cause = first = error
+            elif not _follows(error, cause):
+                log.error("%s", error)
+    if first is not None:
+        raise first
+
+
+def _follows(error: JaxrlError, cause: BaseException) -> bool:
+    kinds = (ArtifactError, ExportError, DivergedError)
+    return any(isinstance(error, kind) and isinstance(cause, kind) for kind in kinds)
+
+
+def _constant(value: float) -> Summary:
+    return Summary(value=value, mean=value, std=0.0, sum=value, count=1, histogram=None)

@@ -1,0 +1,45 @@
+"""Names of metrics and the tags that they become."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxrl.artifacts.metrics.tags import tag_of
+
+
+@pytest.mark.parametrize(
+    ("metric", "tag"),
+    [
+        ("policy_loss", "Losses/Policy Loss"),
+        ("value_loss", "Losses/Value Loss"),
+        ("baseline_loss", "Losses/Baseline Loss"),
+        ("entropy", "Policy/Entropy"),
+        ("learning_rate", "Policy/Learning Rate"),
+        ("epsilon", "Policy/Epsilon"),
+        ("beta", "Policy/Beta"),
+        ("value_estimate/extrinsic", "Policy/Extrinsic Value Estimate"),
+        ("baseline_estimate/extrinsic", "Policy/Extrinsic Baseline Estimate"),
+        ("value_estimate/gail", "Policy/Gail Value Estimate"),
+        ("reward/rnd", "Policy/Rnd Reward"),
+        # ML-Agents' tags that follow from the rule
+        ("q1_loss", "Losses/Q1 Loss"),
+        ("curiosity_forward_loss", "Losses/Curiosity Forward Loss"),
+        ("rnd_loss", "Losses/RND Loss"),
+        ("gail_policy_estimate", "Policy/GAIL Policy Estimate"),
+        ("gail_kl_loss", "Losses/GAIL KL Loss"),
+        ("discrete_entropy_coeff", "Policy/Discrete Entropy Coeff"),
+        ("value/extrinsic", "Policy/Extrinsic Value"),
+        # nobody's
+        ("kl_divergence", "Policy/KL Divergence"),
+        ("accuracy/gail", "Policy/Gail Accuracy"),
+        ("forward_loss/curiosity", "Losses/Curiosity Forward Loss"),
+        ("policy_loss/gail", "Losses/Gail Policy Loss"),
+    ],
+)
+def test_tags(metric: str, tag: str) -> None:
+    assert tag_of(metric) == tag
+
+
+def test_a_stream_without_a_name_is_the_first_signals() -> None:
+    assert tag_of("value_estimate", "curiosity") == "Policy/Curiosity Value Estimate"
+    assert tag_of("value_estimate/extrinsic", "curiosity") == "Policy/Extrinsic Value Estimate"

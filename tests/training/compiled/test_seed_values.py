@@ -1,0 +1,101 @@
+"""Values of every tag of a compiled run, read back from the event files of its seeds: sums of which each is known."""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+
+from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.jax_envs import make_environment
+from jaxrl.settings import load_run_settings
+from jaxrl.training.compiled.iteration import IterationLog
+from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
+from tests.event_files import read_events
+
+NAME, SEEDS = "SimpleSpread", (7, 8)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
+    caplog.set_level(logging.INFO, "jaxrl")
+    return caplog
+
+
+def pair(*values: float) -> np.ndarray:
+    """One number per seed."""
+    return np.array(values, np.float64)
+
+
+def chunk(updates: tuple[int, int] = (2, 0)) -> IterationLog:
+    """Four agent episodes of two teams in the first seed; one lone agent, which earns nothing, in the second."""
+    return IterationLog(
+        updates=np.array(updates),  # pyright: ignore[reportArgumentType]
+        metrics={"value_estimate/extrinsic": pair(3.0, 0.0), "learning_rate": pair(0.002, 0.0), "odd": pair(5.0, 0.0)},  # pyright: ignore
+        episodes=EpisodeFigures(
+            reward=Moments(pair(4, 1), pair(12.0, 0.0), pair(40.0, 0.0)),
+            length=Moments(pair(4, 1), pair(20.0, 9.0), pair(110.0, 81.0)),
+            group_reward=Moments(pair(2, 0), pair(7.0, 0.0), pair(25.0, 0.0)),
+            received=pair(14.0, 0.0),
+            mates_reward=pair(6.0, 0.0),
+            stats={"Environment/Slain": Moments(pair(2, 1), pair(1.0, 1.0), pair(1.0, 1.0))},
+        ),
+        fault=np.full((2, 4), -1),  # pyright: ignore[reportArgumentType]
+    )
+
+
+def values(folder: Path) -> dict[int, dict[str, float]]:
+    """By step, the scalars of one seed's only event file."""
+    (path,) = folder.glob("events.*")
+    found: dict[int, dict[str, float]] = {}
+    for event in read_events(path):
+        for value in event.summary.value:
+            if not value.tag.startswith("Hyperparameters"):
+                found.setdefault(event.step, {})[value.tag] = value.simple_value
+    return found
+
+
+@pytest.mark.parametrize(("trainer_type", "mates"), [("poca", 6.0), ("ppo", 0.0)])
+def test_values_of_two_seeds(tmp_path: Path, log: Any, trainer_type: str, mates: float) -> None:
+    behavior = {"trainer_type": trainer_type, "reward_signals": {"extrinsic": {"strength": 3.0}}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"behaviors": {NAME: behavior}}))
+    overrides = {"checkpoint_settings": {"results_dir": str(tmp_path), "run_id": "run"}}
+    settings = load_run_settings(tmp_path / "config.yaml", overrides, HYPERPARAMETER_TYPES)
+    subject = Subject(NAME, make_environment("jax:simple_spread").spec, settings.behaviors[NAME], SEEDS, 4)
+    folder, silent = RunFolder(tmp_path, "run"), ProgressBar(Console(file=io.StringIO()))
+    with CompiledRecorder(settings, folder, subject, silent) as recorder:
+        recorder.begin(0)
+        recorder.add(chunk())
+        recorder.add(chunk())
+        recorder.summary(1000)
+        recorder.add(chunk())
+        recorder.summary(2000)
+    first, second = (values(folder.behavior(NAME) / f"seed_{seed}") for seed in SEEDS)
+    expected = {
+        "Environment/Cumulative Reward": 3.0,
+        "Environment/Episode Length": 5.0,
+        "Environment/Group Cumulative Reward": 3.5,
+        "Environment/Slain": 0.5,
+        "Policy/Extrinsic Reward": 3.0 * (12.0 + 14.0 + mates) / 4,
+        "Policy/Extrinsic Value Estimate": 1.5,
+        "Policy/Learning Rate": 0.001,
+        "Policy/Odd": 2.5,
+    }
+    assert first == {step: pytest.approx(expected) for step in (1000, 2000)}
+    alone = {"Environment/Cumulative Reward": 0.0, "Environment/Episode Length": 9.0, "Environment/Slain": 1.0}
+    assert second == {step: {**alone, "Policy/Extrinsic Reward": 0.0} for step in (1000, 2000)}
+    # seeds count equally: (3 + 0) / 2; teams earn in the first alone
+    (line, _) = [record.getMessage() for record in log.records if "Step: " in record.getMessage()]
+    assert line.startswith(f"{NAME} (2 seeds). Step: 1000.")
+    assert line.endswith("Mean Reward: 1.500. Mean Group Reward: 3.500. Training.")

@@ -1,0 +1,262 @@
+"""Values of every tag, read back from event files: episodes of which each reward is known."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.rollout.slots import Slots
+from jaxrl.settings import load_run_settings
+from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.types import StepResult
+from tests import trainer
+from tests.envs.countdown_player import MEMBERS
+from tests.event_files import read_events
+from tests.helpers import decision_steps, ended_steps, make_spec, message
+
+NAME, SPEC = "Push", make_spec((1,), branches=(2,))
+SUMMARY, LAST = 100, 400
+
+
+class Scripted:
+    """A behavior whose step and episodes the test decides."""
+
+    decisions, state = 0, None
+    name, spec = NAME, SPEC
+
+    def __init__(self, settings: Any, estimates: Any, *, training: bool) -> None:
+        self.settings, self.training, self.step = settings, training, 0
+        self.estimates = estimates or dict
+        self.algorithm = ALGORITHMS[settings.trainer_type](SPEC, settings)
+
+    @property
+    def moment(self) -> tuple[int]:
+        return (self.step,)
+
+
+class Opened(NamedTuple):
+    recorder: HostRecorder
+    behavior: Any
+    folder: Path
+
+    def advance(self, step: int, episodes: Sequence[Any] = ()) -> None:
+        before, self.behavior.step = self.behavior.step, step
+        self.recorder.acted(self.behavior, before, episodes)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
+    caplog.set_level(logging.INFO, "jaxrl")
+    return caplog
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Any]:
+    """Opens recorders with one behavior."""
+
+    def begin(trainer_type: str = "poca", strength: float = 1.0, estimates: Any = None, **options: Any) -> Opened:
+        behavior = {
+            "trainer_type": trainer_type, "summary_freq": SUMMARY, "max_steps": LAST, "checkpoint_interval": 10**6,
+            "reward_signals": {"extrinsic": {"strength": strength}},
+            "hyperparameters": {"team_capacity": 2} if trainer_type in ("mappo", "coma") else {},
+        }  # fmt: skip
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump({"behaviors": {NAME: behavior}}))
+        overrides = {"checkpoint_settings": {"results_dir": str(tmp_path), "run_id": "run", **options}}
+        settings = load_run_settings(path, overrides, HYPERPARAMETER_TYPES)
+        folder = RunFolder(tmp_path, "run")
+        recorder = HostRecorder(settings, folder, ProgressBar(Console(file=io.StringIO())))
+        scripted = Scripted(settings.behaviors[NAME], estimates, training=not settings.checkpoint_settings.inference)
+        recorder.open(scripted)  # pyright: ignore[reportArgumentType]
+        return Opened(recorder, scripted, folder.behavior(NAME))
+
+    yield begin
+
+
+def values(folder: Path) -> dict[int, dict[str, float]]:
+    """By step, the scalars of a behavior's only event file."""
+    (path,) = folder.glob("events.*")
+    found: dict[int, dict[str, float]] = {}
+    for event in read_events(path):
+        for value in event.summary.value:
+            if not value.tag.startswith("Hyperparameters") and not value.tag.endswith("_hist"):
+                found.setdefault(event.step, {})[value.tag] = value.simple_value
+    return found
+
+
+def episode(*, team_rows: bool = True) -> list[Any]:
+    """Two mates; the first ends early. Own rewards 1, 2 | 4, 8 | 16, group rewards 10 each | 20 for the second | 5."""
+    slots = Slots(SPEC, team_rows=team_rows, rows=1, members=1)
+    both, one, two = ({"agents": a, "groups": [7] * len(a)} for a in ([1, 2], [1], [2]))
+    messages: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = (
+        ({}, both),
+        ({}, {**both, "reward": [1.0, 2.0], "group_reward": [10.0, 10.0]}),
+        ({**one, "reward": [4.0]}, {**two, "reward": [8.0], "group_reward": [20.0]}),
+        ({**two, "reward": [16.0], "group_reward": [5.0]}, {}),
+    )
+    told = []
+    for ended, deciding in messages:
+        steps = message(SPEC, ended_steps(SPEC, **ended), decision_steps(SPEC, **deciding))
+        told += slots.ingest({(0, f"{NAME}?team=0"): steps}).episodes
+    return told
+
+
+OWN, GROUP, MATES = np.array([5.0, 26.0]), np.array([10.0, 35.0]), np.array([10.0, 5.0])
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "mappo", "poca", "coma"])
+def test_values_of_episodes(opened: Any, trainer_type: str) -> None:
+    """The extrinsic reward is what the signal has paid: strength 3, and the mates' rewards where it counts them."""
+    run = opened(trainer_type, strength=3.0)
+    with run.recorder:
+        run.advance(50, episode(team_rows=trainer_type != "ppo"))
+        run.advance(120)
+    mates = MATES if trainer_type in ("poca", "coma") else 0.0
+    assert values(run.folder) == {
+        100: pytest.approx({
+            "Environment/Cumulative Reward": OWN.mean(),
+            "Environment/Group Cumulative Reward": 35.0,  # of the one that was alive when the team was over
+            "Environment/Episode Length": (1 + 2) / 2,
+            "Policy/Extrinsic Reward": (3.0 * (OWN + GROUP + mates)).mean(),
+        })
+    }  # fmt: skip
+
+
+def test_values_of_updates_are_means_since_the_last_summary(opened: Any) -> None:
+    run = opened()
+    names = {
+        "policy_loss": "Losses/Policy Loss", "value_loss": "Losses/Value Loss", "baseline_loss": "Losses/Baseline Loss",
+        "entropy": "Policy/Entropy", "learning_rate": "Policy/Learning Rate", "epsilon": "Policy/Epsilon",
+        "beta": "Policy/Beta", "value_estimate/extrinsic": "Policy/Extrinsic Value Estimate",
+        "baseline_estimate/extrinsic": "Policy/Extrinsic Baseline Estimate",
+    }  # fmt: skip
+    with run.recorder:
+        run.advance(10)
+        for k in (1.0, 3.0):
+            run.recorder.updated(run.behavior, {name: k * (i + 1) for i, name in enumerate(names)})
+        run.advance(120)
+        run.recorder.updated(run.behavior, {"value_estimate": 7.0, "something_new": 8.0})
+        run.advance(220)
+    assert values(run.folder) == {
+        100: {tag: 2.0 * (i + 1) for i, tag in enumerate(names.values())},
+        200: {"Policy/Extrinsic Value Estimate": 7.0, "Policy/Something New": 8.0},
+    }
+
+
+def test_estimates_stand_where_nothing_was_learnt(opened: Any) -> None:
+    asked: list[int] = []
+
+    def estimates() -> dict[str, float]:
+        asked.append(run.behavior.step)
+        return {"entropy": 0.5, "value_estimate/extrinsic": float(len(asked))}
+
+    run = opened(estimates=estimates, inference=True)
+    with run.recorder:
+        run.advance(90)
+        run.advance(120)
+        run.recorder.updated(run.behavior, {"entropy": 0.25})
+        run.advance(220)
+        run.advance(320)
+    assert asked == [120, 320]
+    tags = ("Policy/Entropy", "Policy/Extrinsic Value Estimate")
+    assert {step: [found.get(tag) for tag in tags] for step, found in values(run.folder).items()} == {
+        100: [0.5, 1.0], 200: [0.25, None], 300: [0.5, 2.0],
+    }  # fmt: skip
+
+
+def test_a_behavior_that_is_done_is_summarised_on(opened: Any, log: Any) -> None:
+    """Another one still trains: its scores go on, as "Not Training"."""
+    run = opened()
+    with run.recorder:
+        run.advance(399)
+        run.advance(450, episode())
+        run.advance(520)
+        run.advance(610, episode())
+        run.advance(700)
+    steps = {step: found.get("Environment/Cumulative Reward") for step, found in values(run.folder).items()}
+    assert steps == {500: OWN.mean(), 700: OWN.mean()}  # none of steps 400 and 600 has a value
+    lines = [line for line in log.text.splitlines() if "Step: " in line]
+    assert [line.endswith("Not Training.") for line in lines] == [False, True, True, True]
+    assert "Step: 400." in lines[0] and "Step: 700." in lines[3]
+
+
+def shown(worker: int, *behavior_ids: str) -> StepResult:
+    return StepResult(worker=worker, steps={}, new_specs=dict.fromkeys(behavior_ids, SPEC), stats=(), seconds=0.0)
+
+
+def test_teams_of_one_behavior_are_named_once(opened: Any, log: Any) -> None:
+    run = opened()
+    with run.recorder:
+        run.recorder.environment(shown(0, "Push?team=0", "Goal?team=1"), [])
+        run.recorder.environment(shown(1, "Push?team=0", "Goal?team=1"), [])
+        assert "without self_play" not in log.text
+        for worker in (0, 1):
+            run.recorder.environment(shown(worker, "Push?team=1"), [])
+        run.recorder.environment(shown(0, "Push?team=2"), [])
+    (line,) = [record.getMessage() for record in log.records if "without self_play" in record.getMessage()]
+    assert line.startswith("Push: Push?team=0 and Push?team=1 are teams of one behavior without self_play")
+    assert "give each a behavior name of its own" in line
+
+
+STRENGTH, BONUS, FREQUENCY, MAX_STEPS = 3.0, 0.5, 300, 1200
+
+
+def countdown(areas: int = 4) -> dict[int, dict[str, float]]:
+    """What a run of Countdown shows by its rules: by summary, the means of the episodes that ended since the last.
+
+    Of each area's three members the first ends with step 2, the others with step 4. A summary is written before the
+    episodes of its message are counted. Its value is exact: all areas keep step.
+    """
+    pay = 1.0 + BONUS
+    first = (2 * pay, 20.0, 4 * pay, 1.0)  # own, group, mates', length
+    rest = (4 * pay, 40.0, 6 * pay, 3.0)
+    found: dict[int, dict[str, float]] = {}
+    ended: list[tuple[float, ...]] = []
+    step, clock = 0, 0
+    while step <= MAX_STEPS:
+        clock = clock % 4 + 1
+        new = areas * (MEMBERS if clock <= 2 else MEMBERS - 1)
+        label = step - step % FREQUENCY + FREQUENCY
+        if step and step + new >= label:
+            own, group, mates, length = np.array(ended).T
+            found[label] = {
+                "Environment/Cumulative Reward": own.mean(),
+                "Environment/Group Cumulative Reward": 40.0,
+                "Environment/Episode Length": length.mean(),
+                "Policy/Extrinsic Reward": STRENGTH * (own + group + mates).mean(),
+            }
+            ended = []
+        step += new
+        ended += [first] * areas * (clock == 2) + [rest] * 2 * areas * (clock == 4)
+    return found
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.timeout(400)
+def test_values_of_a_real_run(tmp_path: Path) -> None:
+    changes = {
+        "*.reward_signals": {"extrinsic": {"strength": STRENGTH}}, "environment_parameters": {"bonus": BONUS},
+        "*.max_steps": MAX_STEPS, "*.summary_freq": FREQUENCY,
+    }  # fmt: skip
+    assert trainer.train(trainer.config(tmp_path, changes), tmp_path) == 0
+    found = values(tmp_path / "run" / trainer.BEHAVIOR)
+    expected = countdown()
+    assert found.keys() == expected.keys()
+    for step, tags in expected.items():
+        assert {tag: found[step][tag] for tag in tags} == pytest.approx(tags), step
+        constant = {"Policy/Learning Rate": 0.001, "Policy/Epsilon": 0.2, "Policy/Beta": 0.005}
+        assert {tag: found[step][tag] for tag in constant} == pytest.approx(constant)
+        assert found[step]["Policy/Entropy"] > 0
