@@ -130,6 +130,26 @@ def test_advantage_is_return_less_baseline_normalised_over_the_trained_decisions
     assert not np.asarray(batch.advantage)[~acted].any()
 
 
+def test_gradient_of_several_chunks_is_that_of_the_whole_minibatch() -> None:
+    """16 places, at most 3 of them taken: 64 members ask for all 20 states, in 5 chunks of 4 at a time."""
+    state, prepare, graded, *_ = parts()
+    state, batch, _ = prepare(state, pad_members(random_rollout(8), 13))
+    loss = steps_of("poca", SETTINGS).loss(state)
+
+    def gradient(_, chunk):
+        assert chunk.acted.shape == (4, 16)
+        return jax.grad(loss, has_aux=True)(params_of(state), chunk, EPSILON, BETA)
+
+    zeros = jax.tree.map(np.zeros_like, params_of(state))
+    run = partial(minibatches.run, gradient, lambda sums, x: jax.tree.map(np.add, sums, x), zeros, size=64, epochs=1)
+    for rows in (batch, poison_unused(batch)):
+        found, metrics = quick_jit(run)(rows, np.asarray(rows.acted), jax.random.key(0))
+        (_, whole_metrics), whole = graded(state, batch)
+        assert_close(found, whole, 1e-5)
+        assert metrics["entropy"] == pytest.approx(float(whole_metrics["entropy"]), rel=1e-5)
+        assert metrics["value_loss"] == pytest.approx(float(whole_metrics["value_loss"]), rel=1e-5)
+
+
 def test_largest_team_only_ever_grows() -> None:
     state, prepare, *_ = parts()
     three = random_rollout(7)
