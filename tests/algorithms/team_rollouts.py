@@ -5,14 +5,20 @@ Numpy throughout: every operation of its own on a JAX array would be one more pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, Batch, TrainState
+from jaxrl.algorithms import actor_critic, coma, mappo, on_policy, poca, ppo
+from jaxrl.algorithms.interface import Algorithm, TrainState
+from jaxrl.algorithms.on_policy import Batch, Distribution, Loss
+from jaxrl.networks.joint import JointCritic
+from jaxrl.networks.models import Actor, TeamCritic
 from jaxrl.rollout.trajectory import Rollout
+from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 from tests.helpers import make_spec
 
@@ -30,6 +36,46 @@ quick_jit = partial(
     jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 )
 """For programs that run once or twice: compiled in half the time, run slower."""
+
+
+class Steps(NamedTuple):
+    """The two halves of an algorithm's `learn`, with the networks that it builds."""
+
+    distribution: Distribution
+    prepare: Callable[[TrainState, Rollout], Any]  # (state, rollout) → (state, batch, metrics)
+    loss: Callable[[TrainState], Loss]  # the loss at a state
+    update: Callable[[TrainState, Batch], Any]  # (state, batch) → (state, metrics)
+
+
+def steps_of(trainer: str, settings: BehaviorSettings, spec: BehaviorSpec = SPEC) -> Steps:
+    """What `learn` of this algorithm goes through."""
+    if trainer in ("ppo", "mappo"):
+        networks = (ppo if trainer == "ppo" else mappo).make_networks(spec, settings)
+        distribution, prepare = networks.distribution, partial(actor_critic.prepare, networks, spec, settings)
+        loss = partial(actor_critic.loss, networks, spec)
+        return Steps(distribution, prepare, lambda _: loss, partial(on_policy.update, loss, settings))
+    bound = bound_of(trainer, settings, spec)
+    module = poca if trainer == "poca" else coma
+
+    def loss_at(state: TrainState) -> Loss:
+        return partial(module.loss, bound, **({"max_team": state.own["max_team"]} if trainer == "poca" else {}))
+
+    return Steps(
+        distribution=on_policy.applied(bound.actor),
+        prepare=partial(module.prepare, bound),
+        loss=loss_at,
+        update=lambda state, batch: on_policy.update(loss_at(state), settings, state, batch),
+    )
+
+
+def bound_of(trainer: str, settings: BehaviorSettings, spec: BehaviorSpec = SPEC) -> poca.Bound | coma.Bound:
+    """The networks of MA-POCA and COMA as `make_poca` and `make_coma` build them."""
+    network, streams = settings.network_settings, tuple(settings.reward_signals)
+    actor = Actor(spec, network)
+    if trainer == "poca":
+        return poca.Bound(actor, TeamCritic(spec, network, streams), spec, settings)
+    critic = JointCritic(spec, network, streams, settings.hyperparameters.team_capacity)
+    return coma.Bound(actor, critic, spec, settings)
 
 
 def random_rollout(seed: int, *, t: int = 5, b: int = 4, a: int = 3, spec: BehaviorSpec = SPEC) -> Rollout:
@@ -52,21 +98,26 @@ def random_rollout(seed: int, *, t: int = 5, b: int = 4, a: int = 3, spec: Behav
     for i, branch in enumerate(branches):  # what was chosen was allowed
         first = sum(spec.action.discrete_branches[:i])
         np.put_along_axis(mask, (branch + first)[..., None], True, axis=-1)
-    return Rollout(
+    rollout = Rollout(
         obs=tuple(where(present, numbers(*sensor.shape)) for sensor in spec.observations),
+        carry=(),
         action_mask=mask,
         action=Action(
             continuous=where(present, numbers(spec.action.continuous_size)),
             discrete=where(present, np.stack(branches, -1).astype(np.int32)),
         ),
-        log_prob=where(acted, -np.abs(numbers(spec.action.columns)) - 0.5),
+        extras={"log_prob": where(acted, -np.abs(numbers(spec.action.columns)) - 0.5)},
+        begin=acted & (np.cumsum(acted, axis=0) == 1),
         present=present,
         acted=acted,
         waiting=present & ~acted & acted.any(-1, keepdims=True),
         reward=where(acted, numbers()),
+        mates_reward=np.zeros(lead, np.float32),
         group_reward=where(acted, numbers()),
         **{name: kind == i for i, name in enumerate(("terminated", "truncated", "left", "cut"), start=1)},
     )
+    mates = rollout.reward.sum(-1, keepdims=True) - rollout.reward  # all rewards of a state arrive at once
+    return rollout._replace(mates_reward=where(acted, mates) if a > 1 else rollout.mates_reward)
 
 
 def members(rollout: Rollout, change) -> Rollout:

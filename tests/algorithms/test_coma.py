@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import numpy as np
 import pytest
 from probe_learner import Learner
-from team_rollouts import SMALL, SPEC, assert_close, fresh, params_of, poison_unused, quick_jit, random_rollout
+from team_rollouts import (
+    SMALL,
+    SPEC,
+    assert_close,
+    bound_of,
+    fresh,
+    params_of,
+    poison_unused,
+    quick_jit,
+    random_rollout,
+    steps_of,
+)
 
-from jaxrl.algorithms import counterfactual, poca
-from jaxrl.algorithms.coma import make_coma
+from jaxrl.algorithms import poca
+from jaxrl.algorithms.coma import NO_SIZE, make_coma
 from jaxrl.learning import losses
 from jaxrl.networks import actions
-from jaxrl.networks.joint import JointCritic, TeamCapacityError
+from jaxrl.networks.joint import TeamCapacityError
 from jaxrl.networks.models import Actor
 from tests.helpers import poca_settings, settings_of
 from tests.probe_envs import SacrificeEnv
@@ -25,25 +36,23 @@ SETTINGS = settings_of("coma", SMALL | {"hyperparameters__team_capacity": 3})
 
 @cache
 def parts():
-    """Algorithm, a learner, and jitted prepare and loss with gradient (networks as `make_coma` builds them)."""
-    algorithm = make_coma(SPEC, SETTINGS)
-    actor = Actor(SPEC, SETTINGS.network_settings)
-    critic = JointCritic(SPEC, SETTINGS.network_settings, tuple(SETTINGS.reward_signals), 3)
-    loss = partial(counterfactual.loss, actor, critic, SPEC)
+    """Algorithm, a learner, jitted prepare and loss with gradient, and the critic as `make_coma` builds it."""
+    algorithm, steps = make_coma(SPEC, SETTINGS), steps_of("coma", SETTINGS)
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(loss, has_aux=True)(params_of(state), batch, EPSILON, BETA, max_team=state.max_team)
+        return jax.value_and_grad(steps.loss(state), has_aux=True)(params_of(state), batch, EPSILON, BETA)
 
-    return algorithm, fresh(algorithm), quick_jit(algorithm.prepare), graded, critic
+    return algorithm, fresh(algorithm), quick_jit(steps.prepare), graded, bound_of("coma", SETTINGS).critic
 
 
 def test_with_critics_that_say_the_same_coma_and_poca_are_one() -> None:
     """All weights of the critics 0, V = b = 3: batch and estimates are equal to the last bit."""
     rollout, found = random_rollout(0), []
-    for algorithm, heads in (
-        (parts()[0], [("baselines",), ("value", "values")]),
-        (poca.make_poca(SPEC, poca_settings(**SMALL)), [("values",)]),
+    settings = poca_settings(**SMALL)
+    for algorithm, prepare, heads in (
+        (parts()[0], parts()[2], [("baselines",), ("value", "values")]),
+        (poca.make_poca(SPEC, settings), quick_jit(steps_of("poca", settings).prepare), [("values",)]),
     ):
         state = fresh(algorithm)
         critic = jax.tree.map(np.zeros_like, state.critic)
@@ -52,9 +61,9 @@ def test_with_critics_that_say_the_same_coma_and_poca_are_one() -> None:
             for name in way:
                 at = at[name]
             at[last]["bias"] += np.float32(3)
-        found.append(quick_jit(algorithm.prepare)(state.replace(critic=critic), rollout)[1:])
+        found.append(prepare(state.replace(critic=critic), rollout)[1:])
     assert_close(found[0], found[1], 0.0)
-    assert float(found[0][1]["value_estimate"]) == pytest.approx(3.0)
+    assert float(found[0][1]["value_estimate/extrinsic"]) == pytest.approx(3.0)
 
 
 def test_loss_by_hand_from_the_outputs_of_the_critic() -> None:
@@ -64,7 +73,7 @@ def test_loss_by_hand_from_the_outputs_of_the_critic() -> None:
     stale = batch._replace(baseline=batch.baseline + np.float32(0.5))  # as after some minibatches: the clip acts
     (total, metrics), _ = graded(state, stale)
     encoding = actions.one_hot(batch.action, SPEC.action)
-    value, baseline = quick_jit(critic.apply)(state.critic, batch.obs, encoding, batch.present, state.max_team)
+    value, baseline = quick_jit(critic.apply)(state.critic, batch.obs, encoding, batch.present, NO_SIZE)
     acted, target = np.asarray(batch.acted), np.asarray(batch.returns)[..., 0]
     b, old = np.asarray(baseline)[..., 0], np.asarray(stale.baseline)[..., 0]
     clipped = old + np.clip(b - old, -0.2, 0.2)
@@ -102,7 +111,7 @@ def test_nan_in_masked_elements_changes_neither_loss_nor_gradient() -> None:
 def test_larger_teams_are_named() -> None:
     algorithm, state, *_ = parts()
     with pytest.raises(TeamCapacityError, match=r"hyperparameters.team_capacity: 3, .*teams of 4 members"):
-        jax.eval_shape(algorithm.prepare, state, random_rollout(0, a=4))
+        jax.eval_shape(algorithm.learn, state, random_rollout(0, a=4))
 
 
 def test_a_hero_is_credited_for_what_comes_after_its_death() -> None:

@@ -20,6 +20,7 @@ from team_rollouts import (
     poison_unused,
     quick_jit,
     random_rollout,
+    steps_of,
 )
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES, actor_critic, mappo, ppo
@@ -37,7 +38,8 @@ def parts(capacity: int, **overrides):
     """Algorithm, a learner, and jitted prepare and loss with gradient."""
     settings = settings_of("mappo", SMALL | {"hyperparameters__team_capacity": capacity} | overrides)
     algorithm = mappo.make_mappo(SPEC, settings)
-    return algorithm, fresh(algorithm), quick_jit(algorithm.prepare), graded_of(mappo.make_networks(SPEC, settings))
+    prepare = quick_jit(steps_of("mappo", settings).prepare)
+    return algorithm, fresh(algorithm), prepare, graded_of(mappo.make_networks(SPEC, settings))
 
 
 def graded_of(networks: actor_critic.Networks):
@@ -74,7 +76,7 @@ def test_returns_and_advantages_by_hand() -> None:
     _, batch, metrics = prepare(state.replace(critic=critic), rollout)
     np.testing.assert_allclose(batch.returns[..., 0], [[5.25, 6.75], [7, 9], [0, 0]])
     np.testing.assert_allclose(batch.advantage[:2], np.array([[-1.75, -0.25], [0, 2]]) / 1.78125**0.5, rtol=1e-6)
-    assert float(metrics["value_estimate"]) == 10.0
+    assert float(metrics["value_estimate/extrinsic"]) == 10.0
 
 
 def test_a_team_of_one_is_ppo() -> None:
@@ -83,7 +85,7 @@ def test_a_team_of_one_is_ppo() -> None:
     state = fresh(ppo.make_ppo(SPEC, settings))
     rollout = random_rollout(1, a=1)
     alone = learn_once(
-        rollout, state, quick_jit(ppo.make_ppo(SPEC, settings).prepare), graded_of(ppo.make_networks(SPEC, settings))
+        rollout, state, quick_jit(steps_of("ppo", settings).prepare), graded_of(ppo.make_networks(SPEC, settings))
     )
     weights = state.critic["params"]
     kernel = np.pad(weights["body"]["layer_0"]["kernel"], [(0, 1), (0, 0)])
@@ -114,7 +116,10 @@ def test_order_of_the_members_matters_to_the_critic_alone() -> None:
 def test_rewards_of_the_mates_are_not_counted() -> None:
     _, state, prepare, _ = parts(3)
     rollout = random_rollout(3)
-    more = rollout._replace(reward=rollout.reward + np.array([5, 0, 0], np.float32) * rollout.acted)
+    more = rollout._replace(
+        reward=rollout.reward + np.array([5, 0, 0], np.float32) * rollout.acted,
+        mates_reward=rollout.mates_reward + np.array([0, 5, 5], np.float32) * rollout.acted,
+    )
     first, second = (np.asarray(prepare(state, r)[1].returns) for r in (rollout, more))
     np.testing.assert_array_equal(first[:, 1:], second[:, 1:])
     assert (first[:, 0] != second[:, 0]).any()
@@ -138,7 +143,7 @@ def test_nan_in_masked_elements_changes_neither_loss_nor_gradient() -> None:
 def test_larger_teams_and_a_missing_capacity_are_named(tmp_path) -> None:
     algorithm, state, *_ = parts(3)
     with pytest.raises(TeamCapacityError, match=r"hyperparameters.team_capacity: 3, .*teams of 4 members"):
-        jax.eval_shape(algorithm.prepare, state, random_rollout(0, a=4))
+        jax.eval_shape(algorithm.learn, state, random_rollout(0, a=4))
     path = tmp_path / "c.yaml"
     path.write_text("behaviors: {A: {trainer_type: mappo}}")
     with pytest.raises(SettingsError, match=r"behaviors.A.hyperparameters.team_capacity"):
@@ -147,12 +152,13 @@ def test_larger_teams_and_a_missing_capacity_are_named(tmp_path) -> None:
 
 def test_seeds_side_by_side_learn_as_each_alone() -> None:
     """`vmap` over learners whose buffers are filled to different degrees: 3 and 1 minibatches per epoch."""
-    algorithm, state, prepare, _ = parts(3)
+    _, state, prepare, _ = parts(3)
     full, half = random_rollout(0, t=8), random_rollout(1, t=8)
     half = half._replace(acted=half.acted & (np.arange(8) < 3)[:, None, None])
     pairs = [prepare(s, r)[:2] for s, r in ((state, full), (state.replace(key=jax.random.key(7)), half))]
-    together = quick_jit(jax.vmap(algorithm.update))(*jax.tree.map(lambda *x: jnp.stack(x), *pairs))
-    alone = quick_jit(algorithm.update)
+    update = steps_of("mappo", settings_of("mappo", SMALL | {"hyperparameters__team_capacity": 3})).update
+    together = quick_jit(jax.vmap(update))(*jax.tree.map(lambda *x: jnp.stack(x), *pairs))
+    alone = quick_jit(update)
     for i, pair in enumerate(pairs):
         after, metrics = alone(*pair)
         mine = jax.tree.map(lambda x, i=i: x[i], (params_of(together[0]), together[1]))

@@ -9,19 +9,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from team_rollouts import SMALL, SPEC, assert_close, quick_jit, random_rollout
+from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_rollout, steps_of
 
 from jaxrl.algorithms import ALGORITHMS, on_policy
-from jaxrl.algorithms.interface import Batch
+from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.on_policy import Batch
+from jaxrl.networks import actions
 from jaxrl.rollout.trajectory import Rollout
+from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action
 from tests.helpers import poca_settings, ppo_settings, settings_of
 
 HALVES = {"reward_signals__extrinsic__gamma": 0.5, "hyperparameters__lambd": 0.5}
 
 
-def story(kinds: str, reward: list[float], group_reward: list[float] | None = None) -> Rollout:
-    """One agent in one row, a letter per state: c(ontinues), t(erminated), i(nterrupted), l(eft), h(orizon reached),
+def story(
+    kinds: str, reward: list[float], group_reward: list[float] | None = None, mates: list[float] | None = None
+) -> Rollout:
+    """One agent in one row, `mates` what its mates earned while each decision was open, a letter per state: c(ontinues), t(erminated), i(nterrupted), l(eft), h(orizon reached),
     w(aiting), f(inal or kept: present without acting), - (absent)."""
 
     def flag(letters: str) -> np.ndarray:
@@ -33,13 +38,16 @@ def story(kinds: str, reward: list[float], group_reward: list[float] | None = No
     column = (len(kinds), 1, 1)
     return Rollout(
         obs=(),
+        carry=(),
         action_mask=np.zeros(column, bool),
         action=Action(continuous=np.zeros(column, np.float32), discrete=np.zeros(column, np.int32)),
-        log_prob=np.zeros(column, np.float32),
+        extras={"log_prob": np.zeros((*column, 1), np.float32)},
+        begin=flag("ctilh") & (np.arange(len(kinds)) == 0)[:, None, None],
         present=~flag("-"),
         acted=flag("ctilh"),
         waiting=flag("w"),
         reward=numbers(reward),
+        mates_reward=numbers(mates or [0.0] * len(kinds)),
         group_reward=numbers(group_reward or [0.0] * len(kinds)),
         terminated=flag("t"),
         truncated=flag("i"),
@@ -105,15 +113,31 @@ def test_waiting_states_are_passed_through() -> None:
     assert returns(story("cwwcf", [1, 0, 0, 2, 0]), [10, 1000, 2000, 40, 80]) == [first, 0.0, 0.0, last, 0.0]
 
 
-def test_m11_members_share_the_value_and_in_poca_the_rewards_of_who_acted_with_them() -> None:
-    """State 0: both act, rewards 1 and 2, group 8. State 1: the second waits, its reward comes with its own state."""
-    team = together(story("ctf", [1, 4, 0], [8, 8, 0]), story("twf", [2, 0, 0], [8, 0, 0]))
+def test_m11_members_share_the_value_and_in_poca_the_rewards_that_arrive_while_they_wait() -> None:
+    """State 0: both act. State 1: the first alone acts again, rewards 1 and 4; the second waits, its 2 comes last.
+
+    So the mates' rewards are 0 and then 2 for the first, and 1 + 4 for the one decision of the second. Until issue 7
+    those who acted in one state shared their rewards, whenever they arrived: 1 + 2 for both in state 0.
+    """
+    team = together(
+        story("ctf", [1, 4, 0], [8, 8, 0], mates=[0, 2, 0]), story("twf", [2, 0, 0], [8, 0, 0], mates=[5, 0, 0])
+    )
     value = [10, 20, 40]
     assert returns(team, value, cooperative=True) == [
-        [1 + 2 + 8 + 0.5 * (0.5 * 20 + 0.5 * (4 + 8)), 4 + 8, 0.0],
-        [1 + 2 + 8, 0.0, 0.0],
+        [1 + 8 + 0.5 * (0.5 * 20 + 0.5 * (4 + 2 + 8)), 4 + 2 + 8, 0.0],
+        [2 + 5 + 8, 0.0, 0.0],
     ]
     assert returns(team, value) == [[1 + 8 + 0.5 * (0.5 * 20 + 0.5 * 12), 12, 0.0], [2 + 8, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("cooperative", [True, False], ids=["poca", "mappo"])
+def test_who_ended_is_credited_with_what_its_team_earned_by_it(cooperative: bool) -> None:
+    """The first leaves with -0.5 of the group, its mate has +8 in the same state and 4 later: 8 counts, 4 does not."""
+    team = together(story("l--", [1, 0, 0], [-0.5, 0, 0]), story("ctf", [0, 0, 0], [8, 4, 0]))
+    assert returns(team, [10, 20, 40], cooperative=cooperative) == [
+        [1 + 8 + 0.5 * 20, 0.0, 0.0],
+        [8 + 0.5 * (0.5 * 20 + 0.5 * 4), 4.0, 0.0],
+    ]
 
 
 def test_strength_scales_the_reward_and_not_the_value() -> None:
@@ -149,9 +173,15 @@ def plain_batch(acted: np.ndarray) -> Batch:
     )
 
 
-@pytest.mark.parametrize(("acting", "steps"), [(24, 3 * 4), (23, 3 * 3), (3, 3 * 1)])
-def test_update_takes_batch_size_over_members_states_per_step(acting: int, steps: int) -> None:
-    """batch_size 12 and A = 2: 6 states. A loss with slope 1 moves Adam by the learning rate each step."""
+@pytest.mark.parametrize(
+    ("acting", "steps"),
+    [((24, 24), 3 * 4), ((23, 23), 3 * 3), ((3, 3), 3 * 1)] + [((24, 0), 3 * 2), ((23, 0), 3 * 1), ((24, 12), 3 * 4)],
+)
+def test_update_takes_states_of_batch_size_members_that_acted_per_step(acting: tuple[int, int], steps: int) -> None:
+    """batch_size 12 and A = 2: 6 states of whole teams, 12 where one member of two is dead; of 9 in 6 states 6 again.
+
+    A loss with slope 1 moves Adam by the learning rate each step.
+    """
     settings = poca_settings(
         hyperparameters__batch_size=12, hyperparameters__learning_rate=0.1, hyperparameters__num_epoch=3
     )
@@ -161,7 +191,7 @@ def test_update_takes_batch_size_over_members_states_per_step(acting: int, steps
 
     params = {"actor": {"w": jnp.ones(())}, "critic": {"v": jnp.ones(())}}
     state = on_policy.init_state(params, SPEC, settings, jax.random.key(0))
-    batch = plain_batch(np.arange(24)[:, None] < [acting, 0])
+    batch = plain_batch(np.arange(24)[:, None] < np.array(acting))
     after, metrics = quick_jit(partial(on_policy.update, loss, settings))(state, batch)
     assert float(after.policy.params["w"]) == pytest.approx(1 - 0.1 * steps, abs=1e-4)
     assert float(after.critic["v"]) == pytest.approx(1 + 0.1 * steps, abs=1e-4)
@@ -177,16 +207,16 @@ def test_coefficients_follow_their_schedules_without_compiling_again(trainer: st
     """At step 250 of 1000: minimum + ¾ (initial − minimum), minima 1e-10, 0.1, 1e-5. A constant one stays."""
     overrides = SMALL | {"max_steps": 1000, "hyperparameters__beta_schedule": "constant"}
     settings = settings_of(trainer, overrides)
-    algorithm = ALGORITHMS[trainer](SPEC, settings)
-    state = quick_jit(algorithm.init)(jax.random.key(0))
+    steps = steps_of(trainer, settings)
+    state = quick_jit(ALGORITHMS[trainer](SPEC, settings).init)(jax.random.key(0))
     rollout = random_rollout(0, a=1 if trainer == "ppo" else 3)
-    state, batch, _ = quick_jit(algorithm.prepare)(state, rollout)
+    state, batch, _ = quick_jit(steps.prepare)(state, rollout)
     chex.clear_trace_counter()  # it goes by place in this file, which both trainers share
 
     @quick_jit
     @chex.assert_max_traces(n=1)
     def update(state, batch):
-        return algorithm.update(state, batch)
+        return steps.update(state, batch)
 
     for step, fraction in [(0, 1.0), (250, 0.75), (1000, 0.0), (5000, 0.0)]:
         state, metrics = update(state.replace(step=jnp.int32(step)), batch)
@@ -197,17 +227,76 @@ def test_coefficients_follow_their_schedules_without_compiling_again(trainer: st
 
 def test_m27_observe_counts_trained_decisions_and_normalises_by_them_alone() -> None:
     rollout = random_rollout(1)
-    algorithm = ALGORITHMS["poca"](SPEC, poca_settings(**SMALL))
-    fresh = quick_jit(algorithm.init)(jax.random.key(0))
-    observe = quick_jit(on_policy.observe)
-    state = observe(fresh, rollout)
+    settings = poca_settings(**SMALL)
+    before = quick_jit(ALGORITHMS["poca"](SPEC, settings).init)(jax.random.key(0))
+    observe = quick_jit(partial(on_policy.observe, steps_of("poca", settings).distribution, SPEC))
+    state, moved = observe(before, rollout)
     seen = rollout.obs[0][rollout.acted]
     assert int(state.step) == len(seen) == int(rollout.acted.sum())
     mean = state.policy.normalizer[0]
     assert float(mean.count) == 1 + len(seen)
     np.testing.assert_allclose(mean.mean, seen.sum(0) / (1 + len(seen)), rtol=1e-5)
     spoilt = tuple(np.where(rollout.acted[..., None], o, np.float32(np.nan)) for o in rollout.obs)
-    assert_close(observe(fresh, rollout._replace(obs=spoilt)).policy, state.policy)
+    again, same = observe(before, rollout._replace(obs=spoilt))
+    assert_close((again.policy, same.extras), (state.policy, moved.extras))
+
+
+def acted_rollout(trainer: str, settings: BehaviorSettings, *, older: float = 0.0) -> tuple[TrainState, Rollout]:
+    """A learner, and a rollout of its own decisions far from mean 0; `older`: of a policy that had so much more."""
+    algorithm = ALGORITHMS[trainer](SPEC, settings)
+    state, rollout = fresh(algorithm), random_rollout(8, a=1 if trainer == "ppo" else 3)
+    rollout = rollout._replace(obs=tuple(np.where(rollout.present[..., None], o + 3, 0) for o in rollout.obs))
+    decision = quick_jit(algorithm.act)(state.policy, rollout.obs, rollout.action_mask, (), jax.random.key(3))
+    log_prob = np.where(rollout.acted[..., None], decision.extras["log_prob"] + np.float32(older), 0)
+    return state, rollout._replace(action=decision.action, extras={"log_prob": log_prob})
+
+
+def ratios(trainer: str, settings: BehaviorSettings, state: TrainState, batch: Batch) -> np.ndarray:
+    """π_new / π_old per action column of what is trained on, as the loss of the first minibatch sees them."""
+
+    @quick_jit
+    def all_of_them(params, batch):
+        dist = steps_of(trainer, settings).distribution(params, batch.obs)
+        return jnp.exp(actions.log_prob(dist, batch.action, batch.action_mask, SPEC.action) - batch.log_prob)
+
+    return np.asarray(all_of_them(state.policy.params, batch))[np.asarray(batch.acted)]
+
+
+CAPACITY = {"hyperparameters__team_capacity": 3}
+EVERY = pytest.mark.parametrize(
+    ("trainer", "more"),
+    [("ppo", {}), ("ppo", {"hyperparameters__shared_critic": True}), ("poca", {}), ("coma", CAPACITY)]
+    + [("mappo", CAPACITY)],
+    ids=["ppo", "ppo with one body", "poca", "coma", "mappo"],
+)
+
+
+@EVERY
+def test_ratios_are_one_before_the_first_step_although_the_normaliser_moved(trainer: str, more: dict) -> None:
+    """As they were, the log-probabilities belong to what the policy saw, not to what it is trained on (defect D6)."""
+    settings = settings_of(trainer, SMALL | more)
+    state, rollout = acted_rollout(trainer, settings)
+    after, batch, _ = quick_jit(steps_of(trainer, settings).prepare)(state, rollout)
+    np.testing.assert_allclose(ratios(trainer, settings, after, batch), 1.0, atol=1e-4)
+    as_they_were = batch._replace(log_prob=rollout.extras["log_prob"].reshape(batch.log_prob.shape))
+    assert np.abs(ratios(trainer, settings, after, as_they_were) - 1).max() > 0.05
+
+
+def test_decisions_of_an_older_policy_keep_their_ratio_to_the_new_one() -> None:
+    """It gave every column 0.3 more than the policy of today, which therefore has exp(-0.3) of it, seen anew or not."""
+    settings = poca_settings(**SMALL)
+    state, rollout = acted_rollout("poca", settings, older=0.3)
+    after, batch, _ = quick_jit(steps_of("poca", settings).prepare)(state, rollout)
+    np.testing.assert_allclose(ratios("poca", settings, after, batch), np.exp(-0.3), atol=1e-4)
+
+
+@EVERY
+def test_without_a_normaliser_the_rollout_stays_as_it_is(trainer: str, more: dict) -> None:
+    settings = settings_of(trainer, SMALL | more | {"network_settings__normalize": False})
+    state, rollout = fresh(ALGORITHMS[trainer](SPEC, settings)), random_rollout(2, a=1 if trainer == "ppo" else 3)
+    after, same = on_policy.observe(steps_of(trainer, settings).distribution, SPEC, state, rollout)
+    assert same is rollout
+    assert int(after.step) == int(rollout.acted.sum())
 
 
 @pytest.mark.parametrize("trainer", ["ppo", "poca"])
@@ -218,9 +307,9 @@ def test_acting_is_reproducible_and_deterministic_on_demand(trainer: str) -> Non
     obs, mask = random_rollout(0, t=1).obs, random_rollout(0, t=1).action_mask
     act = quick_jit(algorithm.act)
     with jax.debug_key_reuse(True):
-        acts = [act(state.policy, obs, mask, jax.random.key(seed)) for seed in (1, 1, 2)]
+        acts = [act(state.policy, obs, mask, (), jax.random.key(seed)) for seed in (1, 1, 2)]
     assert_close(acts[0], acts[1], 0.0)
-    assert (acts[0][0].continuous != acts[2][0].continuous).any()
+    assert (acts[0].action.continuous != acts[2].action.continuous).any()
     settled = make(settings_of(trainer, SMALL | {"network_settings__deterministic": True}))
-    modes = [quick_jit(settled.act)(state.policy, obs, mask, jax.random.key(seed)) for seed in (1, 2)]
+    modes = [quick_jit(settled.act)(state.policy, obs, mask, (), jax.random.key(seed)) for seed in (1, 2)]
     assert_close(modes[0], modes[1], 0.0)

@@ -11,6 +11,7 @@ from team_rollouts import (
     SMALL,
     SPEC,
     assert_close,
+    bound_of,
     fresh,
     members,
     pad_members,
@@ -18,12 +19,12 @@ from team_rollouts import (
     poison_unused,
     quick_jit,
     random_rollout,
+    steps_of,
 )
 
-from jaxrl.algorithms import counterfactual, poca
-from jaxrl.learning import losses
+from jaxrl.algorithms import poca
+from jaxrl.learning import losses, minibatches
 from jaxrl.networks import actions
-from jaxrl.networks.models import Actor, TeamCritic
 from tests.helpers import poca_settings
 
 EPSILON, BETA = np.float32(0.2), np.float32(5e-3)
@@ -33,17 +34,15 @@ SETTINGS = poca_settings(**SMALL)
 
 @cache
 def parts():
-    """Algorithm, a learner, and jitted prepare and loss with gradient (networks as `make_poca` builds them)."""
-    algorithm = poca.make_poca(SPEC, SETTINGS)
-    actor = Actor(SPEC, SETTINGS.network_settings)
-    critic = TeamCritic(SPEC, SETTINGS.network_settings, tuple(SETTINGS.reward_signals))
-    loss = partial(counterfactual.loss, actor, critic, SPEC)
+    """A learner, jitted prepare and loss with gradient, and the networks as `make_poca` builds them."""
+    steps, bound = steps_of("poca", SETTINGS), bound_of("poca", SETTINGS)
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(loss, has_aux=True)(params_of(state), batch, EPSILON, BETA, max_team=state.max_team)
+        return jax.value_and_grad(steps.loss(state), has_aux=True)(params_of(state), batch, EPSILON, BETA)
 
-    return fresh(algorithm), quick_jit(algorithm.prepare), graded, actor, critic
+    state = fresh(poca.make_poca(SPEC, SETTINGS))
+    return state, quick_jit(steps.prepare), graded, bound.actor, bound.critic
 
 
 def learn_once(rollout):
@@ -97,7 +96,8 @@ def test_nan_in_masked_elements_changes_neither_loss_nor_gradient() -> None:
 
 def test_nan_in_rewards_of_decisions_that_are_not_trained_changes_nothing() -> None:
     rollout = random_rollout(4)
-    blank = {"group_reward": np.where(rollout.acted, rollout.group_reward, np.float32(np.nan))}
+    names = ("reward", "mates_reward", "group_reward")
+    blank = {name: np.where(rollout.acted, getattr(rollout, name), np.float32(np.nan)) for name in names}
     assert_close(learn_once(rollout)[:3], learn_once(rollout._replace(**blank))[:3], 0.0)
 
 
@@ -111,7 +111,7 @@ def test_loss_is_policy_plus_half_of_value_and_half_baseline_less_entropy() -> N
         dist = actor.apply(state.policy.params, batch.obs)
         log_prob = actions.log_prob(dist, batch.action, batch.action_mask, SPEC.action)
         encoding = actions.one_hot(batch.action, SPEC.action)
-        value, _ = critic.apply(state.critic, batch.obs, encoding, batch.present, state.max_team)
+        value, _ = critic.apply(state.critic, batch.obs, encoding, batch.present, state.own["max_team"])
         return value, losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, EPSILON)
 
     value, policy = by_hand()
@@ -130,12 +130,32 @@ def test_advantage_is_return_less_baseline_normalised_over_the_trained_decisions
     assert not np.asarray(batch.advantage)[~acted].any()
 
 
+def test_gradient_of_several_chunks_is_that_of_the_whole_minibatch() -> None:
+    """16 places, at most 3 of them taken: 64 members ask for all 20 states, in 5 chunks of 4 at a time."""
+    state, prepare, graded, *_ = parts()
+    state, batch, _ = prepare(state, pad_members(random_rollout(8), 13))
+    loss = steps_of("poca", SETTINGS).loss(state)
+
+    def gradient(_, chunk):
+        assert chunk.acted.shape == (4, 16)
+        return jax.grad(loss, has_aux=True)(params_of(state), chunk, EPSILON, BETA)
+
+    zeros = jax.tree.map(np.zeros_like, params_of(state))
+    run = partial(minibatches.run, gradient, lambda sums, x: jax.tree.map(np.add, sums, x), zeros, size=64, epochs=1)
+    for rows in (batch, poison_unused(batch)):
+        found, metrics = quick_jit(run)(rows, np.asarray(rows.acted), jax.random.key(0))
+        (_, whole_metrics), whole = graded(state, batch)
+        assert_close(found, whole, 1e-5)
+        assert metrics["entropy"] == pytest.approx(float(whole_metrics["entropy"]), rel=1e-5)
+        assert metrics["value_loss"] == pytest.approx(float(whole_metrics["value_loss"]), rel=1e-5)
+
+
 def test_largest_team_only_ever_grows() -> None:
     state, prepare, *_ = parts()
     three = random_rollout(7)
     one = three._replace(present=three.present & [True, False, False])
-    largest = [float(state.max_team)]
+    largest = [float(state.own["max_team"])]
     for rollout in (one, three, one):
         state, *_ = prepare(state, rollout)
-        largest.append(float(state.max_team))
+        largest.append(float(state.own["max_team"]))
     assert largest == [1.0, 1.0, 3.0, 3.0]

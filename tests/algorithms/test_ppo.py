@@ -7,7 +7,17 @@ from functools import cache, partial
 import jax
 import numpy as np
 import pytest
-from team_rollouts import SMALL, SPEC, assert_close, fresh, params_of, poison_unused, quick_jit, random_rollout
+from team_rollouts import (
+    SMALL,
+    SPEC,
+    assert_close,
+    fresh,
+    params_of,
+    poison_unused,
+    quick_jit,
+    random_rollout,
+    steps_of,
+)
 
 from jaxrl.algorithms import actor_critic, ppo
 from jaxrl.learning import returns
@@ -29,7 +39,8 @@ def parts(shared: bool):
     def graded(state, batch):
         return jax.value_and_grad(loss, has_aux=True)(params_of(state), batch, EPSILON, BETA)
 
-    return fresh(algorithm), quick_jit(algorithm.prepare), graded, quick_jit(algorithm.update), networks
+    steps = steps_of("ppo", settings)
+    return fresh(algorithm), quick_jit(steps.prepare), graded, quick_jit(steps.update), networks
 
 
 @BODIES

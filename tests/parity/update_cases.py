@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import ALGORITHMS, actor_critic, counterfactual, on_policy, ppo
-from jaxrl.algorithms.interface import Batch, PolicyState, TrainState
+from jaxrl.algorithms import actor_critic, on_policy, poca, ppo
+from jaxrl.algorithms.interface import PolicyState, TrainState
+from jaxrl.algorithms.on_policy import Batch, Loss
 from jaxrl.artifacts import torch_import
 from jaxrl.learning import losses
 from jaxrl.networks import normalizer
@@ -78,7 +79,8 @@ def run_update(case: Case) -> Comparison:
     state, normalizers = _state(case, layouts)
     batch = _batch(case, normalizers)
     _first_gradient(case, comparison, settings, layouts, state, batch)
-    update = jax.jit(ALGORITHMS[case.meta["algorithm"]](case.spec, settings).update)
+    loss = algorithm_loss(case, settings, state)
+    update = jax.jit(partial(on_policy.update, loss, settings))
     metrics = []
     for count in (1, 2, 3):
         state, measured = update(state, batch)
@@ -92,24 +94,22 @@ def run_update(case: Case) -> Comparison:
     return comparison
 
 
-def total_loss(case: Case, settings: Settings, batch: Batch, max_team: jnp.ndarray, epsilon, beta):
-    """The algorithm's own loss as a function of the parameters alone."""
+def algorithm_loss(case: Case, settings: Settings, state: TrainState) -> Loss:
+    """The algorithm's own loss, as its `learn` makes it."""
     if case.meta["algorithm"] == "ppo":
-        networks = ppo.make_networks(case.spec, settings)
-        return lambda params: actor_critic.loss(networks, case.spec, params, batch, epsilon, beta)
+        return partial(actor_critic.loss, ppo.make_networks(case.spec, settings), case.spec)
     actor = Actor(case.spec, settings.network_settings)
     critic = TeamCritic(case.spec, settings.network_settings, tuple(settings.reward_signals))
-    loss = partial(counterfactual.loss, actor, critic, case.spec, max_team=max_team)
-    return lambda params: loss(params, batch, epsilon, beta)
+    return partial(poca.loss, poca.Bound(actor, critic, case.spec, settings), max_team=state.own["max_team"])
 
 
 def _first_gradient(
     case: Case, comparison: Comparison, settings: Settings, layouts: Layouts, state: TrainState, batch: Batch
 ) -> None:
     _, epsilon, beta = on_policy.coefficients(settings, state.step)
-    loss = total_loss(case, settings, batch, state.max_team, epsilon, beta)
+    loss = algorithm_loss(case, settings, state)
     params = {"actor": state.policy.params, "critic": state.critic}
-    (total, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    (total, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, batch, epsilon, beta)
     comparison.add("out/first_entropy_mean", metrics["entropy"], case.arrays["out/first_entropy_mean"])
     # the metrics hold the absolute value, so the signed one is what the other terms leave of the total
     signed = total - 0.5 * metrics["value_loss"] - 0.25 * metrics.get("baseline_loss", 0.0) + beta * metrics["entropy"]
@@ -127,7 +127,7 @@ def _compare_weights(case: Case, comparison: Comparison, layouts: Layouts, state
     if layouts.critic is not None:
         fixed |= {name.replace("actor/", "critic/", 1): array for name, array in fixed.items()}
     if case.meta["algorithm"] == "poca":
-        fixed[f"critic/{torch_import.MAX_TEAM}"] = np.asarray(state.max_team)
+        fixed[f"critic/{torch_import.MAX_TEAM}"] = np.asarray(state.own["max_team"])
     for name, array in fixed.items():
         comparison.add(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"])
 
@@ -162,17 +162,19 @@ def _layouts(case: Case) -> Layouts:
 
 def _state(case: Case, layouts: Layouts) -> tuple[TrainState, normalizer.States]:
     actor = torch_import.import_weights(case.below("w/actor/"), layouts.actor, case.spec)
-    params, largest = {"actor": actor.params, "critic": {}}, jnp.float32(1.0)
+    params: dict[str, Any] = {"actor": actor.params, "critic": {}}
+    own: dict[str, Any] = {}
     if layouts.critic is not None:
         critic = torch_import.import_weights(case.below("w/critic/"), layouts.critic, case.spec)
         params["critic"] = critic.params
         if critic.max_team is not None:
-            largest = update_max_team(critic.max_team, case.team("mb/")[2])
+            own["max_team"] = update_max_team(critic.max_team, case.team("mb/")[2])
     state = TrainState(
         policy=PolicyState(params=params["actor"], normalizer=actor.normalizer),
         critic=params["critic"],
         optimizer=on_policy.ADAM.init(params),
-        max_team=largest,
+        own=own,
+        signals=dict.fromkeys(_streams(case), ()),
         step=jnp.int32(case.meta["policy_step"]),
         key=jax.random.key(0),
     )
