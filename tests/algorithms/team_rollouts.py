@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, Batch, TrainState
+from jaxrl.algorithms.interface import Algorithm, TrainState
+from jaxrl.algorithms.on_policy import Batch
 from jaxrl.rollout.trajectory import Rollout
 from jaxrl.types import Action, BehaviorSpec
 from tests.helpers import make_spec
@@ -54,16 +55,19 @@ def random_rollout(seed: int, *, t: int = 5, b: int = 4, a: int = 3, spec: Behav
         np.put_along_axis(mask, (branch + first)[..., None], True, axis=-1)
     return Rollout(
         obs=tuple(where(present, numbers(*sensor.shape)) for sensor in spec.observations),
+        carry=(),
         action_mask=mask,
         action=Action(
             continuous=where(present, numbers(spec.action.continuous_size)),
             discrete=where(present, np.stack(branches, -1).astype(np.int32)),
         ),
-        log_prob=where(acted, -np.abs(numbers(spec.action.columns)) - 0.5),
+        extras={"log_prob": where(acted, -np.abs(numbers(spec.action.columns)) - 0.5)},
+        begin=np.zeros(lead, bool),
         present=present,
         acted=acted,
         waiting=present & ~acted & acted.any(-1, keepdims=True),
         reward=where(acted, numbers()),
+        mates_reward=where(acted, numbers()),
         group_reward=where(acted, numbers()),
         **{name: kind == i for i, name in enumerate(("terminated", "truncated", "left", "cut"), start=1)},
     )

@@ -38,7 +38,7 @@ class Story:
         """Train on what is finished."""
         self.rows.take(check=False)
         rollout = self.rows.rollout
-        reward = np.asarray(REWARD_SIGNALS["extrinsic"](rollout, strength=1.0, cooperative=cooperative))
+        reward = np.asarray(REWARD_SIGNALS["extrinsic"].reward((), rollout, cooperative=cooperative))
         for at in zip(*np.nonzero(np.asarray(rollout.acted)), strict=True):
             agent, decision, _ = np.asarray(rollout.obs[0])[at]
             self._paid[int(agent), int(decision)] = round(float(reward[at]), 5)
