@@ -11,7 +11,7 @@ def extrinsic(rollout, *, cooperative: bool):
 
 
 def rollout():
-    """One state of three members: rewards 1, 2, 4 and those of their mates; group rewards 0, 8, 8; the first has left."""
+    """One state of three: rewards 1, 2, 4 and those of their mates; group rewards 0, 8, 8; the first has left."""
     base = random_rollout(0, t=1, b=1, a=3)
     flags, nobody = np.ones((1, 1, 3), bool), np.zeros((1, 1, 3), bool)
     return base._replace(
