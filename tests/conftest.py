@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tests import quick_compilation
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-quick_compilation.choose()  # before anything imports JAX, hence the imports below it
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +12,11 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests import quick_compilation
 from tests.footprint import *  # noqa: F403, hooks and the measuring fixture
 from tests.trainer import cache, runs, start  # noqa: F401, fixtures of the tests of whole runs
+
+quick_compilation.choose()  # before anything compiles
 
 STRICT = ("algorithms", "learning", "networks", "rollout")
 """Folders whose code names every broadcast. Networks add biases [h] to [..., h]."""

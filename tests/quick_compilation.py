@@ -1,6 +1,6 @@
 """Tests compile thousands of small programs and run most of them once, so they trade speed of the code for that of XLA.
 
-Set in the environment before JAX is imported, for this process, the workers of xdist and the trainers that tests start.
+Set in the environment before anything compiles: for this process, the workers of xdist and trainers that tests start.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from jaxrl.cli import flags
 from jaxrl.cli.checks import check_environment_settings, check_resume, refuse_unsupported
 from jaxrl.cli.device import choose_device
 from jaxrl.cli.version import version_line
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
 from jaxrl.training.host.launch import launched

@@ -1,7 +1,6 @@
 """The environment's reward as a stream: who counts what. `strength` is applied by `on_policy.stream_returns`."""
 
 import numpy as np
-import pytest
 
 from jaxrl.rewards import REWARD_SIGNALS
 from tests.algorithms.team_rollouts import random_rollout
