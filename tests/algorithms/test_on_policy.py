@@ -175,7 +175,7 @@ def plain_batch(acted: np.ndarray) -> Batch:
 
 @pytest.mark.parametrize(
     ("acting", "steps"),
-    [((24, 24), 3 * 4), ((23, 23), 3 * 3), ((3, 3), 3 * 1)] + [((24, 0), 3 * 2), ((23, 0), 3 * 1), ((24, 12), 3 * 4)],
+    [((24, 24), 3 * 4), ((23, 23), 3 * 3), ((3, 3), 3 * 1), ((24, 0), 3 * 2), ((23, 0), 3 * 1), ((24, 12), 3 * 4)],
 )
 def test_update_takes_states_of_batch_size_members_that_acted_per_step(acting: tuple[int, int], steps: int) -> None:
     """batch_size 12 and A = 2: 6 states of whole teams, 12 where one member of two is dead; of 9 in 6 states 6 again.
@@ -265,8 +265,13 @@ def ratios(trainer: str, settings: BehaviorSettings, state: TrainState, batch: B
 CAPACITY = {"hyperparameters__team_capacity": 3}
 EVERY = pytest.mark.parametrize(
     ("trainer", "more"),
-    [("ppo", {}), ("ppo", {"hyperparameters__shared_critic": True}), ("poca", {}), ("coma", CAPACITY)]
-    + [("mappo", CAPACITY)],
+    [
+        ("ppo", {}),
+        ("ppo", {"hyperparameters__shared_critic": True}),
+        ("poca", {}),
+        ("coma", CAPACITY),
+        ("mappo", CAPACITY),
+    ],
     ids=["ppo", "ppo with one body", "poca", "coma", "mappo"],
 )
 

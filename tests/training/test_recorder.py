@@ -11,7 +11,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder

@@ -188,18 +188,30 @@ class Actor:
         if pages.given > self._buffer.shape[1]:
             self._resize(())
         self._buffer = self._programs.turn(self._buffer, turning, page.astype(np.int32))
-        most = MOST * capacity(self.keeps, 1, 1)
-        self.full = next_power_of_two(pages.given + 1) * pages.capacity * self._buffer.shape[2] > most
+        self.full = self._cells(next_power_of_two(pages.given + 1)) > MOST * capacity(self.keeps, 1, 1)
+
+    def _cells(self, pages: int) -> int:
+        """Cells of a buffer with so many pages."""
+        assert self._buffer is not None
+        states, _, members = self._buffer.shape
+        return pages * states * members
 
     def _resize(self, fresh: Any) -> None:
         """Room for all pages; `fresh` are those of new rows. Rows bring as many as they are, the rest comes in bulk."""
         assert self._slots is not None and self._pages is not None and self._buffer is not None
         pages, (_, room, _) = self._pages, self._buffer.shape
         if pages.given > room:
-            room = pages.given if len(fresh) else next_power_of_two(pages.given)
+            room = pages.given if len(fresh) else self._forecast(pages.given)
         self._buffer = trajectory.resize(
             self._buffer, capacity=pages.capacity, pages=room, members=self._slots.members, fresh=fresh
         )
+
+    def _forecast(self, given: int) -> int:
+        """Pages that will be in use when what is wanted has come in, if it goes on like this: room is made once."""
+        wanted = next_power_of_two(math.ceil(given * self.keeps / max(self.fresh, 1)))
+        while wanted > next_power_of_two(given) and self._cells(wanted) > MOST * capacity(self.keeps, 1, 1):
+            wanted //= 2
+        return max(wanted, next_power_of_two(given))
 
 
 def _by_source(ingested: Ingested, action: Action) -> dict[Source, Action]:

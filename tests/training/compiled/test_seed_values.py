@@ -12,7 +12,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from jaxrl.algorithms.hyperparameters import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
