@@ -26,8 +26,9 @@ HALVES = {"reward_signals__extrinsic__gamma": 0.5, "hyperparameters__lambd": 0.5
 def story(
     kinds: str, reward: list[float], group_reward: list[float] | None = None, mates: list[float] | None = None
 ) -> Rollout:
-    """One agent in one row, `mates` what its mates earned while each decision was open, a letter per state: c(ontinues), t(erminated), i(nterrupted), l(eft), h(orizon reached),
-    w(aiting), f(inal or kept: present without acting), - (absent)."""
+    """One agent in one row; `mates` is what its mates earned while each decision was open. A letter per state:
+    c(ontinues), t(erminated), i(nterrupted), l(eft), h(orizon reached), w(aiting), f(inal or kept: present without
+    acting), - (absent)."""
 
     def flag(letters: str) -> np.ndarray:
         return np.array([kind in letters for kind in kinds])[:, None, None]
@@ -263,15 +264,10 @@ def ratios(trainer: str, settings: BehaviorSettings, state: TrainState, batch: B
 
 
 CAPACITY = {"hyperparameters__team_capacity": 3}
+ONE_BODY = {"hyperparameters__shared_critic": True}
 EVERY = pytest.mark.parametrize(
     ("trainer", "more"),
-    [
-        ("ppo", {}),
-        ("ppo", {"hyperparameters__shared_critic": True}),
-        ("poca", {}),
-        ("coma", CAPACITY),
-        ("mappo", CAPACITY),
-    ],
+    [("ppo", {}), ("ppo", ONE_BODY), ("poca", {}), ("coma", CAPACITY), ("mappo", CAPACITY)],
     ids=["ppo", "ppo with one body", "poca", "coma", "mappo"],
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from team_rollouts import (
@@ -141,7 +142,7 @@ def test_gradient_of_several_chunks_is_that_of_the_whole_minibatch() -> None:
         return jax.grad(loss, has_aux=True)(params_of(state), chunk, EPSILON, BETA)
 
     zeros = jax.tree.map(np.zeros_like, params_of(state))
-    run = partial(minibatches.run, gradient, lambda sums, x: jax.tree.map(np.add, sums, x), zeros, size=64, epochs=1)
+    run = partial(minibatches.run, gradient, lambda sums, x: jax.tree.map(jnp.add, sums, x), zeros, size=64, epochs=1)
     for rows in (batch, poison_unused(batch)):
         found, metrics = quick_jit(run)(rows, np.asarray(rows.acted), jax.random.key(0))
         (_, whole_metrics), whole = graded(state, batch)

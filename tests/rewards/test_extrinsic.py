@@ -54,7 +54,7 @@ def test_who_ended_has_the_group_reward_of_largest_magnitude(kind, group_reward,
     """
     found = reward((), rollout(kind, group_reward), cooperative=cooperative)[0, 0]
     own = np.array([7, 7, 7] if cooperative else [1, 2, 4])
-    np.testing.assert_allclose(found, [*own, credited, *group_reward[1:]])
+    np.testing.assert_allclose(found - own, [credited, *group_reward[1:]])
 
 
 def test_nobody_is_paid_without_a_decision() -> None:
