@@ -114,7 +114,7 @@ class Training:
     def _phases(self) -> dict[str, float]:
         from jaxrl.artifacts.metrics import timers as nodes
 
-        timers = self._loop.books.timers
+        timers = self._loop.recorder.timers
         names = {"environment": nodes.ENV_STEP, "policy": nodes.EVALUATE, "update": nodes.UPDATE_POLICY}
         return {phase: timers.seconds(name) for phase, name in names.items()}
 
@@ -176,9 +176,9 @@ def both(workers: int, base_port: int) -> Iterator[tuple[Ceiling, Training]]:
         settings = settings_for(workers, base_port, results)
         folder = RunFolder(results, settings.checkpoint_settings.run_id)
         folder.prepare()
-        books = stack.enter_context(HostRecorder(settings, folder, ProgressBar(Console(file=io.StringIO()))))
+        recorder = stack.enter_context(HostRecorder(settings, folder, ProgressBar(Console(file=io.StringIO()))))
         pool = stack.enter_context(pool_of(settings))
-        yield ceiling, Training(HostLoop(settings, books, Interrupt(), pool))
+        yield ceiling, Training(HostLoop(settings, recorder, Interrupt(), pool))
 
 
 def measure(workers: int, pairs: int, seconds: float, base_port: int) -> dict[str, Any]:

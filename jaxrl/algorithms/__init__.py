@@ -34,14 +34,15 @@ class TrainerType(NamedTuple):
     """One value of `trainer_type`."""
 
     hyperparameters: type[Hyperparameters]
+    cooperative: bool = False  # the individual rewards of its mates are an agent's own
     trained: bool = True  # False: read and checked, but refused, there is no file that trains it yet
 
 
 TRAINER_TYPES: Mapping[str, TrainerType] = {
-    "poca": TrainerType(POCAHyperparameters),
+    "poca": TrainerType(POCAHyperparameters, cooperative=True),
     "ppo": TrainerType(PPOHyperparameters),
     "mappo": TrainerType(MAPPOHyperparameters),
-    "coma": TrainerType(COMAHyperparameters),
+    "coma": TrainerType(COMAHyperparameters, cooperative=True),
     "sac": TrainerType(SACHyperparameters, trained=False),
 }
 """The registry. Everything else that lists algorithms is made of it."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxrl.algorithms import TRAINER_TYPES
 from jaxrl.settings import BehaviorSettings
-
-COUNT_MATES = frozenset({"poca", "coma"})
-"""Trainers whose extrinsic signal also pays an agent the individual rewards of its mates (`cooperative`)."""
 
 
 def extrinsic_sum(
@@ -22,4 +20,5 @@ def extrinsic_sum(
     signal = settings.reward_signals.get("extrinsic")
     if signal is None:
         return None
-    return signal.strength * (own + group + (mates if settings.trainer_type in COUNT_MATES else 0.0))
+    cooperative = TRAINER_TYPES[settings.trainer_type].cooperative
+    return signal.strength * (own + group + (mates if cooperative else 0.0))

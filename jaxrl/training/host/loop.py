@@ -84,14 +84,14 @@ def train(
         interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
         progress = stack.enter_context(ProgressBar(console or Console()))
         folder = RunFolder(options.results_dir, options.run_id)
-        books = stack.enter_context(HostRecorder(settings, folder, progress))
+        recorder = stack.enter_context(HostRecorder(settings, folder, progress))
         try:
-            with books.timers(nodes.SETUP), interrupt.waiting():
+            with recorder.timers(nodes.SETUP), interrupt.waiting():
                 pool.ready()
         except KeyboardInterrupt:
             log.info("Interrupted before the environments had started; nothing to save.")
             return
-        HostLoop(settings, books, interrupt, pool).run()
+        HostLoop(settings, recorder, interrupt, pool).run()
 
 
 class HostLoop:
@@ -100,9 +100,9 @@ class HostLoop:
     `route` says which actor decides for a behavior id of the wire, `behaviors` who learns from it: today one each.
     """
 
-    def __init__(self, settings: RunSettings, books: HostRecorder, interrupt: Interrupt, pool: EnvPool) -> None:
+    def __init__(self, settings: RunSettings, recorder: HostRecorder, interrupt: Interrupt, pool: EnvPool) -> None:
         self.settings = settings
-        self.books = books
+        self.recorder = recorder
         self.interrupt = interrupt
         self.pool = pool
         self.behaviors: dict[str, Behavior] = {}
@@ -114,7 +114,7 @@ class HostLoop:
         everybody = self.pool.num_envs
         at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         try:
-            with self.books.timers(nodes.LEARNING):
+            with self.recorder.timers(nodes.LEARNING):
                 self.pool.reset(constants(self.settings.environment_parameters))
                 results = self.receive(everybody)
                 while self.advance(results):
@@ -130,11 +130,11 @@ class HostLoop:
             raise
         finally:
             self.pool.hang_up()  # they close while we save
-            self.books.finish(list(self.behaviors.values()), cause)
+            self.recorder.finish(list(self.behaviors.values()), cause)
 
     def receive(self, at_least: int) -> list[StepResult]:
         """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
-        timers = self.books.timers
+        timers = self.recorder.timers
         with timers(nodes.ENV_STEP), self.interrupt.waiting():
             results = self.pool.recv(at_least)
             for result in results:
@@ -155,7 +155,7 @@ class HostLoop:
         for behavior in self.behaviors.values():
             if behavior.due():
                 self.use_up(behavior)
-        self.books.show_progress(list(self.behaviors.values()))
+        self.recorder.show_progress(list(self.behaviors.values()))
         return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
 
     def use_up(self, behavior: Behavior) -> None:
@@ -163,11 +163,11 @@ class HostLoop:
         if not behavior.training or not behavior.unfinished():
             behavior.actor.discard()
             return
-        with self.books.timers(nodes.UPDATE_POLICY):
+        with self.recorder.timers(nodes.UPDATE_POLICY):
             with self.interrupt.waiting():
                 behavior.learner.await_program(behavior.actor)
             metrics = behavior.learn()
-        self.books.updated(behavior, metrics)
+        self.recorder.updated(behavior, metrics)
 
     def route(self, behavior_id: str) -> str:
         """The name of the actor that decides for a behavior id: its teams share one."""
@@ -185,7 +185,7 @@ class HostLoop:
         for name, arrived in messages.items():
             behavior = self.behaviors[name]
             before = behavior.step
-            with self.books.timers(nodes.EVALUATE):
+            with self.recorder.timers(nodes.EVALUATE):
                 actions, episodes = behavior.act(arrived)
             for source, action in actions.items():
                 chosen[source.worker][source.behavior_id] = action
@@ -195,9 +195,9 @@ class HostLoop:
     def book(self, results: Sequence[StepResult], acted: Sequence[Acted]) -> None:
         """Statistics, summaries and checkpoints of what has just been answered, while the environments step."""
         for result in results:
-            self.books.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
+            self.recorder.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
         for behavior, before, episodes in acted:
-            self.books.acted(behavior, before, episodes)
+            self.recorder.acted(behavior, before, episodes)
 
     def meet(self, results: Sequence[StepResult]) -> None:
         """Behaviors that are seen for the first time: make their learners, all of them before any file is opened.
@@ -221,7 +221,7 @@ class HostLoop:
                         f"{behavior_id}: its observations or actions differ from those seen as {name}."
                     )
         for name, behavior in newcomers.items():
-            self.books.open(behavior)
+            self.recorder.open(behavior)
             self.behaviors[name] = behavior
 
     def make(self, name: str, spec: BehaviorSpec) -> Behavior:

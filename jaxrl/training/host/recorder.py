@@ -88,10 +88,12 @@ class HostRecorder(Recorder):
     def finish(self, behaviors: Sequence[Learning], cause: Exception | None) -> None:
         """The final save of every behavior (none with inference); says how the run ended.
 
-        `cause` is the error that ended the run. What goes wrong here is then only logged.
+        `cause` is the error that ended the run. What goes wrong here is then only logged, and a behavior that had not
+        finished one decision is not saved: a model of step 0 is nobody's result.
         """
         self.say_results()
-        take_all([partial(self._save_final, behavior) for behavior in behaviors if behavior.training], cause)
+        trained = [behavior for behavior in behaviors if behavior.training and (cause is None or behavior.step > 0)]
+        take_all([partial(self._save_final, behavior) for behavior in trained], cause)
 
     def _summary(self, behavior: Learning, label: int, *, training: bool) -> None:
         statistics = self._statistics[behavior.name]
