@@ -20,7 +20,6 @@ from jaxrl.rollout.trajectory import NO_DECISION, TrajectoryState
 class Piece(NamedTuple):
     """States [begin, end) of an old page."""
 
-    page: int
     begin: int
     end: int
     goes_on: bool = False  # its last state begins the next piece
@@ -30,70 +29,69 @@ def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[Traj
     """The same contents in pages of `capacity` (T', at least 4) states, for the same rows and members.
 
     A page that is too long is cut: the state at a cut ends one piece, as what its members bootstrap from, and begins
-    the next. A decision that is still open moves to the beginning of its row's last piece, as it does after `take`.
+    the next. A decision that a member made before and that is not followed by another of its own until the cut moves
+    on to that state, as open decisions do after `take`.
     """
-    finished, last = _cut(pages, capacity)
-    rows, room = len(pages.page), len(finished) + len(pages.page)
     old = jax.tree.map(np.asarray, state.stored)
-    new = jax.tree.map(lambda x: np.zeros((capacity, room, *x.shape[2:]), x.dtype), old)
-
-    def fill(number: int, piece: Piece, content: Any) -> None:
-        for into, x in zip(jax.tree.leaves(new), jax.tree.leaves(content), strict=True):
-            into[: piece.end - piece.begin, number] = x
-
-    for number, piece in enumerate(finished):
-        fill(number, piece, _closed(state, old, piece))
     clock = np.array(state.clock)
-    for row, piece in enumerate(last):
-        content, clock[1, row] = _reopened(state, old, piece, clock[1, row])
-        fill(len(finished) + row, piece, content)
-    placed = Pages(capacity, rows)
-    placed.page, placed.given = np.arange(len(finished), room), room
-    placed.size = np.array([piece.end - piece.begin for piece in last], np.int64)
-    clock[0], clock[3] = placed.size[:, None], placed.page[:, None]
+    sizes = np.full(pages.given, pages.capacity)
+    sizes[pages.page] = pages.size
+    row_of = {page: row for row, page in enumerate(pages.page.tolist())}
+    finished, last = [], [None] * len(row_of)
+    for page, size in enumerate(sizes.tolist()):
+        row = row_of.get(page)
+        pieces = _cut(size, capacity, current=row is not None)
+        open_at = np.full(clock.shape[2], NO_DECISION) if row is None else clock[1, row]
+        contents = _contents(state, jax.tree.map(lambda x, p=page, n=size: np.array(x[:n, p]), old), pieces, open_at)
+        if row is not None:
+            last[row] = contents.pop()
+            clock[0, row] = pieces[-1].end - pieces[-1].begin
+            clock[1, row] = np.where(open_at == NO_DECISION, NO_DECISION, open_at - pieces[-1].begin)
+        finished += contents
+    placed = Pages(capacity, len(last))
+    placed.page, placed.given = len(finished) + np.arange(len(last)), len(finished) + len(last)
+    placed.size, clock[3] = clock[0, :, 0].astype(np.int64), placed.page[:, None]
+    new = jax.tree.map(lambda x: np.zeros((capacity, placed.given, *x.shape[2:]), x.dtype), old)
+    for number, content in enumerate([*finished, *last]):
+        for into, x in zip(jax.tree.leaves(new), jax.tree.leaves(content), strict=True):
+            into[: len(x), number] = x
     stored = jax.tree.map(jnp.asarray, new)
     return TrajectoryState(stored=stored, carry=state.carry, clock=jnp.asarray(clock), layout=state.layout), placed
 
 
-def _cut(pages: Pages, capacity: int) -> tuple[list[Piece], list[Piece]]:
-    """Pieces that are complete, and the one that each row goes on in."""
-    sizes = np.full(pages.given, pages.capacity)
-    sizes[pages.page] = pages.size
-    finished, last = [], [Piece(0, 0, 0)] * len(pages.page)
-    row_of = {page: row for row, page in enumerate(pages.page.tolist())}
-    for page, size in enumerate(sizes.tolist()):
-        begin, room = 0, capacity - MESSAGE if page in row_of else capacity
-        while size - begin > room:
-            end = min(begin + capacity, size)
-            finished.append(Piece(page, begin, end, goes_on=True))
-            begin = end - 1
-        if page in row_of:
-            last[row_of[page]] = Piece(page, begin, size)
-        elif size - begin > 1:
-            finished.append(Piece(page, begin, size))
-    return finished, last
+def _cut(size: int, capacity: int, *, current: bool) -> list[Piece]:
+    """Pieces of a page that holds `size` states; the last one of a row's current page has room for a message."""
+    pieces, begin = [], 0
+    while size - begin > (capacity - MESSAGE if current else capacity):
+        pieces.append(Piece(begin, min(begin + capacity, size), goes_on=True))
+        begin = pieces[-1].end - 1
+    return [*pieces, Piece(begin, size)]
 
 
-def _closed(state: TrajectoryState, old: Any, piece: Piece) -> Any:
-    """The piece [t, A, ...]; where it goes on elsewhere, nobody acts in its last state."""
-    content = jax.tree.map(lambda x: np.array(x[piece.begin : piece.end, piece.page]), old)
-    if not piece.goes_on:
-        return content
-    cells = unpack(content, state.layout)
-    acted, outcome = np.array(cells.acted), np.array(cells.outcome)
-    acted[-1], outcome[-1] = False, 0.0
-    return pack(cells._replace(acted=acted, outcome=outcome), state.layout)
+def _contents(state: TrajectoryState, page: Any, pieces: list[Piece], open_at: np.ndarray) -> list[Any]:
+    """Each piece [t, A, ...] of a page [n, A, ...]; `open_at` [A] follows the decisions that move."""
+    cells = unpack(page, state.layout)
+    acted, present = np.array(cells.acted), np.asarray(cells.present)
+    found = []
+    for piece in pieces:
+        if piece.goes_on:
+            _move_on(page, acted, present, piece.end - 1, open_at)
+        part = unpack(jax.tree.map(lambda x, p=piece: x[p.begin : p.end], page), state.layout)
+        chose = acted[piece.begin : piece.end].copy()
+        chose[len(chose) - piece.goes_on :] = False
+        outcome = np.where(chose[..., None], part.outcome, 0.0)
+        found.append(jax.tree.map(np.asarray, pack(part._replace(acted=chose, outcome=outcome), state.layout)))
+    return found
 
 
-def _reopened(state: TrajectoryState, old: Any, piece: Piece, open_at: np.ndarray) -> tuple[Any, np.ndarray]:
-    """The last piece [t, A, ...] of a row with all open decisions in it, and where they are, [A]."""
-    content = jax.tree.map(lambda x: np.array(x[piece.begin : piece.end, piece.page]), old)
-    earlier = (open_at != NO_DECISION) & (open_at < piece.begin)
-    for member in np.flatnonzero(earlier):
-        made = unpack(jax.tree.map(lambda x, m=member: x[open_at[m], piece.page, m], old), state.layout)
-        here = unpack(jax.tree.map(lambda x, m=member: x[0, m], content), state.layout)
-        moved = pack(made._replace(obs=here.obs, present=here.present), state.layout)
-        for into, x in zip(jax.tree.leaves(content), jax.tree.leaves(moved), strict=True):
-            into[0, member] = x
-    inside = np.where(open_at == NO_DECISION, NO_DECISION, np.maximum(open_at - piece.begin, 0))
-    return content, inside
+def _move_on(page: Any, acted: np.ndarray, present: np.ndarray, at: int, open_at: np.ndarray) -> None:
+    """Who waits in state `at` has made its decision there from now on. Changes all arguments in place."""
+    for member in np.flatnonzero(present[at] & ~acted[at] & acted[at].any()):
+        made = np.flatnonzero(acted[:at, member])
+        if not len(made) or not present[made[-1] : at, member].all():
+            continue  # it never decided here, or another did that has ended since
+        for x in jax.tree.leaves(page):
+            x[at, member] = x[made[-1], member]
+        acted[at, member], acted[made[-1], member] = True, False
+        if open_at[member] == made[-1]:
+            open_at[member] = at

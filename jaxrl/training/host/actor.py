@@ -19,13 +19,13 @@ from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.pages import MESSAGE, Pages
 from jaxrl.rollout.records import RowSteps
 from jaxrl.rollout.repaging import repage
-from jaxrl.rollout.slots import Ingested, Slots, Source, first_size, next_power_of_two
+from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.types import Action, AgentSteps, BehaviorSpec
 
 log = logging.getLogger(__name__)
 
-SLACK = 1.25
+SLACK = 1.5
 """Room of all pages over the states that hold the wanted decisions when everybody acts: dead members, uneven rows."""
 MOST = 16
 """Room of all pages, at most, over the same; a buffer that would need more is learned from before it is full."""
@@ -184,11 +184,21 @@ class Actor:
         if not turning.any():
             return
         waiting = np.asarray((self._buffer.open_at >= 0).any(-1))
+        more = self._still_to_come(int(turning.sum()))
         page = pages.turn(turning, waiting)
         if pages.given > self._buffer.shape[1]:
-            self._resize(())
+            self._resize((), more)
         self._buffer = self._programs.turn(self._buffer, turning, page.astype(np.int32))
-        self.full = self._cells(next_power_of_two(pages.given + 1)) > MOST * capacity(self.keeps, 1, 1)
+        self.full = self._cells(2 * pages.given) > MOST * capacity(self.keeps, 1, 1)
+
+    def _still_to_come(self, turning: int) -> int:
+        """Pages that so many rows, whose pages are full, will need after the next one, if all goes on like this."""
+        assert self._pages is not None
+        pages, room = self._pages, self._pages.capacity - MESSAGE
+        states = (pages.given - len(pages.page)) * pages.capacity + int(pages.size.sum())
+        rest = 1.1 * states * max(self.keeps / max(self.fresh, 1) - 1.0, 0.0)  # states of all rows
+        share = turning * pages.capacity / states
+        return turning * max(math.ceil(rest * share / (turning * room)) - 1, 0)
 
     def _cells(self, pages: int) -> int:
         """Cells of a buffer with so many pages."""
@@ -196,22 +206,22 @@ class Actor:
         states, _, members = self._buffer.shape
         return pages * states * members
 
-    def _resize(self, fresh: Any) -> None:
-        """Room for all pages; `fresh` are those of new rows. Rows bring as many as they are, the rest comes in bulk."""
+    def _resize(self, fresh: Any, more: int = 0) -> None:
+        """Room for all pages and `more`, as far as the bound allows; `fresh` are the pages of new rows."""
         assert self._slots is not None and self._pages is not None and self._buffer is not None
         pages, (_, room, _) = self._pages, self._buffer.shape
+        while more and self._cells(pages.given + more) > MOST * capacity(self.keeps, 1, 1):
+            more //= 2
         if pages.given > room:
-            room = pages.given if len(fresh) else self._forecast(pages.given)
+            room = pages.given + more
+            if not len(fresh):
+                log.info(
+                    "%s: rows are uneven, room for %d pages of %d states; the programs are compiled once more.",
+                    self.name, room, pages.capacity,
+                )  # fmt: skip
         self._buffer = trajectory.resize(
             self._buffer, capacity=pages.capacity, pages=room, members=self._slots.members, fresh=fresh
         )
-
-    def _forecast(self, given: int) -> int:
-        """Pages that will be in use when what is wanted has come in, if it goes on like this: room is made once."""
-        wanted = next_power_of_two(math.ceil(given * self.keeps / max(self.fresh, 1)))
-        while wanted > next_power_of_two(given) and self._cells(wanted) > MOST * capacity(self.keeps, 1, 1):
-            wanted //= 2
-        return max(wanted, next_power_of_two(given))
 
 
 def _by_source(ingested: Ingested, action: Action) -> dict[Source, Action]:

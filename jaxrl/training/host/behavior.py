@@ -103,8 +103,8 @@ class Behavior(NamedTuple):
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
         """
         actions, episodes, finished = self.actor.act(messages)
+        self.learner.step += finished
         if self.training:
-            self.learner.step += finished
             self.learner.compile_for(self.actor)
         return actions, episodes
 

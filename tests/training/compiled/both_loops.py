@@ -188,8 +188,9 @@ def play(env: JaxEnv, seed: int = 1) -> list[Part]:
     @quick_jit
     def run():
         keys = jax.random.split(jax.random.key(seed), (1 + 2 * T, 1))
-        begun = start_play(env, keys[0], E, dict(env.parameters))
-        after, steps = collect(env, actor, policies, begun, keys[1:], env.parameters)
+        parameters = {name: np.full(1, value, np.float32) for name, value in env.parameters.items()}
+        begun = start_play(env, (), keys[0], E, parameters)
+        after, steps = collect(env, actor, policies, begun, keys[1:], parameters)
         return steps, after.view
 
     @quick_jit

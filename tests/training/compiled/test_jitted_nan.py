@@ -23,6 +23,7 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.settings import load_run_settings
 from jaxrl.training.compiled.iteration import JittedState, Plan, start
+from jaxrl.training.compiled.saver import contents
 from tests.jax_envs.ill_toy import Illness, make_ill
 from tests.jax_envs.toy_jax_env import NAME, quick_jit
 
@@ -78,7 +79,7 @@ def train(folder: Path, illness: Illness, *flags: str) -> subprocess.CompletedPr
 
 def state_of(folder: Path, run_id: str) -> dict[str, np.ndarray]:
     """Every array of the last checkpoint."""
-    return to_arrays(checkpoint.restore(require_latest(folder / "results" / run_id / NAME), fresh(folder)))
+    return to_arrays(checkpoint.restore(require_latest(folder / "results" / run_id / NAME), contents(fresh(folder))))
 
 
 @pytest.fixture(scope="module")

@@ -182,7 +182,7 @@ def test_saving_between_acting_and_learning_changes_nothing(tmp_path):
     twin = countdown(configuration, spec)
     restored = checkpoint.restore(path, Saved(train=twin.state, step=np.int64(0), decisions=np.int64(0)))
     assert trainer.differing(to_arrays(saved), to_arrays(restored)) == []
-    twin.restore(restored.train, decisions=int(restored.decisions))
+    twin.restore(restored.train, step=int(restored.step), decisions=int(restored.decisions))
     twin._slots = copy.deepcopy(behavior._slots)
     twin._buffer = jax.tree.map(lambda x: x.copy(), behavior._buffer)
 

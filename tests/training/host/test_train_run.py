@@ -138,7 +138,8 @@ def test_console(run):
     assert [int(match[1]) for line in lines if (match := LINE.fullmatch(line))] == [300, 600, 900, 1200, 1500]
     assert lines.count(f"[INFO] Hyperparameters for behavior name {NAME}:") == 1
     exports = [line for line in lines if ".onnx" in line and "difference" in line]
-    assert len(exports) == len(run.steps())  # one line per checkpoint, and none is written twice
+    named = [int(line.split(".onnx")[0].rpartition("-")[2]) for line in exports]
+    assert named == sorted(set(named)) and named[-len(run.steps()) :] == run.steps()  # each once; old ones are dropped
     assert sum("Copied" in line for line in lines) == 1
     assert not any(word in run.output for word in ("WARNING", "ERROR", "Traceback"))
 
