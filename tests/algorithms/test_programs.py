@@ -98,11 +98,12 @@ def crowded(trainer: str, spoil=lambda buffer: buffer) -> Behavior:
     return behavior
 
 
-def play(behavior: Behavior, crowd: Crowd, updates: int) -> list[dict[str, float]]:
-    """Until so many updates were made; their metrics."""
+def play(behavior: Behavior, crowd: Crowd, updates: int, shapes: set | None = None) -> list[dict[str, float]]:
+    """Until so many updates were made; their metrics. Shapes of the buffer are noted in `shapes`."""
     metrics = []
     for _ in range(300):
         behavior.act({SOURCE: crowd.message()})
+        (set() if shapes is None else shapes).add((behavior.actor.buffer.shape, behavior.actor.buffer.clock.shape))
         if behavior.due():
             metrics.append(behavior.learn())
         if len(metrics) == updates:
@@ -117,8 +118,12 @@ def test_programs_compile_once_and_once_more_per_growth(trainer: str) -> None:
     play(behavior, crowd, updates=3)
     assert traces == {"decide": 1, "learn": 1}
     crowd.teams.append(crowd.born())
-    play(behavior, crowd, updates=2)
-    assert traces == {"decide": 2, "learn": 2}
+    shapes: set = set()
+    play(behavior, crowd, updates=3, shapes=shapes)
+    assert traces["decide"] - 1 == len(shapes) <= 3, "one for the rows, and while they are uneven one for more pages"
+    assert traces["learn"] <= 3
+    play(behavior, crowd, updates=2, shapes=shapes)
+    assert traces["decide"] - 1 == len(shapes), "no more then"
     assert int(behavior.state.step) == pytest.approx(behavior.step, abs=12), "differs by what is still open"
 
 

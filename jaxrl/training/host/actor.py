@@ -210,6 +210,7 @@ class Actor:
         """Room for all pages and `more`, as far as the bound allows; `fresh` are the pages of new rows."""
         assert self._slots is not None and self._pages is not None and self._buffer is not None
         pages, (_, room, _) = self._pages, self._buffer.shape
+        more = max(more, pages.given // 2) if not len(fresh) else more  # few programs, some room to spare
         while more and self._cells(pages.given + more) > MOST * capacity(self.keeps, 1, 1):
             more //= 2
         if pages.given > room:

@@ -28,7 +28,6 @@ from tests.jax_envs.toy_jax_env import quick_jit
 T, E = 10, 3
 HORIZON = 3
 CAPACITY = 2 * T + 2
-EXTRAS = (("log_prob", (1,)),)
 SOURCE = Source(0, "Toy?team=0")
 
 
@@ -87,9 +86,10 @@ class Host:
 
     def __init__(self, env: JaxEnv, team_rows: bool) -> None:
         rows, members = (E, env.members) if team_rows else (E * env.members, 1)
+        extras = (("log_prob", (env.spec.action.columns,)),)
         self.teams = Teams(env.spec, E, env.members)
         self.slots = Slots(env.spec, team_rows=team_rows, rows=rows, members=members)
-        self.buffer = trajectory.init(env.spec, EXTRAS, capacity=CAPACITY, rows=rows, members=members)
+        self.buffer = trajectory.init(env.spec, extras, capacity=CAPACITY, rows=rows, members=members)
         self.episodes: list[EpisodeRecords] = []
 
     def tell(self, played: PlayedStep, decision: Decision) -> None:

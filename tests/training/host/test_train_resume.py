@@ -14,6 +14,7 @@ from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.envs.unity.environment import UnityHostEnv
+from jaxrl.rollout.slots import Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.behavior import Behavior, make_behavior
 from jaxrl.training.host.loop import compile_programs
@@ -183,11 +184,12 @@ def test_saving_between_acting_and_learning_changes_nothing(tmp_path):
     restored = checkpoint.restore(path, Saved(train=twin.state, step=np.int64(0), decisions=np.int64(0)))
     assert trainer.differing(to_arrays(saved), to_arrays(restored)) == []
     twin.restore(restored.train, step=int(restored.step), decisions=int(restored.decisions))
-    twin._slots = copy.deepcopy(behavior._slots)
-    twin._buffer = jax.tree.map(lambda x: x.copy(), behavior._buffer)
+    for name in ("_slots", "_pages", "fresh"):
+        setattr(twin.actor, name, copy.deepcopy(getattr(behavior.actor, name)))
+    twin.actor._buffer = jax.tree.map(lambda x: x.copy(), behavior.actor.buffer)
 
     assert behavior.learn() == twin.learn()
     assert trainer.differing(to_arrays(behavior.state), to_arrays(twin.state)) == []
-    messages = {(0, name): steps for name, steps in result.steps.items()}
+    messages = {Source(0, name): steps for name, steps in result.steps.items()}
     (first, _), (second, _) = behavior.act(messages), twin.act(messages)
     jax.tree.map(np.testing.assert_array_equal, first, second)
