@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.rollout.cells import Extras
 from jaxrl.rollout.trajectory import Rollout
+from jaxrl.settings import LARGEST_STEP
 from jaxrl.types import Action
 
 Metrics = dict[str, jax.Array]
@@ -48,9 +50,11 @@ class Decision(NamedTuple):
 class Storage(NamedTuple):
     """What an algorithm keeps between two updates. On-policy: the newest rollout. With replay: a ring of transitions.
 
-    init: () → store.
+    init: () → store, no array in it twice: the loops update it in place.
     add:  (store, rollout) → store.
     take: (store) → (experience, store): what `learn` learns from, and what is kept. A replay gives itself for both.
+
+    After each `add` something is taken, also where `learn` is not due yet. What `take` keeps has the form of `init`.
     """
 
     init: Callable[[], Any]
@@ -59,7 +63,7 @@ class Storage(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """How much has been collected, in finished agent decisions."""
+    """How much has gone into the store, in finished agent decisions: whole numbers or traced ones."""
 
     fresh: Any  # since the last update
     total: Any  # in the whole run
@@ -72,9 +76,9 @@ class Algorithm(NamedTuple):
     act:      (PolicyState, obs [..., A, *shape], action_mask bool [..., A, M], carry, key) → Decision; the key is
               consumed.
     storage:  see `Storage`.
-    ready:    (Fill) → whether `learn` is due; of whole numbers or traced ones.
-    learn:    (TrainState, experience) → (TrainState, Metrics): normaliser and step brought up to date, rewards and
-              returns, all epochs and minibatches.
+    ready:    (Fill) → whether `learn` is due. The loops ask it for each period, when the store has what was collected.
+    learn:    (TrainState, experience) → (TrainState, Metrics): normaliser brought up to date, rewards and returns, all
+              epochs and minibatches. The step is that of the decisions which the store has been given.
     estimate: (TrainState, Rollout) → Metrics: what statistics show of values and entropy between two updates.
     """
 
@@ -84,16 +88,18 @@ class Algorithm(NamedTuple):
     ready: Callable[[Fill], Any]
     learn: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
     estimate: Callable[[TrainState, Rollout], Metrics]
-    period: int  # agent decisions from one update to the next: how much of the streams a buffer has to hold
+    period: int  # agent decisions from one `add` to the next: how much of the streams a buffer has to hold
     extras: Extras  # names and shapes, per member, of what `act` notes beside an action
     carry: Any  # one member's memory before its first decision, a pytree of arrays [*]; () without memory
     team_rows: bool  # rows hold whole teams (True) or single agents
 
 
-def learn_from(
-    algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
-) -> tuple[TrainState, Any, Metrics]:
-    """A rollout goes into the store, and the algorithm learns from what the store gives: one update of either loop."""
+def put_away(algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout) -> tuple[TrainState, Any, Any]:
+    """A rollout goes into the store, and its decisions are counted: what a loop does whether or not `learn` is due.
+
+    Returns:
+      The state with its step brought up to date, what the store gives to learn from, and what it keeps.
+    """
     experience, store = algorithm.storage.take(algorithm.storage.add(store, rollout))
-    state, metrics = algorithm.learn(state, experience)
-    return state, store, metrics
+    count = jnp.minimum(rollout.acted.sum(dtype=jnp.int32), LARGEST_STEP - state.step)
+    return state.replace(step=state.step + count), experience, store

@@ -15,7 +15,6 @@ import optax
 from jaxrl.algorithms.interface import (
     Algorithm,
     Decision,
-    Fill,
     Metrics,
     Parameters,
     PolicyState,
@@ -28,7 +27,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.rollout.trajectory import Rollout
-from jaxrl.settings import LARGEST_STEP, BehaviorSettings
+from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
 Distribution = Callable[[Parameters, tuple[jax.Array, ...]], ActionDistribution]
@@ -102,7 +101,7 @@ def make(
         init=init,
         act=partial(act, distribution, spec, settings.network_settings.deterministic),
         storage=NEWEST_ROLLOUT,
-        ready=lambda fill: ready(buffer_size, fill),
+        ready=lambda _: True,  # with what is not learned from at once nothing could be done later
         learn=learn,
         estimate=estimate,
         period=buffer_size,
@@ -110,11 +109,6 @@ def make(
         carry=(),
         team_rows=team_rows,
     )
-
-
-def ready(buffer_size: int, fill: Fill) -> Any:
-    """More than buffer_size decisions have come in since the last update (as ML-Agents)."""
-    return fill.fresh > buffer_size
 
 
 def act(
@@ -170,16 +164,15 @@ def no_obs(spec: BehaviorSpec) -> tuple[jax.Array, ...]:
 def observe(
     distribution: Distribution, spec: BehaviorSpec, state: TrainState, rollout: Rollout
 ) -> tuple[TrainState, Rollout]:
-    """Count the finished decisions and bring the normaliser up to date, before values are estimated (as ML-Agents).
+    """Bring the normaliser up to date, before values are estimated (as ML-Agents).
 
     The log-probabilities of the rollout move along: they become those that the policy which acted gives to the same
     actions when it sees what is trained on. Otherwise the first update of a run would take the change of its input for
     a change of the policy. For decisions that an older policy has made, the same difference is added.
     """
-    count = jnp.minimum(rollout.acted.sum(dtype=jnp.int32), LARGEST_STEP - state.step)
     before = state.policy.normalizer
     after = normalizer.update_all(before, rollout.obs, rollout.acted)
-    state = state.replace(policy=state.policy.replace(normalizer=after), step=state.step + count)
+    state = state.replace(policy=state.policy.replace(normalizer=after))
     if all(states is None for states in before):
         return state, rollout
 

@@ -16,7 +16,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from jaxrl.algorithms.interface import Algorithm, Metrics, TrainState, learn_from
+from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.training.compiled.collect import Play, Steps, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
@@ -27,6 +27,7 @@ class JittedState(struct.PyTreeNode):
 
     train: TrainState
     store: Any  # what the algorithm keeps from one iteration to the next; () on-policy
+    fresh: Array  # int32 [S], decisions that the store was given since the last update
     play: Play  # [S, E, ...]
     parameters: dict[str, Array]  # of the environment, float32 [S]: for episodes that begin
     key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
@@ -36,7 +37,7 @@ class JittedState(struct.PyTreeNode):
 class IterationLog(NamedTuple):
     """Of one or several iterations, as sums. Every array has the leading axis S."""
 
-    updates: Array  # int32 [S], iterations in which the seed had not passed max_steps yet
+    updates: Array  # int32 [S], iterations in which the seed learned: it was due, and max_steps not passed yet
     metrics: Metrics  # float32 [S] by name, sums over these updates
     episodes: EpisodeFigures
     fault: (
@@ -98,6 +99,7 @@ def start(plan: Plan, numbers: Array) -> JittedState:
     return JittedState(
         train=jax.vmap(plan.algorithm.init)(keys[:, 0]),
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*numbers.shape, *x.shape)), store),
+        fresh=jnp.zeros(numbers.shape, jnp.int32),
         play=start_play(plan.env, plan.algorithm.carry, keys[:, 1], plan.areas, parameters),
         parameters=parameters,
         key=keys[:, 2],
@@ -106,16 +108,16 @@ def start(plan: Plan, numbers: Array) -> JittedState:
 
 
 def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
-    """T decisions in each area of each seed, then one update of each seed."""
+    """T decisions in each area of each seed, then one update of each seed for which it is due."""
     keys = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))(state.key, state.iteration)
     play, steps = collect(
         plan.env, plan.algorithm, state.train.policy, state.play, jnp.swapaxes(keys, 0, 1), state.parameters
     )
     learn, steps = partial(_learn, plan), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-    arguments = (state.train, state.store, steps, play.view, state.iteration)
+    arguments = (state.train, state.store, state.fresh, steps, play.view, state.iteration)
     learned = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
-    train, store, log = learned
-    return state.replace(train=train, store=store, play=play, iteration=state.iteration + 1), log
+    train, store, fresh, log = learned
+    return state.replace(train=train, store=store, fresh=fresh, play=play, iteration=state.iteration + 1), log
 
 
 def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[JittedState, IterationLog]:
@@ -133,21 +135,29 @@ def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[Jitte
 
 
 def _learn(
-    plan: Plan, train: TrainState, store: Any, steps: Steps, last: TeamView, iteration: Array
-) -> tuple[TrainState, Any, IterationLog]:
-    """The update of one seed, left out once it has passed max_steps, as the host loop ends there."""
+    plan: Plan, train: TrainState, store: Any, fresh: Array, steps: Steps, last: TeamView, iteration: Array
+) -> tuple[TrainState, Any, Array, IterationLog]:
+    """The update of one seed where the algorithm is ready for it.
+
+    Once the seed has passed max_steps nothing is kept any more, as the host loop ends there.
+    """
     rollout = stack(plan.env, steps, last, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon)
-    learned, kept, metrics = learn_from(plan.algorithm, train, store, rollout)
+    counted, experience, kept = put_away(plan.algorithm, train, store, rollout)
+    given = fresh + counted.step - train.step
+    learned, metrics = plan.algorithm.learn(counted, experience)
     active = train.step <= plan.max_steps
+    due = active & plan.algorithm.ready(Fill(fresh=given, total=counted.step))
     fault = first_fault(steps, last)
     log = IterationLog(
-        updates=active.astype(jnp.int32),
-        metrics={name: jnp.where(active, value, 0.0) for name, value in metrics.items()},
+        updates=due.astype(jnp.int32),
+        metrics={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
         episodes=figures(plan.env, steps),
         fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
     )
-    train, store = jax.tree.map(partial(jnp.where, active), (learned, kept), (train, store))
-    return train, store, log
+    after = jax.tree.map(partial(jnp.where, due), (learned, jnp.zeros_like(given)), (counted, given))
+    before = (train, fresh), store
+    (train, fresh), store = jax.tree.map(partial(jnp.where, active), (after, kept), before)
+    return train, store, fresh, log
 
 
 def _mean(moments: Moments) -> np.ndarray:

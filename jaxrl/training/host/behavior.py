@@ -113,13 +113,14 @@ class Behavior(NamedTuple):
         return self.learner.unfinished()
 
     def due(self) -> bool:
-        """Whether enough has been collected: to learn from, or else to be forgotten."""
-        if self.training and self.unfinished():
-            return self.learner.wants(self.actor)
+        """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
         return self.actor.full or self.actor.fresh > self.actor.keeps
 
     def learn(self) -> dict[str, float]:
-        """One update; the actor goes on with the new policy. Raises DivergedError."""
+        """What was collected is learned from, or kept for later; the actor goes on with the new policy.
+
+        Returns the metrics of the update, nothing where there was none. Raises DivergedError.
+        """
         metrics = self.learner.learn(self.actor)
         self.actor.policy = self.state.policy
         return metrics

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, learn_from
+from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.settings import BehaviorSettings
@@ -37,8 +37,18 @@ def learn(
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows and learn from them: the one call per update."""
     rollout, buffer = trajectory.take(buffer)
-    state, store, metrics = learn_from(algorithm, state, store, rollout)
+    state, experience, store = put_away(algorithm, state, store, rollout)
+    state, metrics = algorithm.learn(state, experience)
     return state, store, buffer, metrics
+
+
+def keep(
+    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState
+) -> tuple[TrainState, Any, TrajectoryState]:
+    """Take all rows into the store, where nothing is learned yet."""
+    rollout, buffer = trajectory.take(buffer)
+    state, _, store = put_away(algorithm, state, store, rollout)
+    return state, store, buffer
 
 
 def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
@@ -51,6 +61,7 @@ class LearnerPrograms(NamedTuple):
 
     learn: Callable[[TrainState, Any, TrajectoryState], tuple[TrainState, Any, TrajectoryState, Metrics]]
     start: Callable[[Algorithm, jax.Array], tuple[TrainState, Any, jax.Array]] = start  # once per run
+    keep: Callable[..., tuple[TrainState, Any, TrajectoryState]] = keep  # instead of `learn` until that is due
     estimate: Callable[..., Metrics] = estimate
 
 
@@ -91,6 +102,7 @@ class Learner:
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
         self.step = 0  # counted on the host; state.step follows at each update
         self.updates = 0
+        self.fresh = 0  # decisions that the store was given since the last update
         self._programs = programs
         self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_shape`
         self._shape: tuple[int, int, int] | None = None
@@ -99,12 +111,6 @@ class Learner:
     def unfinished(self) -> bool:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return not self.training or self.step <= self.settings.last_step
-
-    def wants(self, actor: Actor) -> bool:
-        """Whether what the actor has collected is due to be learned from."""
-        if actor.buffer is None:
-            return False
-        return actor.full or bool(self.algorithm.ready(Fill(fresh=actor.fresh, total=self.step)))
 
     def compile_for(self, actor: Actor) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done."""
@@ -119,16 +125,22 @@ class Learner:
             wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
 
     def learn(self, actor: Actor) -> dict[str, float]:
-        """One update over everything that the actor has collected; returns its metrics as floats.
+        """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.
 
+        Returns the metrics of the update as floats, nothing where there was none.
         Raises DivergedError if one of them is not finite.
         """
         assert actor.buffer is not None
+        self.fresh += actor.fresh
+        if not self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
+            self.state, self.store, buffer = self._programs.keep(self.algorithm, self.state, self.store, actor.buffer)
+            actor.taken(buffer)
+            return {}
         self._warn_of_few(actor.fresh)
         learn = self._programs.learn if self._ahead is None else self._ahead.result()
         self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer)
         actor.taken(buffer)
-        self.updates += 1
+        self.updates, self.fresh = self.updates + 1, 0
         values = {name: float(value) for name, value in metrics.items()}
         for name, value in values.items():
             if not math.isfinite(value):

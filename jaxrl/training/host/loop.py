@@ -31,7 +31,7 @@ from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_d
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.launch import launched
-from jaxrl.training.host.learner import LearnerPrograms, estimate, learn, start
+from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, start
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
@@ -62,6 +62,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     learner = LearnerPrograms(
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),
         start=jax.jit(start, static_argnums=0, compiler_options=quick),
+        keep=jax.jit(keep, static_argnums=0, donate_argnums=(2, 3), compiler_options=quick),
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
     )
     return Programs(actor, learner)

@@ -70,8 +70,9 @@ class HostRecorder(Recorder):
         self._statistics[behavior.name].episodes(episodes)
 
     def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
-        """An update has run."""
-        self._statistics[behavior.name].update(metrics)
+        """An update has run; there are no metrics where what was collected was only kept for later."""
+        if metrics:
+            self._statistics[behavior.name].update(metrics)
 
     def environment(self, result: StepResult, names: Sequence[str]) -> None:
         """Statistics that an environment sent belong to every behavior it showed."""
