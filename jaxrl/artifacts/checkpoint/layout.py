@@ -16,7 +16,7 @@ FORMAT = 2
 READABLE = (1, 2)
 MOVED = {"train/max_team": "train/own/max_team"}
 """Format 1: old path to new. A learner that has the leaf under neither path does without it."""
-ADDED = frozenset({"play/sums/received", "play/sums/mates_reward"})
+ADDED = frozenset({"play/sums/received", "play/sums/mates_reward", "fresh"})
 """Leaves that format 1 does not have: they stay as they are in a fresh state."""
 
 
