@@ -34,10 +34,8 @@ EXTRAS = (("log_prob", (SPEC.action.columns,)),)
 CARRY = np.zeros((B, A, 2), np.float32)
 SETTINGS = {name: settings_of(name, SMALL) for name in ("ppo", "poca")}
 SETTINGS["coma"] = settings_of("coma", SMALL | {"hyperparameters__team_capacity": A})
-STATES = {
-    name: jax.eval_shape(ALGORITHMS[name](SPEC, settings).init, jax.random.key(0))
-    for name, settings in SETTINGS.items()
-}
+MADE = {name: ALGORITHMS[name](SPEC, settings) for name, settings in SETTINGS.items()}
+STATES = {name: jax.eval_shape(made.init, jax.random.key(0)) for name, made in MADE.items()}
 BUFFER = trajectory.init(SPEC, EXTRAS, CARRY[0, 0], capacity=6, rows=B, members=A)
 LAYOUT = Layout(SPEC, EXTRAS)
 STEPS = RowSteps(
@@ -93,8 +91,7 @@ def unpacked(cut: Cut) -> Any:
 
 def act(cut: Cut, trainer: str) -> Any:
     obs = tuple(cut(o[0]) for o in ROLLOUT.obs)
-    algorithm = ALGORITHMS[trainer](SPEC, SETTINGS[trainer])
-    return jax.eval_shape(algorithm.act, STATES[trainer].policy, obs, ROLLOUT.action_mask[0], (), jax.random.key(0))
+    return jax.eval_shape(MADE[trainer].act, STATES[trainer].policy, obs, ROLLOUT.action_mask[0], (), jax.random.key(0))
 
 
 def of(cut: Cut, part: str) -> Any:
@@ -105,7 +102,7 @@ def of(cut: Cut, part: str) -> Any:
 
 
 def learn(cut: Cut, trainer: str, part: str) -> Any:
-    return jax.eval_shape(ALGORITHMS[trainer](SPEC, SETTINGS[trainer]).learn, STATES[trainer], of(cut, part))
+    return jax.eval_shape(MADE[trainer].learn, STATES[trainer], of(cut, part))
 
 
 def estimate(cut: Cut, trainer: str) -> Any:
