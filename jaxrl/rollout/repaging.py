@@ -77,27 +77,34 @@ def _cut(size: int, capacity: int, *, current: bool) -> list[Piece]:
 def _contents(state: TrajectoryState, page: Any, pieces: list[Piece], open_at: np.ndarray) -> list[Any]:
     """Each piece [t, A, ...] of a page [n, A, ...]; `open_at` [A] follows the decisions that move."""
     cells = unpack(page, state.layout)
-    acted, present = np.array(cells.acted), np.asarray(cells.present)
+    acted, outcome, present = np.array(cells.acted), np.array(cells.outcome), np.asarray(cells.present)
     found = []
     for piece in pieces:
         if piece.goes_on:
-            _move_on(page, acted, present, piece.end - 1, open_at)
+            _move_on(page, acted, outcome, present, piece.end - 1, open_at)
         part = unpack(jax.tree.map(lambda x, p=piece: x[p.begin : p.end], page), state.layout)
-        chose = acted[piece.begin : piece.end].copy()
-        chose[len(chose) - piece.goes_on :] = False
-        outcome = np.where(chose[..., None], part.outcome, 0.0)
-        found.append(jax.tree.map(np.asarray, pack(part._replace(acted=chose, outcome=outcome), state.layout)))
+        chose, paid = acted[piece.begin : piece.end].copy(), outcome[piece.begin : piece.end].copy()
+        if piece.goes_on:
+            chose[-1], paid[-1] = False, 0.0
+        found.append(jax.tree.map(np.asarray, pack(part._replace(acted=chose, outcome=paid), state.layout)))
     return found
 
 
-def _move_on(page: Any, acted: np.ndarray, present: np.ndarray, at: int, open_at: np.ndarray) -> None:
-    """Who waits in state `at` has made its decision there from now on. Changes all arguments in place."""
+def _move_on(
+    page: Any, acted: np.ndarray, outcome: np.ndarray, present: np.ndarray, at: int, open_at: np.ndarray
+) -> None:
+    """Who waits in state `at` has made its decision there from now on. Changes all arguments in place.
+
+    Where it was made it stays as a decision without outcome, which is not trained on: a state in which nobody acted
+    would be taken for a final one.
+    """
     for member in np.flatnonzero(present[at] & ~acted[at] & acted[at].any()):
         made = np.flatnonzero(acted[:at, member])
         if not len(made) or not present[made[-1] : at, member].all():
             continue  # it never decided here, or another did that has ended since
         for x in jax.tree.leaves(page):
             x[at, member] = x[made[-1], member]
-        acted[at, member], acted[made[-1], member] = True, False
+        acted[at, member] = True
+        outcome[at, member], outcome[made[-1], member] = outcome[made[-1], member].copy(), 0.0
         if open_at[member] == made[-1]:
             open_at[member] = at
