@@ -3,9 +3,9 @@
     python benchmarks/act_latency.py
     python benchmarks/act_latency.py --leaves 6 50 --rows 16 128 --json FILE
 
-`decide` is the one compiled call of `training.host.behavior.decide` with its results read; the policy of 2 x 64 units
+`decide` is the one compiled call of `training.host.actor.decide` with its results read; the policy of 2 x 64 units
 is padded with small parameters that it uses, up to --leaves. `ingest` turns the message into rows before it
-(`Slots.ingest`, all agents ask again); `act` is `Behavior.act`, both together and the actions handed back. `bare` is a
+(`Slots.ingest`, all agents ask again); `act` is `Actor.act`, both together and the actions handed back. `bare` is a
 jitted call that takes the same number of parameter leaves and returns one number, blocked: the least that JAX can do.
 Rows hold 3 agents with 34 numbers and 7 actions each. Columns are lower quartile and median of the wall time, and mean
 CPU time of the calling thread, in microseconds; cases take turns, so that another load of the machine hits all of them.
@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
+from jaxrl import make_settings
+from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.cli.device import choose_device
 from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.slots import Source
-from jaxrl.settings import BehaviorSettings
-from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.loop import compile_programs
 from jaxrl.types import ActionSpec, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps, ObservationSpec
 
@@ -82,38 +82,43 @@ def padded(algorithm: Algorithm, leaves: int) -> Algorithm:
             policy=PolicyState(params=(state.policy.params, extra), normalizer=state.policy.normalizer)
         )
 
-    def act(policy: PolicyState, obs: tuple[jax.Array, ...], mask: jax.Array, key: jax.Array) -> Any:
+    def act(policy: PolicyState, obs: tuple[jax.Array, ...], mask: jax.Array, carry: Any, key: jax.Array) -> Any:
         params, extra = policy.params
         shift = sum((x[0] for x in extra), jax.numpy.zeros(()))
-        return algorithm.act(PolicyState(params, policy.normalizer), tuple(o + shift for o in obs), mask, key)
+        return algorithm.act(PolicyState(params, policy.normalizer), tuple(o + shift for o in obs), mask, carry, key)
 
     return algorithm._replace(init=init, act=act)
 
 
 def cases_of(rows: int, leaves: int) -> dict[str, Callable[[], Any]]:
     """What is timed, by name."""
-    written = {"trainer_type": "poca", "network_settings": {"hidden_units": 64, "num_layers": 2}}
-    settings = BehaviorSettings.model_validate(written, context={"hyperparameter_types": HYPERPARAMETER_TYPES})
+    settings = make_settings("poca", network_settings={"hidden_units": 64, "num_layers": 2})
     algorithm = padded(ALGORITHMS["poca"](SPEC, settings), leaves)
-    programs = compile_programs(algorithm, settings.time_horizon)
-    programs = programs._replace(learn=lambda *_: None)  # never called; not a jitted function, so not compiled ahead
-    behavior = Behavior("Bench", SPEC, settings, algorithm, programs, jax.random.key(0), training=True)
+    programs = compile_programs(algorithm, settings.time_horizon).actor
+    policy, key = jax.jit(algorithm.init)(jax.random.key(0)).policy, noise_key([1, 2], 7)
+    actor = Actor("Bench", SPEC, algorithm, programs, policy, [1, 2], keeps=settings.hyperparameters.buffer_size)
     messages = {SOURCE: message(rows)}
-    behavior.act(messages)
-    slots, policy, key = behavior._slots, behavior.state.policy, noise_key([1, 2], 7)
+
+    def act() -> None:
+        actor.act(messages)
+        if actor.fresh > actor.keeps:  # as often as an update would empty the buffer
+            actor.discard()
+
+    act()
+    slots = actor._slots
     assert slots is not None
     steps = slots.ingest(messages).steps
     bare = jax.jit(lambda tree: sum(x.ravel()[0] for x in jax.tree.leaves(tree)))
 
     def decide() -> None:
-        action, behavior._buffer = programs.decide(policy, behavior._buffer, steps, key)
+        action, actor._buffer = programs.decide(policy, actor._buffer, steps, key)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 
     return {
         "ingest": partial(slots.ingest, messages),
         "decide": decide,
-        "act": partial(behavior.act, messages),
+        "act": act,
         "bare": lambda: bare(policy).block_until_ready(),
     }
 

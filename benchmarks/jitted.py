@@ -24,10 +24,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from phases import phases_of
 
 from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import Algorithm
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import iteration as jitted_iteration
@@ -92,7 +92,7 @@ def environment_alone(env: JaxEnv, state: Any) -> tuple[Callable[..., Any], tupl
 def bare_steps(env: JaxEnv, trainer: str, state: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """EPOCHS x MINIBATCHES minibatch steps on one minibatch."""
     plan = plan_for(env, settings_for(trainer, env.members))
-    every: Algorithm = ALGORITHMS[trainer](env.spec, settings_for(trainer, env.members, EPOCHS * MINIBATCHES))
+    every = phases_of(trainer, env.spec, settings_for(trainer, env.members, EPOCHS * MINIBATCHES))
     train = jax.tree.map(lambda x: x[0], state.train)
 
     def batch_of(state: Any) -> Any:

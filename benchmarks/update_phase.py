@@ -12,6 +12,7 @@ matrix product measured in the same run.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
@@ -23,10 +24,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from phases import Phases, phases_of
 
-from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
-from jaxrl.algorithms.interface import Algorithm, Batch
+from jaxrl import make_settings
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.on_policy import Batch
 from jaxrl.rollout import trajectory
+from jaxrl.rollout.cells import pack
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.settings import BehaviorSettings
@@ -48,8 +52,7 @@ class Case(NamedTuple):
 
 def behavior_settings(trainer: str) -> BehaviorSettings:
     """ML-Agents' defaults with 256 x 2 units."""
-    written = {"trainer_type": trainer, "network_settings": {"hidden_units": 256, "num_layers": 2}}
-    return BehaviorSettings.model_validate(written, context={"hyperparameter_types": HYPERPARAMETER_TYPES})
+    return make_settings(trainer, network_settings={"hidden_units": 256, "num_layers": 2})
 
 
 def full_buffer(members: int, steps: int = STEPS, seed: int = 0) -> TrajectoryState:
@@ -57,22 +60,24 @@ def full_buffer(members: int, steps: int = STEPS, seed: int = 0) -> TrajectorySt
     rng = np.random.default_rng(seed)
     states = -(-steps // (ROWS * members)) + 1  # the last state of each row only bootstraps
     lead = (states, ROWS, members)
-    empty = trajectory.init(SPEC, capacity=states, rows=ROWS, members=members)
+    extras = (("log_prob", (1,)),)
+    empty = trajectory.init(SPEC, extras, capacity=states, rows=ROWS, members=members)
     ending = np.full(lead, Ending.CONTINUES, np.float32)
     ending[49::50] = Ending.TERMINATED
-    outcome = np.stack([rng.normal(size=lead), np.zeros(lead), ending], axis=-1).astype(np.float32)
-    outcome[-1, ..., 2] = Ending.OPEN
-    return empty.replace(
+    nothing = np.zeros(lead)
+    outcome = np.stack([rng.normal(size=lead), nothing, nothing, ending], axis=-1).astype(np.float32)
+    outcome[-1, ..., 3] = Ending.OPEN
+    cells = empty.cells._replace(
         obs=(jnp.asarray(rng.normal(size=(*lead, 32)), jnp.float32),),
         action_mask=jnp.ones((*lead, 7), bool),
-        action=empty.action._replace(discrete=jnp.asarray(rng.integers(0, 7, (*lead, 1)), jnp.int32)),
-        log_prob=jnp.full((*lead, 1), -np.log(7.0), jnp.float32),
+        action=empty.cells.action._replace(discrete=jnp.asarray(rng.integers(0, 7, (*lead, 1)), jnp.int32)),
+        extras={"log_prob": jnp.full((*lead, 1), -np.log(7.0), jnp.float32)},
         present=jnp.ones(lead, bool),
         acted=jnp.ones(lead, bool),
         outcome=jnp.asarray(outcome),
-        size=jnp.full((ROWS,), states, jnp.int32),
-        open_at=jnp.full((ROWS, members), states - 1, jnp.int32),
     )
+    clock = empty.clock.at[0].set(states).at[1].set(states - 1)
+    return dataclasses.replace(empty, stored=pack(cells, empty.layout), clock=clock)
 
 
 def median_seconds(call: Callable[[], Any], repeats: int) -> float:
@@ -99,9 +104,9 @@ def matmul_flops(repeats: int = 50) -> float:
     return 2.0 * 1024 * 256 * 256 * inner / median_seconds(lambda: product(a, b), repeats // 5)
 
 
-def step_flops(algorithm: Algorithm, state: Any, batch: Batch, count: int) -> float:
+def step_flops(phases: Phases, state: Any, batch: Batch, count: int) -> float:
     """FLOP of the matrix products of one update, counted by XLA on one minibatch's share of the program."""
-    compiled = jax.jit(algorithm.update).lower(state, batch).compile()
+    compiled = jax.jit(phases.update).lower(state, batch).compile()
     analysis = compiled.cost_analysis()
     return float(analysis["flops"]) * count if analysis else float("nan")
 
@@ -109,15 +114,15 @@ def step_flops(algorithm: Algorithm, state: Any, batch: Batch, count: int) -> fl
 def run_case(case: Case, repeats: int, steps: int) -> dict[str, float]:
     """Seconds of both phases and the FLOP rate of the second."""
     settings = behavior_settings(case.trainer)
-    algorithm = ALGORITHMS[case.trainer](SPEC, settings)
-    state = jax.jit(algorithm.init)(jax.random.key(0))
+    phases = phases_of(case.trainer, SPEC, settings)
+    state = jax.jit(ALGORITHMS[case.trainer](SPEC, settings).init)(jax.random.key(0))
     buffer = full_buffer(case.members, steps)
 
     def take_and_prepare(state: Any, buffer: TrajectoryState) -> Any:
         rollout, _ = trajectory.take(buffer)
-        return algorithm.prepare(state, rollout)
+        return phases.prepare(state, rollout)
 
-    prepare, update = jax.jit(take_and_prepare), jax.jit(algorithm.update)
+    prepare, update = jax.jit(take_and_prepare), jax.jit(phases.update)
     prepare_seconds = median_seconds(partial(prepare, state, buffer), repeats)
     state, batch, _ = prepare(state, buffer)
     update_seconds = median_seconds(partial(update, state, batch), repeats)
@@ -127,7 +132,7 @@ def run_case(case: Case, repeats: int, steps: int) -> dict[str, float]:
         "prepare": prepare_seconds,
         "update": update_seconds,
         "minibatches": minibatches,
-        "flops": step_flops(algorithm, state, batch, minibatches) / update_seconds,
+        "flops": step_flops(phases, state, batch, minibatches) / update_seconds,
     }
 
 

@@ -1,6 +1,7 @@
 """What PPO and MAPPO share: a policy and a value, whose λ-return less the value is the advantage (GAE).
 
-The two differ in what the value looks at: an agent's own observation, or those of its whole team.
+The two differ in what the value looks at: an agent's own observation, or those of its whole team. Functions raise
+AssertionError where shapes differ from those named.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -100,4 +102,5 @@ def loss(
 
 def one_value_for_all(value: jax.Array, present: jax.Array) -> jax.Array:
     """V of a team [..., R] as that of each member: [..., A, R]."""
+    chex.assert_shape(value, (*present.shape[:-1], None))
     return jnp.broadcast_to(value[..., None, :], (*present.shape, value.shape[-1]))

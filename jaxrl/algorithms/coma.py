@@ -5,7 +5,7 @@ baseline that sees everything but its own action. Losses, λ-returns, posthumous
 `poca.py` and `counterfactual.py`; the critic alone differs. It is fully connected, with a place for each of
 `team_capacity` members; members that are not there stand in their place as an absorbing state, zeros and a flag (see
 `networks.joint`), where MA-POCA's attention leaves them out. Value and baseline are two networks of hidden_units and
-num_layers, initialised as ML-Agents' PPO critic.
+num_layers, initialised as ML-Agents' PPO critic. Functions raise AssertionError where shapes differ from those named.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,6 +103,7 @@ def estimates(
         inputs,
         counterfactual.CHUNK,
     )
+    chex.assert_shape((value, baseline), [(*rollout.acted.shape[:2], None), (*rollout.acted.shape, value.shape[-1])])
     value = jnp.broadcast_to(value[:, :, None], baseline.shape)  # [T, B, R] -> [T, B, A, R]: one value for the team
     return obs, value, baseline, counterfactual.means(value, baseline, rollout.acted, bound.settings)
 

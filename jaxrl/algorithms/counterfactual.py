@@ -1,7 +1,11 @@
-"""Steps that MA-POCA and COMA have in common: the loss with a counterfactual baseline, and what statistics show."""
+"""Steps that MA-POCA and COMA have in common: the loss with a counterfactual baseline, and what statistics show.
+
+Both functions raise AssertionError where shapes differ from those named.
+"""
 
 from __future__ import annotations
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -33,6 +37,7 @@ def loss(
     beta: jax.Array,
 ) -> tuple[jax.Array, Metrics]:
     """policy + 0.5 · (value + 0.5 · baseline) − β · entropy; V [N, R], b [N, A, R] of a minibatch of team states."""
+    chex.assert_shape(value, (batch.acted.shape[0], baseline.shape[-1]))
     value = jnp.broadcast_to(value[:, None], baseline.shape)
     total, metrics = on_policy.policy_and_value_loss(dist, value, spec, batch, epsilon, beta)
     baseline_loss = losses.value_loss(baseline, batch.baseline, batch.returns, batch.acted, epsilon)

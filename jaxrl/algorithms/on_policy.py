@@ -1,4 +1,7 @@
-"""What all on-policy algorithms share: acting, returns along a rollout, losses, Adam over minibatches."""
+"""What all on-policy algorithms share: acting, returns along a rollout, losses, Adam over minibatches.
+
+Functions raise AssertionError where shapes differ from those named, so that nothing broadcasts by accident.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ def in_chunks(estimate: Callable[..., Any], inputs: Any, members: int) -> Any:
 
     The activations of a chunk stay in a CPU's caches, and no memory is needed for those of the whole rollout.
     """
-    length, rows, columns = jax.tree.leaves(inputs)[0].shape[:3]
+    leaves = jax.tree.leaves(inputs)
+    chex.assert_equal_shape_prefix(leaves, 3)
+    length, rows, columns = leaves[0].shape[:3]
     chunks = min(-(-length * rows * columns // members), length)  # equal ones where possible: a rest is compiled anew
     return jax.lax.map(lambda at: estimate(*at), inputs, batch_size=-(-length // chunks))
 
@@ -121,7 +126,12 @@ def act(
     carry: Any,
     key: jax.Array,
 ) -> Decision:
-    """Choose an action for every member and note its log-probabilities per column. The key is consumed."""
+    """Choose an action for every member and note its log-probabilities per column. The key is consumed.
+
+    obs: [..., A, *shape]; action_mask: bool [..., A, M].
+    """
+    chex.assert_axis_dimension(action_mask, -1, spec.action.mask_size)
+    chex.assert_shape(obs, [(*action_mask.shape[:-1], *sensor.shape) for sensor in spec.observations])
     dist = distribution(state.params, normalizer.normalize_all(state.normalizer, obs))
     if deterministic:
         action = actions.mode(dist, action_mask, spec.action)
@@ -170,6 +180,9 @@ def observe(
     actions when it sees what is trained on. Otherwise the first update of a run would take the change of its input for
     a change of the policy. For decisions that an older policy has made, the same difference is added.
     """
+    chex.assert_rank(rollout.acted, 3)
+    chex.assert_shape(rollout.obs, [(*rollout.acted.shape, *sensor.shape) for sensor in spec.observations])
+    chex.assert_shape(rollout.extras["log_prob"], (*rollout.acted.shape, spec.action.columns))
     before = state.policy.normalizer
     after = normalizer.update_all(before, rollout.obs, rollout.acted)
     state = state.replace(policy=state.policy.replace(normalizer=after))
@@ -210,9 +223,10 @@ def stream_returns(
 
     Returns:
       float32 [T, B, A, R], 0 where the member did not act.
-
-    Raises AssertionError where `value` does not fit the rollout.
     """
+    endings = (rollout.terminated, rollout.truncated, rollout.left, rollout.cut)
+    chex.assert_rank(rollout.acted, 3)
+    chex.assert_equal_shape([rollout.acted, rollout.waiting, *endings])
     chex.assert_shape(value, (*rollout.acted.shape, len(settings.reward_signals)))
     restart = rollout.truncated | rollout.left | rollout.cut
     lambd = jnp.where(restart, 0.0, settings.hyperparameters.lambd)
@@ -236,6 +250,7 @@ def stream_returns(
 def by_stream(name: str, estimate: jax.Array, mask: jax.Array, settings: BehaviorSettings) -> Metrics:
     """Mean over the mask [T, B, A] of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward stream."""
     streams = settings.reward_signals
+    chex.assert_shape(estimate, (*mask.shape, len(streams)))
     return {f"{name}/{signal}": losses.masked_mean(estimate[..., i], mask) for i, signal in enumerate(streams)}
 
 
@@ -246,6 +261,7 @@ def make_batch(
 
     The advantage [T, B, A, R] is averaged over the reward streams, then normalised over all that acted.
     """
+    chex.assert_equal_shape([advantage, returns])
     batch = Batch(
         obs=obs,
         action_mask=rollout.action_mask,
@@ -257,6 +273,7 @@ def make_batch(
         returns=returns,
         baseline=baseline,
     )
+    chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 3)
     return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), batch)
 
 
@@ -282,6 +299,7 @@ def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Bat
 
     A minibatch is as many states as hold about batch_size members that acted, see `learning.minibatches.run`.
     """
+    chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 2)
     hyper = settings.hyperparameters
     learning_rate, epsilon, beta = coefficients(settings, state.step)
     key, next_key = jax.random.split(state.key)
@@ -321,6 +339,7 @@ def learn_signals(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metr
 
 def coefficients(settings: BehaviorSettings, step: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Learning rate, epsilon and beta at a trainer step; traced, so that their decay never recompiles."""
+    chex.assert_rank(step, 0)
     hyper, last = settings.hyperparameters, settings.max_steps
     return (
         make_schedule(hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_MINIMUM, last)(step),

@@ -13,6 +13,8 @@ Different on purpose: (1) a member that ended bootstraps from the survivors; the
 and, when it ends alone, shows its mates one decision late. (2) A row stores a team once and V is computed once per team
 state. (3) All rows are taken together when buffer_size is exceeded; the original waits for time_horizon. (4) A
 minibatch is batch_size // A states, so it holds fewer agent steps when members are dead.
+
+Functions raise AssertionError where shapes differ from those named.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -103,6 +106,7 @@ def estimates(
         inputs,
         counterfactual.CHUNK,
     )
+    chex.assert_shape((value, baseline), [(*rollout.acted.shape[:2], None), (*rollout.acted.shape, value.shape[-1])])
     value = jnp.broadcast_to(value[:, :, None], baseline.shape)  # [T, B, R] -> [T, B, A, R]: one value for the team
     return obs, value, baseline, counterfactual.means(value, baseline, rollout.acted, bound.settings)
 

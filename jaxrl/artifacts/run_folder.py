@@ -1,6 +1,6 @@
 """The results folder of one run: `<results_dir>/<run_id>/`, its checks before anything is written, and its paths.
 
-Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint_folder.py):
+Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint/folder.py):
 
     configuration.yaml                         all options, written at the end
     <Behavior>.onnx                            policy of the last checkpoint

@@ -1,6 +1,6 @@
 """What a picture of an environment is made of: flat shapes in the environment's own units, back to front.
 
-An environment's `draw(state)` gives a `Scene` of one area from its state as numpy arrays; `painter.py` paints it.
+An environment's `draw(state)` gives a `Scene` of one area from its state as numpy arrays; `watch/painter.py` paints it.
 Colours are CSS names or "#rrggbb". Positions are (x, y) with y upwards and (0, 0) at the lower left corner.
 """
 

@@ -1,9 +1,13 @@
-"""The environment's own reward as a reward stream (ML-Agents' extrinsic signal). It learns nothing."""
+"""The environment's own reward as a reward stream (ML-Agents' extrinsic signal). It learns nothing.
+
+Functions raise AssertionError where shapes differ from those named.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -28,6 +32,7 @@ def reward(_state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:
     Returns:
       float32 [T, B, A], 0 where the member did not act.
     """
+    chex.assert_equal_shape([rollout.acted, rollout.reward, rollout.mates_reward])
     own = rollout.reward + rollout.mates_reward if cooperative else rollout.reward
     return jnp.where(rollout.acted, own + group_reward(rollout), 0.0)
 
@@ -40,6 +45,9 @@ def group_reward(rollout: Rollout) -> jax.Array:
     nothing, or only what everybody gets all the time, and the one step that a sacrifice pays off at once would go
     uncredited, since no later value of the team holds that reward.
     """
+    how = (rollout.left, rollout.terminated, rollout.truncated)
+    chex.assert_rank(rollout.acted, 3)
+    chex.assert_equal_shape([rollout.acted, rollout.group_reward, *how])
     given = jnp.where(rollout.acted, rollout.group_reward, 0.0)
     highest, lowest = given.max(-1, keepdims=True), given.min(-1, keepdims=True)
     earned = jnp.where(highest >= -lowest, highest, lowest)

@@ -3,6 +3,7 @@
 Small float columns stand side by side in one float32 array: every array costs a jitted call some 3 microseconds on its
 way in and out, and a kernel when it is written, and a decision of a few agents takes not much longer than that. Whole
 numbers below 2 ** 24 keep their value there. Everything else, images above all, keeps an array and a dtype of its own.
+`pack` and `unpack` raise AssertionError where shapes or names differ from those of the layout.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -76,10 +78,17 @@ def width(layout: Layout) -> int:
 
 def pack(cells: Cells, layout: Layout) -> Stored:
     """Cells with leading axes `...` as they lie in memory."""
-    lead = jnp.shape(cells.present)
+    lead, action = jnp.shape(cells.present), layout.spec.action
     pairs = list(zip(layout.spec.observations, cells.obs, strict=True))
+    chex.assert_equal(set(cells.extras), {name for name, _ in layout.extras})
     extras = [cells.extras[name] for name, _ in layout.extras]
     flags = (cells.begin, cells.present, cells.acted)
+    chex.assert_shape(flags, lead)
+    chex.assert_shape(cells.obs, [(*lead, *sensor.shape) for sensor in layout.spec.observations])
+    chex.assert_shape(extras, [(*lead, *shape) for _, shape in layout.extras])
+    sizes = (action.mask_size, action.continuous_size, len(action.discrete_branches), OUTCOME)
+    chex.assert_shape((cells.action_mask, *cells.action, cells.outcome), [(*lead, size) for size in sizes])
+    chex.assert_tree_shape_prefix(cells.carry, lead)
     parts = [*(o for s, o in pairs if is_column(s)), cells.action_mask, *cells.action, *extras, *flags, cells.outcome]
     columns = [jnp.reshape(x, (*lead, math.prod(jnp.shape(x)[len(lead) :]))) for x in parts]
     return Stored(
@@ -92,6 +101,8 @@ def pack(cells: Cells, layout: Layout) -> Stored:
 def unpack(stored: Stored, layout: Layout) -> Cells:
     """The inverse of `pack`, bit for bit; columns that are not read cost nothing inside jit."""
     columns, action = stored.columns, layout.spec.action
+    chex.assert_axis_dimension(columns, -1, width(layout))
+    chex.assert_tree_shape_prefix((stored.sensors, stored.carry), columns.shape[:-1])
     begin = 0
 
     def read(*shape: int) -> jax.Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,12 @@ def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[Traj
     A page that is too long is cut: the state at a cut ends one piece, as what its members bootstrap from, and begins
     the next. A decision that a member made before and that is not followed by another of its own until the cut moves
     on to that state, as open decisions do after `take`.
+
+    Raises AssertionError for fewer than 4 states, and where `pages` are not those of the buffer.
     """
+    chex.assert_scalar_non_negative(capacity - 4)
+    chex.assert_axis_dimension(state.clock, 1, len(pages.page))
+    chex.assert_axis_dimension(state.stored.columns, 0, pages.capacity)
     old = jax.tree.map(np.asarray, state.stored)
     clock = np.array(state.clock)
     sizes = np.full(pages.given, pages.capacity)

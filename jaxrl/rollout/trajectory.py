@@ -9,7 +9,7 @@ to the environment (M20).
 Memory is pages of T states. Every row begins with one; a row that fills it goes on in another (`turn`), so that a team
 that is faster than the rest, or the few that are left of many, find room without a longer page for everybody. The
 number of a row's page follows the order in which pages were given out. At the end of a page the return restarts from
-the value of its last state, as at time_horizon.
+the value of its last state, as at time_horizon. Functions raise AssertionError where shapes differ from those named.
 
 Letters: T states of a page, P pages, B rows, A members, K columns.
 """
@@ -121,11 +121,13 @@ def init(
 
 def begins(steps: RowSteps) -> Any:
     """bool [B, A]: members whose first decision of an episode this is; an earlier one would have been answered now."""
+    chex.assert_equal_shape([steps.deciding, steps.ending])
     return steps.deciding & (steps.ending != Ending.CONTINUES)
 
 
 def memory(state: TrajectoryState, steps: RowSteps) -> Any:
     """What the members remember before they decide now: nothing of an earlier episode. A pytree of [B, A, *]."""
+    chex.assert_tree_shape_prefix(state.carry, steps.deciding.shape)
     return jax.tree.map(lambda x: _where(begins(steps), jnp.zeros_like(x), x), state.carry)
 
 
@@ -150,11 +152,14 @@ def add(
       carry: memory after the decision, a pytree of [B, A, *].
       time_horizon: finished decisions of a segment after which its return restarts from the value.
 
-    Raises AssertionError where the message has other rows or members than the buffer.
+    Raises AssertionError where message, actions or carry have other rows, members or shapes than the buffer, and where
+    something else is noted than it keeps.
     """
     capacity, _, members = state.shape
-    rows = state.clock.shape[1]
-    chex.assert_shape(steps.deciding, (rows, members))
+    rows = _rows(state)
+    chex.assert_shape((steps.deciding, steps.ending, steps.earned), (rows, members))
+    chex.assert_shape((steps.present, steps.reward), [(2, rows, members), (rows, members, 2)])
+    chex.assert_trees_all_equal_shapes(carry, state.carry)
     columns, open_at, age, mates = _credit(state, steps, time_horizon)
     final, new = steps.present[0].any(-1), steps.deciding.any(-1)  # [B]
     t_new = jnp.where(new, state.size + final, capacity)  # an index beyond the end drops the write
@@ -232,7 +237,7 @@ def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
     The last state of a row whose team lives is the state that the others bootstrap from. It is not trained on now; it
     becomes state 0 of the new buffer, with the decisions that still wait for their reward, so that none is lost (U10).
     """
-    rows = state.clock.shape[1]
+    rows = _rows(state)
     alive = (state.open_at >= 0).any(-1)  # [B]
     first = pack(_current(state, alive), state.layout)
     stored = jax.tree.map(lambda into, x: into.at[0, :rows].set(x), state.stored, first)
@@ -279,6 +284,7 @@ def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array) -> Traject
       page: int32 [B], the page after this call; above all pages given out before where the row turns.
     """
     capacity, pages, _ = state.shape
+    chex.assert_shape((turning, page), (_rows(state),))
     alive = (state.open_at >= 0).any(-1)
     stored = state.stored
     for t in (capacity - 2, capacity - 1):  # the full page may have one state of room: nobody stands there
@@ -293,6 +299,14 @@ def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array) -> Traject
         clock=clock,
         layout=state.layout,
     )
+
+
+def _rows(state: TrajectoryState) -> int:
+    """B. Raises AssertionError where clock and carry are not those of the pages."""
+    rows, members = state.clock.shape[1], state.shape[2]
+    chex.assert_shape(state.clock, (CLOCK, rows, members))
+    chex.assert_tree_shape_prefix(state.carry, (rows, members))
+    return rows
 
 
 def _sizes(state: TrajectoryState) -> jax.Array:
@@ -331,9 +345,12 @@ def _at(state: TrajectoryState, t: jax.Array) -> Stored:
 def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, fresh: Any = ()) -> TrajectoryState:
     """The same buffer with other room; contents keep their place. No page may hold more than `capacity` states.
 
-    `fresh` are the pages of rows that are new, one each, not given out before.
+    `fresh` are the pages of rows that are new, one each, not given out before. Raises AssertionError for fewer pages or
+    members than there are.
     """
     states, old_pages, old_members = state.shape
+    chex.assert_scalar_non_negative(pages - old_pages)
+    chex.assert_scalar_non_negative(members - old_members)
     more_members = (0, members - old_members)
 
     def room(x: jax.Array) -> jax.Array:
@@ -341,6 +358,7 @@ def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, f
         return jnp.pad(x[:capacity], widths)
 
     fresh = jnp.asarray(fresh, jnp.int32)
+    chex.assert_rank(fresh, 1)
     more_rows = (0, len(fresh))
     return TrajectoryState(
         stored=jax.tree.map(room, state.stored),

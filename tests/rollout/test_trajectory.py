@@ -96,6 +96,40 @@ def test_pages_that_are_full_lose_and_change_nothing(cut: int | None, team_rows:
     assert len({(t.uid, t.serial) for t in trained}) == len(trained) > 100
 
 
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "open"])
+def test_a_decision_across_a_cut_is_followed_by_the_state_that_answers_it(answered: bool) -> None:
+    """2 is silent while 1 decides six times; pages of 4 states cut there, after the answer or before it."""
+    play = script(capacity=16)
+    play.say(ask={1: 10, 2: 20})
+    for weight in range(11, 17):
+        play.say(ask={1: weight})
+    if answered:
+        play.say(ask={1: 17, 2: 27})
+    play.collector.cut(4)
+    if not answered:
+        play.say(ask={1: 17, 2: 27})
+    alone = [(1, i, "continues", 30.0 + i) for i in range(1, 7)]
+    assert brief(play.collector.take()) == [*alone, (1, 7, "continues", 44.0), (2, 1, "continues", 44.0)]
+
+
+def test_a_decision_that_moves_to_a_cut_leaves_its_state_to_those_who_wait_there() -> None:
+    """1 decides alone in states 1 to 3 and then in 6, 2 in 0 and from 4 on. The cut at 5 takes 1's third decision
+    along; what 2 decided first is followed by state 4 all the same, not by 3, in which nobody is left to learn.
+    """
+    play = script(capacity=16)
+    play.say(ask={1: 10, 2: 20})
+    for weight in (11, 12, 13):
+        play.say(ask={1: weight})
+    play.say(ask={2: 24})
+    play.say(ask={2: 25})
+    play.say(ask={1: 16, 2: 26})
+    for weight in (27, 28):
+        play.say(ask={2: weight})
+    play.collector.cut(6)
+    found = brief(play.collector.take())
+    assert (2, 1, "continues", 13.0 + 24.0) in found and (1, 4, "continues", 16.0 + 26.0) in found
+
+
 def expect(collector: RowCollector, agents: AgentByAgent) -> list[Transition]:
     """What is trained now, which both agree upon."""
     expected = agents.take()

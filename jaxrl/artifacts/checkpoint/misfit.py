@@ -1,4 +1,4 @@
-"""What changed between a checkpoint and the run that wants to continue it, in the user's terms. No JAX."""
+"""What changed between a checkpoint and the run that wants to continue it, in the user's terms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.artifacts.checkpoint.loop import AREAS, SEEDS
+from jaxrl.artifacts.checkpoint.tree import unnest
 from jaxrl.types import BehaviorSpec
 
 _SHAPING = (
@@ -41,7 +42,7 @@ def differences(
     """One line per difference that can change the networks; sides that were not given are not compared."""
     lines = _spec_differences(saved_spec, spec_to_json(spec)) if saved_spec and spec is not None else []
     if saved_settings and settings is not None:
-        old, new = _flat(saved_settings), _flat(settings)
+        old, new = (unnest(x, separator=".") for x in (saved_settings, settings))
         lines += [_line(key, old.get(key), new.get(key)) for key in {**old, **new} if _shapes(key, old, new)]
     return lines
 
@@ -66,17 +67,6 @@ def _shapes(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
         return False
     told = key in _SIZES and key in old and key in new
     return told or any(key == name or key.startswith(f"{name}.") for name in _SHAPING)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as {"network_settings.hidden_units": 256}."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _line(what: str, before: Any, after: Any) -> str:

@@ -1,6 +1,6 @@
 """Save and restore the whole training state of one behavior: parameters, optimiser, normaliser, keys, counters.
 
-A save is atomic (see checkpoint_folder.py): a run killed at any moment continues from this checkpoint or the last one.
+A save is atomic (see folder.py): a run killed at any moment continues from this checkpoint or the last one.
 """
 
 from __future__ import annotations

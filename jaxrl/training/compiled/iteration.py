@@ -1,6 +1,6 @@
 """One iteration of the loop inside jit, for all seeds at once: T decisions in every area, one update.
 
-Pure functions; `train_jitted.py` compiles them and spreads them over devices. The letters are those of `jaxrl.types`,
+Pure functions; `trainer.py` compiles them and spreads them over devices. The letters are those of `jaxrl.types`,
 with S seeds, E areas per seed and K teams per area.
 """
 

@@ -1,7 +1,7 @@
 """The loop inside one compiled program: rollout, returns, losses and updates of many seeds, environment included.
 
-Uses the same `Algorithm` as the host loop (`train.py`). `make_jitted_trainer` gives two compiled functions, which is
-all that a notebook needs; `train` puts the files of a run around them.
+Uses the same `Algorithm` as the host loop (`host/loop.py`). `make_jitted_trainer` gives two compiled functions, all
+that a notebook needs; `train` puts the files of a run around them.
 
 Seeds never mix: they are a leading axis S of every array of the state. With several devices each takes some of the
 seeds; a single seed spreads its areas, and the rows of its minibatches, instead.

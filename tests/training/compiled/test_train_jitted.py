@@ -24,6 +24,7 @@ from tests.helpers import ppo_settings, settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation
 
 ROOT = Path(__file__).parents[3]
+HERE = "tests.training.compiled.test_train_jitted"  # for processes of their own
 ENV = make_toy(ToySettings(length=4, die=True))
 AREAS, SEEDS, ONE = 8, 8, 3
 GAMMA = 0.5
@@ -214,7 +215,9 @@ def on_many_devices(path: str, layouts: str) -> None:
 )
 def test_devices_do_not_matter(three: Ran, tmp_path: Path, layouts: str) -> None:
     """Seeds, or the areas of one seed, spread over 2 and 8 devices."""
-    program = "import sys; from tests.test_train_jitted import on_many_devices as run; run(*sys.argv[1:])"
+    program = (
+        "import sys; from tests.training.compiled.test_train_jitted import on_many_devices as run; run(*sys.argv[1:])"
+    )
     path = tmp_path / "arrays"
     subprocess.run([sys.executable, "-c", program, str(path), layouts], env=PLACE, check=True, timeout=110)
     apart, _ = make(1).run(make(1).trainer.place(alone(0, fresh())), 3)
@@ -233,5 +236,5 @@ def init_of_every_algorithm() -> None:
 
 
 def test_sixteen_seeds_begin_on_two_cores() -> None:
-    program = "from tests.test_train_jitted import init_of_every_algorithm as run; run()"
+    program = f"from {HERE} import init_of_every_algorithm as run; run()"
     subprocess.run([sys.executable, "-c", program], env=TWO_CORES, check=True, timeout=100)
