@@ -31,7 +31,7 @@ from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.slots import Source
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.loop import compile_programs
-from jaxrl.types import ActionSpec, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps, ObservationSpec
+from jaxrl.types import ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps
 
 MEMBERS = 3
 SPEC = BehaviorSpec((ObservationSpec("vector", (34,)),), ActionSpec(0, (7,)))
@@ -47,12 +47,12 @@ class Times(NamedTuple):
     cpu: float
 
 
-def message(rows: int) -> AgentSteps:
+def message(rows: int) -> BehaviorMessage:
     """All agents of `rows` teams ask for a decision."""
     rng, agents = np.random.default_rng(0), rows * MEMBERS
     nobody = np.zeros(0, np.int64)
-    return AgentSteps(
-        ended=EndedSteps(
+    return BehaviorMessage(
+        ended=TerminalSteps(
             agent_id=nobody,
             group_id=nobody,
             reward=np.zeros(0, np.float32),

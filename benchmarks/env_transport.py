@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.workers.transport import Channel, decode_actions, decode_result, encode_actions, encode_result
-from jaxrl.types import Action, AgentSteps, DecisionSteps, EndedSteps, StepResult
+from jaxrl.types import Action, BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
 
 AGENTS = 48
 ROUNDS, TRIPS = 10, 50
@@ -34,12 +34,12 @@ def steps(kind: Callable[..., Any], agents: int, fields: int, **mask: np.ndarray
     return kind(agent_id=ids, group_id=ids, reward=rewards, group_reward=rewards, obs=obs, **mask)
 
 
-def sample_result(fields: int) -> StepResult:
-    both = AgentSteps(
-        ended=steps(EndedSteps, 0, fields, truncated=np.zeros(0, bool)),
+def sample_result(fields: int) -> EnvMessage:
+    both = BehaviorMessage(
+        ended=steps(TerminalSteps, 0, fields, truncated=np.zeros(0, bool)),
         deciding=steps(DecisionSteps, AGENTS, fields, action_mask=np.ones((AGENTS, 3), bool)),
     )
-    return StepResult(worker=0, steps={"Agent?team=0": both}, new_specs={}, stats=(), seconds=0.0)
+    return EnvMessage(worker=0, steps={"Agent?team=0": both}, new_specs={}, stats=(), seconds=0.0)
 
 
 def sample_actions() -> dict[str, Action]:

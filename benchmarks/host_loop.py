@@ -31,7 +31,7 @@ from jaxrl.cli.device import choose_device
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.types import Action, DecisionSteps, StepResult
+from jaxrl.types import Action, DecisionSteps, EnvMessage
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "poca" / "dungeon_escape.yaml"
 TABLE = 64  # prepared draws for the ceiling
@@ -69,7 +69,7 @@ class Ceiling:
             self._results = self._pool.recv(self._pool.num_envs)
         return Window(time.perf_counter() - begun, env_steps, agent_steps, {}, {})
 
-    def _act(self, result: StepResult) -> dict[str, Action]:
+    def _act(self, result: EnvMessage) -> dict[str, Action]:
         self._count = (self._count + 1) % TABLE
         return {name: self._draw(steps.deciding) for name, steps in result.steps.items()}
 

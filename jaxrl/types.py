@@ -82,7 +82,7 @@ class Action(NamedTuple):
     discrete: Any  # int32 [N, D]
 
 
-class EndedSteps(NamedTuple):
+class TerminalSteps(NamedTuple):
     """Agents whose episode ended with this message: the last reward and observation of each."""
 
     agent_id: np.ndarray  # int64 [N]
@@ -104,10 +104,10 @@ class DecisionSteps(NamedTuple):
     obs: tuple[np.ndarray, ...]  # one per sensor, float32 [N, *shape]
 
 
-class AgentSteps(NamedTuple):
+class BehaviorMessage(NamedTuple):
     """One behavior's part of one message. Ended agents come first: an id may stand in both."""
 
-    ended: EndedSteps
+    ended: TerminalSteps
     deciding: DecisionSteps
 
 
@@ -128,11 +128,11 @@ class EnvironmentStat(NamedTuple):
     aggregation: Aggregation
 
 
-class StepResult(NamedTuple):
+class EnvMessage(NamedTuple):
     """What one environment answers to a reset or a step."""
 
     worker: int
-    steps: Mapping[str, AgentSteps]  # by behavior id; only behaviors with agents in this message
+    steps: Mapping[str, BehaviorMessage]  # by behavior id; only behaviors with agents in this message
     new_specs: Mapping[str, BehaviorSpec]  # behaviors seen for the first time
     stats: tuple[EnvironmentStat, ...]
     seconds: float  # wall time the environment took, measured beside it

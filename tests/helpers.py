@@ -13,11 +13,11 @@ from jaxrl.settings.behavior import TYPES
 from jaxrl.types import (
     NO_GROUP,
     ActionSpec,
-    AgentSteps,
+    BehaviorMessage,
     BehaviorSpec,
     DecisionSteps,
-    EndedSteps,
     ObservationSpec,
+    TerminalSteps,
 )
 
 
@@ -49,7 +49,7 @@ def make_spec(*shapes: tuple[int, ...], continuous: int = 0, branches: tuple[int
     return BehaviorSpec(observations=sensors, action=ActionSpec(continuous, branches))
 
 
-def ended_steps(
+def terminal_steps(
     spec: BehaviorSpec,
     agents: Sequence[int] = (),
     *,
@@ -58,10 +58,10 @@ def ended_steps(
     group_reward: Sequence[float] | None = None,
     truncated: Sequence[bool] | None = None,
     obs: Sequence[Any] | None = None,
-) -> EndedSteps:
+) -> TerminalSteps:
     """Ended part of a message; what is left out is zero (observations: the agent's id in every number)."""
     n = len(agents)
-    return EndedSteps(
+    return TerminalSteps(
         agent_id=np.asarray(agents, np.int64),
         group_id=np.full(n, NO_GROUP, np.int64) if groups is None else np.asarray(groups, np.int64),
         reward=np.zeros(n, np.float32) if reward is None else np.asarray(reward, np.float32),
@@ -93,10 +93,12 @@ def decision_steps(
     )
 
 
-def message(spec: BehaviorSpec, ended: EndedSteps | None = None, deciding: DecisionSteps | None = None) -> AgentSteps:
+def message(
+    spec: BehaviorSpec, ended: TerminalSteps | None = None, deciding: DecisionSteps | None = None
+) -> BehaviorMessage:
     """One behavior's part of one message."""
-    return AgentSteps(
-        ended=ended_steps(spec) if ended is None else ended,
+    return BehaviorMessage(
+        ended=terminal_steps(spec) if ended is None else ended,
         deciding=decision_steps(spec) if deciding is None else deciding,
     )
 

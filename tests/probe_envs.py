@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from jaxrl.types import Action, AgentSteps, BehaviorSpec
-from tests.helpers import decision_steps, ended_steps, make_spec, message
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
+from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 DISCRETE = make_spec((2,), branches=(2,))
 CONTINUOUS = make_spec((2,), continuous=1)
@@ -139,15 +139,15 @@ class ProbeEnv:
         self._ids = np.arange(copies)
         self._obs = task.begin(copies, self._rng)
 
-    def first(self) -> AgentSteps:
+    def first(self) -> BehaviorMessage:
         """Everybody asks."""
         return message(self.spec, None, decision_steps(self.spec, self._ids, obs=[self._obs]))
 
-    def step(self, action: Action) -> AgentSteps:
+    def step(self, action: Action) -> BehaviorMessage:
         """Rewards for `action`, ends and new episodes."""
         played = self._task.play(self._obs, self._clock, action)
         over, reward = played.over, np.where(played.over, 0.0, played.reward)
-        ended = ended_steps(
+        ended = terminal_steps(
             self.spec,
             self._ids[over],
             reward=played.reward[over],
@@ -184,11 +184,11 @@ class SacrificeEnv:
         self._script = self._episodes()
         self._action: Action | None = None
 
-    def first(self) -> AgentSteps:
+    def first(self) -> BehaviorMessage:
         """The first episodes."""
         return next(self._script)
 
-    def step(self, action: Action) -> AgentSteps:
+    def step(self, action: Action) -> BehaviorMessage:
         """Actions of those who asked."""
         self._action = action
         return next(self._script)
@@ -225,4 +225,4 @@ class SacrificeEnv:
 
     def _ends(self, agents: np.ndarray, reward: float = 0.0, group_reward: np.ndarray | None = None):
         rewards = np.full(len(agents), reward)
-        return ended_steps(self.spec, **self._fields(agents, step=1), reward=rewards, group_reward=group_reward)
+        return terminal_steps(self.spec, **self._fields(agents, step=1), reward=rewards, group_reward=group_reward)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.types import Action, Aggregation, EnvironmentStat, StepResult
+from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "jaxrl").rglob("*.py"))
@@ -59,12 +59,12 @@ class ModulesEnv:
     def about(self) -> str:
         return ""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
+    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
         names = sorted({name.split(".")[0] for name in sys.modules})
         stats = tuple(EnvironmentStat(name=name, value=1.0, aggregation=Aggregation.AVERAGE) for name in names)
-        return StepResult(worker=self.worker, steps={}, new_specs={}, stats=stats, seconds=0.0)
+        return EnvMessage(worker=self.worker, steps={}, new_specs={}, stats=stats, seconds=0.0)
 
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
+    def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         return self.reset()
 
     def set_parameters(self, parameters: Mapping[str, float]) -> None:

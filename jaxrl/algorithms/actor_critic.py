@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import on_policy
-from jaxrl.algorithms.interface import Algorithm, Metrics, Parameters, TrainState
+from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
 from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import normalizer
 from jaxrl.networks.actions import ActionDistribution
@@ -32,9 +32,9 @@ CHUNK = 4096
 class Networks(NamedTuple):
     """Actor and critic, on one body or two. `params` is {"actor", "critic"}; the critic is empty on one body."""
 
-    init: Callable[[jax.Array, Obs], Parameters]
-    distribution: Callable[[Parameters, Obs], ActionDistribution]  # takes params["actor"] alone
-    both: Callable[[Parameters, Obs, jax.Array], tuple[ActionDistribution, jax.Array]]  # with present; V [..., A, R]
+    init: Callable[[jax.Array, Obs], Params]
+    distribution: Callable[[Params, Obs], ActionDistribution]  # takes params["actor"] alone
+    both: Callable[[Params, Obs, jax.Array], tuple[ActionDistribution, jax.Array]]  # with present; V [..., A, R]
 
 
 def make(networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, *, team_rows: bool) -> Algorithm:
@@ -90,7 +90,7 @@ def estimates(
 def loss(
     networks: Networks,
     spec: BehaviorSpec,
-    params: Parameters,
+    params: Params,
     batch: Batch,
     epsilon: jax.Array,
     beta: jax.Array,

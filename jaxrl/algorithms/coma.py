@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import counterfactual, on_policy
-from jaxrl.algorithms.interface import Algorithm, Metrics, Parameters, TrainState
+from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
 from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.joint import JointCritic
@@ -108,9 +108,7 @@ def estimates(
     return obs, value, baseline, counterfactual.means(value, baseline, rollout.acted, bound.settings)
 
 
-def loss(
-    bound: Bound, params: Parameters, batch: Batch, epsilon: jax.Array, beta: jax.Array
-) -> tuple[jax.Array, Metrics]:
+def loss(bound: Bound, params: Params, batch: Batch, epsilon: jax.Array, beta: jax.Array) -> tuple[jax.Array, Metrics]:
     """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
     dist = on_policy.applied(bound.actor)(params["actor"], batch.obs)
     encoding = actions.one_hot(batch.action, bound.spec.action)

@@ -16,13 +16,13 @@ from jaxrl.settings import LARGEST_STEP
 from jaxrl.types import Action
 
 Metrics = dict[str, jax.Array]
-Parameters = Any  # a flax parameter tree
+Params = Any  # a flax parameter tree
 
 
 class PolicyState(struct.PyTreeNode):
     """What acting needs."""
 
-    params: Parameters
+    params: Params
     normalizer: tuple[NormalizerState | None, ...]  # one per observation
 
 
@@ -30,7 +30,7 @@ class TrainState(struct.PyTreeNode):
     """Everything that a checkpoint keeps of the learner."""
 
     policy: PolicyState
-    critic: Parameters  # empty when actor and critic share one body
+    critic: Params  # empty when actor and critic share one body
     optimizer: Any  # optax state over {"actor", "critic"}
     own: Any  # what this algorithm alone keeps: a pytree, {} for most
     signals: dict[str, Any]  # by reward signal: its parameters and optimizer, () where it learns nothing

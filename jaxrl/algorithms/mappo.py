@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import actor_critic, on_policy
 from jaxrl.algorithms.actor_critic import Networks, Obs
-from jaxrl.algorithms.interface import Algorithm, Parameters
+from jaxrl.algorithms.interface import Algorithm, Params
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.models import Actor
@@ -41,11 +41,11 @@ def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
     critic = JointValue(spec, settings.network_settings, streams, capacity)
     act, estimate = on_policy.applied(actor), on_policy.applied(critic)
 
-    def init_two(key: jax.Array, obs: Obs) -> Parameters:
+    def init_two(key: jax.Array, obs: Obs) -> Params:
         actor_key, critic_key = jax.random.split(key)
         return {"actor": actor.init(actor_key, obs), "critic": critic.init(critic_key, obs, jnp.ones((1, 1), bool))}
 
-    def both(params: Parameters, obs: Obs, present: jax.Array) -> tuple[ActionDistribution, jax.Array]:
+    def both(params: Params, obs: Obs, present: jax.Array) -> tuple[ActionDistribution, jax.Array]:
         value = actor_critic.one_value_for_all(estimate(params["critic"], obs, present), present)
         return act(params["actor"], obs), value
 

@@ -19,7 +19,7 @@ from jaxrl.algorithms.interface import (
     Algorithm,
     Decision,
     Metrics,
-    Parameters,
+    Params,
     PolicyState,
     Storage,
     TrainState,
@@ -33,7 +33,7 @@ from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
-Distribution = Callable[[Parameters, tuple[jax.Array, ...]], ActionDistribution]
+Distribution = Callable[[Params, tuple[jax.Array, ...]], ActionDistribution]
 """(policy parameters, normalised observations) → what the actor says."""
 
 
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
     baseline: jax.Array  # float32 [N, A, R], estimate before the update; [N, A, 0] where the algorithm has none
 
 
-Loss = Callable[[Parameters, Batch, jax.Array, jax.Array], tuple[jax.Array, Metrics]]
+Loss = Callable[[Params, Batch, jax.Array, jax.Array], tuple[jax.Array, Metrics]]
 """(params {"actor", "critic"}, minibatch, epsilon, beta) → (scalar to minimise, metrics)."""
 
 ACTOR_CHUNK = 4096
@@ -142,7 +142,7 @@ def act(
 
 
 def init_state(
-    params: Parameters, spec: BehaviorSpec, settings: BehaviorSettings, key: jax.Array, own: Any = None
+    params: Params, spec: BehaviorSpec, settings: BehaviorSettings, key: jax.Array, own: Any = None
 ) -> TrainState:
     """A fresh learner around the parameters {"actor", "critic"}; `own` is the algorithm's part, {} by default.
 
@@ -304,10 +304,10 @@ def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Bat
     learning_rate, epsilon, beta = coefficients(settings, state.step)
     key, next_key = jax.random.split(state.key)
 
-    def gradient(carry: tuple[Parameters, Any], chunk: Batch) -> tuple[Parameters, Metrics]:
+    def gradient(carry: tuple[Params, Any], chunk: Batch) -> tuple[Params, Metrics]:
         return jax.grad(loss, has_aux=True)(carry[0], chunk, epsilon, beta)
 
-    def apply(carry: tuple[Parameters, Any], gradient: Parameters) -> tuple[Parameters, Any]:
+    def apply(carry: tuple[Params, Any], gradient: Params) -> tuple[Params, Any]:
         params, optimizer = carry
         direction, optimizer = ADAM.update(gradient, optimizer)
         return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), optimizer

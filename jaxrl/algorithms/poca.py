@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import counterfactual, on_policy
-from jaxrl.algorithms.interface import Algorithm, Metrics, Parameters, TrainState
+from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
 from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
@@ -112,7 +112,7 @@ def estimates(
 
 
 def loss(
-    bound: Bound, params: Parameters, batch: Batch, epsilon: jax.Array, beta: jax.Array, *, max_team: jax.Array
+    bound: Bound, params: Params, batch: Batch, epsilon: jax.Array, beta: jax.Array, *, max_team: jax.Array
 ) -> tuple[jax.Array, Metrics]:
     """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
     dist = on_policy.applied(bound.actor)(params["actor"], batch.obs)

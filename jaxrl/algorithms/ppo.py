@@ -18,7 +18,7 @@ import jax
 
 from jaxrl.algorithms import actor_critic, on_policy
 from jaxrl.algorithms.actor_critic import Networks, Obs
-from jaxrl.algorithms.interface import Algorithm, Parameters
+from jaxrl.algorithms.interface import Algorithm, Params
 from jaxrl.networks.models import Actor, SharedActorCritic, ValueNetwork
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
@@ -43,7 +43,7 @@ def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
 
     act, estimate = on_policy.applied(actor), on_policy.applied(critic)
 
-    def init_two(key: jax.Array, obs: Obs) -> Parameters:
+    def init_two(key: jax.Array, obs: Obs) -> Params:
         actor_key, critic_key = jax.random.split(key)
         return {"actor": actor.init(actor_key, obs), "critic": critic.init(critic_key, obs)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from jaxrl.types import Action, JaxrlError, StepResult
+from jaxrl.types import Action, EnvMessage, JaxrlError
 
 
 class EnvironmentFailure(JaxrlError):
@@ -29,14 +29,14 @@ class HostEnv(Protocol):
         """One line for the log about what was connected to; empty: nothing worth a line."""
         ...
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
+    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
         """Start anew, also in the middle of a run, and return the first agents that ask for a decision.
 
         Open episodes are discarded: no agent of them is reported as ended.
         """
         ...
 
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
+    def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         """Apply one action for each agent that asked in the last result, in the order in which they asked."""
         ...
 

@@ -30,7 +30,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from jaxrl.jax_envs.drawing import Box, Disc, Point, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 HALF_PLATE = 2.5
@@ -78,7 +78,7 @@ def make_ball3d(episode_limit: int = 1000) -> JaxEnv:
     )
 
 
-def _reset(key: Array, parameters: Parameters = DEFAULTS) -> tuple[BallState, TeamView]:
+def _reset(key: Array, parameters: EnvParams = DEFAULTS) -> tuple[BallState, TeamView]:
     """A plate tilted by up to 10 degrees, the ball 4 above it, up to 1.5 off the middle. The key is consumed."""
     scale, gravity = (jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in DEFAULTS.items())
     chance = jax.random.uniform(key, (4,), minval=-1.0)

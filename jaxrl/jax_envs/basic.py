@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Scene, Shape
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 POSITIONS = 20
@@ -49,7 +49,7 @@ def make_basic() -> JaxEnv:
     )
 
 
-def _reset(key: Array, parameters: Parameters | None = None) -> tuple[BasicState, TeamView]:
+def _reset(key: Array, parameters: EnvParams | None = None) -> tuple[BasicState, TeamView]:
     """Every episode starts alike; the key is not used."""
     state = BasicState(position=jnp.int32(START))
     return state, _view(state, jnp.bool_(True))

@@ -38,7 +38,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Scene, Shape
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 BRANCHES = (3, 3)  # move, turn
@@ -87,7 +87,7 @@ def make_baton_pass(settings: BatonSettings = DEFAULTS) -> JaxEnv:
             raise ValueError(f"{name} = {getattr(settings, name)}: must be at least {least}")
     defaults = {"life": float(settings.life)}
 
-    def reset(key: Array, parameters: Parameters = defaults) -> tuple[BatonState, TeamView]:
+    def reset(key: Array, parameters: EnvParams = defaults) -> tuple[BatonState, TeamView]:
         life = jnp.asarray(parameters.get("life", defaults["life"]), jnp.float32)
         state = _place(settings, key, jnp.maximum(jnp.round(life), 1).astype(jnp.int32))
         return state, _view(settings, state, left=jnp.bool_(False), before=state)

@@ -38,7 +38,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.dungeon_picture import draw_dungeon
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 NUM_ACTIONS = 7
@@ -89,7 +89,7 @@ def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
         raise ValueError(f"team_size = {settings.team_size}: must lie between 1 and capacity = {settings.capacity}")
     defaults = {"team_size": float(settings.team_size), "dragon_period": float(settings.dragon_period)}
 
-    def reset(key: Array, parameters: Parameters = defaults) -> tuple[DungeonState, TeamView]:
+    def reset(key: Array, parameters: EnvParams = defaults) -> tuple[DungeonState, TeamView]:
         chosen = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in defaults.items()}
         state = _place(settings, key, chosen)
         return state, _view(settings, state)

@@ -24,7 +24,7 @@ from jaxrl.types import BehaviorSpec
 State = Any
 """The environment's own pytree of arrays."""
 
-Parameters = Mapping[str, Array | float]
+EnvParams = Mapping[str, Array | float]
 """Environment parameters by name, scalars: what a curriculum or a randomisation sets for the next episode."""
 
 
@@ -66,7 +66,7 @@ class JaxEnv(NamedTuple):
     spec: BehaviorSpec
     members: int  # capacity of a team; A = teams * members
     parameters: Mapping[str, float]  # all environment parameters with their usual values
-    reset: Callable[[Array, Parameters], tuple[State, TeamView]]
+    reset: Callable[[Array, EnvParams], tuple[State, TeamView]]
     step: Callable[[Array, State, TeamActions], tuple[State, TeamStep]]
     teams: int = 1  # in one area; they share the behavior and play with or against each other
     truncates: bool = False  # whether a step ever says `truncated`; a learner then keeps last states apart
@@ -81,14 +81,14 @@ class Areas(NamedTuple):
     state: State
 
 
-class AreasStep(NamedTuple):
+class AreasTransition(NamedTuple):
     """A step and who decides next: `view` is `step.view` except where the episode was over and a new one has begun."""
 
     step: TeamStep  # leading axis E everywhere
     view: TeamView
 
 
-def start_areas(env: JaxEnv, key: Array, areas: int, parameters: Parameters) -> tuple[Areas, TeamView]:
+def start_areas(env: JaxEnv, key: Array, areas: int, parameters: EnvParams) -> tuple[Areas, TeamView]:
     """Begin the first episode of each of E = `areas` areas; `parameters` are arrays [E]. `key` is consumed."""
     reset_key, play_key = jax.random.split(key)
     state, view = jax.vmap(env.reset)(jax.random.split(reset_key, areas), parameters)
@@ -96,7 +96,9 @@ def start_areas(env: JaxEnv, key: Array, areas: int, parameters: Parameters) -> 
     return Areas(key=jax.random.split(play_key, areas), clock=clock, state=state), view
 
 
-def advance_areas(env: JaxEnv, areas: Areas, actions: TeamActions, parameters: Parameters) -> tuple[Areas, AreasStep]:
+def advance_areas(
+    env: JaxEnv, areas: Areas, actions: TeamActions, parameters: EnvParams
+) -> tuple[Areas, AreasTransition]:
     """Step E areas and begin a new episode, with `parameters` [E], in those whose episode is over.
 
     The step that ended keeps its own last view, so that a truncated episode bootstraps from what it really saw last.
@@ -110,7 +112,7 @@ def advance_areas(env: JaxEnv, areas: Areas, actions: TeamActions, parameters: P
 
     played = (state, step.view)
     state, view = jax.lax.cond(jnp.any(step.over), begin, lambda played: played, played)
-    return areas._replace(clock=areas.clock + 1, state=state), AreasStep(step=step, view=view)
+    return areas._replace(clock=areas.clock + 1, state=state), AreasTransition(step=step, view=view)
 
 
 _STEP, _RESET = 0, 1

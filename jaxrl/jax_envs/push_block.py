@@ -34,7 +34,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 NUM_ACTIONS = 7
@@ -88,7 +88,7 @@ def make_push_block(settings: PushBlockSettings = DEFAULTS) -> JaxEnv:
         raise ValueError(f"members = {settings.members}: a block here needs {needs.max()} agents")
     defaults = {f"{kind}_blocks": float(getattr(settings, kind)) for kind in KINDS}
 
-    def reset(key: Array, parameters: Parameters = defaults) -> tuple[PushBlockState, TeamView]:
+    def reset(key: Array, parameters: EnvParams = defaults) -> tuple[PushBlockState, TeamView]:
         counts = [jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in defaults.items()]
         state = _place(settings, key, counts)
         return state, _view(settings, state, jnp.bool_(False))

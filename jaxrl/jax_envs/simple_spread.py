@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Disc, Scene
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 AGENTS = 3
@@ -102,7 +102,7 @@ def make_simple_spread(settings: SpreadSettings = DEFAULTS) -> JaxEnv:
     if not 0 <= settings.local_ratio <= 1:
         raise ValueError(f"local_ratio = {settings.local_ratio}: must lie between 0 and 1")
 
-    def reset(key: Array, parameters: Parameters) -> tuple[SpreadState, TeamView]:
+    def reset(key: Array, parameters: EnvParams) -> tuple[SpreadState, TeamView]:
         state = _place(key)
         return state, _view(state, jnp.bool_(True))
 

@@ -36,7 +36,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 MEMBERS = 2
@@ -89,7 +89,7 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
         raise ValueError(f"mouth = {settings.mouth}: must lie between ball_radius = {settings.ball_radius} and 1")
     defaults = {"ball_touch": 0.0}
 
-    def reset(key: Array, parameters: Parameters = defaults) -> tuple[SoccerState, TeamView]:
+    def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, TeamView]:
         touch = parameters.get("ball_touch", defaults["ball_touch"])
         state = _kick_off(settings, key, jnp.asarray(touch, jnp.float32))
         return state, _view(settings, state, jnp.bool_(False))

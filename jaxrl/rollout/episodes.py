@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrl.types import NO_GROUP, EndedSteps
+from jaxrl.types import NO_GROUP, TerminalSteps
 
 Team = tuple[Hashable, int]  # where it comes from, group id
 
@@ -101,7 +101,7 @@ class Episodes:
         self.lengths[slots] += 1
         self._paid[slots] = rewards[:, 0]
 
-    def end(self, rows: np.ndarray, members: np.ndarray, ended: EndedSteps, index: np.ndarray) -> EpisodeRecords:
+    def end(self, rows: np.ndarray, members: np.ndarray, ended: TerminalSteps, index: np.ndarray) -> EpisodeRecords:
         """Entries `index` of `ended`, which lived in these slots, are over."""
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
         self.sums[rows, members] += rewards

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxrl.rollout.records import RowSteps
+from jaxrl.rollout.records import RowsMessage
 
 MESSAGE = 2
 """States that one message may add to a row: the final one of a team and the first one of the next."""
@@ -19,11 +19,11 @@ class Pages:
         self.page = np.arange(rows)  # [B]
         self.given = rows
 
-    def append(self, steps: RowSteps) -> None:
+    def append(self, steps: RowsMessage) -> None:
         """One message was added."""
         self.size += steps.present[0].any(-1).astype(np.int64) + steps.deciding.any(-1)
 
-    def full(self, steps: RowSteps) -> np.ndarray:
+    def full(self, steps: RowsMessage) -> np.ndarray:
         """bool [B], rows of this message that have no room left for it."""
         return (steps.present.any((0, 2)) | steps.deciding.any(-1)) & (self.size + MESSAGE > self.capacity)
 

@@ -27,7 +27,7 @@ class Ending(IntEnum):
     CUT = 5  # time_horizon reached: the return restarts from the value of the next state
 
 
-class RowSteps(NamedTuple):
+class RowsMessage(NamedTuple):
     """One message of the environments, dense over rows. Index 0 of a leading axis of 2: final states, 1: new states."""
 
     obs: tuple[np.ndarray, ...]  # each sensor's dtype [2, B, A, *shape]; newest known observation of each member

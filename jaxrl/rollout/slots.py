@@ -17,8 +17,8 @@ import numpy as np
 
 from jaxrl.rollout.episodes import EpisodeRecords, Episodes, SoFar, reward_columns
 from jaxrl.rollout.occupants import Occupant, Occupants, Source
-from jaxrl.rollout.records import Ending, RowSteps
-from jaxrl.types import NO_GROUP, AgentSteps, BehaviorSpec, DecisionSteps, EndedSteps
+from jaxrl.rollout.records import Ending, RowsMessage
+from jaxrl.types import NO_GROUP, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
 
 Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
 NO_EPISODES = EpisodeRecords(
@@ -38,7 +38,7 @@ class Gone(IntEnum):
 class Ingested(NamedTuple):
     """One message per source, turned into rows."""
 
-    steps: RowSteps  # views of the tables, valid until the next `ingest`
+    steps: RowsMessage  # views of the tables, valid until the next `ingest`
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order
     finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
     episodes: list[EpisodeRecords]
@@ -49,7 +49,7 @@ def next_power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def first_size(messages: Mapping[Source, AgentSteps], *, team_rows: bool) -> tuple[int, int]:
+def first_size(messages: Mapping[Source, BehaviorMessage], *, team_rows: bool) -> tuple[int, int]:
     """Rows and members that hold the deciding agents of these messages exactly (at least 1 x 1)."""
     teams: dict[tuple[Source, int], int] = {}
     lone = 0
@@ -96,7 +96,7 @@ class Slots:
         """A, the members of a row."""
         return self._alive.shape[1]
 
-    def ingest(self, messages: Mapping[Source, AgentSteps]) -> Ingested:
+    def ingest(self, messages: Mapping[Source, BehaviorMessage]) -> Ingested:
         """Book one message per source, in the order given: moves and endings first (M6), then decisions.
 
         Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
@@ -124,7 +124,7 @@ class Slots:
         if self._gone.any():
             self._tell(np.flatnonzero(acts), np.uint8(Ending.LEFT))
         self._present[1] = self._alive & acts[:, None]
-        return Ingested(steps=self._row_steps(), decisions=decisions, finished=finished, episodes=episodes)
+        return Ingested(steps=self._rows_message(), decisions=decisions, finished=finished, episodes=episodes)
 
     def discard(self, source: Source) -> None:
         """Forget the agents of a source that is no more, or was reset; an unknown source is no error (U7, R10).
@@ -145,8 +145,8 @@ class Slots:
         at = np.unravel_index(np.resize(living, self._alive.size), self._alive.shape)
         return tuple(table[1][at] for table in self._obs), self._action_mask[at]
 
-    def _row_steps(self) -> RowSteps:
-        return RowSteps(
+    def _rows_message(self) -> RowsMessage:
+        return RowsMessage(
             obs=self._obs,
             action_mask=self._action_mask,
             reward=self._reward,
@@ -171,7 +171,7 @@ class Slots:
         self._depart(places, np.full(len(homes), Gone.TRUNCATED), np.zeros((len(homes), 2), np.float32), newest)
         return len(homes)
 
-    def _move(self, source: Source, steps: AgentSteps) -> int:
+    def _move(self, source: Source, steps: BehaviorMessage) -> int:
         """Agents that ask under another group id leave their team, and with `team_rows` their row.
 
         Returns how many decisions were finished by it. An id that also ended with this message is a new agent.
@@ -204,7 +204,7 @@ class Slots:
         self._depart(places, np.full(len(moved), Gone.MOVED), rewards, tuple(obs[index] for obs in deciding.obs))
         return len(moved)
 
-    def _end(self, source: Source, ended: EndedSteps) -> EpisodeRecords:
+    def _end(self, source: Source, ended: TerminalSteps) -> EpisodeRecords:
         homes = [self._occupants.remove(source, agent) for agent in ended.agent_id.tolist()]
         index = np.array([i for i, home in enumerate(homes) if home is not None], np.int64)
         unknown = len(homes) - len(index)

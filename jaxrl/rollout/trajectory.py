@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.rollout.cells import OUTCOME, Cells, Extras, Layout, Stored, blank, pack, unpack
-from jaxrl.rollout.records import Ending, RowSteps
+from jaxrl.rollout.records import Ending, RowsMessage
 from jaxrl.types import Action, BehaviorSpec
 
 NO_DECISION = -1
@@ -119,13 +119,13 @@ def init(
     )
 
 
-def begins(steps: RowSteps) -> Any:
+def begins(steps: RowsMessage) -> Any:
     """bool [B, A]: members whose first decision of an episode this is; an earlier one would have been answered now."""
     chex.assert_equal_shape([steps.deciding, steps.ending])
     return steps.deciding & (steps.ending != Ending.CONTINUES)
 
 
-def memory(state: TrajectoryState, steps: RowSteps) -> Any:
+def memory(state: TrajectoryState, steps: RowsMessage) -> Any:
     """What the members remember before they decide now: nothing of an earlier episode. A pytree of [B, A, *]."""
     chex.assert_tree_shape_prefix(state.carry, steps.deciding.shape)
     return jax.tree.map(lambda x: _where(begins(steps), jnp.zeros_like(x), x), state.carry)
@@ -133,7 +133,7 @@ def memory(state: TrajectoryState, steps: RowSteps) -> Any:
 
 def add(
     state: TrajectoryState,
-    steps: RowSteps,
+    steps: RowsMessage,
     action: Action,
     extras: dict[str, jax.Array],
     carry: Any = (),
@@ -199,7 +199,7 @@ def add(
 
 
 def _credit(
-    state: TrajectoryState, steps: RowSteps, time_horizon: int
+    state: TrajectoryState, steps: RowsMessage, time_horizon: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Columns, open_at, age and mates' rewards after the rewards that arrived."""
     capacity, _, members = state.shape

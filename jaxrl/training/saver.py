@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
     learned: Any  # pytree of arrays that must be finite
     spec: BehaviorSpec
     settings: BehaviorSettings
-    described: dict[str, Any]  # settings as plain JSON values, which explain a misfit on resume
+    described: dict[str, Any]  # settings as plain JSON values, which explain a mismatch on resume
     samples: tuple[tuple[np.ndarray, ...], np.ndarray]  # real observations [N, *shape], masks [N, M]: check the export
 
 

@@ -18,7 +18,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.loop import OF_RUN
-from jaxrl.artifacts.checkpoint.misfit import differences
+from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
@@ -105,9 +105,9 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
 def _restore(path: Path, info: CheckpointInfo, template: PolicyState, env: JaxEnv) -> PolicyState:
     """`template` filled from the checkpoint; the rest of the checkpoint is read and dropped."""
     saved = {p.removeprefix(_POLICY): entry for p, entry in info.leaves.items() if p.startswith(_POLICY)}
-    misfits = trees.misfits(saved, trees.describe(template))
-    if misfits:
-        changes = "; ".join(differences(info.spec, {}, env.spec, None) or misfits[:3])
+    unfit = trees.leaf_mismatches(saved, trees.manifest_of(template))
+    if unfit:
+        changes = "; ".join(mismatches(info.spec, {}, env.spec, None) or unfit[:3])
         raise CheckpointError(
             f"{path}: this policy does not fit {env.name} as it is now ({changes}); "
             "watch it in the environment that it was trained in"

@@ -19,7 +19,7 @@ from jax import Array
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.envs.address import Kind, parse_address, unknown
 from jaxrl.jax_envs import ENVIRONMENTS
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, State, TeamActions, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, State, TeamActions, TeamView
 from jaxrl.training.trained_policy import policy_of
 from jaxrl.types import JaxrlError
 from jaxrl.watch.painter import Frame, check_ending, write_film
@@ -153,7 +153,7 @@ def trained_actions(algorithm: Algorithm) -> Act:
     return act
 
 
-def play(env: JaxEnv, act: Act, policy: Any, key: Array, parameters: Parameters, *, steps: int) -> Game:
+def play(env: JaxEnv, act: Act, policy: Any, key: Array, parameters: EnvParams, *, steps: int) -> Game:
     """`steps` decisions in one area, one episode after the other; `policy` is what `act` takes. `key` is consumed.
 
     The policy is an argument of the program: as a constant, each would be compiled anew.

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jaxrl.types import Action, AgentSteps
-from tests.helpers import decision_steps, ended_steps, make_spec, message
+from jaxrl.types import Action, BehaviorMessage
+from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 SPEC = make_spec((2,), branches=(2,))
 COST, GAIN = 0.2, 1.0
@@ -21,16 +21,16 @@ class Script:
         self.choice = np.zeros(0, np.int64)  # of those who asked last, in their order
         self._script = self.messages()
 
-    def first(self) -> AgentSteps:
+    def first(self) -> BehaviorMessage:
         """The first message."""
         return next(self._script)
 
-    def step(self, action: Action) -> AgentSteps:
+    def step(self, action: Action) -> BehaviorMessage:
         """The message after these actions; one to which nobody had asked has none."""
         self.choice = action.discrete[:, 0]
         return next(self._script)
 
-    def messages(self) -> Iterator[AgentSteps]:
+    def messages(self) -> Iterator[BehaviorMessage]:
         """What the environment says."""
         raise NotImplementedError
 
@@ -52,7 +52,7 @@ class Sacrifice(Script):
         self.end, self.penalty, self.truncated, self.teams = end, penalty, truncated, teams
         super().__init__()
 
-    def messages(self) -> Iterator[AgentSteps]:
+    def messages(self) -> Iterator[BehaviorMessage]:
         ended, first = None, 0
         while True:
             heroes = first + 2 * np.arange(self.teams)
@@ -72,7 +72,7 @@ class Sacrifice(Script):
                 yield self._message([deaths], self._asks(alive, step=1, group_reward=won + self.penalty))
                 ended = [(alive, np.zeros(len(alive)), np.zeros(len(alive)))]
 
-    def _message(self, ended: list | None, asks) -> AgentSteps:
+    def _message(self, ended: list | None, asks) -> BehaviorMessage:
         columns = [] if ended is None else zip(*ended, strict=True)
         return message(self.spec, self._ends(*map(np.concatenate, columns)) if ended else None, asks)
 
@@ -80,7 +80,7 @@ class Sacrifice(Script):
         return decision_steps(self.spec, agents, groups=1 + agents // 2, obs=[_observe(agents, step)], **fields)
 
     def _ends(self, agents: np.ndarray, reward: np.ndarray, group_reward: np.ndarray):
-        return ended_steps(
+        return terminal_steps(
             self.spec,
             agents,
             groups=1 + agents // 2,
@@ -102,7 +102,7 @@ class Helpers(Script):
         self.turns, self.teams = turns, teams
         super().__init__()
 
-    def messages(self) -> Iterator[AgentSteps]:
+    def messages(self) -> Iterator[BehaviorMessage]:
         first, second = 2 * np.arange(self.teams), 2 * np.arange(self.teams) + 1
         parts = [first, second] if self.turns else [np.sort(np.concatenate([first, second]))]
         due = np.zeros(2 * self.teams)  # gathers until its agent decides again

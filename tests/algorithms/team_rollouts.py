@@ -161,7 +161,7 @@ def fresh(algorithm: Algorithm, seed: int = 0) -> TrainState:
 
 
 def params_of(state: TrainState) -> dict[str, Any]:
-    """Parameters as losses take them."""
+    """Params as losses take them."""
     return {"actor": state.policy.params, "critic": state.critic}
 
 

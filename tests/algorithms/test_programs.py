@@ -19,8 +19,8 @@ from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.learner import LearnerPrograms, learn
-from jaxrl.types import AgentSteps
-from tests.helpers import decision_steps, ended_steps, message, settings_of
+from jaxrl.types import BehaviorMessage
+from tests.helpers import decision_steps, message, settings_of, terminal_steps
 
 SOURCE = Source(0, "Push?team=0")
 
@@ -44,7 +44,7 @@ class Crowd:
         self.next_id += 2
         return [self.next_id, self.next_id + 1]
 
-    def message(self) -> AgentSteps:
+    def message(self) -> BehaviorMessage:
         ended: list[int] = []
         truncated: list[bool] = []
         groups: dict[int, int] = {}
@@ -58,7 +58,7 @@ class Crowd:
         asking = [a for team in self.teams for a in team if self.rng.random() < 0.8 or a > self.next_id - 4]
         return message(
             SPEC,
-            ended_steps(SPEC, ended, groups=[groups[a] for a in ended], truncated=truncated, obs=self.obs(ended)),
+            terminal_steps(SPEC, ended, groups=[groups[a] for a in ended], truncated=truncated, obs=self.obs(ended)),
             decision_steps(SPEC, asking, groups=[groups[a] for a in asking], reward=asking, obs=self.obs(asking)),
         )
 

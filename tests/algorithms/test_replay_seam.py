@@ -19,8 +19,8 @@ from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.actor import MOST, ActorPrograms, capacity, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.learner import LearnerPrograms, keep, learn
-from jaxrl.types import AgentSteps
-from tests.helpers import decision_steps, ended_steps, make_spec, message, ppo_settings
+from jaxrl.types import BehaviorMessage
+from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation
 from tests.probe_envs import DISCRETE, Played, ProbeEnv
 
@@ -130,7 +130,7 @@ def test_host_loop_keeps_what_was_collected_and_begins_late() -> None:
     assert MOST * capacity(SETTINGS.per_update, 1, 1) < SETTINGS.initial
     learner, spec, wanted, agent, number = behavior(), DISCRETE, [], 0, 0
 
-    def say(steps: AgentSteps) -> int:
+    def say(steps: BehaviorMessage) -> int:
         actions, _ = learner.act({SOURCE: steps})
         return int(actions[SOURCE].discrete[0, 0])
 
@@ -144,7 +144,7 @@ def test_host_loop_keeps_what_was_collected_and_begins_late() -> None:
         wanted.append((seen, chosen, 0.5 + number, SETTINGS.gamma if goes_on else 0.0, after if goes_on else None))
         ended = None
         if ends:
-            ended = ended_steps(spec, [agent], reward=[0.5 + number], truncated=[truncated], obs=[[after]])
+            ended = terminal_steps(spec, [agent], reward=[0.5 + number], truncated=[truncated], obs=[[after]])
             agent += 1
         reward = [0.0 if ends else 0.5 + number]
         asking = decision_steps(spec, [agent], reward=reward, obs=[[[float(number), float(agent)]]])

@@ -18,7 +18,7 @@ from jaxrl.rewards import extrinsic
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.cells import Cells, Layout, blank, pack, unpack, width
 from jaxrl.rollout.pages import Pages
-from jaxrl.rollout.records import RowSteps
+from jaxrl.rollout.records import RowsMessage
 from jaxrl.rollout.repaging import repage
 from jaxrl.types import Action
 from tests.algorithms.team_rollouts import SMALL, SPEC, bound_of, random_rollout
@@ -38,7 +38,7 @@ MADE = {name: ALGORITHMS[name](SPEC, settings) for name, settings in SETTINGS.it
 STATES = {name: jax.eval_shape(made.init, jax.random.key(0)) for name, made in MADE.items()}
 BUFFER = trajectory.init(SPEC, EXTRAS, CARRY[0, 0], capacity=6, rows=B, members=A)
 LAYOUT = Layout(SPEC, EXTRAS)
-STEPS = RowSteps(
+STEPS = RowsMessage(
     obs=tuple(np.zeros((2, B, A, *sensor.shape), np.float32) for sensor in SPEC.observations),
     action_mask=np.ones((B, A, SPEC.action.mask_size), bool),
     reward=np.zeros((B, A, 2), np.float32),

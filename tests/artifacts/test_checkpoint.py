@@ -1,4 +1,4 @@
-"""Save and restore of a training state, misfits, and which checkpoints are kept."""
+"""Save and restore of a training state, mismatches, and which checkpoints are kept."""
 
 import json
 import logging

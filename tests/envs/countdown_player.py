@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxrl.envs.player.player import PlayerOptions, ServedEnvironment, serve
-from jaxrl.envs.player.teams import PlayedStep
+from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
 
 MEMBERS = 3
@@ -29,7 +29,7 @@ class Countdown:
     def __init__(self, areas: int, seed: int) -> None:
         self.areas = areas
 
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> PlayedStep:
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
         self.clock = 0
         self.alive = np.ones((self.areas, MEMBERS), bool)
         self.bonus = parameters["bonus"]
@@ -37,7 +37,7 @@ class Countdown:
         nobody = np.zeros_like(self.alive)
         return self.result(nobody, nobody, self.see(nothing), nothing)
 
-    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> PlayedStep:
+    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
         self.clock += 1
         before = self.alive.copy()
         last = self.see(actions)
@@ -63,12 +63,12 @@ class Countdown:
         columns = (area, member, np.full_like(area, self.clock), actions.discrete[..., 0], actions.continuous[..., 0])
         return np.stack(columns, axis=2).astype(np.float32)
 
-    def result(self, ended, truncated, obs, actions) -> PlayedStep:
+    def result(self, ended, truncated, obs, actions) -> AreasOutcome:
         mask = np.ones((self.areas, MEMBERS, 3), bool)
         mask[:, 1, 2] = False
         zero = np.zeros((self.areas, MEMBERS), np.float32)
         over = np.zeros(self.areas, bool)
-        return PlayedStep(ended, truncated, zero, zero, (obs,), self.alive.copy(), mask, (obs,), over, {})
+        return AreasOutcome(ended, truncated, zero, zero, (obs,), self.alive.copy(), mask, (obs,), over, {})
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from toy_env import ToyEnv, ToySettings
 
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.types import Action, Aggregation, EnvironmentStat, StepResult
+from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage
 
 
 class FailingEnv(ToyEnv):
@@ -25,7 +25,7 @@ class FailingEnv(ToyEnv):
         self.how = how if worker == who else ""
         self.steps = 0
 
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
+    def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         self.steps += 1
         if self.steps == 3:
             self._fault()
@@ -78,7 +78,7 @@ class SlowEnv(ToyEnv):
         super().__init__(worker)
         self.seconds = step
 
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
+    def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         time.sleep(self.seconds * (1 + self.worker))
         return super().step(actions)
 
@@ -86,13 +86,13 @@ class SlowEnv(ToyEnv):
 class TellTaleEnv(ToyEnv):
     """Reports the parameters it was given as statistics."""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
+    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
         return self._tell(super().reset(parameters))
 
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
+    def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         return self._tell(super().step(actions))
 
-    def _tell(self, result: StepResult) -> StepResult:
+    def _tell(self, result: EnvMessage) -> EnvMessage:
         facts = self.parameters.items()
         return result._replace(stats=tuple(EnvironmentStat(name, value, Aggregation.AVERAGE) for name, value in facts))
 
@@ -107,7 +107,7 @@ class BigEnv(ToyEnv):
 class ObjectEnv(ToyEnv):
     """Sends an observation that is not a number."""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
+    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
         result = super().reset(parameters)
         (behavior, steps), *_ = result.steps.items()
         wrong = steps.deciding._replace(obs=(np.array([None], object),))

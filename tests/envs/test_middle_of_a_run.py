@@ -19,7 +19,7 @@ from jaxrl.envs.unity.simulator import make_unity
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.slots import Slots, Source
-from jaxrl.types import Action, StepResult
+from jaxrl.types import Action, EnvMessage
 
 SCRIPT = Path(__file__).parent / "countdown_player.py"
 BEHAVIOR = "Countdown?team=0"
@@ -38,12 +38,12 @@ def pool_of(build: str, folder: Path, *, inline: bool = False, **changes: Any) -
     return EnvPool(partial(make_unity, arguments | changes, 0, True, False), 1, inline=inline)
 
 
-def zeros(result: StepResult) -> dict[str, Action]:
+def zeros(result: EnvMessage) -> dict[str, Action]:
     count = len(result.steps[BEHAVIOR].deciding.agent_id)
     return {BEHAVIOR: Action(continuous=np.zeros((count, 1), np.float32), discrete=np.zeros((count, 1), np.int32))}
 
 
-def step(pool: EnvPool, result: StepResult) -> StepResult:
+def step(pool: EnvPool, result: EnvMessage) -> EnvMessage:
     pool.send(0, zeros(result))
     return pool.recv()[0]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from jaxrl.envs.player.messages import PlayerMessages
-from jaxrl.envs.player.teams import PlayedStep, Teams
-from jaxrl.types import Action, ActionSpec, AgentSteps, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.envs.player.teams import AreasOutcome, Teams
+from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, DimensionProperty, ObservationSpec
 
 SPEC = BehaviorSpec(
     (ObservationSpec("row", (1,), (DimensionProperty.NONE,)),), ActionSpec(continuous_size=0, discrete_branches=(9,))
 )
 
 
-def played(rows: int, *, ended=(), absent=(), reward: float = 0.0) -> PlayedStep:
+def played(rows: int, *, ended=(), absent=(), reward: float = 0.0) -> AreasOutcome:
     """A step of two areas; `ended` and `absent` are (area, row). Who ended is absent too; obs is 10 * area + row."""
     shape = (2, rows)
     over, away = np.zeros(shape, bool), np.zeros(shape, bool)
@@ -24,7 +24,7 @@ def played(rows: int, *, ended=(), absent=(), reward: float = 0.0) -> PlayedStep
     obs = (10 * np.arange(2)[:, None] + np.arange(rows))[..., None].astype(np.float32)
     gain = np.full(shape, reward, np.float32) * obs[..., 0]
     mask = np.ones((*shape, 9), bool)
-    return PlayedStep(over, np.zeros(shape, bool), gain, 2 * gain, (obs,), ~away, mask, (obs,), np.zeros(2, bool), {})
+    return AreasOutcome(over, np.zeros(shape, bool), gain, 2 * gain, (obs,), ~away, mask, (obs,), np.zeros(2, bool), {})
 
 
 def started(members: int, teams: int) -> tuple[Teams, tuple]:
@@ -79,9 +79,9 @@ def test_a_message_names_the_teams_that_have_agents_and_explains_each_once():
     book, deciding = started(members=1, teams=2)
     talk = PlayerMessages("Duel", SPEC, teams=2)
     ended = book.absorb(played(2))
-    first = AgentSteps(ended=ended[0], deciding=deciding[0])
-    second = AgentSteps(ended=ended[1], deciding=deciding[1])
-    silent = AgentSteps(ended=ended[1], deciding=deciding[1]._replace(agent_id=deciding[1].agent_id[:0]))
+    first = BehaviorMessage(ended=ended[0], deciding=deciding[0])
+    second = BehaviorMessage(ended=ended[1], deciding=deciding[1])
+    silent = BehaviorMessage(ended=ended[1], deciding=deciding[1]._replace(agent_id=deciding[1].agent_id[:0]))
     said = [talk.output(steps, b"").unity_output for steps in ([first, silent], [first, second], [first, second])]
     assert [list(message.rl_output.agentInfos) for message in said[:1]] == [["Duel?team=0"]]
     assert sorted(said[1].rl_output.agentInfos) == ["Duel?team=0", "Duel?team=1"]

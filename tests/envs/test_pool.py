@@ -15,12 +15,12 @@ from toy_env import ToyEnv, ToySettings, no_actions
 
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.types import StepResult
+from jaxrl.types import EnvMessage
 
 FORMS = pytest.mark.parametrize("inline", [True, False], ids=["inline", "processes"])
 
 
-def rounds(pool: EnvPool, count: int, settings: ToySettings) -> list[StepResult]:
+def rounds(pool: EnvPool, count: int, settings: ToySettings) -> list[EnvMessage]:
     """All results of a reset and `count` steps in lockstep."""
     pool.reset()
     results = pool.recv(pool.num_envs)
@@ -33,11 +33,11 @@ def rounds(pool: EnvPool, count: int, settings: ToySettings) -> list[StepResult]
     return history
 
 
-def leaves(result: StepResult) -> list[np.ndarray]:
+def leaves(result: EnvMessage) -> list[np.ndarray]:
     return [leaf for steps in result.steps.values() for record in steps for leaf in (*record[:5], *record.obs)]
 
 
-def facts(result: StepResult) -> dict[str, float]:
+def facts(result: EnvMessage) -> dict[str, float]:
     return {stat.name: stat.value for stat in result.stats}
 
 

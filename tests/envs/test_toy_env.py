@@ -7,12 +7,12 @@ import pytest
 from toy_env import ToyEnv, ToySettings, no_actions
 
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.types import NO_GROUP, AgentSteps
+from jaxrl.types import NO_GROUP, BehaviorMessage
 
 NAME = "Toy?team=0"
 
 
-def play(settings: ToySettings, count: int, worker: int = 0) -> list[AgentSteps]:
+def play(settings: ToySettings, count: int, worker: int = 0) -> list[BehaviorMessage]:
     environment = ToyEnv(worker, settings)
     result = environment.reset()
     history = [result.steps[NAME]]

@@ -24,7 +24,7 @@ from jaxrl.envs.workers.transport import (
     pack,
     through_bytes,
 )
-from jaxrl.types import StepResult
+from jaxrl.types import EnvMessage
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def ends():
     right.close()
 
 
-def leaves(result: StepResult) -> list[np.ndarray]:
+def leaves(result: EnvMessage) -> list[np.ndarray]:
     return [leaf for steps in result.steps.values() for record in steps for leaf in (*record[:5], *record.obs)]
 
 
-def assert_same(left: StepResult, right: StepResult) -> None:
+def assert_same(left: EnvMessage, right: EnvMessage) -> None:
     assert (left.worker, left.new_specs, left.stats, left.seconds) == (
         right.worker,
         right.new_specs,

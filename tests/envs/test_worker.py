@@ -18,7 +18,7 @@ from toy_env import ToyEnv, no_actions
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_result, encode_actions
 from jaxrl.envs.workers.worker import execute, failure_message, parameters_message, reset_message, worker_main
-from jaxrl.types import StepResult
+from jaxrl.types import EnvMessage
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def started(factory):
         process.join(5.0)
 
 
-def result_of(message: Message | None) -> StepResult:
+def result_of(message: Message | None) -> EnvMessage:
     assert message is not None
     return decode_result(message, worker=0)
 

@@ -12,14 +12,14 @@ from jaxrl.types import (
     NO_GROUP,
     Action,
     ActionSpec,
-    AgentSteps,
     Aggregation,
+    BehaviorMessage,
     BehaviorSpec,
     DecisionSteps,
-    EndedSteps,
     EnvironmentStat,
+    EnvMessage,
     ObservationSpec,
-    StepResult,
+    TerminalSteps,
 )
 
 
@@ -99,7 +99,7 @@ class ToyEnv:
     def about(self) -> str:
         return ""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
+    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
         self.parameters.update(parameters or {})
         self._areas = {
             behavior: [_Area(self.settings) for _ in range(self.settings.areas)] for behavior in self.settings.behaviors
@@ -108,7 +108,7 @@ class ToyEnv:
             self._begin(area)
         return self._result({behavior: [] for behavior in self._areas})
 
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
+    def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         self._check(actions)
         for behavior, asked in self._asked.items():
             for row, (area, agent) in enumerate(asked):
@@ -172,7 +172,7 @@ class ToyEnv:
         noise = self._random.standard_normal(max(0, size - len(known)))
         return np.concatenate([known, noise])[:size].astype(np.float32)
 
-    def _result(self, ended: Mapping[str, list[tuple]]) -> StepResult:
+    def _result(self, ended: Mapping[str, list[tuple]]) -> EnvMessage:
         steps = {}
         for behavior, areas in self._areas.items():
             asked = [
@@ -182,17 +182,17 @@ class ToyEnv:
                 if agent.alive and (area.clock == 0 or self._random.random() >= self.settings.skips)
             ]
             self._asked[behavior] = asked
-            steps[behavior] = AgentSteps(ended=self._ended(ended[behavior]), deciding=self._deciding(asked))
+            steps[behavior] = BehaviorMessage(ended=self._ended(ended[behavior]), deciding=self._deciding(asked))
         stats: tuple[EnvironmentStat, ...] = ()
         if self.settings.stats:
             first = self._all_areas()[0]
             stats = (EnvironmentStat(name="Toy/Clock", value=float(first.clock), aggregation=Aggregation.AVERAGE),)
         new_specs = {} if self._known else dict.fromkeys(self.settings.behaviors, self.spec)
         self._known = True
-        return StepResult(worker=self.worker, steps=steps, new_specs=new_specs, stats=stats, seconds=0.0)
+        return EnvMessage(worker=self.worker, steps=steps, new_specs=new_specs, stats=stats, seconds=0.0)
 
-    def _ended(self, rows: list[tuple]) -> EndedSteps:
-        return EndedSteps(
+    def _ended(self, rows: list[tuple]) -> TerminalSteps:
+        return TerminalSteps(
             agent_id=np.array([agent.agent_id for _, agent, _, _, _ in rows], np.int64),
             group_id=np.array([group for group, _, _, _, _ in rows], np.int64),
             reward=np.array([agent.reward for _, agent, _, _, _ in rows], np.float32),
@@ -228,7 +228,7 @@ class ToyEnv:
                 )
 
 
-def no_actions(result: StepResult, settings: ToySettings | None = None) -> dict[str, Action]:
+def no_actions(result: EnvMessage, settings: ToySettings | None = None) -> dict[str, Action]:
     """Zeros for every agent that asked in the result."""
     settings = settings or ToySettings()
     return {

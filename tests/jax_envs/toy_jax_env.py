@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 quick_jit = partial(
@@ -67,7 +67,7 @@ def make_toy(settings: ToySettings | None = None) -> JaxEnv:
     """Bind the settings, by default the usual ones."""
     bound = settings or ToySettings()
 
-    def reset(key: Array, parameters: Parameters) -> tuple[ToyState, TeamView]:
+    def reset(key: Array, parameters: EnvParams) -> tuple[ToyState, TeamView]:
         draw = jax.random.uniform(key, (2,))
         state = ToyState(
             clock=jnp.int32(0),

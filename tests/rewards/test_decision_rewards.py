@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl.rewards import REWARD_SIGNALS
-from tests.helpers import decision_steps, ended_steps, message
+from tests.helpers import decision_steps, message, terminal_steps
 from tests.rollout.row_collector import SPEC, RowCollector, observe
 
 SOURCE = (0, "Push?team=0")
@@ -31,7 +31,7 @@ class Story:
         end, ask = end or {}, ask or {}
         for agent in ask:
             self._asked[agent] = self._asked.get(agent, 0) + 1
-        ended = ended_steps(SPEC, truncated=[truncated] * len(end), **self._fields(end))
+        ended = terminal_steps(SPEC, truncated=[truncated] * len(end), **self._fields(end))
         self.rows.feed({SOURCE: message(SPEC, ended, decision_steps(SPEC, **self._fields(ask)))})
 
     def update(self, *, cooperative: bool) -> None:

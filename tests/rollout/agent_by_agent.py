@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from row_collector import Transition, chosen
 
 from jaxrl.rollout.slots import Source
-from jaxrl.types import NO_GROUP, AgentSteps
+from jaxrl.types import NO_GROUP, BehaviorMessage
 
 Member = tuple[int, int, int]  # uid, serial and weight of an observation
 State = dict[int, Member]  # by uid
@@ -57,7 +57,7 @@ class AgentByAgent:
         self.done: list[Transition] = []
         self.discarded: list[Source] = []
 
-    def feed(self, messages: Mapping[Source, AgentSteps]) -> None:
+    def feed(self, messages: Mapping[Source, BehaviorMessage]) -> None:
         """One message: everybody who leaves, then all decisions."""
         for agent in [agent for agent in self.home if agent[0] in self.discarded]:
             self._leave(agent, "truncated", (0.0, 0.0), None)
@@ -90,7 +90,7 @@ class AgentByAgent:
         """The source is no more: its agents are interrupted with the next message."""
         self.discarded.append(source)
 
-    def _move(self, source: Source, steps: AgentSteps) -> None:
+    def _move(self, source: Source, steps: BehaviorMessage) -> None:
         d, ended = steps.deciding, steps.ended.agent_id.tolist()
         for i, agent_id in enumerate(d.agent_id.tolist()):
             agent = (source, agent_id)
@@ -98,7 +98,7 @@ class AgentByAgent:
             if known and self.home[agent] != self._team(source, agent_id, int(d.group_id[i])):
                 self._leave(agent, "moved", (float(d.reward[i]), float(d.group_reward[i])), _member(d.obs[0][i]))
 
-    def _end(self, source: Source, steps: AgentSteps) -> None:
+    def _end(self, source: Source, steps: BehaviorMessage) -> None:
         e = steps.ended
         for i, agent_id in enumerate(e.agent_id.tolist()):
             if (source, agent_id) in self.home:

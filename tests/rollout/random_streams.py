@@ -8,8 +8,8 @@ import numpy as np
 from row_collector import SPEC, allowed, observe
 
 from jaxrl.rollout.slots import Source
-from jaxrl.types import NO_GROUP, AgentSteps
-from tests.helpers import decision_steps, ended_steps, message
+from jaxrl.types import NO_GROUP, BehaviorMessage
+from tests.helpers import decision_steps, message, terminal_steps
 
 SOURCES: tuple[Source, ...] = (Source(0, "Push?team=0"), Source(1, "Push?team=0"), Source(0, "Push?team=1"))
 
@@ -43,7 +43,7 @@ class RandomStream:
         self.next_id = dict.fromkeys(SOURCES, 0)
         self.teams: dict[tuple[Source, int], list[Living]] = {}
 
-    def message(self) -> dict[Source, AgentSteps]:
+    def message(self) -> dict[Source, BehaviorMessage]:
         """What arrives next: some of the sources, in any order."""
         present = [source for source in SOURCES if self.chance(0.7)] or [SOURCES[0]]
         self.rng.shuffle(present)
@@ -52,7 +52,7 @@ class RandomStream:
     def chance(self, p: float) -> bool:
         return bool(self.rng.random() < p)
 
-    def _write(self, source: Source) -> AgentSteps:
+    def _write(self, source: Source) -> BehaviorMessage:
         part = Part()
         for group in self.groups:
             team = self.teams.setdefault((source, group), [])
@@ -104,7 +104,7 @@ class RandomStream:
         self.next_uid += 1
         return self.next_uid
 
-    def _arrays(self, part: Part) -> AgentSteps:
+    def _arrays(self, part: Part) -> BehaviorMessage:
         def fields(agents: list[Living]) -> dict:
             n = len(agents)
             return {
@@ -116,7 +116,7 @@ class RandomStream:
             }
 
         gone = [agent for agent, _ in part.ended]
-        ended = ended_steps(SPEC, truncated=[cut for _, cut in part.ended], **fields(gone))
+        ended = terminal_steps(SPEC, truncated=[cut for _, cut in part.ended], **fields(gone))
         masks = [allowed(agent.serial + 1) for agent in part.deciding]
         return message(SPEC, ended, decision_steps(SPEC, action_mask=masks, **fields(part.deciding)))
 

@@ -22,7 +22,7 @@ from jaxrl.rollout.pages import Pages
 from jaxrl.rollout.repaging import repage
 from jaxrl.rollout.slots import Ingested, Slots, Source
 from jaxrl.rollout.trajectory import Rollout, TrajectoryState
-from jaxrl.types import Action, ActionSpec, AgentSteps, BehaviorSpec, ObservationSpec
+from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, ObservationSpec
 from tests.helpers import ppo_settings
 
 SPEC = BehaviorSpec(
@@ -104,7 +104,7 @@ class RowCollector:
         """A row has no room for a final and a new state."""
         return bool((self.pages.size + 2 > self.pages.capacity).any())
 
-    def feed(self, messages: Mapping[Source, AgentSteps]) -> Ingested:
+    def feed(self, messages: Mapping[Source, BehaviorMessage]) -> Ingested:
         """One message: book, grow, act, append. Checks that every agent gets the action of its own observation."""
         ingested = self.slots.ingest(messages)
         if (self.slots.rows, self.slots.members) != (len(self.pages.page), self.buffer.shape[2]):

@@ -6,7 +6,7 @@ import numpy as np
 from row_collector import SPEC, RowCollector, Transition, allowed, observe
 
 from jaxrl.rollout.slots import Source
-from tests.helpers import decision_steps, ended_steps, message
+from tests.helpers import decision_steps, message, terminal_steps
 
 ONE = Source(0, "Push?team=0")
 
@@ -26,7 +26,7 @@ class Script:
         masks = [allowed(self.serial[agent]) for agent in ask or {}]
         cut = [fields.get("truncated", False)] * len(end or {})
         part = message(
-            SPEC, ended_steps(SPEC, truncated=cut, **ended), decision_steps(SPEC, action_mask=masks, **deciding)
+            SPEC, terminal_steps(SPEC, truncated=cut, **ended), decision_steps(SPEC, action_mask=masks, **deciding)
         )
         self.collector.feed({ONE: part})
 

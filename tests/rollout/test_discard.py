@@ -5,7 +5,7 @@ from __future__ import annotations
 from script import ONE, Script, brief, script
 
 from jaxrl.rollout.slots import Slots, Source
-from tests.helpers import decision_steps, ended_steps, make_spec, message
+from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 OTHER = Source(1, "Push?team=0")
 
@@ -88,7 +88,7 @@ def test_other_sources_go_on_and_an_unknown_one_is_no_error() -> None:
     assert ingested.finished == 2
     assert ingested.steps.present[0].tolist() == [[True], [False]]
     assert ingested.steps.reward[:, 0, 0].tolist() == [0.0, 1.0]
-    over = slots.ingest({OTHER: message(spec, ended_steps(spec, [1], groups=[7], reward=[4.0], group_reward=[8.0]))})
+    over = slots.ingest({OTHER: message(spec, terminal_steps(spec, [1], groups=[7], reward=[4.0], group_reward=[8.0]))})
     assert (over.episodes[0].returns, over.episodes[0].team_returns) == ([5.0], [8.0])
 
 
@@ -101,7 +101,7 @@ def test_sums_and_team_of_discarded_agents_are_dropped() -> None:
     slots.ingest({ONE: asks})
     slots.discard(ONE)
     slots.ingest({ONE: message(spec, None, decision_steps(spec, [1], groups=[7]))})
-    over = slots.ingest({ONE: message(spec, ended_steps(spec, [1], groups=[7], reward=[4.0], group_reward=[8.0]))})
+    over = slots.ingest({ONE: message(spec, terminal_steps(spec, [1], groups=[7], reward=[4.0], group_reward=[8.0]))})
     assert over.episodes[0]._asdict() == {
         "returns": [4.0],
         "lengths": [0],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Slots, Source
-from tests.helpers import decision_steps, ended_steps, make_spec, message
+from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 SPEC = make_spec((1,), branches=(2,))
 SOURCE = Source(0, "Push?team=0")
@@ -15,7 +15,7 @@ def run(*messages, team_rows: bool = True) -> list[EpisodeRecords]:
     slots = Slots(SPEC, team_rows=team_rows, rows=1, members=1)
     records = []
     for ended, deciding in messages:
-        steps = message(SPEC, ended_steps(SPEC, **ended), decision_steps(SPEC, **deciding))
+        steps = message(SPEC, terminal_steps(SPEC, **ended), decision_steps(SPEC, **deciding))
         records += slots.ingest({SOURCE: steps}).episodes
     return records
 

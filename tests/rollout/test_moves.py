@@ -11,7 +11,7 @@ from script import ONE, Script, brief, script
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.slots import Slots, Source
 from jaxrl.types import NO_GROUP
-from tests.helpers import decision_steps, ended_steps, make_spec, message
+from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 
 def play(*, rows: int = 4, members: int = 2, **groups: int) -> Script:
@@ -152,7 +152,7 @@ def test_an_id_that_ends_and_asks_under_another_group_is_a_new_agent() -> None:
     """It owes its old team an ending, not a state."""
     slots = Slots(SPEC, team_rows=True, rows=2, members=1)
     slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [1], groups=[7]))})
-    ended = ended_steps(SPEC, [1], groups=[7], reward=[3.0])
+    ended = terminal_steps(SPEC, [1], groups=[7], reward=[3.0])
     ingested = slots.ingest({ONE: message(SPEC, ended, decision_steps(SPEC, [1], groups=[8], reward=[9.0]))})
     assert ingested.steps.ending[:, 0].tolist() == [Ending.TERMINATED, Ending.OPEN]
     assert ingested.finished == 1
@@ -165,7 +165,7 @@ def test_return_and_length_of_an_agent_are_those_of_its_whole_episode_and_its_te
         slots = Slots(SPEC, team_rows=team_rows, rows=1, members=1)
 
         def says(ended: dict | None = None, *, slots: Slots = slots, **asks) -> list:
-            part = message(SPEC, ended_steps(SPEC, **(ended or {"agents": []})), decision_steps(SPEC, **asks))
+            part = message(SPEC, terminal_steps(SPEC, **(ended or {"agents": []})), decision_steps(SPEC, **asks))
             return slots.ingest({ONE: part}).episodes
 
         says(agents=[1, 2], groups=[0, 8])
@@ -182,11 +182,11 @@ def test_return_and_length_of_an_agent_are_those_of_its_whole_episode_and_its_te
 def test_a_team_whose_last_agent_moves_on_reports_no_group_return() -> None:
     slots = Slots(SPEC, team_rows=True, rows=2, members=2)
     slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [1, 2], groups=[7, 7]))})
-    ended = ended_steps(SPEC, [1], groups=[7], group_reward=[1.0])
+    ended = terminal_steps(SPEC, [1], groups=[7], group_reward=[1.0])
     slots.ingest({ONE: message(SPEC, ended, decision_steps(SPEC, [2], groups=[7]))})
     moved = slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [2, 3], groups=[8, 7]))})
     assert moved.episodes == []
-    over = slots.ingest({ONE: message(SPEC, ended_steps(SPEC, [3], groups=[7], group_reward=[2.0]))})
+    over = slots.ingest({ONE: message(SPEC, terminal_steps(SPEC, [3], groups=[7], group_reward=[2.0]))})
     assert over.episodes[0].team_returns == [2.0]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jaxrl.rollout.pages import Pages
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size, next_power_of_two
-from tests.helpers import decision_steps, ended_steps, make_spec, message
+from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 SPEC = make_spec((2,), branches=(3,))
 ONE, TWO = Source(0, "Push?team=0"), Source(1, "Push?team=0")
@@ -41,7 +41,7 @@ def make_slots(rows: int = 4, members: int = 2, *, team_rows: bool = True) -> Co
 
 
 def ends(*agents: int, **fields):
-    return ended_steps(SPEC, agents, **fields)
+    return terminal_steps(SPEC, agents, **fields)
 
 
 def asks(*agents: int, **fields):

@@ -23,7 +23,7 @@ from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import CheckpointError
 from jaxrl.artifacts.checkpoint.layout import FORMAT, READABLE, layout
-from jaxrl.artifacts.checkpoint.misfit import differences, spec_to_json
+from jaxrl.artifacts.checkpoint.mismatch import mismatches, spec_to_json
 from jaxrl.artifacts.versions import versions
 from jaxrl.types import BehaviorSpec
 
@@ -58,7 +58,7 @@ def save(
 
     `state` is any pytree of JAX arrays, typed keys, numpy arrays and numbers; call it between two updates, while its
     buffers are not donated. A checkpoint of the same step is replaced. `spec` and `settings` (plain JSON values) are
-    kept to explain a misfit on resume. Returns the folder written. Raises CheckpointError when it cannot be written;
+    kept to explain a mismatch on resume. Returns the folder written. Raises CheckpointError when it cannot be written;
     the checkpoint before stays the latest.
     """
     path = folders.checkpoint_path(folder, step).absolute()
@@ -71,7 +71,7 @@ def save(
         "versions": versions(),
         "spec": {} if spec is None else spec_to_json(spec),
         "settings": dict(settings or {}),
-        "leaves": trees.describe(state),
+        "leaves": trees.manifest_of(state),
     }
     arrays = trees.to_arrays(state)
     try:
@@ -106,11 +106,11 @@ def restore(
     explained by `spec` and `settings` of this run, or when the checkpoint is damaged.
     """
     info = read_info(path)
-    changed = differences(info.spec, info.settings, spec, settings)
-    found = layout(info.format, info.leaves, trees.describe(template))
-    leaves = trees.misfits(found.saved, found.wanted)
+    changed = mismatches(info.spec, info.settings, spec, settings)
+    found = layout(info.format, info.leaves, trees.manifest_of(template))
+    leaves = trees.leaf_mismatches(found.saved, found.wanted)
     if leaves:
-        raise CheckpointError(_misfit_text(path, changed, leaves))
+        raise CheckpointError(_mismatch_text(path, changed, leaves))
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
     return trees.rebuild(template, found.rename(_read_arrays(path)), found.saved)
@@ -130,16 +130,16 @@ def restore_params_only(
     `params/critic`) that does not fit keeps its new weights, with a warning. Raises CheckpointError when nothing fits.
     """
     info = read_info(path)
-    found = layout(info.format, info.leaves, trees.describe(template))
+    found = layout(info.format, info.leaves, trees.manifest_of(template))
     wanted, saved = (
         {p: entry for p, entry in leaves.items() if p.split("/")[0] in fields} for leaves in (found.wanted, found.saved)
     )
-    leaves = trees.misfits(saved, wanted)
-    changed = differences(info.spec, info.settings, spec, settings)
+    leaves = trees.leaf_mismatches(saved, wanted)
+    changed = mismatches(info.spec, info.settings, spec, settings)
     bad = {_module(line.split(":")[0]) for line in leaves}
     fitting = {p: entry for p, entry in saved.items() if _module(p) not in bad}
     if not fitting:
-        raise CheckpointError(_misfit_text(path, changed, leaves))
+        raise CheckpointError(_mismatch_text(path, changed, leaves))
     if bad:
         _log.warning(
             "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
@@ -185,7 +185,7 @@ def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
     )
 
 
-def _misfit_text(path: Path, changed: Sequence[str], leaves: Sequence[str]) -> str:
+def _mismatch_text(path: Path, changed: Sequence[str], leaves: Sequence[str]) -> str:
     return (
         f"{path}: the checkpoint does not fit this run. {_reasons(changed, leaves)} To continue this run, undo these "
         "changes; to train with them, start a new run with another --run-id, or --force to overwrite this one."

@@ -1,4 +1,4 @@
-"""A pytree as a nested dictionary of numpy arrays and back, leaf by leaf, so that a misfit can be named.
+"""A pytree as a nested dictionary of numpy arrays and back, leaf by leaf, so that a mismatch can be named.
 
 The manifest (dtype and shape of every leaf, by path) lies in the checkpoint's JSON: a checkpoint is judged before its
 arrays are read, typed PRNG keys remember their generator, and arrays of size zero, which the array store refuses
@@ -25,14 +25,14 @@ def leaf_paths(tree: Any) -> list[tuple[str, Any]]:
     return [("/".join(_entry(entry) for entry in path), leaf) for path, leaf in leaves]
 
 
-def describe(tree: Any) -> dict[str, dict[str, Any]]:
+def manifest_of(tree: Any) -> dict[str, dict[str, Any]]:
     """The manifest of a pytree: {path: {"dtype", "shape", and "key" for typed PRNG keys}}.
 
     Python numbers have the dtype "int", "float" or "bool": they fit any array of rank 0 of that kind, because a counter
     that starts as a Python number comes back from a compiled function as an array.
     Leaves may be JAX arrays, typed keys, numpy arrays, numpy or Python numbers. Raises TypeError for any other leaf.
     """
-    return {path: _describe_leaf(path, leaf) for path, leaf in leaf_paths(tree)}
+    return {path: _manifest_entry(path, leaf) for path, leaf in leaf_paths(tree)}
 
 
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:
@@ -76,7 +76,7 @@ def rebuild(template: Any, arrays: Mapping[str, Any], manifest: Manifest) -> Any
     return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(template), leaves)
 
 
-def misfits(saved: Manifest, wanted: Manifest) -> list[str]:
+def leaf_mismatches(saved: Manifest, wanted: Manifest) -> list[str]:
     """One line per leaf that differs between a checkpoint and the state it shall fill; empty when they fit."""
     lines = [
         f"{path}: {_text(saved[path])} in the checkpoint, {_text(wanted[path])} now"
@@ -101,7 +101,7 @@ def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _describe_leaf(path: str, leaf: Any) -> dict[str, Any]:
+def _manifest_entry(path: str, leaf: Any) -> dict[str, Any]:
     if _is_key(leaf):
         data = jax.random.key_data(leaf)
         return {"dtype": str(data.dtype), "shape": list(data.shape), "key": str(leaf.dtype)}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.protobuf import messages
-from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, ObservationSpec
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, JaxrlError, ObservationSpec
 
 COMMUNICATION_VERSION = "1.5.0"
 PACKAGE_VERSION = "3.0.0"
@@ -58,7 +58,7 @@ class PlayerMessages:
         message.header.message = text
         return message
 
-    def output(self, steps: Sequence[AgentSteps], side_channel: bytes) -> Any:
+    def output(self, steps: Sequence[BehaviorMessage], side_channel: bytes) -> Any:
         """Of each team that has any, agents that ended, then agents that ask for a decision; with the first of them
         also how to read them.
         """
@@ -122,7 +122,7 @@ class PlayerMessages:
         brain.action_spec.num_discrete_actions = len(action.discrete_branches)
         brain.action_spec.discrete_branch_sizes.extend(action.discrete_branches)
 
-    def _add_ended(self, infos: Any, steps: AgentSteps) -> None:
+    def _add_ended(self, infos: Any, steps: BehaviorMessage) -> None:
         ended = steps.ended
         nothing = np.zeros((len(ended.agent_id), 0), np.uint8)
         rows = zip(*(column.tolist() for column in ended[:5]), self._bytes(nothing, ended.obs), strict=True)
@@ -136,7 +136,7 @@ class PlayerMessages:
                 max_step_reached=truncated,
             ).MergeFromString(obs)
 
-    def _add_deciding(self, infos: Any, steps: AgentSteps) -> None:
+    def _add_deciding(self, infos: Any, steps: BehaviorMessage) -> None:
         deciding = steps.deciding
         forbidden = ~deciding.action_mask  # on the wire True means: not allowed
         mask = _column(_head(self._numbers["action_mask"], forbidden.shape[1]), forbidden)

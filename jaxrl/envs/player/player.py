@@ -17,9 +17,9 @@ import grpc
 
 from jaxrl.envs.player.channels import PlayerChannels, pack_stats
 from jaxrl.envs.player.messages import RUNNING, STOPPED, PlayerMessages
-from jaxrl.envs.player.teams import PlayedStep, Simulation, Teams
+from jaxrl.envs.player.teams import AreasOutcome, Simulation, Teams
 from jaxrl.envs.protobuf import messages
-from jaxrl.types import AgentSteps, Aggregation, BehaviorSpec, EnvironmentStat, JaxrlError
+from jaxrl.types import Aggregation, BehaviorMessage, BehaviorSpec, EnvironmentStat, JaxrlError
 
 EDITOR_PORT = 5004
 _GOODBYE_SECONDS = 2.0
@@ -170,18 +170,18 @@ class _Player:
             rl_input = self._link.exchange(self._output(steps)).rl_input
         _logger.info("the trainer said QUIT")
 
-    def _output(self, steps: list[AgentSteps]) -> Any:
+    def _output(self, steps: list[BehaviorMessage]) -> Any:
         message = self._messages.output(steps, pack_stats(self._stats))
         self._stats.clear()
         return message
 
-    def _reset(self) -> list[AgentSteps]:
+    def _reset(self) -> list[BehaviorMessage]:
         step = self._simulation.reset(self._channels.draw(self._areas))
         self._clock = 0
         self._teams.restart(step)
         return self._by_team(step, due=True)
 
-    def _step(self) -> list[AgentSteps]:
+    def _step(self) -> list[BehaviorMessage]:
         """Steps until there is something to say: an agent ended or asks. Actions are repeated in between."""
         for _ in range(_IDLE_STEPS):
             step = self._simulation.step(self._teams.actions, self._channels.draw(self._areas))
@@ -192,12 +192,12 @@ class _Player:
                 return steps
         raise PlayerError(f"no agent ended or asked for a decision in {_IDLE_STEPS} steps; the environment is empty")
 
-    def _by_team(self, step: PlayedStep, due: bool) -> list[AgentSteps]:
+    def _by_team(self, step: AreasOutcome, due: bool) -> list[BehaviorMessage]:
         ended = self._teams.absorb(step)
         deciding = self._teams.ask(step, due)
-        return [AgentSteps(ended=e, deciding=d) for e, d in zip(ended, deciding, strict=True)]
+        return [BehaviorMessage(ended=e, deciding=d) for e, d in zip(ended, deciding, strict=True)]
 
-    def _note_stats(self, step: PlayedStep) -> None:
+    def _note_stats(self, step: AreasOutcome) -> None:
         for area in step.over.nonzero()[0]:
             self._stats += [
                 EnvironmentStat(name=name, value=float(values[area]), aggregation=Aggregation.AVERAGE)

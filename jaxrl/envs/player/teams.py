@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from jaxrl.types import NO_GROUP, Action, BehaviorSpec, DecisionSteps, EndedSteps
+from jaxrl.types import NO_GROUP, Action, BehaviorSpec, DecisionSteps, TerminalSteps
 
 Rows = tuple[np.ndarray, ...]
 """Areas and rows of some agents, as `np.nonzero` gives them."""
 
 
-class PlayedStep(NamedTuple):
+class AreasOutcome(NamedTuple):
     """What a step, or a reset, brought about in E areas. After a reset nobody has ended."""
 
     ended: np.ndarray  # bool [E, A], the agent's episode ended with this step
@@ -36,11 +36,11 @@ class PlayedStep(NamedTuple):
 class Simulation(Protocol):
     """E areas of an environment. Parameters are float32 [E] by name and hold for episodes that begin with this call."""
 
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> PlayedStep:
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
         """Begin a new episode in every area."""
         ...
 
-    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> PlayedStep:
+    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
         """`actions`: float32 [E, A, C] and int32 [E, A, D]; rows of members that are not alive are zero."""
         ...
 
@@ -67,12 +67,12 @@ class Teams:
             discrete=np.zeros((*shape, len(spec.action.discrete_branches)), np.int32),
         )
 
-    def restart(self, step: PlayedStep) -> None:
+    def restart(self, step: AreasOutcome) -> None:
         """All episodes were discarded without a word: whoever is alive now is new."""
         self._begin(step.alive)
         self._alive = step.alive
 
-    def absorb(self, step: PlayedStep) -> tuple[EndedSteps, ...]:
+    def absorb(self, step: AreasOutcome) -> tuple[TerminalSteps, ...]:
         """Sum rewards, give new ids to agents that began, and return the agents that ended, with their last view."""
         self._reward += step.reward
         self._group_reward += step.group_reward
@@ -82,7 +82,7 @@ class Teams:
         self._alive = step.alive
         return ended
 
-    def ask(self, step: PlayedStep, due: bool) -> tuple[DecisionSteps, ...]:
+    def ask(self, step: AreasOutcome, due: bool) -> tuple[DecisionSteps, ...]:
         """All living agents as asking for a decision if one is due, else nobody. Their rewards start again at 0."""
         self._asked = step.alive & due
         deciding = tuple(self._deciding(step, np.nonzero(self._asked & team)) for team in self._team)
@@ -96,8 +96,8 @@ class Teams:
             self.actions.continuous[self._asked & team] = chosen.continuous
             self.actions.discrete[self._asked & team] = chosen.discrete
 
-    def _ended(self, step: PlayedStep, rows: Rows) -> EndedSteps:
-        return EndedSteps(
+    def _ended(self, step: AreasOutcome, rows: Rows) -> TerminalSteps:
+        return TerminalSteps(
             agent_id=self._agent_id[rows],
             group_id=self._group_id[rows],
             reward=self._reward[rows],
@@ -106,7 +106,7 @@ class Teams:
             obs=tuple(obs[rows] for obs in step.last_obs),
         )
 
-    def _deciding(self, step: PlayedStep, rows: Rows) -> DecisionSteps:
+    def _deciding(self, step: AreasOutcome, rows: Rows) -> DecisionSteps:
         return DecisionSteps(
             agent_id=self._agent_id[rows],
             group_id=self._group_id[rows],

@@ -17,7 +17,7 @@ from jaxrl.envs.unity.communicator import BrokenConnectionError, Communicator, n
 from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
 from jaxrl.envs.unity.launch import stop_process
 from jaxrl.envs.unity.side_channels import ChannelManager
-from jaxrl.types import Action, AgentSteps, BehaviorSpec
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 
 _PATIENCE_TOLD = 3.0  # seconds for a player that was told to quit
 _PATIENCE = 1.0  # seconds for one that is busy or hangs
@@ -45,7 +45,7 @@ class UnityClient(_package.UnityEnvironment):
     """
 
     def __init__(self, *, side_channels: Sequence[Any], **settings: Any) -> None:
-        self.steps: dict[str, AgentSteps] = {}
+        self.steps: dict[str, BehaviorMessage] = {}
         self.specs: dict[str, BehaviorSpec] = {}
         self.new_specs: dict[str, BehaviorSpec] = {}
         self.connection = ""

@@ -14,13 +14,13 @@ from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity.observations import AgentError, check_finite, decode_sensors, first_other
 from jaxrl.types import (
     ActionSpec,
-    AgentSteps,
+    BehaviorMessage,
     BehaviorSpec,
     DecisionSteps,
     DimensionProperty,
-    EndedSteps,
     ObservationSpec,
     ObservationType,
+    TerminalSteps,
 )
 
 _SPACE_CONTINUOUS = 1
@@ -45,7 +45,7 @@ def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any) -> Behavi
     return BehaviorSpec(observations=observations, action=_decode_action_spec(behavior, brain_parameters))
 
 
-def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) -> AgentSteps:
+def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) -> BehaviorMessage:
     """Agents of one behavior in one message, ended ones apart from deciding ones, each in the order of the message.
 
     Args:
@@ -76,8 +76,8 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
         raise InvalidMessage(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
     agent_id = np.array([info.id for info in infos], np.int64)
     group_id = np.array([info.group_id for info in infos], np.int64)
-    return AgentSteps(
-        ended=EndedSteps(
+    return BehaviorMessage(
+        ended=TerminalSteps(
             agent_id=agent_id[:n],
             group_id=group_id[:n],
             reward=reward[:n],

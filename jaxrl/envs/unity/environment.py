@@ -17,7 +17,7 @@ from jaxrl.envs.unity.client import UnityClient
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel
-from jaxrl.types import Action, BehaviorSpec, JaxrlError, StepResult
+from jaxrl.types import Action, BehaviorSpec, EnvMessage, JaxrlError
 
 EDITOR_PORT = 5004
 _engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
@@ -107,7 +107,7 @@ class UnityHostEnv:
         """Versions of the package and the protocol, as mlagents-learn reports them."""
         return self._open_client().connection
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> StepResult:
+    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
         """Set the environment parameters, start all episodes anew and return the first agents that ask.
 
         In the middle of a run it discards the open episodes; a Unity scene goes on under their agent ids.
@@ -130,7 +130,7 @@ class UnityHostEnv:
         for name, value in parameters.items():
             self._parameters.set_float_parameter(name, float(value))
 
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
+    def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         """Send the actions; pass over messages without any agent; return the next one with agents.
 
         Args:
@@ -170,7 +170,7 @@ class UnityHostEnv:
             raise EnvironmentFailure(f"worker {self._worker} ({self._place}): is closed")
         return self._client
 
-    def _collect(self, client: UnityClient, start: float) -> StepResult:
+    def _collect(self, client: UnityClient, start: float) -> EnvMessage:
         """Step on while nobody ends or asks: with a decision period above 1 such messages are normal."""
         while not client.steps:
             self._check_idle(start)
@@ -180,7 +180,7 @@ class UnityHostEnv:
         asking = any(map(len, self._asked.values()))
         self._idle = 0.0 if asking else self._idle + seconds
         new_specs, client.new_specs = client.new_specs, {}
-        return StepResult(
+        return EnvMessage(
             worker=self._worker, steps=client.steps, new_specs=new_specs, stats=self._stats.take(), seconds=seconds
         )
 

@@ -18,7 +18,7 @@ from jaxrl.envs.workers.handles import EnvFactory, InlineHandle, ProcessHandle, 
 from jaxrl.envs.workers.shutdown import close_workers
 from jaxrl.envs.workers.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result, encode_actions
 from jaxrl.envs.workers.worker import FailureReport, parameters_message, reset_message
-from jaxrl.types import Action, StepResult
+from jaxrl.types import Action, EnvMessage
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ class EnvPool:
         self._since = [0.0] * num_envs
         self._limit = [startup_timeout] * num_envs
         self._owing: set[int] = set()
-        self._arrived: dict[int, StepResult] = {}
-        self._dropped: dict[int, StepResult] = {}  # by a reset; what else they told comes with the next result
+        self._arrived: dict[int, EnvMessage] = {}
+        self._dropped: dict[int, EnvMessage] = {}  # by a reset; what else they told comes with the next result
         self._failures: dict[int, str] = {}
         # Also runs when the pool is garbage or the interpreter exits: environments never outlive their pool.
         self._close = weakref.finalize(self, close_workers, self._workers)
@@ -138,7 +138,7 @@ class EnvPool:
         self._command(worker, encode_actions(actions))
         self._owe(worker, "step", self._timeout)
 
-    def recv(self, min_ready: int = 1) -> list[StepResult]:
+    def recv(self, min_ready: int = 1) -> list[EnvMessage]:
         """Wait until at least `min_ready` workers have answered and take all answers that are there.
 
         Returns:
@@ -240,7 +240,7 @@ class EnvPool:
         if message.kind == "result":
             self._arrived[worker] = self._received(decode_result(message, worker, self._incarnations[worker]))
 
-    def _received(self, result: StepResult) -> StepResult:
+    def _received(self, result: EnvMessage) -> EnvMessage:
         dropped = self._dropped.pop(result.worker, None)
         if dropped is None:
             return result

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.types import Action, AgentSteps, DecisionSteps, EndedSteps, StepResult
+from jaxrl.types import Action, BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
 
 _HEADER = struct.Struct("<IQ")  # bytes of the pickled head, bytes of the arrays
 _ALIGNMENT = 8
 _PADDING = bytes(_ALIGNMENT)
-_RECORD_ARRAYS = 5  # arrays of EndedSteps, and of DecisionSteps, besides the observations
+_RECORD_ARRAYS = 5  # arrays of TerminalSteps, and of DecisionSteps, besides the observations
 
 
 class ChannelClosedError(Exception):
@@ -85,7 +85,7 @@ def through_bytes(message: Message) -> Message:
     return unpack(bytearray(b"".join([head, *body])), len(head))
 
 
-def encode_result(result: StepResult) -> Message:
+def encode_result(result: EnvMessage) -> Message:
     """A result as a message; which worker it is from, and which incarnation of it, the receiver knows."""
     arrays: list[np.ndarray] = []
     behaviors = []
@@ -98,18 +98,18 @@ def encode_result(result: StepResult) -> Message:
     return Message(kind="result", facts=facts, arrays=arrays)
 
 
-def decode_result(message: Message, worker: int, incarnation: int = 0) -> StepResult:
+def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMessage:
     """The inverse of `encode_result`."""
     behaviors, new_specs, stats, seconds = message.facts
     steps, first = {}, 0
     for behavior, ended_obs, deciding_obs in behaviors:
         ended = message.arrays[first : (first := first + _RECORD_ARRAYS + ended_obs)]
         deciding = message.arrays[first : (first := first + _RECORD_ARRAYS + deciding_obs)]
-        steps[behavior] = AgentSteps(
-            ended=EndedSteps(*ended[:_RECORD_ARRAYS], obs=tuple(ended[_RECORD_ARRAYS:])),
+        steps[behavior] = BehaviorMessage(
+            ended=TerminalSteps(*ended[:_RECORD_ARRAYS], obs=tuple(ended[_RECORD_ARRAYS:])),
             deciding=DecisionSteps(*deciding[:_RECORD_ARRAYS], obs=tuple(deciding[_RECORD_ARRAYS:])),
         )
-    return StepResult(
+    return EnvMessage(
         worker=worker, steps=steps, new_specs=new_specs, stats=stats, seconds=seconds, incarnation=incarnation
     )
 

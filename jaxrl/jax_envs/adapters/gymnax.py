@@ -25,7 +25,7 @@ from jax import Array
 
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 _PACKAGE = "gymnax"
@@ -67,7 +67,7 @@ def make_gymnax(name: str) -> JaxEnv:
         row = jax.nn.one_hot(obs, size) if single.categories else foreign.flat(obs, size)
         return TeamView((row[None],), jnp.ones((1, action.mask_size), bool), alive[None])
 
-    def reset(key: Array, parameters: Parameters) -> tuple[Any, TeamView]:
+    def reset(key: Array, parameters: EnvParams) -> tuple[Any, TeamView]:
         obs, state = single.reset(key)
         return foreign.typed_as(like, state), view(obs, jnp.bool_(True))
 

@@ -41,7 +41,7 @@ from jax import Array
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
 from jaxrl.jax_envs.adapters.foreign_team import joint_action, possible_actions, rows_of, shares
-from jaxrl.jax_envs.interface import JaxEnv, Parameters, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 _PACKAGE = "jaxmarl"
@@ -96,7 +96,7 @@ def make_jaxmarl(name: str, *, time_limits: bool = True) -> JaxEnv:
     bound, like = _bind(where, env, _without_limit(jaxmarl, name, env) if time_limits else None)
     present = np.array([agent is not None for agent in bound.rows])
 
-    def reset(key: Array, parameters: Parameters) -> tuple[MarlState, TeamView]:
+    def reset(key: Array, parameters: EnvParams) -> tuple[MarlState, TeamView]:
         obs, inner = env.reset(key)
         state = MarlState(foreign.typed_as(like, inner), jnp.asarray(present))
         return state, _view(bound, obs, state)

@@ -21,13 +21,13 @@ from jax import Array
 
 from jaxrl.compilation import enable_compilation_cache, quick_options
 from jaxrl.envs.player.player import EDITOR_PORT, PlayerOptions, ServedEnvironment, serve
-from jaxrl.envs.player.teams import PlayedStep
+from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.interface import (
     Areas,
-    AreasStep,
+    AreasTransition,
+    EnvParams,
     JaxEnv,
-    Parameters,
     TeamActions,
     TeamView,
     advance_areas,
@@ -59,7 +59,7 @@ class CompiledAreas:
         self._compiler = ThreadPoolExecutor(1, "jaxrl-compile")
         self._compiled: Future[None] | None = None
 
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> PlayedStep:
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
         """Begin a new episode in every area. A later reset draws other dungeons than the first."""
         arguments = (self._seed, np.uint32(self._resets), dict(parameters))
         self._areas, view = self._start(*arguments)
@@ -68,7 +68,7 @@ class CompiledAreas:
             self._compiled = self._compiler.submit(self._try, *arguments)
         return _first_step(jax.tree.map(np.asarray, view))
 
-    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> PlayedStep:
+    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
         """One step of every area.
 
         Raises:
@@ -87,7 +87,7 @@ class CompiledAreas:
         jax.block_until_ready(self._advance(areas, self._no_actions, parameters))
 
 
-def _start(env: JaxEnv, areas: int, seed: Array, resets: Array, parameters: Parameters) -> tuple[Areas, TeamView]:
+def _start(env: JaxEnv, areas: int, seed: Array, resets: Array, parameters: EnvParams) -> tuple[Areas, TeamView]:
     return start_areas(env, jax.random.fold_in(jax.random.key(seed), resets), areas, parameters)
 
 
@@ -152,11 +152,11 @@ def _set_up_jax() -> None:
     enable_compilation_cache()
 
 
-def _first_step(view: TeamView) -> PlayedStep:
+def _first_step(view: TeamView) -> AreasOutcome:
     """A reset: agents begin, nobody has ended, nothing was earned."""
     alive = np.asarray(view.alive)
     nothing, nobody = np.zeros(alive.shape, np.float32), np.zeros(alive.shape, bool)
-    return PlayedStep(
+    return AreasOutcome(
         ended=nobody,
         truncated=nobody,
         reward=nothing,
@@ -170,9 +170,9 @@ def _first_step(view: TeamView) -> PlayedStep:
     )
 
 
-def _played_step(result: AreasStep) -> PlayedStep:
+def _played_step(result: AreasTransition) -> AreasOutcome:
     step = result.step
-    return PlayedStep(
+    return AreasOutcome(
         ended=np.asarray(step.terminated | step.truncated),
         truncated=step.truncated,  # pyright: ignore
         reward=step.reward,  # pyright: ignore

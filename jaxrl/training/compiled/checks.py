@@ -32,7 +32,7 @@ def parameters_of(settings: RunSettings, env: JaxEnv) -> dict[str, float]:
     return values
 
 
-def check_environment(env: JaxEnv) -> None:
+def check_jax_env(env: JaxEnv) -> None:
     """Trace reset and step once, without computing anything.
 
     Raises:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.jax_envs.interface import Areas, JaxEnv, Parameters, TeamActions, TeamView, advance_areas, start_areas
+from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, TeamActions, TeamView, advance_areas, start_areas
 from jaxrl.types import Action
 
 
@@ -38,7 +38,7 @@ class Play(NamedTuple):
     carry: Any  # what the members remember, a pytree of arrays [S, E, A, *]; () without memory
 
 
-class Steps(NamedTuple):
+class Transitions(NamedTuple):
     """T decisions and what came of them. Leading axes [T, S, E, A]."""
 
     obs: tuple[Array, ...]  # float32 [..., *shape]
@@ -79,8 +79,8 @@ def start_play(env: JaxEnv, carry: Any, keys: Array, areas: int, parameters: dic
 
 
 def collect(
-    env: JaxEnv, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array, parameters: Parameters
-) -> tuple[Play, Steps]:
+    env: JaxEnv, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array, parameters: EnvParams
+) -> tuple[Play, Transitions]:
     """Act and step T times.
 
     Args:
@@ -91,7 +91,7 @@ def collect(
     seeds, areas = play.view.alive.shape[:2]
     values = {name: jnp.repeat(value, areas) for name, value in parameters.items()}
 
-    def step(play: Play, key: Array) -> tuple[Play, Steps]:
+    def step(play: Play, key: Array) -> tuple[Play, Transitions]:
         view = play.view
         begin = view.alive & (play.sums.length == 0)
         carry = jax.tree.map(partial(_forget, begin), play.carry)
@@ -100,7 +100,7 @@ def collect(
         moved, result = advance_areas(env, _join(play.areas), _join(sent), values)
         done = _split(result.step, seeds)
         sums, after = _add_up(env, play.sums, view.alive, done)
-        here = Steps(
+        here = Transitions(
             obs=view.obs,
             action_mask=view.action_mask,
             action=decision.action,

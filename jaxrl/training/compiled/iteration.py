@@ -18,7 +18,7 @@ from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
-from jaxrl.training.compiled.collect import Play, Steps, collect, start_play
+from jaxrl.training.compiled.collect import Play, Transitions, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
 
 
@@ -135,7 +135,7 @@ def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[Jitte
 
 
 def _learn(
-    plan: Plan, train: TrainState, store: Any, fresh: Array, steps: Steps, last: TeamView, iteration: Array
+    plan: Plan, train: TrainState, store: Any, fresh: Array, steps: Transitions, last: TeamView, iteration: Array
 ) -> tuple[TrainState, Any, Array, IterationLog]:
     """The update of one seed where the algorithm is ready for it.
 

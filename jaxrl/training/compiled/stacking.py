@@ -15,7 +15,7 @@ from jax import Array
 
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.rollout.trajectory import Rollout
-from jaxrl.training.compiled.collect import Steps, by_team
+from jaxrl.training.compiled.collect import Transitions, by_team
 from jaxrl.types import Action
 
 
@@ -40,7 +40,7 @@ class EpisodeFigures(NamedTuple):
     stats: dict[str, Moments]  # what the environment tells of an episode
 
 
-def stack(env: JaxEnv, steps: Steps, last: TeamView, *, team_rows: bool, time_horizon: int) -> Rollout:
+def stack(env: JaxEnv, steps: Transitions, last: TeamView, *, team_rows: bool, time_horizon: int) -> Rollout:
     """The rollout [T', B, A'] of one seed: `steps` [T, E, A, ...] without the seed axis, `last` the view after them.
 
     T' = T + 1, or 2 T + 1 where the environment truncates. Rows are teams (B = E·K, A' = A / K) or single agents
@@ -106,7 +106,7 @@ def _cut(acted: Array, ended: Array, time_horizon: int) -> Array:
     return acted & ~ended & ((time - begin + 1) % time_horizon == 0)
 
 
-def figures(env: JaxEnv, steps: Steps) -> EpisodeFigures:
+def figures(env: JaxEnv, steps: Transitions) -> EpisodeFigures:
     """Of the episodes that ended in `steps` [T, E, ...]."""
     ended = steps.terminated | steps.truncated
     team_over = by_team(env, ended).any(-1) & ~by_team(env, steps.stays).any(-1)
@@ -126,7 +126,7 @@ def moments(x: Array, mask: Array) -> Moments:
     return Moments(count=mask.sum(dtype=jnp.float32), total=counted.sum(), square=jnp.square(counted).sum())
 
 
-def first_fault(steps: Steps, last: TeamView) -> Array:
+def first_fault(steps: Transitions, last: TeamView) -> Array:
     """int32 [3]: (step, area, 0 observation or 1 reward) of the first number that is not finite; -1 where none is.
 
     Step T is the view after the T decisions, which the newest of them bootstrap from.

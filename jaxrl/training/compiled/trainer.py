@@ -31,7 +31,7 @@ from jaxrl.compilation import quick_options
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
-from jaxrl.training.compiled.checks import check_environment, check_memory, parameters_of
+from jaxrl.training.compiled.checks import check_jax_env, check_memory, parameters_of
 from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer, Plan, iterate_several, start
 from jaxrl.training.compiled.loop import JittedLoop
 from jaxrl.training.compiled.recorder import CompiledRecorder
@@ -169,7 +169,7 @@ def train(settings: RunSettings, console: Console | None = None) -> None:
     behavior = behavior_settings_for(settings, env.name)
     folder = RunFolder(options.results_dir, options.run_id)
     folder.check(options.resume, options.force, options.initialize_from, [env.name])
-    check_environment(env)
+    check_jax_env(env)
     seeds = tuple(environment.seed + i for i in range(environment.seeds))
     subject = Subject(env.name, env.spec, behavior, seeds, environment.num_areas)
     trainer = make_jitted_trainer(

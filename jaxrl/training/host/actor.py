@@ -17,11 +17,11 @@ from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.rollout import noise, trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.pages import MESSAGE, Pages
-from jaxrl.rollout.records import RowSteps
+from jaxrl.rollout.records import RowsMessage
 from jaxrl.rollout.repaging import repage
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
-from jaxrl.types import Action, AgentSteps, BehaviorSpec
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def decide(
     time_horizon: int,
     policy: PolicyState,
     state: TrajectoryState,
-    steps: RowSteps,
+    steps: RowsMessage,
     key_data: Any,
 ) -> tuple[Action, TrajectoryState]:
     """Choose actions for the new states and append them: the one call per environment result.
@@ -106,7 +106,7 @@ class Actor:
         """What has been collected; None before the first message."""
         return self._buffer
 
-    def act(self, messages: Mapping[Source, AgentSteps]) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:
+    def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:
         """Book one message per source.
 
         Returns each source's actions in its agents' order, finished episodes, and how many decisions got their reward.
@@ -144,7 +144,7 @@ class Actor:
             return zeros, np.ones((1, self.spec.action.mask_size), bool)
         return self._slots.recorded()
 
-    def _allocate(self, messages: Mapping[Source, AgentSteps]) -> None:
+    def _allocate(self, messages: Mapping[Source, BehaviorMessage]) -> None:
         algorithm = self.algorithm
         rows, members = first_size(messages, team_rows=algorithm.team_rows)
         self._slots = Slots(self.spec, team_rows=algorithm.team_rows, rows=rows, members=members)
@@ -177,7 +177,7 @@ class Actor:
             pages.capacity = fitting
         self._resize(pages.grow(slots.rows))
 
-    def _turn(self, steps: RowSteps) -> None:
+    def _turn(self, steps: RowsMessage) -> None:
         """Fresh pages for the rows that have no room left for this message."""
         assert self._slots is not None and self._pages is not None and self._buffer is not None
         pages, turning = self._pages, self._pages.full(steps)

@@ -14,7 +14,7 @@ from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
-from jaxrl.types import Action, AgentSteps, BehaviorSpec
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 
 
 class Programs(NamedTuple):
@@ -97,7 +97,7 @@ class Behavior(NamedTuple):
         """What statistics show of values and entropy between two updates."""
         return self.learner.estimates(self.actor)
 
-    def act(self, messages: Mapping[Source, AgentSteps]) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+    def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
         """Book one message per source; each source's actions in its agents' order, and finished episodes.
 
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.

@@ -34,7 +34,7 @@ from jaxrl.training.host.launch import launched
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, start
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.types import Action, AgentSteps, BehaviorSpec, JaxrlError, StepResult
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class HostLoop:
             self.pool.hang_up()  # they close while we save
             self.recorder.finish(list(self.behaviors.values()), cause)
 
-    def receive(self, at_least: int) -> list[StepResult]:
+    def receive(self, at_least: int) -> list[EnvMessage]:
         """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
         timers = self.recorder.timers
         with timers(nodes.ENV_STEP), self.interrupt.waiting():
@@ -142,7 +142,7 @@ class HostLoop:
                 timers.add(nodes.WORKERS, result.seconds, is_parallel=True)
         return results
 
-    def advance(self, results: Sequence[StepResult]) -> bool:
+    def advance(self, results: Sequence[EnvMessage]) -> bool:
         """Act on what arrived, send the actions, then learn while the environments step. False: all are done.
 
         The state that waits for its reward during an update acted with the policy before it and carries that policy's
@@ -174,9 +174,9 @@ class HostLoop:
         """The name of the actor that decides for a behavior id: its teams share one."""
         return behavior_name(behavior_id)
 
-    def act(self, results: Sequence[StepResult]) -> tuple[dict[int, dict[str, Action]], list[Acted]]:
+    def act(self, results: Sequence[EnvMessage]) -> tuple[dict[int, dict[str, Action]], list[Acted]]:
         """One policy call per behavior for everything that arrived: worker → behavior id → actions, and what ended."""
-        messages: dict[str, dict[Source, AgentSteps]] = {}
+        messages: dict[str, dict[Source, BehaviorMessage]] = {}
         for result in results:
             for behavior_id, steps in result.steps.items():
                 source = Source(result.worker, behavior_id, result.incarnation)
@@ -193,14 +193,14 @@ class HostLoop:
             acted.append((behavior, before, episodes))
         return chosen, acted
 
-    def book(self, results: Sequence[StepResult], acted: Sequence[Acted]) -> None:
+    def book(self, results: Sequence[EnvMessage], acted: Sequence[Acted]) -> None:
         """Statistics, summaries and checkpoints of what has just been answered, while the environments step."""
         for result in results:
             self.recorder.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
         for behavior, before, episodes in acted:
             self.recorder.acted(behavior, before, episodes)
 
-    def meet(self, results: Sequence[StepResult]) -> None:
+    def meet(self, results: Sequence[EnvMessage]) -> None:
         """Behaviors that are seen for the first time: make their learners, all of them before any file is opened.
 
         Raises:

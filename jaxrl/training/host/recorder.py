@@ -17,7 +17,7 @@ from jaxrl.training.host import saver as host_saver
 from jaxrl.training.host.saver import Learning
 from jaxrl.training.host.statistics import EpisodeStatistics
 from jaxrl.training.recorder import Recorder, take_all
-from jaxrl.types import StepResult
+from jaxrl.types import EnvMessage
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class HostRecorder(Recorder):
         if metrics:
             self._statistics[behavior.name].update(metrics)
 
-    def environment(self, result: StepResult, names: Sequence[str]) -> None:
+    def environment(self, result: EnvMessage, names: Sequence[str]) -> None:
         """Statistics that an environment sent belong to every behavior it showed."""
         for behavior_id in result.new_specs:
             self._notice_team(behavior_id)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.algorithms import ALGORITHMS, actor_critic, poca, ppo
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.on_policy import Batch
-from jaxrl.envs.player.teams import PlayedStep, Teams
+from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.networks.models import Actor, TeamCritic
 from jaxrl.rollout import trajectory
@@ -19,9 +19,9 @@ from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Slots, Source
 from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled.collect import Steps, collect, start_play
+from jaxrl.training.compiled.collect import Transitions, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
-from jaxrl.types import Action, AgentSteps, BehaviorSpec
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import quick_jit
 
@@ -34,7 +34,7 @@ SOURCE = Source(0, "Toy?team=0")
 class Part(NamedTuple):
     """T decisions of one seed and what came of them, numpy, without the seed axis."""
 
-    steps: Steps  # `extras` number the decisions
+    steps: Transitions  # `extras` number the decisions
     last: TeamView
     rollouts: dict[bool, Rollout]  # by team_rows; filled up to CAPACITY with states of which nothing is true
     figures: EpisodeFigures
@@ -92,11 +92,11 @@ class Host:
         self.buffer = trajectory.init(env.spec, extras, capacity=CAPACITY, rows=rows, members=members)
         self.episodes: list[EpisodeRecords] = []
 
-    def tell(self, played: PlayedStep, decision: Decision) -> None:
+    def tell(self, played: AreasOutcome, decision: Decision) -> None:
         """One message, and what the policy chose for those who ask in it."""
         (ended,) = self.teams.absorb(played)
         (deciding,) = self.teams.ask(played, True)
-        ingested = self.slots.ingest({SOURCE: AgentSteps(ended=ended, deciding=deciding)})
+        ingested = self.slots.ingest({SOURCE: BehaviorMessage(ended=ended, deciding=deciding)})
         self.episodes += ingested.episodes
         places = ingested.decisions[SOURCE]
 
@@ -138,11 +138,11 @@ def told(env: JaxEnv, parts: list[Part], *, team_rows: bool) -> list[Told]:
     return found
 
 
-def first_message(view: TeamView) -> PlayedStep:
+def first_message(view: TeamView) -> AreasOutcome:
     """Everybody begins."""
     alive, shown = np.asarray(view.alive), np.asarray(view.obs[0])
     nobody, nothing = np.zeros(alive.shape, bool), np.zeros(alive.shape, np.float32)
-    return PlayedStep(
+    return AreasOutcome(
         ended=nobody,
         truncated=nobody,
         reward=nothing,
@@ -156,7 +156,7 @@ def first_message(view: TeamView) -> PlayedStep:
     )
 
 
-def messages(part: Part) -> list[PlayedStep]:
+def messages(part: Part) -> list[AreasOutcome]:
     """What the areas tell after each of the T decisions."""
     steps = part.steps
     views = [view_at(steps, t) for t in range(1, T)] + [part.last]
@@ -175,7 +175,7 @@ def messages(part: Part) -> list[PlayedStep]:
     ]
 
 
-def view_at(steps: Steps, t: int) -> TeamView:
+def view_at(steps: Transitions, t: int) -> TeamView:
     """What was seen before decision t."""
     return TeamView(obs=(steps.obs[0][t],), action_mask=steps.action_mask[t], alive=steps.alive[t])
 
@@ -194,7 +194,7 @@ def play(env: JaxEnv, seed: int = 1) -> list[Part]:
         return steps, after.view
 
     @quick_jit
-    def form(steps: Steps, last: TeamView):
+    def form(steps: Transitions, last: TeamView):
         rollouts = {rows: stack(env, steps, last, team_rows=rows, time_horizon=HORIZON) for rows in (True, False)}
         return rollouts, figures(env, steps)
 

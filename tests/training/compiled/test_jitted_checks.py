@@ -16,7 +16,7 @@ from jaxrl.cli import main
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.training.compiled import trainer as train_jitted
-from jaxrl.training.compiled.checks import JaxEnvError, check_environment, check_log
+from jaxrl.training.compiled.checks import JaxEnvError, check_jax_env, check_log
 from jaxrl.training.compiled.iteration import IterationLog
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
@@ -122,7 +122,7 @@ def no_view(key: Any, state: Any, actions: Any) -> Any:
 def test_environments_that_break_their_contract(env: JaxEnv, words: list[str]) -> None:
     """Found by tracing alone; the command line prints the text of a JaxrlError and exits with 1."""
     with pytest.raises(JaxEnvError) as error:
-        check_environment(env)
+        check_jax_env(env)
     assert [word for word in [NAME, *words] if word not in str(error.value)] == [], error.value
 
 

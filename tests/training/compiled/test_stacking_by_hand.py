@@ -12,14 +12,14 @@ import pytest
 from jaxrl.algorithms import on_policy
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.rollout.trajectory import Rollout
-from jaxrl.training.compiled.collect import EpisodeSums, Steps
+from jaxrl.training.compiled.collect import EpisodeSums, Transitions
 from jaxrl.training.compiled.stacking import first_fault, stack
 from jaxrl.types import Action
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_jit
 
 
-def by_hand(**changes: Any) -> tuple[Steps, TeamView]:
+def by_hand(**changes: Any) -> tuple[Transitions, TeamView]:
     """Three decisions in two areas of two members. Observations are 10 · decision + member, those after it + 0.5.
 
     Area 0: member 1 ends with decision 0, member 0 with decision 2, for good. Area 1: both are cut off with decision 2.
@@ -34,7 +34,7 @@ def by_hand(**changes: Any) -> tuple[Steps, TeamView]:
     terminated[0, 0, 1] = terminated[2, 0, 0] = True
     truncated[2, 1] = True
     nothing = np.zeros(shape, np.float32)
-    steps = Steps(
+    steps = Transitions(
         obs=(seen,),
         action_mask=np.ones((*shape, 2), bool),
         action=Action(continuous=np.zeros((*shape, 0), np.float32), discrete=np.ones((*shape, 1), np.int32)),

@@ -20,9 +20,9 @@ from jaxrl.jax_envs.served.launcher import make_player
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.slots import Slots
 from jaxrl.rollout.trajectory import Rollout
-from jaxrl.types import Action, AgentSteps
+from jaxrl.types import Action, BehaviorMessage
 from tests.envs.raw_trainer import free_port
-from tests.helpers import decision_steps, ended_steps, message
+from tests.helpers import decision_steps, message, terminal_steps
 from tests.training.compiled.both_loops import Part, Told, algorithm, by_number, play, preparation, told
 
 BATON = make_baton_pass(BatonSettings(size=2, runners=3, max_food=2, life=6))
@@ -82,7 +82,7 @@ def test_episodes_of_runners_agree_and_each_is_a_team_to_the_host_loop() -> None
             assert part.figures.group_reward.count == part.steps.over.sum() < part.figures.reward.count
 
 
-def told_of(steps: AgentSteps) -> tuple:
+def told_of(steps: BehaviorMessage) -> tuple:
     """All that a message tells of who ended and who came, but for observations and rewards."""
     ended, deciding = steps.ended, steps.deciding
     facts = ended.group_id, deciding.group_id, ended.truncated, deciding.agent_id - ended.agent_id
@@ -126,7 +126,7 @@ def test_a_team_lives_on_whose_newcomer_asks_before_the_other_ends() -> None:
     slots.ingest({source: message(spec, None, decision_steps(spec, [1], groups=[7]))})
     both = slots.ingest({source: message(spec, None, decision_steps(spec, [2], groups=[7]))}).steps
     assert both.present[1].tolist() == [[True, True]] and both.deciding.tolist() == [[False, True]]
-    leaves = ended_steps(spec, [1], groups=[7], reward=[3.0])
+    leaves = terminal_steps(spec, [1], groups=[7], reward=[3.0])
     alone = slots.ingest({source: message(spec, leaves, decision_steps(spec, [2], groups=[7]))}).steps
     assert alone.ending.tolist() == [[Ending.LEFT, Ending.CONTINUES]]
     assert alone.reward[0, :, 0].tolist() == [3.0, 0.0] and alone.present[1].tolist() == [[False, True]]

@@ -19,11 +19,11 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.rollout.slots import Slots
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.types import StepResult
+from jaxrl.types import EnvMessage
 from tests import trainer
 from tests.envs.countdown_player import MEMBERS
 from tests.event_files import read_events
-from tests.helpers import decision_steps, ended_steps, make_spec, message
+from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 NAME, SPEC = "Push", make_spec((1,), branches=(2,))
 SUMMARY, LAST = 100, 400
@@ -108,7 +108,7 @@ def episode(*, team_rows: bool = True) -> list[Any]:
     )
     told = []
     for ended, deciding in messages:
-        steps = message(SPEC, ended_steps(SPEC, **ended), decision_steps(SPEC, **deciding))
+        steps = message(SPEC, terminal_steps(SPEC, **ended), decision_steps(SPEC, **deciding))
         told += slots.ingest({(0, f"{NAME}?team=0"): steps}).episodes
     return told
 
@@ -192,8 +192,8 @@ def test_a_behavior_that_is_done_is_summarised_on(opened: Any, log: Any) -> None
     assert "Step: 400." in lines[0] and "Step: 700." in lines[3]
 
 
-def shown(worker: int, *behavior_ids: str) -> StepResult:
-    return StepResult(worker=worker, steps={}, new_specs=dict.fromkeys(behavior_ids, SPEC), stats=(), seconds=0.0)
+def shown(worker: int, *behavior_ids: str) -> EnvMessage:
+    return EnvMessage(worker=worker, steps={}, new_specs=dict.fromkeys(behavior_ids, SPEC), stats=(), seconds=0.0)
 
 
 def test_teams_of_one_behavior_are_named_once(opened: Any, log: Any) -> None:

@@ -19,7 +19,7 @@ from jaxrl.settings import load_run_settings
 from jaxrl.training.host.behavior import Behavior, make_behavior
 from jaxrl.training.host.loop import compile_programs
 from jaxrl.training.host.saver import Saved
-from jaxrl.types import StepResult
+from jaxrl.types import EnvMessage
 from tests import trainer
 
 pytestmark = trainer.MARKS
@@ -158,7 +158,7 @@ def countdown(configuration, spec) -> Behavior:
     return make_behavior("Countdown", spec, settings, algorithm, programs, jax.random.key(3), training=True)
 
 
-def collect(behavior: Behavior, env: UnityHostEnv, result: StepResult) -> StepResult:
+def collect(behavior: Behavior, env: UnityHostEnv, result: EnvMessage) -> EnvMessage:
     """Act until the behavior is ready to learn; the result that waits for actions."""
     while not behavior.due():
         actions, _ = behavior.act({(0, name): steps for name, steps in result.steps.items()})

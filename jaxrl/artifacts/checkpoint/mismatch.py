@@ -33,7 +33,7 @@ def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
     }
 
 
-def differences(
+def mismatches(
     saved_spec: Mapping[str, Any],
     saved_settings: Mapping[str, Any],
     spec: BehaviorSpec | None,
