@@ -1,0 +1,96 @@
+"""Two behaviors in one environment, through the whole host loop: one is done first, one is not configured."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.settings import RunSettings, SettingsError, load_run_settings
+from jaxrl.training.host.loop import train
+from jaxrl.training.interrupt import Interrupt
+from tests.envs.toy_env import ToyEnv, ToySettings
+from tests.event_files import read_events
+
+pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
+SMALL = {
+    "trainer_type": "poca",
+    "hyperparameters": {"batch_size": 16, "buffer_size": 64, "num_epoch": 1},
+    "network_settings": {"hidden_units": 4, "num_layers": 1},
+    "summary_freq": 100,
+    "checkpoint_interval": 1000,
+    "keep_checkpoints": 2,
+}
+
+
+@contextlib.contextmanager
+def environment(*behaviors: str) -> Iterator[tuple[Interrupt, EnvPool]]:
+    """Two areas with a team of two of each behavior, in this process."""
+    toy = ToySettings(behaviors=behaviors, living_reward=1.0, stats=True)
+    with Interrupt() as interrupt, EnvPool(partial(make_toy, toy), 1, inline=True, wait=False) as pool:
+        yield interrupt, pool
+
+
+def make_toy(settings: ToySettings, worker: int) -> ToyEnv:
+    return ToyEnv(worker, settings)
+
+
+def configured(folder: Path, **behaviors: dict[str, Any]) -> RunSettings:
+    written = {
+        "behaviors": {name: SMALL | changes for name, changes in behaviors.items()},
+        "env_settings": {"seed": 3},
+        "checkpoint_settings": {"run_id": "two", "results_dir": str(folder / "results")},
+    }
+    path = folder / "two.yaml"
+    path.write_text(yaml.safe_dump(written))
+    return load_run_settings(path, {}, HYPERPARAMETER_TYPES)
+
+
+def summaries(folder: Path, tag: str) -> list[tuple[int, float]]:
+    (path,) = folder.glob("events*")
+    return [(e.step, v.simple_value) for e in read_events(path) for v in e.summary.value if v.tag == tag]
+
+
+def test_b18_b23_one_that_is_done_goes_on_and_tells(tmp_path: Path) -> None:
+    """The short one has 200 steps, the long one 600; both decide equally often, so both have six summaries. A29: both get what the
+    environment tells."""
+    with environment("Short?team=0", "Long?team=0") as started:
+        train(configured(tmp_path, Short={"max_steps": 200}, Long={"max_steps": 600}), started=started)
+    run = tmp_path / "results" / "two"
+    steps = [100, 200, 300, 400, 500, 600]
+    for name in ("Short", "Long"):
+        assert (run / f"{name}.onnx").is_file()
+        assert [step for step, _ in summaries(run / name, "Environment/Episode Length")] == steps
+        assert [step for step, _ in summaries(run / name, "Policy/Entropy")] == steps
+        assert summaries(run / name, "Policy/Extrinsic Value Estimate")[-1][0] == 600
+    assert [s for s, _ in summaries(run / "Long", "Losses/Policy Loss")] == steps
+    assert [s for s, _ in summaries(run / "Short", "Losses/Policy Loss")] == [100, 200, 300], "no update after 200"
+    (short,) = (path for path in (run / "Short").glob("Short-*") if path.is_dir())
+    assert int(short.name.rpartition("-")[2]) > 600, "its counter went on"
+
+
+def test_one_right_and_one_wrong_behavior_fail_before_anything_is_written(tmp_path: Path) -> None:
+    settings = configured(tmp_path, Right={"max_steps": 200})
+    with (
+        environment("Right?team=0", "Wrong?team=0") as started,
+        pytest.raises(SettingsError, match=r"behaviors\.Wrong"),
+    ):
+        train(settings, started=started)
+    assert not list((tmp_path / "results").rglob("*.onnx")) and not list((tmp_path / "results").rglob("events*"))
+    assert not (tmp_path / "results" / "two" / "configuration.yaml").exists()
+
+
+def test_p22_u41_two_teams_of_one_behavior_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with environment("Game?team=0", "Game?team=1") as started, caplog.at_level(logging.WARNING, logger="jaxrl"):
+        train(configured(tmp_path, Game={"max_steps": 100}), started=started)
+    told = [record.message for record in caplog.records if "teams of one behavior" in record.message]
+    assert len(told) == 1 and "Game?team=0" in told[0] and "Game?team=1" in told[0]
+    assert (tmp_path / "results" / "two" / "Game.onnx").is_file()
