@@ -104,8 +104,8 @@ class Learner:
         self.updates = 0
         self.fresh = 0  # decisions that the store was given since the last update
         self._programs = programs
-        self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_shape`
-        self._shape: tuple[int, int, int] | None = None
+        self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_sizes`
+        self._sizes: tuple[Any, Any] | None = None
         self._warned = False
 
     def unfinished(self) -> bool:
@@ -114,9 +114,12 @@ class Learner:
 
     def compile_for(self, actor: Actor) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done."""
-        if actor.buffer is not None and self._shape != actor.buffer.shape:
+        if actor.buffer is None:
+            return
+        sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
+        if self._sizes != sizes:
             self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer)
-            self._shape = actor.buffer.shape
+            self._sizes = sizes
 
     def await_program(self, actor: Actor) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
