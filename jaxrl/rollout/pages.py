@@ -23,6 +23,11 @@ class Pages:
         """One message was added."""
         self.size += steps.present[0].any(-1).astype(np.int64) + steps.deciding.any(-1)
 
+    @property
+    def scarce(self) -> bool:
+        """Whether any row has no room left for another message."""
+        return int(self.size.max()) + MESSAGE > self.capacity
+
     def full(self, steps: RowsMessage) -> np.ndarray:
         """bool [B], rows of this message that have no room left for it."""
         return (steps.present.any((0, 2)) | steps.deciding.any(-1)) & (self.size + MESSAGE > self.capacity)

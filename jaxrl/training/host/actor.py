@@ -180,7 +180,10 @@ class Actor:
     def _turn(self, steps: RowsMessage) -> None:
         """Fresh pages for the rows that have no room left for this message."""
         assert self._slots is not None and self._pages is not None and self._buffer is not None
-        pages, turning = self._pages, self._pages.full(steps)
+        pages = self._pages
+        if not pages.scarce:  # nearly every message
+            return
+        turning = pages.full(steps)
         if not turning.any():
             return
         waiting = np.asarray((self._buffer.open_at >= 0).any(-1))
