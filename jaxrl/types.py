@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,11 +105,24 @@ class DecisionSteps(NamedTuple):
     obs: tuple[np.ndarray, ...]  # one per sensor, float32 [N, *shape]
 
 
+class Taken(NamedTuple):
+    """What agents really did in their last decision, where that is not what they were sent (M21, R44)."""
+
+    agent_id: np.ndarray  # int64 [K], each stands among the deciding or the ended agents of its message
+    action: Action  # [K, C] and [K, D]
+
+
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+"""The empty mapping, of which there need be only one."""
+
+
 class BehaviorMessage(NamedTuple):
     """One behavior's part of one message. Ended agents come first: an id may stand in both."""
 
     ended: TerminalSteps
     deciding: DecisionSteps
+    infos: Mapping[int, Mapping[str, Any]] = NOTHING  # by agent id, what the environment says beside the numbers
+    taken: Taken | None = None
 
 
 class Aggregation(IntEnum):
@@ -136,4 +150,5 @@ class EnvMessage(NamedTuple):
     new_specs: Mapping[str, BehaviorSpec]  # behaviors seen for the first time
     stats: tuple[EnvironmentStat, ...]
     seconds: float  # wall time the environment took, measured beside it
+    infos: Mapping[str, Any] = NOTHING  # what concerns all agents (R16)
     incarnation: int = 0  # how often the worker was started again: ids of another incarnation are other agents

@@ -34,7 +34,7 @@ def rounds(pool: EnvPool, count: int, settings: ToySettings) -> list[EnvMessage]
 
 
 def leaves(result: EnvMessage) -> list[np.ndarray]:
-    return [leaf for steps in result.steps.values() for record in steps for leaf in (*record[:5], *record.obs)]
+    return [leaf for steps in result.steps.values() for record in steps[:2] for leaf in (*record[:5], *record.obs)]
 
 
 def facts(result: EnvMessage) -> dict[str, float]:

@@ -24,7 +24,7 @@ from jaxrl.envs.workers.transport import (
     pack,
     through_bytes,
 )
-from jaxrl.types import EnvMessage
+from jaxrl.types import Action, EnvMessage, Taken
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def ends():
 
 
 def leaves(result: EnvMessage) -> list[np.ndarray]:
-    return [leaf for steps in result.steps.values() for record in steps for leaf in (*record[:5], *record.obs)]
+    return [leaf for steps in result.steps.values() for record in steps[:2] for leaf in (*record[:5], *record.obs)]
 
 
 def assert_same(left: EnvMessage, right: EnvMessage) -> None:
@@ -146,3 +146,24 @@ def test_last_words_are_read_although_the_peer_left_without_reading_ours(ends):
         right.poll()
     with pytest.raises(ChannelClosedError):
         right.send(Message("more"))
+
+
+def test_m21_r16_infos_and_the_actions_that_agents_took_themselves_arrive():
+    result = ToyEnv(0, ToySettings()).reset()
+    behavior, steps = next(iter(result.steps.items()))
+    took = Taken(
+        agent_id=steps.deciding.agent_id[:1],
+        action=Action(continuous=np.float32([[0.5, -1.0]]), discrete=np.int32([[2]])),
+    )
+    steps = steps._replace(infos={1: {"lives": 3}}, taken=took)
+    result = result._replace(steps={behavior: steps}, infos={"weather": "rain"})
+    again = decode_result(through_bytes(encode_result(result)), result.worker)
+    assert again.infos == {"weather": "rain"}
+    assert again.steps[behavior].infos == {1: {"lives": 3}}
+    assert again.steps[behavior].taken is not None
+    for sent, received in zip(
+        (took.agent_id, *took.action),
+        (again.steps[behavior].taken.agent_id, *again.steps[behavior].taken.action),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(sent, received)

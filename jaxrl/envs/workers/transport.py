@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.types import Action, BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
+from jaxrl.types import Action, BehaviorMessage, DecisionSteps, EnvMessage, Taken, TerminalSteps
 
 _HEADER = struct.Struct("<IQ")  # bytes of the pickled head, bytes of the arrays
 _ALIGNMENT = 8
 _PADDING = bytes(_ALIGNMENT)
 _RECORD_ARRAYS = 5  # arrays of TerminalSteps, and of DecisionSteps, besides the observations
+_TAKEN_ARRAYS = 3
 
 
 class ChannelClosedError(Exception):
@@ -90,27 +91,39 @@ def encode_result(result: EnvMessage) -> Message:
     arrays: list[np.ndarray] = []
     behaviors = []
     for behavior, steps in result.steps.items():
-        behaviors.append((behavior, len(steps.ended.obs), len(steps.deciding.obs)))
-        for record in steps:
+        infos, taken = dict(steps.infos), steps.taken is not None
+        behaviors.append((behavior, len(steps.ended.obs), len(steps.deciding.obs), infos, taken))
+        for record in (steps.ended, steps.deciding):
             arrays += record[:_RECORD_ARRAYS]
             arrays += record.obs
-    facts = (behaviors, dict(result.new_specs), tuple(result.stats), result.seconds)
+        if steps.taken is not None:
+            arrays += [steps.taken.agent_id, *steps.taken.action]
+    facts = (behaviors, dict(result.new_specs), tuple(result.stats), result.seconds, dict(result.infos))
     return Message(kind="result", facts=facts, arrays=arrays)
 
 
 def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMessage:
     """The inverse of `encode_result`."""
-    behaviors, new_specs, stats, seconds = message.facts
+    behaviors, new_specs, stats, seconds, env_infos = message.facts
     steps, first = {}, 0
-    for behavior, ended_obs, deciding_obs in behaviors:
+    for behavior, ended_obs, deciding_obs, infos, has_taken in behaviors:
         ended = message.arrays[first : (first := first + _RECORD_ARRAYS + ended_obs)]
         deciding = message.arrays[first : (first := first + _RECORD_ARRAYS + deciding_obs)]
+        taken = message.arrays[first : (first := first + _TAKEN_ARRAYS * has_taken)]
         steps[behavior] = BehaviorMessage(
             ended=TerminalSteps(*ended[:_RECORD_ARRAYS], obs=tuple(ended[_RECORD_ARRAYS:])),
             deciding=DecisionSteps(*deciding[:_RECORD_ARRAYS], obs=tuple(deciding[_RECORD_ARRAYS:])),
+            infos=infos,
+            taken=Taken(agent_id=taken[0], action=Action(*taken[1:])) if has_taken else None,
         )
     return EnvMessage(
-        worker=worker, steps=steps, new_specs=new_specs, stats=stats, seconds=seconds, incarnation=incarnation
+        worker=worker,
+        steps=steps,
+        new_specs=new_specs,
+        stats=stats,
+        seconds=seconds,
+        infos=env_infos,
+        incarnation=incarnation,
     )
 
 
