@@ -30,6 +30,8 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--max-lifetime-restarts", "env_settings.max_lifetime_restarts", int, "N"),
     ("--restarts-rate-limit-n", "env_settings.restarts_rate_limit_n", int, "N"),
     ("--restarts-rate-limit-period-s", "env_settings.restarts_rate_limit_period_s", float, "SECONDS"),
+    ("--on-bad-data", "env_settings.on_bad_data", str, "error|restart"),
+    ("--editor-wait", "env_settings.editor_wait", float, "SECONDS"),
     ("--mode", "env_settings.mode", str, "lockstep|async"),
     ("--width", "engine_settings.width", int, "PIXELS"),
     ("--height", "engine_settings.height", int, "PIXELS"),

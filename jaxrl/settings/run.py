@@ -47,6 +47,12 @@ class EnvironmentSettings(Section):
         default=1, description="restarts within restarts_rate_limit_period_s; -1: no limit"
     )
     restarts_rate_limit_period_s: NonNegative = Field(default=60.0, description="seconds")
+    on_bad_data: Literal["error", "restart"] = Field(
+        default="error", description="what an observation or reward that is not finite does: end the run, or restart"
+    )
+    editor_wait: NonNegative = Field(
+        default=60.0, description="seconds to wait for Play after a stop in the Unity Editor; 0: the run ends there"
+    )
     mode: Literal["lockstep", "async"] = Field(
         default="lockstep",
         description="lockstep: workers in fixed order, reproducible; async: whichever is ready first",

@@ -43,7 +43,9 @@ class Restarts:
         lifetime, rate, period = self._limits
         while self._recent and now - self._recent[0] >= period:
             self._recent.popleft()
-        if 0 <= lifetime <= self._count:
+        if lifetime == 0:
+            return "env_settings.max_lifetime_restarts is 0"
+        if 0 < lifetime <= self._count:
             return f"it has had {self._count}, as many as env_settings.max_lifetime_restarts allows (-1: no limit)"
         if 0 <= rate <= len(self._recent):
             return (

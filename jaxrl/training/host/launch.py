@@ -13,6 +13,7 @@ from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.envs.workers.restarts import RestartLimits
 from jaxrl.settings import RunSettings
 from jaxrl.training.interrupt import Interrupt, leave_if_busy
 
@@ -41,8 +42,14 @@ def launched(settings: RunSettings, *, owns_process: bool = True) -> Iterator[tu
                 environment.num_envs,
                 inline=environment.inline,
                 timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
-                startup_timeout=environment.timeout_wait + 60.0,
+                startup_timeout=max(environment.timeout_wait, environment.editor_wait) + 60.0,
                 wait=False,
+                limits=RestartLimits(
+                    lifetime=environment.max_lifetime_restarts,
+                    rate=environment.restarts_rate_limit_n,
+                    period=environment.restarts_rate_limit_period_s,
+                ),
+                restart_bad_numbers=environment.on_bad_data == "restart",
             )
             with pool:
                 yield interrupt, pool
