@@ -1,12 +1,13 @@
 """The pool's side of a worker on a Ray cluster: Ray chooses the machine, and notices when the worker is lost.
 
-Ray is imported when it is asked for. Its objects announce themselves in Ray's own threads; a byte in a socket pair wakes
-the pool, which waits for sockets.
+Ray is imported when it is asked for. Its objects announce themselves in Ray's own threads; a byte in a socket pair
+wakes the pool, which waits for sockets.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 from collections import deque
@@ -38,7 +39,7 @@ def connect(address: str) -> None:
     os.environ.setdefault("RAY_CLIENT_RECONNECT_GRACE_PERIOD", _CONNECT_SECONDS)
     place = OF_THIS_MACHINE if address == PREFIX + OF_THIS_MACHINE else address
     try:
-        ray.init(address=place, logging_level="warning", log_to_driver=True)
+        ray.init(address=place, logging_level=logging.WARNING, log_to_driver=True)
     except Exception as error:  # Ray's own, gRPC's, and OSError: whatever it is, there is no cluster to work with
         first = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise EnvironmentFailure(
@@ -61,7 +62,7 @@ class RayHandle:
         self._bell.setblocking(False)
         self._ring.setblocking(False)
         actor = ray.remote(RayWorker).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
-        self._actor = actor.remote()
+        self._actor: Any = actor.remote()
         self._await(self._actor.start.remote(pickled_factory, worker, metadata.version("jaxrl")))
 
     def send(self, command: Message) -> None:

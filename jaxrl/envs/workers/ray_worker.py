@@ -36,8 +36,8 @@ class RayWorker:
                 raise EnvironmentFailure(
                     f"jaxrl {here} is installed there and {version} here: install one version on all machines"
                 )
-            self._environment = pickle.loads(pickled_factory)(worker)
-            return to_bytes(ready_message(self._environment))
+            environment = self._environment = pickle.loads(pickled_factory)(worker)
+            return to_bytes(ready_message(environment))
         except Exception as error:
             return to_bytes(failure_message(error, "start-up"))
 
