@@ -3,9 +3,10 @@
     python benchmarks/sampler.py [--pairs 9] [--seconds 2]
 
 Four agents with four numbers and two actions each, in 1 and in 8 environments (areas of one worker, as a build has
-them), a network of 2 x 256 units, PPO, no update within the windows. The environment costs next to nothing (its own time
-is subtracted). `inline` has the environment in the trainer's process, `process` in a worker of its own. RLlib 2.60's local
-environment runner takes 1813 us per environment step with 1 environment and 409 with 8, on a machine of this class.
+them), a network of 2 x 256 units, PPO, no update within the windows. The environment costs next to nothing (its own
+time is subtracted). `inline` has the environment in the trainer's process, `process` in a worker of its own. RLlib
+2.60's local environment runner takes 1813 us per environment step with 1 environment and 409 with 8, on a machine of
+this class.
 """
 
 from __future__ import annotations
