@@ -31,6 +31,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--restarts-rate-limit-n", "env_settings.restarts_rate_limit_n", int, "N"),
     ("--restarts-rate-limit-period-s", "env_settings.restarts_rate_limit_period_s", float, "SECONDS"),
     ("--mode", "env_settings.mode", str, "lockstep|async"),
+    ("--workers", "env_settings.workers", str, "processes|ray://HOST:PORT|ray://auto"),
     ("--width", "engine_settings.width", int, "PIXELS"),
     ("--height", "engine_settings.height", int, "PIXELS"),
     ("--quality-level", "engine_settings.quality_level", int, "N"),

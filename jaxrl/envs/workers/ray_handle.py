@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 from collections import deque
+from concurrent import futures
 from importlib import metadata
 from typing import Any, Literal
 
@@ -51,7 +52,7 @@ def connect(address: str) -> None:
 class RayHandle:
     """A worker in a process of Ray's, on whatever machine of the cluster has a free CPU; spread over the machines."""
 
-    def __init__(self, pickled_factory: bytes, worker: int) -> None:
+    def __init__(self, pickled_factory: bytes, worker: int, incarnation: int = 0) -> None:
         import ray
 
         self._ray = ray
@@ -63,7 +64,8 @@ class RayHandle:
         self._ring.setblocking(False)
         actor = ray.remote(RayWorker).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
         self._actor: Any = actor.remote()
-        self._await(self._actor.start.remote(pickled_factory, worker, metadata.version("jaxrl")))
+        start = self._actor.start.remote(pickled_factory, worker, incarnation, metadata.version("jaxrl"))
+        self._await(start)
 
     def send(self, command: Message) -> None:
         if self.has_ended():
@@ -71,22 +73,24 @@ class RayHandle:
         self._await(self._actor.execute.remote(to_bytes(command)))
 
     def poll(self) -> Message | None:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # nothing rings, or the bell is gone
             self._bell.recv(4096)
         while self._due and self._due[0].done():
             future = self._due.popleft()
             error = future.exception()
             if error is not None:
-                self._lost = self._lost or _reason(error)
+                self._lose(_reason(error))
                 raise ChannelClosedError from error
             if future.result() is not None:  # parameters have no answer
                 return from_bytes(future.result())
         return None
 
     def waitables(self) -> list[Any]:
-        return [self._bell]
+        return [] if self._lost is not None else [self._bell]
 
     def has_ended(self) -> bool:
+        if self._lost is None and self._closing is not None and self._closing.done():
+            self.force("kill")  # the environment is closed, Ray's process is not needed any more
         return self._lost is not None
 
     def diagnose(self, seconds: float) -> str:
@@ -103,21 +107,23 @@ class RayHandle:
     def hang_up(self) -> None:
         if self._closing is None and self._lost is None:
             self._closing = self._actor.close.remote().future()
+            self._closing.add_done_callback(self._wake)
 
     def force(self, how: Literal["terminate", "kill"]) -> None:
         if self._lost is None:
-            self._lost = "ended by the trainer"
+            self._lose("ended by the trainer")
             with contextlib.suppress(Exception):  # a cluster that is gone has nothing left to end
                 self._ray.kill(self._actor)
 
     def join(self, seconds: float) -> bool:
-        if self._lost is None and self._closing is not None:
-            try:
-                self._closing.exception(timeout=max(0.0, seconds))
-            except TimeoutError:
-                return False
-            self.force("kill")  # the environment is closed, Ray's process is not needed any more
+        if self._closing is not None:
+            futures.wait([self._closing], timeout=max(0.0, seconds))
         return self.has_ended()
+
+    def _lose(self, why: str) -> None:
+        self._lost = self._lost or why
+        self._bell.close()
+        self._ring.close()
 
     def _await(self, ref: Any) -> None:
         future = ref.future()

@@ -11,6 +11,7 @@ import signal
 from importlib import metadata
 
 from jaxrl.envs.interface import EnvironmentFailure, HostEnv
+from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import from_bytes, to_bytes
 from jaxrl.envs.workers.worker import execute, failure_message, ready_message
 
@@ -22,14 +23,16 @@ class RayWorker:
         self._environment: HostEnv | None = None
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's, also with a cluster on this machine
 
-    def start(self, pickled_factory: bytes, worker: int, version: str) -> bytes:
+    def start(self, pickled_factory: bytes, worker: int, incarnation: int, version: str) -> bytes:
         """Build the environment; the answer to a process's start-up.
 
         Args:
             pickled_factory: `factory(worker)` returns the environment.
             worker: index of this worker.
+            incarnation: how often it was started before.
             version: the trainer's version of jaxrl, which must be the one of this machine: messages may differ.
         """
+        INCARNATION.set(incarnation)
         try:
             here = metadata.version("jaxrl")
             if here != version:
@@ -37,7 +40,8 @@ class RayWorker:
                     f"jaxrl {here} is installed there and {version} here: install one version on all machines"
                 )
             environment = self._environment = pickle.loads(pickled_factory)(worker)
-            return to_bytes(ready_message(environment))
+            ready = ready_message(environment)
+            return to_bytes(ready._replace(facts=f"{environment.about or 'Environment'} on {_node()}"))
         except Exception as error:
             return to_bytes(failure_message(error, "start-up"))
 
@@ -58,3 +62,10 @@ class RayWorker:
         environment, self._environment = self._environment, None
         if environment is not None:
             environment.close()
+
+
+def _node() -> str:
+    """Which machine this is, as Ray's own tools call it."""
+    import ray
+
+    return f"node {ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"
