@@ -10,7 +10,15 @@ from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.rewards import REWARD_SIGNALS
-from jaxrl.settings import BehaviorSettings, Curriculum, EnvironmentSettings, RunSettings, Sampler, SettingsError
+from jaxrl.settings import (
+    PROCESSES,
+    BehaviorSettings,
+    Curriculum,
+    EnvironmentSettings,
+    RunSettings,
+    Sampler,
+    SettingsError,
+)
 from jaxrl.settings.environment_parameters import ConstantSampler
 from jaxrl.types import JaxrlError
 
@@ -98,5 +106,7 @@ def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
         yield f"env_settings.env_args: got {' '.join(settings.env_args)}, expected none {instead}"
     if settings.inline:
         yield f"env_settings.inline: got true, expected false {instead}"
+    if settings.workers != PROCESSES:
+        yield f"env_settings.workers: got {settings.workers}, expected {PROCESSES} {instead}"
     if settings.mode != "lockstep":
         yield f"env_settings.mode: got {settings.mode}, expected lockstep {instead}"

@@ -33,6 +33,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--on-bad-data", "env_settings.on_bad_data", str, "error|restart"),
     ("--editor-wait", "env_settings.editor_wait", float, "SECONDS"),
     ("--mode", "env_settings.mode", str, "lockstep|async"),
+    ("--workers", "env_settings.workers", str, "processes|ray://HOST:PORT|ray://auto"),
     ("--width", "engine_settings.width", int, "PIXELS"),
     ("--height", "engine_settings.height", int, "PIXELS"),
     ("--quality-level", "engine_settings.quality_level", int, "N"),

@@ -23,6 +23,15 @@ logger = logging.getLogger(__name__)
 Limit = Annotated[Integer, Field(ge=-1)]
 
 
+PROCESSES = "processes"
+
+
+def _place(value: str) -> str:
+    if value != PROCESSES and not re.fullmatch(r"ray://(auto|[^\s:/]+:[0-9]+)", value):
+        raise expected(f"{PROCESSES}, ray://HOST:PORT (Ray's client port, 10001) or ray://auto")
+    return value
+
+
 class EnvironmentSettings(Section):
     """Which environment runs, how often, and what happens when it fails."""
 
@@ -57,10 +66,21 @@ class EnvironmentSettings(Section):
         default="lockstep",
         description="lockstep: workers in fixed order, reproducible; async: whichever is ready first",
     )
+    workers: Annotated[Text, AfterValidator(_place)] = Field(
+        default=PROCESSES,
+        description="where environments run: processes of this machine, or a Ray cluster: ray://HOST:PORT or ray://auto",
+    )
     inline: Boolean = Field(default=False, description="environments in the trainer's own process, for debugging")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """There is one Editor, and ports end at 65535."""
+        """There is one Editor, ports end at 65535, and an environment is in one place."""
+        if self.workers != PROCESSES and self.inline:
+            yield ("workers",), f"got {self.workers}, expected {PROCESSES} with inline: environments are in one place"
+        if self.workers != PROCESSES and self.env_path is None:
+            yield (
+                ("workers",),
+                f"got {self.workers}, expected {PROCESSES} without env_path: the Editor is on this machine",
+            )
         if self.num_envs > 1 and self.env_path is None:
             yield (
                 ("num_envs",),

@@ -62,6 +62,7 @@ class EnvPool:
         factory: called as `factory(worker)` inside the worker; picklable unless `inline`.
         num_envs: number of workers, at least 1.
         inline: run the environments in this process, for debugging; same interface and results.
+        cluster: `ray://HOST:PORT` or `ray://auto`: on the machines of a Ray cluster; same interface and results.
         timeout: seconds that a worker may take for one reset or step.
         startup_timeout: seconds that the workers, which start in parallel, may take for building their environments.
         wait: until they are built; else `ready` does.
@@ -80,6 +81,7 @@ class EnvPool:
         num_envs: int,
         *,
         inline: bool = False,
+        cluster: str | None = None,
         timeout: float = 60.0,
         startup_timeout: float = 120.0,
         wait: bool = True,
@@ -91,7 +93,7 @@ class EnvPool:
         self.num_envs = num_envs
         self._timeout, self._startup_timeout = timeout, startup_timeout
         self._restart_bad_numbers = restart_bad_numbers
-        self._launch = _launcher(factory, timeout, inline=inline)
+        self._launch = _launcher(factory, timeout, inline=inline, cluster=cluster)
         self._handles: list[WorkerHandle] = []
         self._workers = [_Worker(limits and Restarts(limits)) for _ in range(num_envs)]
         self._parameters: dict[str, float] | None = None  # all that were sent; None: nobody has been reset
@@ -374,9 +376,16 @@ class EnvPool:
             raise EnvironmentFailure(f"{record.failure}. End it by hand, then continue with --resume")
 
 
-def _launcher(factory: EnvFactory, patience: float, *, inline: bool) -> Callable[[int, int], WorkerHandle]:
-    """(worker, incarnation) → its process, which starts, or the environment in this process."""
+def _launcher(
+    factory: EnvFactory, patience: float, *, inline: bool, cluster: str | None
+) -> Callable[[int, int], WorkerHandle]:
+    """(worker, incarnation) → its process, which starts, here or on a cluster, or the environment in this process."""
     if inline:
         return lambda worker, incarnation: InlineHandle(factory, worker, incarnation)
     pickled = pickle_factory(factory)
-    return lambda worker, incarnation: ProcessHandle(pickled, worker, patience, incarnation)
+    if cluster is None:
+        return lambda worker, incarnation: ProcessHandle(pickled, worker, patience, incarnation)
+    from jaxrl.envs.workers import ray_handle  # Ray takes a second to import
+
+    ray_handle.connect(cluster)
+    return lambda worker, incarnation: ray_handle.RayHandle(pickled, worker, incarnation)
