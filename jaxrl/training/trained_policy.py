@@ -16,7 +16,7 @@ from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
-from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints, require_latest
+from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
@@ -75,7 +75,7 @@ def _latest(folder: RunFolder, behavior: str) -> Path:
     if not folder.path.is_dir():
         raise RunFolderError(f"{folder.path}: no such folder; name the results folder of a run, such as results/first")
     if checkpoints(folder.behavior(behavior)):
-        return require_latest(folder.behavior(behavior))
+        return checkpoint.require_latest(folder.behavior(behavior))
     others = sorted(path.name for path in folder.path.iterdir() if checkpoints(path))
     if others:
         raise RunFolderError(
@@ -105,7 +105,7 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
 def _restore(path: Path, info: CheckpointInfo, template: PolicyState, env: JaxEnv) -> PolicyState:
     """`template` filled from the checkpoint; the rest of the checkpoint is read and dropped."""
     saved = {p.removeprefix(_POLICY): entry for p, entry in info.leaves.items() if p.startswith(_POLICY)}
-    unfit = trees.leaf_mismatches(saved, trees.manifest_of(template))
+    unfit = trees.leaf_mismatches(saved, trees.leaves_of(template))
     if unfit:
         changes = "; ".join(mismatches(info.spec, {}, env.spec, None) or unfit[:3])
         raise CheckpointError(
@@ -118,7 +118,7 @@ def _restore(path: Path, info: CheckpointInfo, template: PolicyState, env: JaxEn
 
 
 def _blank(entry: Any) -> Any:
-    """Zeros as a checkpoint's manifest describes them."""
+    """Zeros as a checkpoint describes them."""
     zeros = np.zeros(entry["shape"], jnp.dtype(entry["dtype"]))
     return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
 
