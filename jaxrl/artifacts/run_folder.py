@@ -26,6 +26,7 @@ from pathlib import Path
 from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as checkpoints
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.status import DAMAGED
 from jaxrl.settings import CheckpointSettings
 
 EVENTS = "events.out.tfevents.*"
@@ -236,7 +237,7 @@ class RunFolder:
                 _unlink(path)
             if not any(folder.iterdir()):
                 shutil.rmtree(folder)
-        for path in (self.configuration, self.timers, self.status):
+        for path in (self.configuration, self.timers, self.status, self.status.with_name(self.status.name + DAMAGED)):
             _unlink(path)
 
 

@@ -13,13 +13,14 @@ from pydantic import ValidationError
 
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.artifacts import files
+from jaxrl.artifacts import status
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
+from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, constants, load_run_settings
@@ -125,8 +126,11 @@ def _blank(entry: Any) -> Any:
 
 def best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
     """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError."""
-    status = files.read_json(folder.status) if folder.status.is_file() else {}
-    best = status.get(behavior, {}).get(BEST_SEED)
+    try:
+        best = status.read(folder.status).get(behavior, {}).get(BEST_SEED) if folder.status.is_file() else None
+    except ArtifactError as error:
+        _log.warning("%s Taking seed 0 of %d.", error, seeds)
+        return 0
     if best is None and seeds == 1:
         return 0
     if best is None:

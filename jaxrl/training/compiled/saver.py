@@ -21,6 +21,7 @@ from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import JittedState
 from jaxrl.training.saver import Snapshot
+from jaxrl.training.trained_policy import BEST_SEED
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         settings=subject.settings,
         described=subject.described(),
         samples=_samples(state, best),
+        notes={BEST_SEED: best},
     )
 
 
