@@ -117,9 +117,8 @@ class Recorder:
             self._begin(resume)
         track = self._tracks[name] = _Track(title or name, statistics, max_steps)
         for folder in events if self.writes else ():
-            writer = TensorBoardWriter(folder, step if resume else None)
-            track.writers.append(writer)
-            self._try_events(partial(writer.hyperparameters, listing(described), step))
+            track.writers.append(TensorBoardWriter(folder, step if resume else None))
+        self._write_events([partial(w.hyperparameters, listing(described), step) for w in track.writers])
         self._console.hyperparameters(name, described)
 
     def write_summary(self, name: str, step: int, *, training: bool) -> None:
@@ -130,8 +129,12 @@ class Recorder:
         self._checkpoints.raise_errors()
         track = self._tracks[name]
         taken = track.statistics.take()
-        for writer, summaries in zip(track.writers, taken, strict=False):  # no writers in an evaluation
-            self._try_events(partial(writer.summaries, step, summaries))
+        self._write_events(
+            [  # no writers in an evaluation
+                partial(writer.summaries, step, summaries)
+                for writer, summaries in zip(track.writers, taken, strict=False)
+            ]
+        )
         together = taken[0] if len(taken) == 1 else over_seeds(taken)
         together |= {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
         self.timers.gauge_summaries(name, together)
@@ -217,11 +220,16 @@ class Recorder:
             self._tracks[name].saved = None
         return error
 
-    def _try_events(self, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except ArtifactError as error:
-            self._lost.failed("summary", error)
+    def _write_events(self, writes: Sequence[Callable[[], None]]) -> None:
+        """One summary into each event file of a behavior; a file that cannot be written goes without it."""
+        errors = []
+        for write in writes:
+            try:
+                write()
+            except ArtifactError as error:
+                errors.append(error)
+        if errors:
+            self._lost.failed("summary", errors[0])
         else:
             self._lost.worked("summary")
 
