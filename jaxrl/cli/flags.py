@@ -21,6 +21,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--run-id", "checkpoint_settings.run_id", str, "ID"),
     ("--initialize-from", "checkpoint_settings.initialize_from", str, "ID"),
     ("--results-dir", "checkpoint_settings.results_dir", str, "DIR"),
+    ("--checkpoint-minutes", "checkpoint_settings.checkpoint_minutes", float, "MINUTES"),
     ("--seed", "env_settings.seed", int, "N"),
     ("--seeds", "env_settings.seeds", int, "N"),
     ("--num-envs", "env_settings.num_envs", int, "N"),

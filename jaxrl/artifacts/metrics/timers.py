@@ -35,6 +35,8 @@ TRAINER_ADVANCE = "trainer_advance"
 PROCESS = "process_trajectory"
 UPDATE_POLICY = "_update_policy"
 CHECKPOINT = "RLTrainer._checkpoint"
+WRITE = "write_checkpoint"
+"""Below CHECKPOINT and beside it in time: what a thread does while the training goes on."""
 ITERATIONS = "compiled_iterations"
 
 

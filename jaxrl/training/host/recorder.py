@@ -65,7 +65,9 @@ class HostRecorder(Recorder):
         label = crossed_multiple(before, new, settings.summary_freq)
         if label is not None:
             self._summary(behavior, label, training=behavior.training and before <= settings.max_steps)
-        if behavior.training and crossed_multiple(before, new, settings.checkpoint_interval):
+        if behavior.training and (
+            crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoint_is_old(behavior.name)
+        ):
             self._save(behavior)
         self._notice_group_rewards(behavior, episodes)
         self._statistics[behavior.name].episodes(episodes)
@@ -118,12 +120,13 @@ class HostRecorder(Recorder):
             statistics.estimates(behavior.estimates())
         self.write_summary(behavior.name, label, training=training)
 
-    def _save(self, behavior: Learning) -> None:
+    def _save(self, behavior: Learning, *, final: bool = False) -> None:
         reward = self._statistics[behavior.name].checkpoint_reward()
-        self.checkpoint(behavior.name, behavior.moment, partial(host_saver.snapshot_of, behavior), reward)
+        snapshot = partial(host_saver.snapshot_of, behavior)
+        self.checkpoint(behavior.name, behavior.moment, snapshot, reward, final=final)
 
     def _save_final(self, behavior: Learning) -> None:
-        self._save(behavior)
+        self._save(behavior, final=True)
         self.publish(behavior.name, behavior.step, self._statistics[behavior.name].checkpoint_reward())
 
     def _notice_group_rewards(self, behavior: Learning, episodes: Sequence[EpisodeRecords]) -> None:
