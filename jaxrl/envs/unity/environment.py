@@ -8,25 +8,21 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.unity.client import UnityClient
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel
-from jaxrl.types import Action, BehaviorSpec, EnvMessage, JaxrlError
+from jaxrl.types import Action, EnvMessage
 
 EDITOR_PORT = 5004
 _engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
 _parameters = importlib.import_module("mlagents_envs.side_channel.environment_parameters_channel")
 _exceptions = importlib.import_module("mlagents_envs.exception")
-
-
-class ActionError(JaxrlError):
-    """Actions that do not fit the agents that asked, or are not finite. Nothing was sent."""
 
 
 class UnityHostEnv:
@@ -143,7 +139,7 @@ class UnityHostEnv:
         """
         start = time.perf_counter()
         client = self._open_client()
-        _check_actions(actions, self._asked, client.specs)
+        check_actions(actions, self._asked, client.specs)
         with self._reporting():
             client.advance(actions)
             return self._collect(client, start)
@@ -213,40 +209,3 @@ class UnityHostEnv:
 
     def _describe(self, error: Exception) -> str:
         return f"worker {self._worker} ({self._place}): {error}"
-
-
-def _check_actions(
-    actions: Mapping[str, Action], asked: Mapping[str, np.ndarray], specs: Mapping[str, BehaviorSpec]
-) -> None:
-    for behavior, agents in asked.items():
-        if behavior in actions:
-            _check_action(behavior, actions[behavior], agents, specs[behavior])
-        elif len(agents):
-            raise ActionError(f"behavior {behavior!r}: {len(agents)} agents asked for actions and got none")
-    for behavior in actions.keys() - asked.keys():
-        if len(actions[behavior].continuous) or len(actions[behavior].discrete):
-            raise ActionError(f"behavior {behavior!r}: no agent of it asked for actions; asked: {sorted(asked)}")
-
-
-def _check_action(behavior: str, action: Action, agents: np.ndarray, spec: BehaviorSpec) -> None:
-    branches = spec.action.discrete_branches
-    expected = (len(agents), spec.action.continuous_size), (len(agents), len(branches))
-    given: Any = action.continuous.shape, action.discrete.shape
-    if given != expected:
-        raise ActionError(
-            f"behavior {behavior!r}: expected actions of shapes {expected} (continuous, discrete), given {given}"
-        )
-    wrong = ~np.isfinite(action.continuous).all(axis=1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ActionError(
-            f"behavior {behavior!r}, agent {agents[row]}: continuous action {action.continuous[row].tolist()} is not "
-            "finite: the policy has diverged; lower the learning rate, or check the observations' scale"
-        )
-    wrong = ((action.discrete < 0) | (action.discrete >= np.array(branches, np.int64))).any(axis=1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ActionError(
-            f"behavior {behavior!r}, agent {agents[row]}: discrete action {action.discrete[row].tolist()} is outside "
-            f"of the branch sizes {branches}"
-        )
