@@ -44,9 +44,7 @@ class GymnasiumArea:
         answer: Any = self._env.step(actions[AGENT])
         if not isinstance(answer, tuple) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
-            raise ValueError(
-                f"returned {_kind(answer)}, expected {expected}: the API of Gymnasium, not of OpenAI's gym"
-            )
+            raise ValueError(f"returned {_kind(answer)}, expected {expected}, as Gymnasium (not gym) has it")
         return _outcome(*answer)
 
     def render(self) -> Any:
