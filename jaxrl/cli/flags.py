@@ -30,6 +30,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--max-lifetime-restarts", "env_settings.max_lifetime_restarts", int, "N"),
     ("--restarts-rate-limit-n", "env_settings.restarts_rate_limit_n", int, "N"),
     ("--restarts-rate-limit-period-s", "env_settings.restarts_rate_limit_period_s", float, "SECONDS"),
+    ("--video", "env_settings.video_every", int, "EPISODES"),
     ("--mode", "env_settings.mode", str, "lockstep|async"),
     ("--width", "engine_settings.width", int, "PIXELS"),
     ("--height", "engine_settings.height", int, "PIXELS"),
@@ -45,6 +46,7 @@ _SWITCHES = (
     ("--inference", "checkpoint_settings.inference"),
     ("--no-graphics", "engine_settings.no_graphics"),
     ("--no-graphics-monitor", "engine_settings.no_graphics_monitor"),
+    ("--render", "env_settings.render"),
     ("--inline", "env_settings.inline"),
 )
 _HIDDEN_SWITCHES = (("--load", "checkpoint_settings.load_model"), ("--train", "checkpoint_settings.train_model"))

@@ -24,6 +24,7 @@ class Area(Protocol):
     """One copy. A team is all agents of one behavior in one copy, if it has `teams`."""
 
     teams: bool
+    frames_per_second: float | None  # at which its pictures look natural; None: it does not say
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and of actions of a living agent."""

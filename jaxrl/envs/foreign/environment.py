@@ -15,6 +15,7 @@ from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
 from jaxrl.envs.foreign.infos import plain
 from jaxrl.envs.foreign.lives import Lives, agent_ids
 from jaxrl.envs.foreign.message import Draft
+from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, Rendering
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage, JaxrlError
 
@@ -37,6 +38,7 @@ class ForeignEnvironment:
         seed: of this worker. With the number of a copy it decides all that is random in it.
         team_reward: the mean of the rewards in a team is paid to all of it as group reward, in place of each its own.
         timeout: seconds without any agent that asks for a decision.
+        drawing: what is drawn of copy 0 of worker 0.
         about: one line for the log.
 
     Raises:
@@ -53,6 +55,7 @@ class ForeignEnvironment:
         seed: int,
         team_reward: bool = False,
         timeout: float = 60.0,
+        drawing: DrawingOptions = NOTHING_DRAWN,
         about: str = "",
     ) -> None:
         self.about = about
@@ -61,6 +64,7 @@ class ForeignEnvironment:
         self._seed = seed
         self._timeout = timeout
         self._idle = 0.0
+        self._rendering: Rendering | None = None
         self._behaviors = Behaviors()
         self._specs: dict[str, Any] = {}
         self._options: dict[str, float] = {}
@@ -78,6 +82,9 @@ class ForeignEnvironment:
                     self._areas[area], self._behaviors, self._place(area), team=area + 1, shares=team_reward, ids=ids
                 )
                 self._lives.append(lives)
+            if drawing.wanted and worker == 0:
+                rate = self._areas[0].frames_per_second
+                self._rendering = Rendering(drawing, self._place(0), frames_per_second=rate)
         except BaseException:
             self.close()
             raise
@@ -133,10 +140,15 @@ class ForeignEnvironment:
             for number, area in enumerate(areas):
                 stack.enter_context(self._reporting(number, "closing it"))
                 stack.callback(area.close)
+            if self._rendering is not None:
+                stack.callback(self._rendering.close)
 
     def _begin(self, area: int, seed: int | None, draft: Draft, infos: dict[str, Any]) -> None:
         with self._reporting(area, "reset"):
             outcome = self._areas[area].reset(seed, dict(self._options) or None)
+        if self._rendering is not None and area == 0:
+            with self._reporting(area, "render"):
+                self._rendering.begin(self._areas[area].render)
         with self._reporting(area, "what reset gave"):
             self._note(area, self._lives[area].begin(outcome, draft), outcome, infos)
 
@@ -145,6 +157,9 @@ class ForeignEnvironment:
     ) -> None:
         with self._reporting(area, "step"):
             outcome = self._areas[area].step(actions)
+        if self._rendering is not None and area == 0:
+            with self._reporting(area, "render"):
+                self._rendering.draw(self._areas[area].render)
         with self._reporting(area, "what step gave"):
             self._note(area, self._lives[area].follow(outcome, draft), outcome, infos)
         if not outcome.living:

@@ -9,6 +9,7 @@ import gymnasium
 from gymnasium import spaces
 
 from jaxrl.envs.foreign.area import AreaOutcome
+from jaxrl.envs.foreign.rendering import rate_of
 
 AGENT = "agent"
 _LIVING, _NOBODY = (AGENT,), ()
@@ -20,6 +21,7 @@ class GymnasiumArea:
     teams = False
 
     def __init__(self, env: gymnasium.Env, name: str) -> None:
+        self.frames_per_second = rate_of(env)
         self._env = env
         self._name = name
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.envs.address import UnknownEnvironmentError, unknown
 from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.envs.foreign.imports import import_for, require_package
+from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, drawing_options, make_drawn
 from jaxrl.envs.interface import EnvironmentFailure, HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
 
@@ -51,11 +52,19 @@ def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> En
         areas=options.num_areas,
         seed=options.seed,
         timeout=options.timeout_wait,
+        drawing=drawing_options(settings),
     )
 
 
 def make_gymnasium(
-    name: str, arguments: dict[str, Any], worker: int, *, areas: int, seed: int, timeout: float
+    name: str,
+    arguments: dict[str, Any],
+    worker: int,
+    *,
+    areas: int,
+    seed: int,
+    timeout: float,
+    drawing: DrawingOptions = NOTHING_DRAWN,
 ) -> HostEnv:
     """Build one worker's environment; runs inside the worker.
 
@@ -70,8 +79,9 @@ def make_gymnasium(
     behavior = name.rpartition(":")[2].rpartition("/")[2]
 
     def make_area(area: int) -> GymnasiumArea:
+        make = partial(gymnasium.make, name, disable_env_checker=True, **arguments)
         try:
-            env = gymnasium.make(name, disable_env_checker=True, **arguments)
+            env = make_drawn(make, drawing) if drawing.wanted and worker == area == 0 else make()
         except gymnasium.error.DependencyNotInstalled as error:
             raise EnvironmentFailure(f"gymnasium:{name} needs a package that is not installed: {error}") from error
         return GymnasiumArea(env, behavior)
@@ -83,5 +93,6 @@ def make_gymnasium(
         areas=areas,
         seed=seed + worker,
         timeout=timeout,
+        drawing=drawing,
         about=f"gymnasium:{name} of Gymnasium {gymnasium.__version__}, {areas} side by side",
     )

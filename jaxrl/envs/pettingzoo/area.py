@@ -11,6 +11,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
 
 from jaxrl.envs.foreign.area import AreaOutcome
+from jaxrl.envs.foreign.rendering import rate_of
 
 _NUMBERED = re.compile(r"(.*?)[_-]?\d+")
 
@@ -38,6 +39,7 @@ class PettingZooArea:
             raise TypeError(f"got a {type(env).__name__}, expected a ParallelEnv or an AECEnv of PettingZoo")
         self._env: ParallelEnv = env
         self.teams = teams
+        self.frames_per_second = rate_of(env)
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and actions."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
 from jaxrl.envs.foreign.imports import import_for, require_package
+from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, drawing_options, make_drawn
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
 
@@ -53,6 +54,7 @@ def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> En
         areas=options.num_areas,
         seed=options.seed,
         timeout=options.timeout_wait,
+        drawing=drawing_options(settings),
     )
 
 
@@ -66,6 +68,7 @@ def make_pettingzoo(
     areas: int,
     seed: int,
     timeout: float,
+    drawing: DrawingOptions = NOTHING_DRAWN,
 ) -> HostEnv:
     """Build one worker's environment; runs inside the worker.
 
@@ -78,15 +81,21 @@ def make_pettingzoo(
     from jaxrl.envs.foreign.environment import ForeignEnvironment
     from jaxrl.envs.pettingzoo.area import PettingZooArea
 
-    maker = _maker(name)
+    make = partial(_maker(name), **arguments)
+
+    def make_area(area: int) -> PettingZooArea:
+        drawn = drawing.wanted and worker == area == 0
+        return PettingZooArea(make_drawn(make, drawing) if drawn else make(), teams=teams)
+
     return ForeignEnvironment(
         worker=worker,
         name=f"pettingzoo:{name}",
-        make_area=lambda area: PettingZooArea(maker(**arguments), teams=teams),
+        make_area=make_area,
         areas=areas,
         seed=seed + worker,
         team_reward=team_reward,
         timeout=timeout,
+        drawing=drawing,
         about=f"pettingzoo:{name} of PettingZoo {pettingzoo.__version__}, {areas} side by side",
     )
 
