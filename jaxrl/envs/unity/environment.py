@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class UnityHostEnv:
         time_scale: speed of the simulation's clock.
         target_frame_rate: frames per second, -1: as fast as it can.
         capture_frame_rate: simulated frames per simulated second.
+        side_channels: of one's own; one with the id of a channel that is there (engine, parameters, statistics) takes
+            its place.
         log_folder: where the player writes `Player-<worker>.log`; None: it chooses.
 
     Raises:
@@ -66,6 +69,7 @@ class UnityHostEnv:
         time_scale: float = 20.0,
         target_frame_rate: int = -1,
         capture_frame_rate: int = 60,
+        side_channels: tuple[Any, ...] = (),
         log_folder: str | None = None,
     ) -> None:
         self._worker = worker
@@ -86,7 +90,7 @@ class UnityHostEnv:
         with self._reporting():
             self._prepare(file_name, base_port, log_folder)
             self._client = UnityClient(
-                side_channels=(engine, self._parameters, self._stats),
+                side_channels=self._channels(engine, side_channels),
                 file_name=file_name,
                 worker_id=worker,
                 base_port=base_port,
@@ -149,6 +153,13 @@ class UnityHostEnv:
         client, self._client = self._client, None
         if client is not None:
             client._close()
+
+    def _channels(self, engine: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All side channels. Parameters go through the channel that is connected, whoever made it."""
+        ids = {channel.channel_id: channel for channel in given}
+        self._parameters = ids.get(self._parameters.channel_id, self._parameters)
+        own = (engine, self._parameters, self._stats)
+        return (*(channel for channel in own if channel.channel_id not in ids), *given)
 
     def _prepare(self, file_name: str | None, base_port: int, log_folder: str | None) -> None:
         if file_name is not None:
