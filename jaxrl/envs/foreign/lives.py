@@ -13,7 +13,7 @@ from jaxrl.envs.foreign.area import Area, AreaOutcome
 from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
 from jaxrl.envs.foreign.infos import plain
 from jaxrl.envs.foreign.message import Draft, Report
-from jaxrl.envs.foreign.observations import MASK, ObservationError
+from jaxrl.envs.foreign.observations import MASK, ObservationError, SpaceError
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.types import NO_GROUP
 
@@ -150,7 +150,10 @@ class Lives:
         known = self._behaviors.of(agent)
         if known is not None:
             return known
-        return self._behaviors.meet(agent, self._area.behavior(agent), *self._area.spaces(agent))
+        try:
+            return self._behaviors.meet(agent, self._area.behavior(agent), *self._area.spaces(agent))
+        except SpaceError as error:
+            raise SpaceError(f"{self._where(agent)}: {error}") from error
 
     def _mask(self, agent: Any, kind: AgentKind, outcome: AreaOutcome) -> np.ndarray | None:
         """bool [M], from the observation or from `infos["action_mask"]`; None: all is allowed."""
