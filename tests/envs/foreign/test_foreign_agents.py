@@ -1,4 +1,4 @@
-"""Copies of an environment with agents that come, are silent, vanish and end: `Relay`, of which every number is known."""
+"""Copies of an environment whose agents come, are silent, vanish and end: `Relay`, of which every number is known."""
 
 from __future__ import annotations
 

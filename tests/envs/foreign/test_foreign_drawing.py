@@ -89,7 +89,7 @@ def test_a_real_window_without_a_display_is_no_fault(monkeypatch, caplog):
 
 
 def test_films_of_every_second_episode_with_all_of_its_pictures(tmp_path):
-    """Episode 0 has 2 steps and 3 pictures of 15 rows, an odd number; episode 2, which the end of the run cuts, has 2."""
+    """Episode 0 has 2 steps, so 3 pictures of 15 rows, an odd number; episode 2, which the end of the run cuts, 2."""
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     env = stairs_env(Stairs(), worker=0, drawing=DrawingOptions(film_every=2, folder=str(tmp_path / "videos")))
     message = env.reset()

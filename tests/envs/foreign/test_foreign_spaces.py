@@ -168,7 +168,7 @@ def test_hybrid_actions_are_taken_apart_and_put_together():
 
 @pytest.mark.parametrize("space", [spaces.Text(3), spaces.Dict({"a": spaces.Text(3)}), spaces.Dict({})])
 def test_spaces_of_actions_that_are_not_written(space):
-    with pytest.raises(SpaceError, match="is no Box|nothing to choose"):
+    with pytest.raises(SpaceError, match=r"is no Box|nothing to choose"):
         ActionWriter(space)
 
 
