@@ -90,6 +90,11 @@ def check_resume(settings: RunSettings) -> None:
 def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     """What has no meaning with this kind of environment, one text each."""
     path = settings.env_path
+    drawn = ("render", settings.render, False), ("video_every", settings.video_every, 0)
+    for key, value, usual in drawn:
+        if value and kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO):
+            got = f"got {str(value).lower()}, expected {str(usual).lower()}"
+            yield f"env_settings.{key}: {got} with env_path {path}: only gymnasium: and pettingzoo: are drawn by jaxrl"
     if not kind.compiled:
         if settings.seeds > 1:
             *others, last = [f"{other}:NAME" for other in Kind if other.compiled]

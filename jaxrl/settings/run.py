@@ -38,9 +38,12 @@ class EnvironmentSettings(Section):
     env_path: Text | None = Field(
         default=None,
         description="executable of the environment, or player:NAME for one of jaxrl's own; jax:NAME, jaxmarl:NAME or "
-        "gymnax:NAME: compiled together with the learner; null: the Unity Editor",
+        "gymnax:NAME: compiled together with the learner; gymnasium:ID, pettingzoo:MODULE; null: the Unity Editor",
     )
-    env_args: tuple[Text, ...] | None = Field(default=None, description="appended to the executable's command line")
+    env_args: tuple[Text, ...] | None = Field(
+        default=None,
+        description="appended to the executable's command line; key=value for gymnasium: and pettingzoo:",
+    )
     base_port: Integer = Field(
         default=5005, ge=1, le=_LAST_PORT, description="port of worker 0; worker i uses base_port + i"
     )
@@ -69,6 +72,12 @@ class EnvironmentSettings(Section):
     workers: Annotated[Text, AfterValidator(_place)] = Field(
         default=PROCESSES,
         description="where environments run: processes of this machine, or a Ray cluster: ray://HOST:PORT or ray://auto",
+    )
+    render: Boolean = Field(
+        default=False, description="show the first area of worker 0 in a window (gymnasium: and pettingzoo:)"
+    )
+    video_every: Annotated[Integer, Field(ge=0)] = Field(
+        default=0, description="film every n-th episode of it, into the run's folder videos; 0: none"
     )
     inline: Boolean = Field(default=False, description="environments in the trainer's own process, for debugging")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.unity.client import UnityClient
 from jaxrl.envs.unity.communicator import NotConnectedError, free_port, is_free
@@ -19,17 +20,13 @@ from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel
 from jaxrl.envs.workers.incarnation import INCARNATION
-from jaxrl.types import Action, BehaviorSpec, EnvMessage, JaxrlError
+from jaxrl.types import Action, EnvMessage
 
 EDITOR_PORT = 5004
 _PORT_SECONDS = 2.0  # for what the last process of a worker may still hold of its port
 _engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
 _parameters = importlib.import_module("mlagents_envs.side_channel.environment_parameters_channel")
 _exceptions = importlib.import_module("mlagents_envs.exception")
-
-
-class ActionError(JaxrlError):
-    """Actions that do not fit the agents that asked, or are not finite. Nothing was sent."""
 
 
 class UnityHostEnv:
@@ -53,6 +50,8 @@ class UnityHostEnv:
         time_scale: speed of the simulation's clock.
         target_frame_rate: frames per second, -1: as fast as it can.
         capture_frame_rate: simulated frames per simulated second.
+        side_channels: of one's own; one with the id of a channel that is there (engine, parameters, statistics) takes
+            its place.
         log_folder: where the player writes `Player-<worker>.log`; None: it chooses.
 
     Raises:
@@ -79,6 +78,7 @@ class UnityHostEnv:
         time_scale: float = 20.0,
         target_frame_rate: int = -1,
         capture_frame_rate: int = 60,
+        side_channels: tuple[Any, ...] = (),
         log_folder: str | None = None,
     ) -> None:
         self._worker = worker
@@ -104,7 +104,7 @@ class UnityHostEnv:
         with self._reporting():
             self._prepare(file_name, port, log_folder)
             self._client = UnityClient(
-                side_channels=(engine, self._parameters, self._stats),
+                side_channels=self._channels(engine, side_channels),
                 file_name=file_name,
                 worker_id=worker,
                 base_port=port - worker,
@@ -158,7 +158,7 @@ class UnityHostEnv:
         """
         start = time.perf_counter()
         client = self._open_client()
-        _check_actions(actions, self._asked, client.specs)
+        check_actions(actions, self._asked, client.specs)
         with self._reporting():
             client.advance(actions)
             return self._collect(client, start)
@@ -172,6 +172,13 @@ class UnityHostEnv:
     def _usable(self, port: int) -> int:
         """A player started again is told another port if its own stays taken; at first that is the user's to know."""
         return port if not self._again or is_free(port, _PORT_SECONDS) else free_port()
+
+    def _channels(self, engine: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All side channels. Parameters go through the channel that is connected, whoever made it."""
+        ids = {channel.channel_id: channel for channel in given}
+        self._parameters = ids.get(self._parameters.channel_id, self._parameters)
+        own = (engine, self._parameters, self._stats)
+        return (*(channel for channel in own if channel.channel_id not in ids), *given)
 
     def _prepare(self, file_name: str | None, port: int, log_folder: str | None) -> None:
         if file_name is not None:
@@ -237,40 +244,3 @@ class UnityHostEnv:
 
     def _describe(self, error: Exception) -> str:
         return f"worker {self._worker} ({self._place}): {error}"
-
-
-def _check_actions(
-    actions: Mapping[str, Action], asked: Mapping[str, np.ndarray], specs: Mapping[str, BehaviorSpec]
-) -> None:
-    for behavior, agents in asked.items():
-        if behavior in actions:
-            _check_action(behavior, actions[behavior], agents, specs[behavior])
-        elif len(agents):
-            raise ActionError(f"behavior {behavior!r}: {len(agents)} agents asked for actions and got none")
-    for behavior in actions.keys() - asked.keys():
-        if len(actions[behavior].continuous) or len(actions[behavior].discrete):
-            raise ActionError(f"behavior {behavior!r}: no agent of it asked for actions; asked: {sorted(asked)}")
-
-
-def _check_action(behavior: str, action: Action, agents: np.ndarray, spec: BehaviorSpec) -> None:
-    branches = spec.action.discrete_branches
-    expected = (len(agents), spec.action.continuous_size), (len(agents), len(branches))
-    given: Any = action.continuous.shape, action.discrete.shape
-    if given != expected:
-        raise ActionError(
-            f"behavior {behavior!r}: expected actions of shapes {expected} (continuous, discrete), given {given}"
-        )
-    wrong = ~np.isfinite(action.continuous).all(axis=1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ActionError(
-            f"behavior {behavior!r}, agent {agents[row]}: continuous action {action.continuous[row].tolist()} is not "
-            "finite: the policy has diverged; lower the learning rate, or check the observations' scale"
-        )
-    wrong = ((action.discrete < 0) | (action.discrete >= np.array(branches, np.int64))).any(axis=1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ActionError(
-            f"behavior {behavior!r}, agent {agents[row]}: discrete action {action.discrete[row].tolist()} is outside "
-            f"of the branch sizes {branches}"
-        )
