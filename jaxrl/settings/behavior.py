@@ -119,7 +119,7 @@ class BehaviorSettings(Section):
         default=64, description="longest piece of a trajectory, in steps, before it is bootstrapped"
     )
     summary_freq: Count = Field(default=50000, description="trainer steps between summaries")
-    threaded: Boolean = Field(default=False, description="accepted; has no effect here")
+    threaded: Boolean = Field(default=False, description="collect while an update runs, at most one update behind")
     self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
     behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")
 

@@ -35,6 +35,7 @@ TRAINER_ADVANCE = "trainer_advance"
 PROCESS = "process_trajectory"
 UPDATE_POLICY = "_update_policy"
 CHECKPOINT = "RLTrainer._checkpoint"
+THREADS = "trainer_threads"
 ITERATIONS = "compiled_iterations"
 
 

@@ -93,6 +93,7 @@ class Actor:
         self.policy = policy  # whoever learns replaces it after each update
         self.decisions = 0  # calls of `decide`; with the run's key they fix the next action noise
         self.fresh = 0  # decisions whose reward has arrived since the last `taken`
+        self.watch: Callable[[RowsMessage], None] | None = None  # is told of each message that was booked
         self.full = False  # there is no room for another message, and there shall be none
         self._programs = programs
         self._run_key = run_key
@@ -120,6 +121,8 @@ class Actor:
         key_data = noise.noise_key(self._run_key, self.decisions)
         action, self._buffer = self._programs.decide(self.policy, self._buffer, ingested.steps, key_data)
         self._pages.append(ingested.steps)
+        if self.watch is not None:
+            self.watch(ingested.steps)
         self.decisions += 1
         self.fresh += ingested.finished
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))

@@ -14,6 +14,7 @@ from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
+from jaxrl.training.host.threaded import ThreadedLearner
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 
 
@@ -137,7 +138,11 @@ def make_behavior(
     training: bool,
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed."""
-    learner = Learner(name, spec, settings, algorithm, programs.learner, key, training=training)
+    threaded = settings.threaded and training
+    kind = ThreadedLearner if threaded else Learner
+    learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
     keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
     actor = Actor(name, spec, algorithm, programs.actor, learner.state.policy, learner.run_key, keeps=keeps)
+    if isinstance(learner, ThreadedLearner):
+        actor.watch = lambda steps: learner.staleness.note(steps, learner.updates)
     return Behavior(learner, actor)

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
 from jaxrl.rollout import trajectory
-from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.rollout.trajectory import Rollout, TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.actor import Actor
@@ -42,6 +42,15 @@ def learn(
     return state, store, buffer, metrics
 
 
+def learn_from(
+    algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
+) -> tuple[TrainState, Any, Metrics]:
+    """Learn from a rollout that was taken before: the one call of an update beside which collection goes on."""
+    state, experience, store = put_away(algorithm, state, store, rollout)
+    state, metrics = algorithm.learn(state, experience)
+    return state, store, metrics
+
+
 def keep(
     algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState
 ) -> tuple[TrainState, Any, TrajectoryState]:
@@ -63,6 +72,9 @@ class LearnerPrograms(NamedTuple):
     start: Callable[[Algorithm, jax.Array], tuple[TrainState, Any, jax.Array]] = start  # once per run
     keep: Callable[..., tuple[TrainState, Any, TrajectoryState]] = keep  # instead of `learn` until that is due
     estimate: Callable[..., Metrics] = estimate
+    # In the place of `learn` where an update has a thread of its own.
+    take: Callable[[TrajectoryState], tuple[Rollout, TrajectoryState]] = trajectory.take
+    learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
 
 
 def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
@@ -133,18 +145,27 @@ class Learner:
         Returns the metrics of the update as floats, nothing where there was none.
         Raises DivergedError if one of them is not finite.
         """
-        assert actor.buffer is not None
-        self.fresh += actor.fresh
-        if not self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
-            self.state, self.store, buffer = self._programs.keep(self.algorithm, self.state, self.store, actor.buffer)
-            actor.taken(buffer)
+        if not self._prepared(actor):
             return {}
-        self._warn_of_few(actor.fresh)
         learn = self._programs.learn if self._ahead is None else self._ahead.result()
         self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer)
         actor.taken(buffer)
         self.updates, self.fresh = self.updates + 1, 0
-        values = {name: float(value) for name, value in metrics.items()}
+        return self._checked({name: float(value) for name, value in metrics.items()})
+
+    def _prepared(self, actor: Actor) -> bool:
+        """Whether an update is due with what the actor has; if not, that has gone into the store."""
+        assert actor.buffer is not None
+        self.fresh += actor.fresh
+        if self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
+            self._warn_of_few(actor.fresh)
+            return True
+        self.state, self.store, buffer = self._programs.keep(self.algorithm, self.state, self.store, actor.buffer)
+        actor.taken(buffer)
+        return False
+
+    def _checked(self, values: dict[str, float]) -> dict[str, float]:
+        """The metrics of an update. Raises DivergedError if one of them is not finite."""
         for name, value in values.items():
             if not math.isfinite(value):
                 rate = self.settings.hyperparameters.learning_rate

@@ -31,8 +31,9 @@ from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_d
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.launch import launched
-from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, start
+from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.updates import Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
@@ -64,6 +65,8 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         start=jax.jit(start, static_argnums=0, compiler_options=quick),
         keep=jax.jit(keep, static_argnums=0, donate_argnums=(2, 3), compiler_options=quick),
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
+        take=jax.jit(trajectory.take, donate_argnums=0, compiler_options=quick),
+        learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
     )
     return Programs(actor, learner)
 
@@ -107,6 +110,7 @@ class HostLoop:
         self.interrupt = interrupt
         self.pool = pool
         self.behaviors: dict[str, Behavior] = {}
+        self.updates = Updates(recorder, interrupt)
         self.key = jax.random.key(settings.env_settings.seed)
 
     def run(self) -> None:
@@ -120,6 +124,7 @@ class HostLoop:
                 results = self.receive(everybody)
                 while self.advance(results):
                     results = self.receive(at_least)
+                self.updates.await_all()
         except KeyboardInterrupt:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
         except EnvironmentClosed as end:
@@ -131,7 +136,10 @@ class HostLoop:
             raise
         finally:
             self.pool.hang_up()  # they close while we save
-            self.recorder.finish(list(self.behaviors.values()), cause)
+            failed = self.updates.join()
+            self.recorder.finish(list(self.behaviors.values()), cause or failed)
+            if failed is not None and cause is None:
+                raise failed
 
     def receive(self, at_least: int) -> list[EnvMessage]:
         """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
@@ -148,6 +156,7 @@ class HostLoop:
         The state that waits for its reward during an update acted with the policy before it and carries that policy's
         log-probability, like ML-Agents' trajectories in flight, only shorter: one state per row.
         """
+        self.updates.publish_done()
         self.meet(results)
         actions, acted = self.act(results)
         for result in results:
@@ -155,20 +164,9 @@ class HostLoop:
         self.book(results, acted)
         for behavior in self.behaviors.values():
             if behavior.due():
-                self.use_up(behavior)
+                self.updates.use_up(behavior)
         self.recorder.show_progress(list(self.behaviors.values()))
         return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
-
-    def use_up(self, behavior: Behavior) -> None:
-        """Learn from what has been collected, or forget it where nobody learns (any more)."""
-        if not behavior.training or not behavior.unfinished():
-            behavior.actor.discard()
-            return
-        with self.recorder.timers(nodes.UPDATE_POLICY):
-            with self.interrupt.waiting():
-                behavior.learner.await_program(behavior.actor)
-            metrics = behavior.learn()
-        self.recorder.updated(behavior, metrics)
 
     def route(self, behavior_id: str) -> str:
         """The name of the actor that decides for a behavior id: its teams share one."""
@@ -224,6 +222,7 @@ class HostLoop:
         for name, behavior in newcomers.items():
             self.recorder.open(behavior)
             self.behaviors[name] = behavior
+            self.updates.meet(behavior)
 
     def make(self, name: str, spec: BehaviorSpec) -> Behavior:
         """A learner and its actor, fresh. Raises SettingsError if the behavior is not configured."""
