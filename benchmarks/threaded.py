@@ -1,8 +1,8 @@
 """Collection beside the update (`threaded: true`) against collection between updates, both in turn in one run.
 
-    python benchmarks/threaded.py                 # Dungeon Escape, 1 worker: rates and their ratio
-    python benchmarks/threaded.py --workers 2 --pairs 9
-    python benchmarks/threaded.py --learn         # both train Basic to its optimum: the same result
+    python -m benchmarks.threaded                 # Dungeon Escape, 1 worker: rates and their ratio
+    python -m benchmarks.threaded --workers 2 --pairs 9
+    python -m benchmarks.threaded --learn         # both train Basic to its optimum: the same result
 
 Both loops have players of their own and run in short windows one after the other, each window as long as some updates,
 so that another load of the machine hits both. On a machine whose cores the update fills, collection can only have what
@@ -114,7 +114,6 @@ def learn(base_port: int) -> dict[str, float]:
     from pathlib import Path
 
     from jaxrl.algorithms import HYPERPARAMETER_TYPES
-    from jaxrl.artifacts.status import TrainingStatus
     from jaxrl.training.host.loop import train
 
     path = Path(__file__).resolve().parents[1] / "configs" / "ppo" / "basic.yaml"
@@ -129,7 +128,6 @@ def learn(base_port: int) -> dict[str, float]:
             train(with_threads(load_run_settings(str(path), overrides, HYPERPARAMETER_TYPES), threaded))
             status = json.loads((Path(results) / name / "run_logs" / "training_status.json").read_text())
             found[name] = status["Basic"]["final_checkpoint"]["reward"]
-            assert TrainingStatus is not None
     return found
 
 

@@ -120,6 +120,10 @@ class BehaviorSettings(Section):
     )
     summary_freq: Count = Field(default=50000, description="trainer steps between summaries")
     threaded: Boolean = Field(default=False, description="collect while an update runs, at most one update behind")
+    batch_mode: Literal["fragments", "complete_episodes"] = Field(
+        default="fragments",
+        description="fragments: an update takes episodes as they stand; complete_episodes: those that have ended, uncut",
+    )
     self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
     behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")
 
@@ -142,6 +146,11 @@ class BehaviorSettings(Section):
             yield ("network_settings", "memory", "sequence_length"), text
         if self.even_checkpoints and self.keep_checkpoints < 1:
             yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
+
+    @property
+    def segment_limit(self) -> int:
+        """Decisions after which a return restarts from the value: time_horizon, or never where episodes stay whole."""
+        return LARGEST_STEP if self.batch_mode == "complete_episodes" else self.time_horizon
 
     @property
     def last_step(self) -> int:

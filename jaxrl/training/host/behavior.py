@@ -142,7 +142,8 @@ def make_behavior(
     kind = ThreadedLearner if threaded else Learner
     learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
     keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
-    actor = Actor(name, spec, algorithm, programs.actor, learner.state.policy, learner.run_key, keeps=keeps)
+    whole = training and settings.batch_mode == "complete_episodes"
+    actor = Actor(name, spec, algorithm, programs.actor, learner.state.policy, learner.run_key, keeps=keeps, whole_episodes_only=whole)
     if isinstance(learner, ThreadedLearner):
         actor.watch = lambda steps: learner.staleness.note(steps, learner.updates)
     return Behavior(learner, actor)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
-from jaxrl.rollout import trajectory
+from jaxrl.rollout import trajectory, whole_episodes
 from jaxrl.rollout.trajectory import Rollout, TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
@@ -32,11 +32,16 @@ def start(algorithm: Algorithm, key: jax.Array) -> tuple[TrainState, Any, jax.Ar
     return algorithm.init(init_key), algorithm.storage.init(), jax.random.key_data(act_key)
 
 
+def take(buffer: TrajectoryState, *begin: Any) -> tuple[Rollout, TrajectoryState]:
+    """All rows as they stand, or the episodes that have ended where it is told where the running ones begin."""
+    return whole_episodes.take(buffer, *begin) if begin else trajectory.take(buffer)
+
+
 def learn(
-    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState
+    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState, *begin: Any
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows and learn from them: the one call per update."""
-    rollout, buffer = trajectory.take(buffer)
+    rollout, buffer = take(buffer, *begin)
     state, experience, store = put_away(algorithm, state, store, rollout)
     state, metrics = algorithm.learn(state, experience)
     return state, store, buffer, metrics
@@ -52,10 +57,10 @@ def learn_from(
 
 
 def keep(
-    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState
+    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState, *begin: Any
 ) -> tuple[TrainState, Any, TrajectoryState]:
     """Take all rows into the store, where nothing is learned yet."""
-    rollout, buffer = trajectory.take(buffer)
+    rollout, buffer = take(buffer, *begin)
     state, _, store = put_away(algorithm, state, store, rollout)
     return state, store, buffer
 
@@ -68,12 +73,12 @@ def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -
 class LearnerPrograms(NamedTuple):
     """The compiled programs of a learner."""
 
-    learn: Callable[[TrainState, Any, TrajectoryState], tuple[TrainState, Any, TrajectoryState, Metrics]]
+    learn: Callable[..., tuple[TrainState, Any, TrajectoryState, Metrics]]  # (state, store, buffer, *begin)
     start: Callable[[Algorithm, jax.Array], tuple[TrainState, Any, jax.Array]] = start  # once per run
     keep: Callable[..., tuple[TrainState, Any, TrajectoryState]] = keep  # instead of `learn` until that is due
     estimate: Callable[..., Metrics] = estimate
     # In the place of `learn` where an update has a thread of its own.
-    take: Callable[[TrajectoryState], tuple[Rollout, TrajectoryState]] = trajectory.take
+    take: Callable[..., tuple[Rollout, TrajectoryState]] = take
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
 
 
@@ -130,7 +135,7 @@ class Learner:
             return
         sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
         if self._sizes != sizes:
-            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer)
+            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
             self._sizes = sizes
 
     def await_program(self, actor: Actor) -> None:
@@ -148,7 +153,7 @@ class Learner:
         if not self._prepared(actor):
             return {}
         learn = self._programs.learn if self._ahead is None else self._ahead.result()
-        self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer)
+        self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer, *actor.begin)
         actor.taken(buffer)
         self.updates, self.fresh = self.updates + 1, 0
         return self._checked({name: float(value) for name, value in metrics.items()})
@@ -160,7 +165,8 @@ class Learner:
         if self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
             self._warn_of_few(actor.fresh)
             return True
-        self.state, self.store, buffer = self._programs.keep(self.algorithm, self.state, self.store, actor.buffer)
+        arguments = (self.algorithm, self.state, self.store, actor.buffer, *actor.begin)
+        self.state, self.store, buffer = self._programs.keep(*arguments)
         actor.taken(buffer)
         return False
 

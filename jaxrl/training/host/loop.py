@@ -24,14 +24,14 @@ from jaxrl.compilation import quick_options
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.networks.observations import check_observations
-from jaxrl.rollout import trajectory
+from jaxrl.rollout import trajectory, whole_episodes
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.launch import launched
-from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start
+from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Updates
 from jaxrl.training.interrupt import Interrupt
@@ -58,6 +58,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
             compiler_options=quick,
         ),
         turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=quick),
+        turn_whole=jax.jit(whole_episodes.turn, donate_argnums=0, compiler_options=quick),
         discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=quick),
     )
     learner = LearnerPrograms(
@@ -65,7 +66,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         start=jax.jit(start, static_argnums=0, compiler_options=quick),
         keep=jax.jit(keep, static_argnums=0, donate_argnums=(2, 3), compiler_options=quick),
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
-        take=jax.jit(trajectory.take, donate_argnums=0, compiler_options=quick),
+        take=jax.jit(take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
     )
     return Programs(actor, learner)
@@ -230,5 +231,5 @@ class HostLoop:
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
         training = not self.settings.checkpoint_settings.inference
-        programs = compile_programs(algorithm, settings.time_horizon)
+        programs = compile_programs(algorithm, settings.segment_limit)
         return make_behavior(name, spec, settings, algorithm, programs, key, training=training)

@@ -97,7 +97,7 @@ class ThreadedLearner(Learner):
             return
         sizes = (actor.buffer.shape, ())  # a rollout has the pages' shape, however many rows write them
         if self._sizes != sizes:
-            rollout, _ = jax.eval_shape(self._programs.take, actor.buffer)
+            rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
             self._ahead = compile_ahead(self._programs.learn_from, self.state, self.store, rollout)
             self._sizes = sizes
 
@@ -121,7 +121,7 @@ class ThreadedLearner(Learner):
             "time_waited": self._waited / elapsed if elapsed else 0.0,
         }
         self._begun, self._waited = now, 0.0
-        rollout, buffer = self._programs.take(actor.buffer)
+        rollout, buffer = self._programs.take(actor.buffer, *actor.begin)
         actor.taken(buffer)
         thread = ThreadPoolExecutor(1, "jaxrl-learn")
         self._under_way = thread.submit(self._work, self._ahead, self.state, self.store, rollout)
