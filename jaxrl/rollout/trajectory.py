@@ -313,7 +313,10 @@ def _rows(state: TrajectoryState) -> int:
 
 
 def _sizes(state: TrajectoryState, size: Any) -> jax.Array:
-    """int32 [P]: states of each page, `size` [B] of those that rows write to. Pages are given out in order: one below the newest that no row writes is full."""
+    """int32 [P]: states of each page, `size` [B] of those that rows write to.
+
+    Pages are given out in order: one below the newest that no row writes is full.
+    """
     capacity, pages, _ = state.shape
     given = jnp.arange(pages) <= state.page.max()
     return jnp.where(given, capacity, 0).at[state.page].set(size)

@@ -51,6 +51,9 @@ class EnvironmentSettings(Section):
         default="lockstep",
         description="lockstep: workers in fixed order, reproducible; async: whichever is ready first",
     )
+    time_statistics: Boolean = Field(
+        default=False, description="write Time/...: smoothed milliseconds of an environment step, by phase and worker"
+    )
     inline: Boolean = Field(default=False, description="environments in the trainer's own process, for debugging")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:

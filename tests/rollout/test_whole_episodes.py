@@ -67,7 +67,9 @@ def returns_of(rollout: Rollout, trained: list[Transition]) -> dict[tuple[int, i
     value = np.where(r.present, r.obs[0][..., 2], 0.0).sum(-1, keepdims=True)
     value = np.broadcast_to(value, r.present.shape)[..., None].astype(np.float32)
     found = np.asarray(RETURNS(rollout, value))[..., 0]
-    names = {(int(r.obs[0][at][0]), int(r.obs[0][at][1])): float(found[at]) for at in zip(*np.nonzero(r.acted), strict=True)}
+    names = {
+        (int(r.obs[0][at][0]), int(r.obs[0][at][1])): float(found[at]) for at in zip(*np.nonzero(r.acted), strict=True)
+    }
     assert names.keys() == {(t.uid, t.serial) for t in trained}
     return names
 
@@ -117,7 +119,11 @@ def test_r51_a_running_episode_waits_and_its_returns_go_to_its_end() -> None:
     play.say(end={1: 13}, end_reward=[4.0], ask={2: 23}, reward=[1.0])
     assert collector.running.complete == 3
     first = collector.take()
-    assert [(t.uid, t.serial, t.ending) for t in first] == [(1, 1, "continues"), (1, 2, "continues"), (1, 3, "terminated")]
+    assert [(t.uid, t.serial, t.ending) for t in first] == [
+        (1, 1, "continues"),
+        (1, 2, "continues"),
+        (1, 3, "terminated"),
+    ]
     assert returns_of(collector.rollout, first) == {(1, 1): 3.0, (1, 2): 4.0, (1, 3): 4.0}
     assert collector.running.complete == 0 and collector.take() == []
     play.say(end={2: 24}, end_reward=[8.0])

@@ -76,6 +76,8 @@ class Actor:
     Args:
       keeps: agent decisions that the buffer is to hold.
       run_key: two words; with the number of a decision they fix its noise.
+      env_steps: environment steps of each worker that the buffer is to hold instead; None: `keeps` counts.
+      max_length: decisions after which an agent's episode is interrupted; None: never.
       whole_episodes_only: keep running episodes at each update, for a later one, and do not cut them.
     """
 
@@ -89,6 +91,8 @@ class Actor:
         run_key: list[int],
         *,
         keeps: int,
+        env_steps: int | None = None,
+        max_length: int | None = None,
         whole_episodes_only: bool = False,
     ) -> None:
         self.name = name
@@ -103,10 +107,21 @@ class Actor:
         self._programs = programs
         self._run_key = run_key
         self._cut = False  # an episode had to be cut, and that was said
-        self.keeps = keeps
+        self.env_steps = 0  # of all workers since the last `taken`; the host loop counts them
+        self.held = 0  # decisions that the buffer holds, those of running episodes too
+        self._keeps = keeps
+        self._states = env_steps
+        self._max_length = max_length
         self._slots: Slots | None = None
         self._pages: Pages | None = None
         self._buffer: TrajectoryState | None = None
+
+    @property
+    def keeps(self) -> int:
+        """Agent decisions that the buffer is to hold, at most where environment steps are counted."""
+        if self._states is None or self._slots is None:
+            return self._keeps
+        return self._states * self._slots.rows * self._slots.members
 
     @property
     def begin(self) -> tuple[np.ndarray, ...]:
@@ -140,6 +155,7 @@ class Actor:
         else:
             self.running.note(ingested.steps, self._pages)
             self.fresh = self.running.complete
+        self.held += ingested.finished
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
         return _by_source(ingested, chosen), ingested.episodes, ingested.finished
 
@@ -147,11 +163,12 @@ class Actor:
         """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
         assert self._slots is not None and self._pages is not None
         self._buffer = buffer
+        self.held -= self.fresh
         if self.running is None:
             self._pages.taken(self._slots.living)
         else:
             self.running.taken(self._pages)
-        self.fresh, self.full = 0, False
+        self.fresh, self.env_steps, self.full = 0, 0, False
 
     def discard(self) -> None:
         """Forget what was collected, as if somebody had learned from it."""
@@ -160,7 +177,7 @@ class Actor:
         self._pages.taken(self._slots.living)
         if self.running is not None:
             self.running.forget()
-        self.fresh, self.full = 0, False
+        self.fresh, self.held, self.env_steps, self.full = 0, 0, 0, False
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
@@ -172,7 +189,9 @@ class Actor:
     def _allocate(self, messages: Mapping[Source, BehaviorMessage]) -> None:
         algorithm = self.algorithm
         rows, members = first_size(messages, team_rows=algorithm.team_rows)
-        self._slots = Slots(self.spec, team_rows=algorithm.team_rows, rows=rows, members=members)
+        self._slots = Slots(
+            self.spec, team_rows=algorithm.team_rows, rows=rows, members=members, max_length=self._max_length
+        )
         self._pages = Pages(capacity(self.keeps, rows, members), rows)
         self._buffer = self._programs.allocate(
             self.spec, algorithm.extras, algorithm.carry, capacity=self._pages.capacity, rows=rows, members=members
@@ -253,7 +272,8 @@ class Actor:
         if cut.any():
             self._warn_of_cuts(int(cut.sum()), pages.capacity)
             running.cut(cut)
-        self.full = self._cells(2 * pages.given) > MOST * capacity(self.keeps, 1, 1)
+        crowded = self._cells(2 * pages.given) > MOST * capacity(self.keeps, 1, 1)
+        self.full = crowded and running.complete > 0
         return cut
 
     def _warn_of_cuts(self, episodes: int, states: int) -> None:
@@ -261,9 +281,9 @@ class Actor:
             return
         self._cut = True
         log.warning(
-            "%s: an episode is longer than the %d states that there is room for, and is learned from in pieces in spite "
-            "of batch_mode: complete_episodes. Episodes may be endless: set max_episode_length, let the environment end "
-            "them, or raise hyperparameters.buffer_size.",
+            "%s: an episode is longer than the %d states that there is room for, and is learned from in pieces in "
+            "spite of batch_mode: complete_episodes. Episodes may be endless: set max_episode_length, let the "
+            "environment end them, or raise hyperparameters.buffer_size.",
             self.name, states,
         )  # fmt: skip
 

@@ -70,6 +70,13 @@ def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -
     return algorithm.estimate(state, trajectory.rollout_of(buffer))
 
 
+class Held(NamedTuple):
+    """How much a buffer held when it was taken (R56)."""
+
+    env_steps: int  # messages of all environments
+    agent_steps: int  # decisions that are learned from
+
+
 class LearnerPrograms(NamedTuple):
     """The compiled programs of a learner."""
 
@@ -119,6 +126,7 @@ class Learner:
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
         self.step = 0  # counted on the host; state.step follows at each update
         self.updates = 0
+        self.held = Held(0, 0)  # what the newest update that began was given
         self.fresh = 0  # decisions that the store was given since the last update
         self._programs = programs
         self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_sizes`
@@ -162,6 +170,7 @@ class Learner:
         """Whether an update is due with what the actor has; if not, that has gone into the store."""
         assert actor.buffer is not None
         self.fresh += actor.fresh
+        self.held = Held(actor.env_steps, actor.fresh)
         if self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
             self._warn_of_few(actor.fresh)
             return True
@@ -187,6 +196,8 @@ class Learner:
 
     def _warn_of_few(self, decisions: int) -> None:
         wanted = self.algorithm.period
+        if self.settings.count_by == "env_steps":
+            return  # how many decisions those bring is the environment's affair
         if self._warned or 2 * decisions >= wanted:
             return
         self._warned = True

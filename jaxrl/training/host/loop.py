@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 import jax
 from rich.console import Console
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
+from jaxrl.algorithms.postprocessing import resolve
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
@@ -32,8 +34,9 @@ from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
+from jaxrl.training.host.notices import Notices
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.host.updates import Updates
+from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
@@ -41,6 +44,14 @@ log = logging.getLogger(__name__)
 
 Acted = tuple[Behavior, int, list[EpisodeRecords]]
 """A behavior that acted, its step before, and the episodes that had ended."""
+
+
+class Turn(NamedTuple):
+    """One turn of the loop: what ended before what was learned (M18)."""
+
+    results: Sequence[EnvMessage]
+    acted: Sequence[Acted]  # with the episodes that ended
+    learned: Mapping[str, Learned]  # by behavior, updates whose policy decides from now on
 
 
 class SpecChangedError(JaxrlError):
@@ -84,6 +95,9 @@ def train(
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
     settings = with_drawn_seed(settings)
+    for _, behavior in settings.every_behavior():
+        if behavior.postprocess is not None:
+            resolve(behavior.postprocess)
     options = settings.checkpoint_settings
     with ExitStack() as stack:
         interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
@@ -112,19 +126,19 @@ class HostLoop:
         self.pool = pool
         self.behaviors: dict[str, Behavior] = {}
         self.updates = Updates(recorder, interrupt)
+        self.notices = Notices()
+        self.env_steps = 0  # messages of environments that answered actions, those of all workers (M27)
+        self.turn = Turn((), (), {})  # the last one
+        self._incarnations: dict[int, int] = {}  # by worker, of its last message
         self.key = jax.random.key(settings.env_settings.seed)
 
     def run(self) -> None:
         """Until every behavior is done; saves on every way out (not with inference)."""
         cause = None
-        everybody = self.pool.num_envs
-        at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         try:
             with self.recorder.timers(nodes.LEARNING):
-                self.pool.reset(constants(self.settings.environment_parameters))
-                results = self.receive(everybody)
-                while self.advance(results):
-                    results = self.receive(at_least)
+                for _ in self.iterate():
+                    pass
                 self.updates.await_all()
         except KeyboardInterrupt:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
@@ -142,13 +156,28 @@ class HostLoop:
             if failed is not None and cause is None:
                 raise failed
 
+    def iterate(self) -> Iterator[Turn]:
+        """Begin all episodes anew, then one turn after the other until every behavior is done.
+
+        For who wants to see what is collected while a loop goes on; nothing is saved but what `advance` saves.
+        """
+        everybody = self.pool.num_envs
+        at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
+        with self.recorder.timers(nodes.RESET):
+            self.pool.reset(constants(self.settings.environment_parameters))
+        results = self.receive(everybody)
+        while self.advance(results):
+            yield self.turn
+            results = self.receive(at_least)
+        yield self.turn
+
     def receive(self, at_least: int) -> list[EnvMessage]:
         """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
         timers = self.recorder.timers
         with timers(nodes.ENV_STEP), self.interrupt.waiting():
             results = self.pool.recv(at_least)
             for result in results:
-                timers.add(nodes.WORKERS, result.seconds, is_parallel=True)
+                self.recorder.times.worker(result)
         return results
 
     def advance(self, results: Sequence[EnvMessage]) -> bool:
@@ -160,14 +189,30 @@ class HostLoop:
         self.updates.publish_done()
         self.meet(results)
         actions, acted = self.act(results)
-        for result in results:
-            self.pool.send(result.worker, actions[result.worker])
+        with self.recorder.timers(nodes.TAKE_STEP):
+            for result in results:
+                self.pool.send(result.worker, actions[result.worker])
         self.book(results, acted)
+        stepped = self.count(results)
         for behavior in self.behaviors.values():
+            behavior.actor.env_steps += stepped
+            self.notices.collected(behavior)
             if behavior.due():
                 self.updates.use_up(behavior)
+        self.turn = Turn(results, acted, self.updates.told())
+        self.recorder.times.tick(len(results))
         self.recorder.show_progress(list(self.behaviors.values()))
         return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
+
+    def count(self, results: Sequence[EnvMessage]) -> int:
+        """How many of the messages are environment steps: all but the first one of each environment."""
+        self.notices.messages(results)
+        stepped = 0
+        for result in results:
+            stepped += self._incarnations.get(result.worker) == result.incarnation
+            self._incarnations[result.worker] = result.incarnation
+        self.env_steps += stepped
+        return stepped
 
     def route(self, behavior_id: str) -> str:
         """The name of the actor that decides for a behavior id: its teams share one."""
@@ -232,4 +277,6 @@ class HostLoop:
         key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
         training = not self.settings.checkpoint_settings.inference
         programs = compile_programs(algorithm, settings.segment_limit)
-        return make_behavior(name, spec, settings, algorithm, programs, key, training=training)
+        return make_behavior(
+            name, spec, settings, algorithm, programs, key, training=training, workers=self.pool.num_envs
+        )

@@ -3,8 +3,9 @@
 When the buffer is due its rollout is taken and learned from in a thread; XLA releases Python's lock. Meanwhile actors
 decide with the policy before, which stays whole: nothing of the old state is overwritten. The newest policy is handed
 on between two decisions (M23, S28). One update at a time: if the next buffer is full before, the loop waits for it, so
-that no decision is more than one update older than the policy that learns from it. That is measured: `Policy/Staleness`,
-and `Policy/Time Waited`, the share of time in which the loop waited for the update before.
+that no decision is more than one update older than the policy that learns from it (the one open state of each row: two,
+and with complete episodes as many as an episode spans). It is measured: `Policy/Staleness`, and `Policy/Time Waited`,
+the share of time in which the loop waited for the update before.
 
 Which decisions still follow the old policy depends on the speed of the machine: threaded runs do not repeat bit for
 bit. On an accelerator that runs one program after the other, decisions wait for the update in the device's own queue.

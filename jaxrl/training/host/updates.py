@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.learner import Held
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.threaded import JOIN_SECONDS, LEAVE_SECONDS, ThreadedLearner
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)
+
+
+class Learned(NamedTuple):
+    """One update: its metrics, and how much it learned from."""
+
+    metrics: Mapping[str, float]
+    held: Held
+
+
+_NOTHING: Mapping[str, Learned] = {}
 
 
 class Updates:
@@ -19,6 +32,7 @@ class Updates:
     def __init__(self, recorder: HostRecorder, interrupt: Interrupt) -> None:
         self._recorder = recorder
         self._interrupt = interrupt
+        self._told: Mapping[str, Learned] = _NOTHING
         self._threaded: dict[str, tuple[Behavior, ThreadedLearner]] = {}  # by name
 
     def meet(self, behavior: Behavior) -> None:
@@ -40,7 +54,12 @@ class Updates:
             with self._interrupt.waiting():
                 behavior.learner.await_program(behavior.actor)
             metrics = behavior.learn()
-        self._recorder.updated(behavior, metrics)
+        self._tell(behavior, metrics)
+
+    def told(self) -> Mapping[str, Learned]:
+        """Updates that came in since the last call, by behavior."""
+        told, self._told = self._told, _NOTHING
+        return told
 
     def publish_done(self) -> None:
         """Updates that threads have done: their policies decide from now on. Raises what failed in a thread."""
@@ -82,4 +101,12 @@ class Updates:
     def _publish(self, behavior: Behavior, learner: ThreadedLearner) -> None:
         metrics = learner.publish(behavior.actor)
         self._recorder.timers.add(nodes.THREADS, learner.seconds, is_parallel=True)
+        self._tell(behavior, metrics)
+
+    def _tell(self, behavior: Behavior, metrics: dict[str, float]) -> None:
         self._recorder.updated(behavior, metrics)
+        if metrics:
+            held = behavior.learner.held
+            self._told = {**self._told, behavior.name: Learned(metrics, held)}
+            self._recorder.timers.gauge(f"{behavior.name}.Buffer.EnvSteps", held.env_steps)
+            self._recorder.timers.gauge(f"{behavior.name}.Buffer.AgentSteps", held.agent_steps)

@@ -95,7 +95,8 @@ def test_s28_m23_collection_goes_on_with_the_policy_before_until_the_newest_is_t
     assert gate.thread.startswith("jaxrl-learn") and behavior.updates == 1 and int(behavior.state.step) == 12
     assert behavior.actor.policy is behavior.state.policy is not before
     assert {"staleness", "time_waited", "policy_loss"} <= metrics.keys()
-    assert not all(np.array_equal(*leaves) for leaves in zip(*map(jax.tree.leaves, (before, behavior.state.policy))))
+    old, new = jax.tree.leaves(before.params), jax.tree.leaves(behavior.state.policy.params)
+    assert not all(map(np.array_equal, old, new))
     assert np.isfinite(jax.tree.leaves(before.params)[0]).all(), "nothing of the old policy was overwritten"
 
 

@@ -82,7 +82,9 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(tmp_path: Path) -> None:
 def test_one_learns_in_a_thread_and_the_other_between_messages(tmp_path: Path) -> None:
     """The summaries of both are whole; staleness is told of the threaded one alone."""
     with environment("Apart?team=0", "Inside?team=0") as started:
-        train(configured(tmp_path, Apart={"max_steps": 400, "threaded": True}, Inside={"max_steps": 400}), started=started)
+        train(
+            configured(tmp_path, Apart={"max_steps": 400, "threaded": True}, Inside={"max_steps": 400}), started=started
+        )
     run = tmp_path / "results" / "two"
     for name in ("Apart", "Inside"):
         assert (run / f"{name}.onnx").is_file()
