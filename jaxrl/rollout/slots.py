@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxrl.rollout.episodes import EpisodeRecords, Episodes, SoFar, reward_columns
+from jaxrl.rollout.limit import interrupted
 from jaxrl.rollout.occupants import Occupant, Occupants, Source
 from jaxrl.rollout.records import Ending, RowsMessage
 from jaxrl.types import NO_GROUP, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
@@ -66,8 +67,11 @@ def first_size(messages: Mapping[Source, BehaviorMessage], *, team_rows: bool) -
 class Slots:
     """Who lives where, and the newest known observation of everybody."""
 
-    def __init__(self, spec: BehaviorSpec, *, team_rows: bool, rows: int, members: int) -> None:
+    def __init__(
+        self, spec: BehaviorSpec, *, team_rows: bool, rows: int, members: int, max_length: int | None = None
+    ) -> None:
         self.spec = spec
+        self.max_length = max_length  # decisions after which an agent's episode is interrupted here; None: never
         self.team_rows = team_rows
         self._occupants = Occupants(team_rows=team_rows)
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
@@ -110,6 +114,8 @@ class Slots:
         self._gone_now[:] = False
         self._end_discarded()
         finished, episodes, decisions = 0, [], {}
+        if self.max_length is not None:
+            messages = {source: self._limited(source, steps, self.max_length) for source, steps in messages.items()}
         for source, steps in messages.items():
             finished += self._move(source, steps)
             if len(steps.ended.agent_id):
@@ -165,6 +171,16 @@ class Slots:
             present=self._present,
             deciding=self._deciding,
         )
+
+    def _limited(self, source: Source, steps: BehaviorMessage, most: int) -> BehaviorMessage:
+        """The message with an end of the episode for agents that ask after `most` decisions of it (X20)."""
+        homes, ids = self._occupants.of(source), steps.deciding.agent_id.tolist()
+        known = [(i, homes[agent]) for i, agent in enumerate(ids) if agent in homes]
+        lengths = self._episodes.lengths[_places([home for _, home in known])]
+        late = [known[i][0] for i in np.flatnonzero(lengths >= most - 1).tolist()]
+        ended = set(steps.ended.agent_id.tolist()) if late else ()
+        late = [i for i in late if ids[i] not in ended]
+        return interrupted(steps, late) if late else steps
 
     def _end_discarded(self) -> None:
         """All rows of discarded sources end here."""

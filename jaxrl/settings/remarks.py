@@ -33,8 +33,6 @@ def remarks(settings: RunSettings) -> list[str]:
 
 def _behavior_remarks(path: str, behavior: BehaviorSettings) -> Iterator[str]:
     hyperparameters, self_play = behavior.hyperparameters, behavior.self_play
-    if behavior.threaded:
-        yield f"{path}.threaded: has no effect"
     if hyperparameters.batch_size > hyperparameters.buffer_size:
         yield (
             f"{path}.hyperparameters.batch_size: {hyperparameters.batch_size} is more than buffer_size, "

@@ -79,6 +79,9 @@ class EnvironmentSettings(Section):
     video_every: Annotated[Integer, Field(ge=0)] = Field(
         default=0, description="film every n-th episode of it, into the run's folder videos; 0: none"
     )
+    time_statistics: Boolean = Field(
+        default=False, description="write Time/...: smoothed milliseconds of an environment step, by phase and worker"
+    )
     inline: Boolean = Field(default=False, description="environments in the trainer's own process, for debugging")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:

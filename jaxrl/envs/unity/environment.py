@@ -20,10 +20,11 @@ from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel
 from jaxrl.envs.workers.incarnation import INCARNATION
-from jaxrl.types import Action, EnvMessage
+from jaxrl.types import Action, EnvMessage, StepTiming
 
 EDITOR_PORT = 5004
 _PORT_SECONDS = 2.0  # for what the last process of a worker may still hold of its port
+_IDLE_NOTICE = 0.25  # of timeout_wait without a decision, after which that is said once (R54)
 _engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
 _parameters = importlib.import_module("mlagents_envs.side_channel.environment_parameters_channel")
 _exceptions = importlib.import_module("mlagents_envs.exception")
@@ -84,6 +85,7 @@ class UnityHostEnv:
         self._worker = worker
         self._timeout = timeout_wait
         self._idle = 0.0
+        self._said_idle = False
         self._asked: dict[str, np.ndarray] = {}
         self._client: UnityClient | None = None
         self._again = INCARNATION.get() > 0
@@ -208,13 +210,26 @@ class UnityHostEnv:
         asking = any(map(len, self._asked.values()))
         self._idle = 0.0 if asking else self._idle + seconds
         new_specs, client.new_specs = client.new_specs, {}
+        timing = StepTiming(exchange=client.exchange_seconds, decode=client.decode_seconds)
+        client.exchange_seconds = client.decode_seconds = 0.0
         return EnvMessage(
-            worker=self._worker, steps=client.steps, new_specs=new_specs, stats=self._stats.take(), seconds=seconds
+            worker=self._worker,
+            steps=client.steps,
+            new_specs=new_specs,
+            stats=self._stats.take(),
+            seconds=seconds,
+            timing=timing,
         )
 
     def _check_idle(self, start: float) -> None:
         """Only time inside calls counts: between them the learner may take as long as it likes."""
-        if self._idle + time.perf_counter() - start > self._timeout:
+        idle = self._idle + time.perf_counter() - start
+        if idle > _IDLE_NOTICE * self._timeout and not self._said_idle:
+            self._said_idle = True
+            # Printed, not logged: a worker process has no log handlers.
+            text = f"no agent has asked for a decision for {idle:.0f} seconds; after {self._timeout:g} the run ends."
+            print(f"Worker {self._worker} ({self._place}): it runs, but {text}", file=sys.stderr, flush=True)
+        if idle > self._timeout:
             raise EnvironmentFailure(
                 f"it runs, but no agent has asked for a decision for {self._timeout:g} seconds. Check that an active "
                 'agent has a Decision Requester (or calls RequestDecision), that its Behavior Type is "Default" (not '

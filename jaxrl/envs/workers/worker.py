@@ -85,8 +85,19 @@ def _kind(error: Exception) -> FaultKind:
     return next((kind for of_type, kind in kinds.items() if isinstance(error, of_type)), FaultKind.FAULT)
 
 
-def execute(environment: HostEnv, command: Message) -> Message | None:
+class WorkerClock:
+    """What the last command took: inside the environment, and in all the worker does around it. Seconds."""
+
+    __slots__ = ("environment", "own")
+
+    def __init__(self) -> None:
+        self.environment = self.own = 0.0
+
+
+def execute(environment: HostEnv, command: Message, clock: WorkerClock | None = None) -> Message | None:
     """Carry out one command; the answer, if it has one, holds the environment's own wall time in `seconds`.
+
+    With a clock it also tells what the worker took for the command before.
 
     Raises:
         Exception: whatever the environment raises.
@@ -97,7 +108,11 @@ def execute(environment: HostEnv, command: Message) -> Message | None:
     actions = decode_actions(command) if command.kind == "step" else {}
     start = time.perf_counter()
     result = environment.step(actions) if command.kind == "step" else environment.reset(command.facts)
-    return encode_result(result._replace(seconds=time.perf_counter() - start))
+    seconds = time.perf_counter() - start
+    if clock is not None:
+        clock.environment = seconds
+        result = result._replace(timing=result.timing._replace(own=clock.own))
+    return encode_result(result._replace(seconds=seconds))
 
 
 def worker_main(end: socket.socket, pickled_factory: bytes, worker: int, incarnation: int = 0) -> None:
@@ -126,12 +141,14 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
     try:
         environment = pickle.loads(pickled_factory)(worker)
         channel.send(ready_message(environment))
+        clock = WorkerClock()
         while True:
             command = channel.receive()
-            doing = command.kind
-            answer = execute(environment, command)
+            doing, begun = command.kind, time.perf_counter()
+            answer = execute(environment, command, clock)
             if answer is not None:
                 channel.send(answer)
+                clock.own = time.perf_counter() - begun - clock.environment
     except ChannelClosedError:
         raise
     except Exception as error:

@@ -9,6 +9,7 @@ from functools import partial
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.metrics.step_times import StepTimes
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.episodes import EpisodeRecords
@@ -30,6 +31,7 @@ class HostRecorder(Recorder):
 
     def __init__(self, settings: RunSettings, folder: RunFolder, progress: ProgressBar) -> None:
         super().__init__(settings, folder, progress, PHASES)
+        self.times = StepTimes(self.timers)
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
 
@@ -69,8 +71,9 @@ class HostRecorder(Recorder):
             crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoint_is_old(behavior.name)
         ):
             self._save(behavior)
-        self._notice_group_rewards(behavior, episodes)
-        self._statistics[behavior.name].episodes(episodes)
+        with self.timers(nodes.PROCESS):
+            self._notice_group_rewards(behavior, episodes)
+            self._statistics[behavior.name].episodes(episodes)
 
     def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""
@@ -111,6 +114,10 @@ class HostRecorder(Recorder):
         finished one decision is not saved: a model of step 0 is nobody's result.
         """
         self.say_results()
+        for name, spent in self.times.by_name().items():
+            self.timers.gauge(f"Time.{name.replace(' ', '')}.mean_ms", spent.mean)
+            self.timers.gauge(f"Time.{name.replace(' ', '')}.smoothed_ms", spent.smoothed)
+        log.debug("%s", self.times.table())
         trained = [behavior for behavior in behaviors if behavior.training and (cause is None or behavior.step > 0)]
         take_all([partial(self._save_final, behavior) for behavior in trained], cause)
 
@@ -118,6 +125,8 @@ class HostRecorder(Recorder):
         statistics = self._statistics[behavior.name]
         if not statistics.updated:  # entropy and value estimates stand in every summary
             statistics.estimates(behavior.estimates())
+        if self.settings.env_settings.time_statistics:
+            statistics.times({name: spent.smoothed for name, spent in self.times.by_name().items()})
         self.write_summary(behavior.name, label, training=training)
 
     def _save(self, behavior: Learning, *, final: bool = False) -> None:

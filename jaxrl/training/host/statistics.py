@@ -63,6 +63,11 @@ class EpisodeStatistics:
         self.updated = True
         self._since_update.clear()
 
+    def times(self, milliseconds: Mapping[str, float]) -> None:
+        """Smoothed means of what an environment step costs, by name."""
+        for name, value in milliseconds.items():
+            self._stats.add(f"Time/{name}", value)
+
     def estimates(self, metrics: Mapping[str, float]) -> None:
         """Metrics that were made without an update."""
         for name, value in metrics.items():
