@@ -21,6 +21,8 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.compilation import quick_options
+from jaxrl.connectors import make_chain
+from jaxrl.connectors.chain import frozen
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.networks.observations import check_observations
@@ -50,7 +52,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
     quick = quick_options()
     actor = ActorPrograms(
-        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
+        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
         allocate=jax.jit(
             trajectory.init,
             static_argnames=("spec", "extras", "capacity", "rows", "members"),
@@ -206,6 +208,7 @@ class HostLoop:
         Raises:
           SettingsError: one is not configured.
           SpecChangedError: one differs from what was seen under its name.
+          ConnectorError: a connector does not fit its observations or actions.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
         """
@@ -215,8 +218,7 @@ class HostLoop:
                 name = behavior_name(behavior_id)
                 known = self.behaviors.get(name) or newcomers.get(name)
                 if known is None:
-                    check_observations(spec, behavior_id)
-                    newcomers[name] = self.make(name, spec)
+                    newcomers[name] = self.make(name, spec, behavior_id)
                 elif known.spec != spec:
                     raise SpecChangedError(
                         f"{behavior_id}: its observations or actions differ from those seen as {name}."
@@ -225,11 +227,15 @@ class HostLoop:
             self.recorder.open(behavior)
             self.behaviors[name] = behavior
 
-    def make(self, name: str, spec: BehaviorSpec) -> Behavior:
-        """A learner and its actor, fresh. Raises SettingsError if the behavior is not configured."""
+    def make(self, name: str, spec: BehaviorSpec, behavior_id: str) -> Behavior:
+        """A learner and its actor, fresh. Raises SettingsError, ConnectorError or UnsupportedObservationError."""
         settings = behavior_settings_for(self.settings, name)
+        chain = make_chain(spec, settings.connectors, behavior_id)
+        check_observations(spec if chain is None else chain.spec, behavior_id)
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
         training = not self.settings.checkpoint_settings.inference
+        if not training and algorithm.connectors is not None:
+            algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
         programs = compile_programs(algorithm, settings.time_horizon)
         return make_behavior(name, spec, settings, algorithm, programs, key, training=training)
