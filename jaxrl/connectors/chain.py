@@ -26,6 +26,7 @@ class Chain:
 
     environment: BehaviorSpec  # what the environment shows and takes
     links: tuple[Connector, ...]
+    names: tuple[str, ...]  # their types
     learning: bool = True  # False: statistics stay as they are
 
     @property
@@ -37,6 +38,11 @@ class Chain:
     def shared(self) -> tuple[Any, ...]:
         """Statistics at the start of a run, one entry for each connector."""
         return tuple(link.shared for link in self.links)
+
+    @property
+    def unexportable(self) -> tuple[str, ...]:
+        """Types of the connectors that an ONNX file cannot replace."""
+        return tuple(name for name, link in zip(self.names, self.links, strict=True) if not link.exportable)
 
     @property
     def watches_rewards(self) -> bool:
@@ -120,6 +126,12 @@ def sent(
         after, to_environment = link.act(place, action, to_environment)
         places.append(_moved(chain, deciding, place, after))
     return _joined(places), to_environment
+
+
+def sent_exported(chain: Chain, to_environment: Action) -> Action:
+    """`sent` where nothing is remembered, as in an ONNX file."""
+    lead = to_environment.continuous.shape[:-1]
+    return sent(chain, start(chain, chain.shared, lead), to_environment, to_environment, jnp.zeros(lead, bool))[1]
 
 
 def observations_onnx(

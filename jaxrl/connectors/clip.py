@@ -19,7 +19,7 @@ def make_clip(spec: BehaviorSpec, settings: ClipSettings) -> Connector:
     clip = partial(jnp.clip, min=settings.low, max=settings.high)
 
     def onnx(graph: OnnxGraph, x: str) -> str:
-        return graph.add("Clip", [x], graph.fresh(x, "clip"), min=settings.low, max=settings.high)
+        return graph.add("Clip", [x], f"{x}/clip", min=settings.low, max=settings.high)
 
     if settings.of == "rewards":
         return of_rewards(spec, clip)

@@ -33,7 +33,7 @@ def make_flatten(spec: BehaviorSpec, settings: FlattenSettings) -> Connector:
 
     def onnx(graph: OnnxGraph, shared: None, obs: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(
-            graph.add("Flatten", [x], graph.fresh(x, "flatten"), axis=1) if i in sizes else x
+            graph.add("Flatten", [x], f"{x}/flatten", axis=1) if i in sizes else x
             for i, x in enumerate(obs)
         )
 

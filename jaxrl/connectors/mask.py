@@ -55,7 +55,7 @@ def _without_columns(spec: BehaviorSpec, settings: MaskSettings, columns: tuple[
 
 def _nodes(graph: OnnxGraph, x: str, kept: list[int]) -> str:
     """The kept columns of x side by side: a slice for each run of neighbours."""
-    name = graph.fresh(x, "mask")
+    name = f"{x}/mask"
     starts = [c for c in kept if c - 1 not in kept]
     ends = [c + 1 for c in kept if c + 1 not in kept]
     parts = [

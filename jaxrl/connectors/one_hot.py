@@ -32,7 +32,7 @@ def make_one_hot(spec: BehaviorSpec, settings: OneHotSettings) -> Connector:
         return state, (*obs[:at], jnp.concatenate([x[..., :c], hot, x[..., c + 1 :]], axis=-1), *obs[at + 1 :])
 
     def onnx(graph: OnnxGraph, shared: None, obs: tuple[str, ...]) -> tuple[str, ...]:
-        x, name = obs[at], graph.fresh(obs[at], "one_hot")
+        x, name = obs[at], f"{obs[at]}/one_hot"
         column = graph.columns(x, c, c + 1, f"{name}/column")
         distance = graph.add("Sub", [column, graph.constant(f"{name}/values", values[None])], f"{name}/distance")
         square = graph.add("Mul", [distance, distance], f"{name}/square")

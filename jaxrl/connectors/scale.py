@@ -20,7 +20,7 @@ def make_scale(spec: BehaviorSpec, settings: ScaleSettings) -> Connector:
         return x * settings.factor
 
     def onnx(graph: OnnxGraph, x: str) -> str:
-        name = graph.fresh(x, "scale")
+        name = f"{x}/scale"
         return graph.add("Mul", [x, graph.constant(f"{name}/factor", np.array([settings.factor]))], name)
 
     if settings.of == "rewards":

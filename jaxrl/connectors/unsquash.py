@@ -24,7 +24,7 @@ def make_unsquash(spec: BehaviorSpec, settings: UnsquashSettings) -> Connector:
         return state, sent._replace(continuous=x * as_row(scale, x) + as_row(middle, x))
 
     def onnx(graph: OnnxGraph, x: str) -> str:
-        name = graph.fresh(x, "unsquash")
+        name = f"{x}/unsquash"
         scaled = graph.add("Mul", [x, graph.constant(f"{name}/scale", scale)], f"{name}/scaled")
         return graph.add("Add", [scaled, graph.constant(f"{name}/middle", middle)], name)
 

@@ -97,11 +97,6 @@ class OnnxGraph:
         """Columns start to end of the tensor x [batch, size], without the last."""
         return self.add("Slice", [x], output, axes=[1], starts=[start], ends=[end])
 
-    def fresh(self, x: str, what: str) -> str:
-        """A name for what is made of the tensor x, not given to a node yet."""
-        taken, name = {node.output for node in self.nodes}, f"{x}/{what}"
-        return name if name not in taken else self.fresh(name, what)
-
     def output(self, name: str, size: int, *, integer: bool = False) -> None:
         """Declare the tensor `name`, [batch, size], as an output."""
         self.outputs.append(Tensor(name, (BATCH, size), integer))

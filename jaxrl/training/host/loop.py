@@ -36,6 +36,7 @@ from jaxrl.training.host.launch import launched
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, start
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
@@ -237,5 +238,6 @@ class HostLoop:
         training = not self.settings.checkpoint_settings.inference
         if not training and algorithm.connectors is not None:
             algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
+        tell_unexportable(name, algorithm.connectors)
         programs = compile_programs(algorithm, settings.time_horizon)
         return make_behavior(name, spec, settings, algorithm, programs, key, training=training)
