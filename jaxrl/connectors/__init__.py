@@ -4,8 +4,8 @@
       Ball:
         connectors: [{type: clip, low: -5, high: 5}, {type: frame_stack, frames: 4}]
 
-A new connector is one file, `<type>.py` with its function `make_<type>`, a class of settings in `settings/connectors.py`
-and one line here. One's own is registered from Python, before settings are made:
+A new connector is one file, `<type>.py` with its function `make_<type>`, a class of settings in
+`settings/connectors.py` and one line here. One's own is registered from Python, before settings are made:
 
     jaxrl.connectors.register("my_thing", MySettings, make_my_thing)
 

@@ -1,8 +1,8 @@
 """Connectors one after the other, as pure functions over one state.
 
 The order of calls at one moment: `rewarded` (what the newest decisions earned), `shown` (last observations of those
-whose episode is over), `observed` (those who decide now; where an episode begins, all is forgotten), the policy, `sent`.
-Arrays have leading axes `...` of rows and members.
+whose episode is over), `observed` (those who decide now; where an episode begins, all is forgotten), then the policy,
+then `sent`. Arrays have leading axes `...` of rows and members.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def start(chain: Chain, shared: tuple[Any, ...], lead: tuple[int, ...]) -> Chain
     return ChainState(tuple(slots), shared)
 
 
-def rewarded(
-    chain: Chain, state: ChainState, reward: jax.Array, arrived: jax.Array
-) -> tuple[ChainState, jax.Array]:
+def rewarded(chain: Chain, state: ChainState, reward: jax.Array, arrived: jax.Array) -> tuple[ChainState, jax.Array]:
     """Own and group reward, float32 [..., 2], as the learner gets them; valid where `arrived` [...]."""
     chex.assert_shape(reward, (*arrived.shape, 2))
     places = []
@@ -134,9 +132,7 @@ def sent_exported(chain: Chain, to_environment: Action) -> Action:
     return sent(chain, start(chain, chain.shared, lead), to_environment, to_environment, jnp.zeros(lead, bool))[1]
 
 
-def observations_onnx(
-    graph: OnnxGraph, chain: Chain, shared: Sequence[Any], obs: tuple[str, ...]
-) -> tuple[str, ...]:
+def observations_onnx(graph: OnnxGraph, chain: Chain, shared: Sequence[Any], obs: tuple[str, ...]) -> tuple[str, ...]:
     """`shown` of the tensors of the environment's sensors; the statistics become constants of the file."""
     for link, statistics in zip(chain.links, shared, strict=True):
         if link.onnx is not None:

@@ -32,10 +32,7 @@ def make_flatten(spec: BehaviorSpec, settings: FlattenSettings) -> Connector:
         return state, tuple(shown)
 
     def onnx(graph: OnnxGraph, shared: None, obs: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(
-            graph.add("Flatten", [x], f"{x}/flatten", axis=1) if i in sizes else x
-            for i, x in enumerate(obs)
-        )
+        return tuple(graph.add("Flatten", [x], f"{x}/flatten", axis=1) if i in sizes else x for i, x in enumerate(obs))
 
     sensors = {i: vector(spec.observations[i].name, size, spec.observations[i]) for i, size in sizes.items()}
     return Connector(replaced(spec, sensors), observe=observe, onnx=onnx)

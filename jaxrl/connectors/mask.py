@@ -58,7 +58,5 @@ def _nodes(graph: OnnxGraph, x: str, kept: list[int]) -> str:
     name = f"{x}/mask"
     starts = [c for c in kept if c - 1 not in kept]
     ends = [c + 1 for c in kept if c + 1 not in kept]
-    parts = [
-        graph.columns(x, start, end, f"{name}/{start}_{end}") for start, end in zip(starts, ends, strict=True)
-    ]
+    parts = [graph.columns(x, start, end, f"{name}/{start}_{end}") for start, end in zip(starts, ends, strict=True)]
     return graph.concat(parts, name)

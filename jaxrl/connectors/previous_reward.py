@@ -25,6 +25,4 @@ def make_previous_reward(spec: BehaviorSpec, settings: PreviousRewardSettings) -
     def reward(state: State, reward: jax.Array, arrived: jax.Array) -> tuple[State, jax.Array]:
         return State(reward.sum(-1, keepdims=True), state.shared), reward
 
-    return Connector(
-        with_sensor(spec, vector(NAME, 1)), slot=np.zeros(1, np.float32), observe=observe, reward=reward
-    )
+    return Connector(with_sensor(spec, vector(NAME, 1)), slot=np.zeros(1, np.float32), observe=observe, reward=reward)

@@ -9,7 +9,7 @@ fade. Beyond it float32 could not tell one more row from none, and the variance 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -26,9 +26,9 @@ MOST = 2.0**20
 class Running(NamedTuple):
     """Statistics of vectors of F numbers."""
 
-    mean: jax.Array  # float32 [F]
-    variance: jax.Array  # float32 [F]
-    count: jax.Array  # float32 []
+    mean: Any  # float32 [F]
+    variance: Any  # float32 [F]
+    count: Any  # float32 []
 
 
 def init(size: int) -> Running:
@@ -54,4 +54,4 @@ def update(state: Running, x: jax.Array, mask: jax.Array) -> Running:
 
 def as_normalizer(state: Running) -> NormalizerState:
     """The same mean and variance for `networks.normalizer`."""
-    return NormalizerState(mean=state.mean, m2=state.variance, count=np.ones((), np.float32))
+    return NormalizerState(mean=state.mean, m2=state.variance, count=jnp.ones(()))

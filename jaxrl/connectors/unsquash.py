@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.connectors.interface import Connector, ConnectorError, State
@@ -21,7 +22,7 @@ def make_unsquash(spec: BehaviorSpec, settings: UnsquashSettings) -> Connector:
 
     def act(state: State, action: Action, sent: Action) -> tuple[State, Action]:
         x = sent.continuous
-        return state, sent._replace(continuous=x * as_row(scale, x) + as_row(middle, x))
+        return state, sent._replace(continuous=x * as_row(jnp.asarray(scale), x) + as_row(jnp.asarray(middle), x))
 
     def onnx(graph: OnnxGraph, x: str) -> str:
         name = f"{x}/unsquash"

@@ -50,9 +50,7 @@ def discrete_onnx(graph: OnnxGraph, logits: list[str], action: ActionSpec) -> No
     _columns(graph, best, "deterministic_discrete_actions")
 
 
-def _to_environment(
-    graph: OnnxGraph, x: str, output: str, size: int, finish: Callable[[str], str] | None
-) -> None:
+def _to_environment(graph: OnnxGraph, x: str, output: str, size: int, finish: Callable[[str], str] | None) -> None:
     clipped = graph.add("Clip", [x], f"{output}/clipped", min=-ENVIRONMENT_CLIP, max=ENVIRONMENT_CLIP)
     if finish is None:
         graph.add("Div", [clipped, "environment_clip"], output)

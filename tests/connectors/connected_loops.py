@@ -91,7 +91,7 @@ def through_both(env: JaxEnv, *connectors: dict[str, Any], team_rows: bool) -> B
 def numbered(steps: Transitions) -> Transitions:
     """`extras` number the decisions of all members."""
     number = np.arange(steps.alive.size, dtype=np.float32).reshape(*steps.alive.shape, 1)
-    return steps._replace(extras={"log_prob": np.broadcast_to(number, steps.extras["log_prob"].shape)})
+    return steps._replace(extras={"log_prob": jnp.broadcast_to(number, steps.extras["log_prob"].shape)})
 
 
 def _collected(env: JaxEnv, chain: Chain | None) -> tuple[Transitions, TeamView, TeamView, Any]:
@@ -103,7 +103,7 @@ def _collected(env: JaxEnv, chain: Chain | None) -> tuple[Transitions, TeamView,
     @quick_jit
     def run() -> Any:
         keys = jax.random.split(jax.random.key(1), (1 + 2 * T, 1))
-        parameters = {name: np.full(1, value, np.float32) for name, value in env.parameters.items()}
+        parameters = {name: jnp.full(1, value, jnp.float32) for name, value in env.parameters.items()}
         play = start_play(env, (), keys[0], E, parameters, chain)
         parts, views, statistics = [], [], policies.connectors
         for i in range(2):
@@ -153,7 +153,7 @@ class ConnectedHost(Host):
 
 def _told(host: ConnectedHost, raw: Transitions, last: TeamView) -> list[Rollout]:
     """The raw steps as messages; a rollout taken after each T."""
-    chosen = [Chosen(Action(*(x[t] for x in raw.action)), raw.extras["log_prob"][t]) for t in range(2 * T)]
+    chosen = [Chosen(Action(*(x[t] for x in raw.action)), np.asarray(raw.extras["log_prob"][t])) for t in range(2 * T)]
     host.tell(first_message(view_at(raw, 0)), chosen[0])
     found = []
     for i in range(2):

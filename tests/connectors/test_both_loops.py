@@ -66,5 +66,3 @@ def _by_number(rollout: Rollout) -> tuple[dict[str, np.ndarray], list[np.ndarray
     cut_off = (acted & rollout.truncated)[acted][order]
     after = [np.roll(x, -1, axis=0)[acted][order][cut_off] for x in rollout.obs]
     return parts, after
-
-

@@ -69,7 +69,10 @@ def build(
         chain, statistics = connectors
         inputs = tuple(graph.input(f"obs_{i}", *sensor.shape) for i, sensor in enumerate(spec.observations))
         seen = chains.observations_onnx(graph, chain, statistics, inputs)
-        features, finish = body_onnx(graph, chain.spec, settings, normalizer, seen), partial(chains.sent_onnx, graph, chain)
+        features, finish = (
+            body_onnx(graph, chain.spec, settings, normalizer, seen),
+            partial(chains.sent_onnx, graph, chain),
+        )
     if spec.action.discrete_branches:
         graph.input("action_masks", spec.action.mask_size)
     graph.constant_output("version_number", np.array([API_VERSION], np.float32))

@@ -65,7 +65,9 @@ def _run(model: onnx.ModelProto, action: ActionSpec, obs: tuple[np.ndarray, ...]
     for name, size in zip(inner, action.discrete_branches, strict=True):
         probe.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, size]))
     names = [*inner, *(node.name for node in model.graph.output if node.name.startswith("deterministic_"))]
-    feed = {f"obs_{i}": np.asarray(x, np.float32) / (BRIGHTEST if x.dtype == np.uint8 else 1) for i, x in enumerate(obs)}
+    feed = {
+        f"obs_{i}": np.asarray(x, np.float32) / (BRIGHTEST if x.dtype == np.uint8 else 1) for i, x in enumerate(obs)
+    }
     if action.discrete_branches:
         feed["action_masks"] = np.asarray(masks, np.float32)
     return run(open_session(probe.SerializeToString()), names, feed)

@@ -137,7 +137,9 @@ def collect(
         after_step = Play(_split(moved, seeds), _split(result.view, seeds), after, decision.carry, connected)
         return after_step, here
 
-    return jax.lax.scan(step, play._replace(connectors=connecting.with_statistics(chain, play.connectors, policy)), keys)
+    return jax.lax.scan(
+        step, play._replace(connectors=connecting.with_statistics(chain, play.connectors, policy)), keys
+    )
 
 
 def begins(play: Play) -> Array:

@@ -101,9 +101,7 @@ def start(plan: Plan, numbers: Array) -> JittedState:
         train=jax.vmap(plan.algorithm.init)(keys[:, 0]),
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*numbers.shape, *x.shape)), store),
         fresh=jnp.zeros(numbers.shape, jnp.int32),
-        play=start_play(
-            plan.env, plan.algorithm.carry, keys[:, 1], plan.areas, parameters, plan.algorithm.connectors
-        ),
+        play=start_play(plan.env, plan.algorithm.carry, keys[:, 1], plan.areas, parameters, plan.algorithm.connectors),
         parameters=parameters,
         key=keys[:, 2],
         iteration=jnp.zeros(numbers.shape, jnp.uint32),
