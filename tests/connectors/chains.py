@@ -34,7 +34,7 @@ class Stream:
         `begin` [B]: whose episode begins; the others were paid. `action` is then drawn, [B, C] and [B, D].
         """
         starts = jnp.asarray(np.zeros(self.rows, bool) if begin is None else begin)[:, None]
-        self.paid = None
+        self.paid = np.zeros((0, 2), np.float32)
         if reward is not None:
             self.state, paid = chains.rewarded(
                 self.chain, self.state, jnp.asarray(reward, jnp.float32)[:, None], jnp.ones((self.rows, 1), bool)

@@ -192,7 +192,7 @@ def test_x4_rows_may_stand_in_any_order() -> None:
         again = other.decide(obs[order], begin=np.array(begin)[order], reward=reward[order], action=moved)
         for a, b in zip(seen, again, strict=True):
             np.testing.assert_allclose(a[order], b, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(one.paid[order], other.paid, rtol=1e-5, atol=1e-6)  # pyright: ignore
+        np.testing.assert_allclose(one.paid[order], other.paid, rtol=1e-5, atol=1e-6)
 
 
 def test_x4_who_does_not_decide_moves_nothing_on() -> None:
