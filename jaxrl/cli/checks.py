@@ -87,6 +87,21 @@ def check_resume(settings: RunSettings) -> None:
         require_loop_of_run(Path(options.results_dir, options.run_id), compiled=compiled)
 
 
+def check_connectors(settings: RunSettings) -> None:
+    """Raise SettingsError for connectors that a Unity build could not do without: its agents only have an ONNX file."""
+    if parse_address(settings.env_settings.env_path).kind is not Kind.UNITY:
+        return
+    problems = [
+        f"{path}.connectors[{i}].type: {connector.type} remembers earlier decisions, which Unity does not give to a "
+        "model: remove it, and let the sensor or the agent's script observe them (Stacked Vectors for frames)"
+        for path, behavior in settings.every_behavior()
+        for i, connector in enumerate(behavior.connectors)
+        if connector.remembers
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
 def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     """What has no meaning with this kind of environment, one text each."""
     path = settings.env_path

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from jaxrl.settings.connectors import Connectors
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
 from jaxrl.settings.section import (
@@ -113,6 +114,11 @@ class BehaviorSettings(Section):
         default={"extrinsic": ExtrinsicSettings()},
         description="reward streams; giving the mapping replaces the default",
     )
+    connectors: Connectors = Field(
+        default=(),
+        exclude_if=lambda value: not value,  # files of runs without any are what they were before there were some
+        description="what stands between environment and policy, in this order; a list replaces the default's",
+    )
     init_path: Text | None = Field(default=None, description="checkpoint to start from")
     keep_checkpoints: Integer = Field(default=5, description="checkpoints kept; 0 or less: all")
     even_checkpoints: Boolean = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
@@ -163,6 +169,10 @@ class BehaviorSettings(Section):
         if memory is not None and memory.sequence_length > batch_size:
             text = f"got {memory.sequence_length}, expected at most hyperparameters.batch_size, which is {batch_size}"
             yield ("network_settings", "memory", "sequence_length"), text
+        for i, connector in enumerate(self.connectors if self.network_settings.normalize else ()):
+            if connector.standardizes:
+                text = "network_settings.normalize standardizes the same observations: keep one of the two"
+                yield ("connectors", i, "type"), text
         if self.even_checkpoints and self.keep_checkpoints < 1:
             yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
 

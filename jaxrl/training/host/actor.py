@@ -22,6 +22,7 @@ from jaxrl.rollout.repaging import repage
 from jaxrl.rollout.running import RunningEpisodes
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.training.host import connecting
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ UNTRAINED = 1024
 class ActorPrograms(NamedTuple):
     """The compiled programs of an actor."""
 
-    decide: Callable[..., tuple[Action, TrajectoryState]]
+    decide: Callable[..., tuple[Action, TrajectoryState, Any]]
     # Seldom. They do the same uncompiled, then as some 200 small programs, which takes seconds.
     allocate: Callable[..., TrajectoryState] = trajectory.init
     turn: Callable[..., TrajectoryState] = trajectory.turn
@@ -52,17 +53,23 @@ def decide(
     state: TrajectoryState,
     steps: RowsMessage,
     key_data: Any,
-) -> tuple[Action, TrajectoryState]:
+    connected: Any = (),
+) -> tuple[Action, TrajectoryState, Any]:
     """Choose actions for the new states and append them: the one call per environment result.
 
     Returns:
-      Actions for the environment, dense [B, A, ...], and the buffer.
+      Actions for the environment, dense [B, A, ...], the buffer, and what the connectors remember (`connecting`).
     """
+    if algorithm.connectors is not None:
+        connected, steps = connecting.received(algorithm.connectors, connected, steps)
     obs = tuple(o[1] for o in steps.obs)
     carry = trajectory.memory(state, steps)
     decision = algorithm.act(policy, obs, steps.action_mask, carry, noise.typed(key_data))
     state = trajectory.add(state, steps, decision.action, decision.extras, decision.carry, time_horizon=time_horizon)
-    return decision.sent, state
+    if algorithm.connectors is None:
+        return decision.sent, state, connected
+    connected, sent = connecting.sent(algorithm.connectors, connected, decision.action, decision.sent, steps.deciding)
+    return sent, state, connected
 
 
 def capacity(decisions: int, rows: int, members: int) -> int:
@@ -115,6 +122,7 @@ class Actor:
         self._slots: Slots | None = None
         self._pages: Pages | None = None
         self._buffer: TrajectoryState | None = None
+        self._connected: Any = ()  # what its connectors remember
 
     @property
     def keeps(self) -> int:
@@ -133,6 +141,11 @@ class Actor:
         """What has been collected; None before the first message."""
         return self._buffer
 
+    @property
+    def statistics(self) -> Any:
+        """What its connectors have learned of their input, as `PolicyState.connectors`."""
+        return self._connected.state.shared if self._connected else self.policy.connectors
+
     def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:
         """Book one message per source.
 
@@ -145,7 +158,9 @@ class Actor:
         self._follow()
         self._turn(ingested.steps)
         key_data = noise.noise_key(self._run_key, self.decisions)
-        action, self._buffer = self._programs.decide(self.policy, self._buffer, ingested.steps, key_data)
+        action, self._buffer, self._connected = self._programs.decide(
+            self.policy, self._buffer, ingested.steps, key_data, self._connected
+        )
         self._pages.append(ingested.steps)
         if self.watch is not None:
             self.watch(ingested.steps)
@@ -194,13 +209,17 @@ class Actor:
 
     def _allocate(self, messages: Mapping[Source, BehaviorMessage]) -> None:
         algorithm = self.algorithm
+        learned = self.spec
         rows, members = first_size(messages, team_rows=algorithm.team_rows)
+        if algorithm.connectors is not None:
+            learned = algorithm.connectors.spec
+            self._connected = connecting.start(algorithm.connectors, self.policy.connectors, (rows, members))
         self._slots = Slots(
             self.spec, team_rows=algorithm.team_rows, rows=rows, members=members, max_length=self._max_length
         )
         self._pages = Pages(capacity(self.keeps, rows, members), rows)
         self._buffer = self._programs.allocate(
-            self.spec, algorithm.extras, algorithm.carry, capacity=self._pages.capacity, rows=rows, members=members
+            learned, algorithm.extras, algorithm.carry, capacity=self._pages.capacity, rows=rows, members=members
         )
 
     def _follow(self) -> None:
@@ -218,6 +237,8 @@ class Actor:
             "%s: room for %d teams of %d agents (was %d of %d); the programs are compiled once more.",
             self.name, slots.rows, slots.members, rows, members,
         )  # fmt: skip
+        if self.algorithm.connectors is not None:
+            self._connected = connecting.resize(self._connected, (slots.rows, slots.members))
         fitting = capacity(self.keeps, slots.rows, slots.members)
         held = pages.capacity if pages.given > rows else int(pages.size.max()) + MESSAGE
         if held > fitting and slots.rows * pages.capacity > 2 * (slots.rows * fitting + pages.given * pages.capacity):

@@ -58,8 +58,9 @@ class Behavior(NamedTuple):
 
     @property
     def state(self) -> TrainState:
-        """Of the learner."""
-        return self.learner.state
+        """Of the learner, with what the actor's connectors have learned of their input."""
+        state, statistics = self.learner.state, self.actor.statistics
+        return state if not statistics else state.replace(policy=state.policy.replace(connectors=statistics))
 
     @property
     def step(self) -> int:
@@ -126,7 +127,7 @@ class Behavior(NamedTuple):
         Returns the metrics of the update, nothing where there was none. Raises DivergedError.
         """
         metrics = self.learner.learn(self.actor)
-        self.actor.policy = self.state.policy
+        self.actor.policy = self.learner.state.policy
         return metrics
 
 

@@ -23,6 +23,8 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.compilation import quick_options
+from jaxrl.connectors import make_chain
+from jaxrl.connectors.chain import frozen
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import Loss
@@ -39,6 +41,7 @@ from jaxrl.training.host.notices import Notices
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
@@ -63,7 +66,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
     quick = quick_options()
     actor = ActorPrograms(
-        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
+        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
         allocate=jax.jit(
             trajectory.init,
             static_argnames=("spec", "extras", "capacity", "rows", "members"),
@@ -286,6 +289,7 @@ class HostLoop:
         Raises:
           SettingsError: one is not configured.
           SpecChangedError: one differs from what was seen under its name.
+          ConnectorError: a connector does not fit its observations or actions.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
         """
@@ -295,8 +299,7 @@ class HostLoop:
                 name = behavior_name(behavior_id)
                 known = self.behaviors.get(name) or newcomers.get(name)
                 if known is None:
-                    check_observations(spec, behavior_id)
-                    newcomers[name] = self.make(name, spec)
+                    newcomers[name] = self.make(name, spec, behavior_id)
                 elif known.spec != spec:
                     raise SpecChangedError(
                         f"{behavior_id}: its observations or actions differ from those seen as {name}."
@@ -306,12 +309,17 @@ class HostLoop:
             self.behaviors[name] = behavior
             self.updates.meet(behavior)
 
-    def make(self, name: str, spec: BehaviorSpec) -> Behavior:
-        """A learner and its actor, fresh. Raises SettingsError if the behavior is not configured."""
+    def make(self, name: str, spec: BehaviorSpec, behavior_id: str) -> Behavior:
+        """A learner and its actor, fresh. Raises SettingsError, ConnectorError or UnsupportedObservationError."""
         settings = behavior_settings_for(self.settings, name)
+        chain = make_chain(spec, settings.connectors, behavior_id)
+        check_observations(spec if chain is None else chain.spec, behavior_id)
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
         training = not self.settings.checkpoint_settings.inference
+        if not training and algorithm.connectors is not None:
+            algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
+        tell_unexportable(name, algorithm.connectors)
         programs = compile_programs(algorithm, settings.segment_limit)
         return make_behavior(
             name, spec, settings, algorithm, programs, key, training=training, workers=self.pool.num_envs
