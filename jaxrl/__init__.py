@@ -14,10 +14,17 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.mappo import make_mappo
     from jaxrl.algorithms.poca import make_poca
     from jaxrl.algorithms.ppo import make_ppo
+    from jaxrl.callbacks import Callbacks, Follows
     from jaxrl.jax_envs import make_environment
+    from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
     from jaxrl.training.compiled.trainer import make_jitted_trainer
 
 _HOMES = {
+    "AgentRecord": "jaxrl.rollout.followed",
+    "Callbacks": "jaxrl.callbacks",
+    "Episode": "jaxrl.rollout.followed",
+    "Follows": "jaxrl.callbacks",
+    "Trajectory": "jaxrl.rollout.followed",
     "make_coma": "jaxrl.algorithms.coma",
     "make_environment": "jaxrl.jax_envs",
     "make_jitted_trainer": "jaxrl.training.compiled.trainer",
@@ -28,6 +35,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "AgentRecord",
+    "Callbacks",
+    "Episode",
+    "Follows",
+    "Trajectory",
     "make_coma",
     "make_environment",
     "make_jitted_trainer",

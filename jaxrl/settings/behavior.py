@@ -119,6 +119,10 @@ class BehaviorSettings(Section):
         default=64, description="longest piece of a trajectory, in steps, before it is bootstrapped"
     )
     summary_freq: Count = Field(default=50000, description="trainer steps between summaries")
+    episode_window: Count | None = Field(
+        default=None,
+        description="newest episodes whose returns and lengths are summed up (mean, least, largest); null: off",
+    )
     threaded: Boolean = Field(default=False, description="accepted; has no effect here")
     self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
     behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")

@@ -17,10 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import numpy as np
+
 from jaxrl.artifacts.files import ArtifactError, write_text
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.console import ConsoleWriter, listing
+from jaxrl.artifacts.metrics.episode_figures import CUSTOM
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
 from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
@@ -124,17 +127,23 @@ class Recorder:
         self.timers.gauge_summaries(name, together)
         self._console.summaries(track.title, step, together)
 
-    def checkpoint(self, name: str, moment: Hashable, snapshot: Callable[[], Snapshot], reward: float | None) -> None:
-        """A checkpoint and its ONNX file, unless the last one shows this very moment.
+    def write_images(self, name: str, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Pictures uint8 [H, W, 3] under `Custom/<name>`, in every event file of the behavior."""
+        for writer in self._tracks[name].writers:
+            writer.images(step, {CUSTOM.format(name=image): pixels for image, pixels in images.items()})
+
+    def checkpoint(self, name: str, moment: Hashable, snapshot: Callable[[], Snapshot], reward: float | None) -> bool:
+        """A checkpoint and its ONNX file, unless the last one shows this very moment. Whether one was written.
 
         Raises DivergedError, CheckpointError or ExportError, as `saver.save_checkpoint`.
         """
         track = self._tracks[name]
         if track.saved == moment:
-            return
+            return False
         with self.timers(nodes.CHECKPOINT):
             saver.save_checkpoint(snapshot(), self.folder, self.status, reward)
         track.saved = moment
+        return True
 
     def publish(self, name: str, step: int, reward: float | None) -> None:
         """The policy of the checkpoint of this step where Unity's user looks for it. Raises ArtifactError."""

@@ -7,6 +7,7 @@ blanks in tags ("Environment/Cumulative Reward") by underscores, which would emp
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import socket
@@ -15,13 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue] made at import
 from tensorboardX.proto.summary_pb2 import Summary as SummaryProto  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import make_histogram, text
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.statistics import INTERNAL, MetricsError, Summary
 
 _POSITIVE = 1e-12 * 1.1 ** np.arange(700)  # up to 9e16; TensorBoard's own spacing, so that buckets agree over time
 _BINS = np.concatenate([[-np.finfo(np.float64).max], -_POSITIVE[::-1], [0.0], _POSITIVE, [np.finfo(np.float64).max]])
@@ -59,6 +61,21 @@ class TensorBoardWriter:
             histogram = None if summary.histogram is None else summary.histogram[np.isfinite(summary.histogram)]
             if histogram is not None and histogram.size:
                 self._add(step, SummaryProto.Value(tag=f"{tag}_hist", histo=make_histogram(histogram, _BINS)))
+        self._flush()
+
+    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Write pictures uint8 [H, W, 3] by tag; flush. Raises MetricsError for anything else."""
+        for tag, pixels in images.items():
+            array = np.asarray(pixels)
+            if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+                raise MetricsError(f"{tag}: got {array.dtype} {list(array.shape)}, expected a picture, uint8 [H, W, 3]")
+            png = io.BytesIO()
+            Image.fromarray(array).save(png, "PNG")
+            height, width, colors = array.shape
+            shown = SummaryProto.Image(
+                height=height, width=width, colorspace=colors, encoded_image_string=png.getvalue()
+            )
+            self._add(step, SummaryProto.Value(tag=tag, image=shown))
         self._flush()
 
     def hyperparameters(self, listing: str, step: int = 0) -> None:

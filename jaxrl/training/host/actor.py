@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.rollout import noise, trajectory
+from jaxrl.rollout import noise, outside, trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.pages import MESSAGE, Pages
 from jaxrl.rollout.records import RowsMessage
 from jaxrl.rollout.repaging import repage
+from jaxrl.rollout.silence import OutsideActionError
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class ActorPrograms(NamedTuple):
     allocate: Callable[..., TrajectoryState] = trajectory.init
     turn: Callable[..., TrajectoryState] = trajectory.turn
     discard: Callable[[TrajectoryState], TrajectoryState] = lambda buffer: trajectory.take(buffer)[1]
+    leave_out: Callable[..., TrajectoryState] = outside.leave_out
+    replace_actions: Callable[..., TrajectoryState] | None = None  # None: it learns from its own actions alone
 
 
 def decide(
@@ -73,6 +76,7 @@ class Actor:
 
     Args:
       keeps: agent decisions that the buffer is to hold.
+      leave_out_taken: nobody learns from decisions that agents took otherwise than they were told.
       run_key: two words; with the number of a decision they fix its noise.
     """
 
@@ -86,6 +90,7 @@ class Actor:
         run_key: list[int],
         *,
         keeps: int,
+        leave_out_taken: bool = False,
     ) -> None:
         self.name = name
         self.spec = spec
@@ -94,9 +99,10 @@ class Actor:
         self.decisions = 0  # calls of `decide`; with the run's key they fix the next action noise
         self.fresh = 0  # decisions whose reward has arrived since the last `taken`
         self.full = False  # there is no room for another message, and there shall be none
-        self._programs = programs
+        self.programs = programs
         self._run_key = run_key
         self.keeps = keeps
+        self.leave_out_taken = leave_out_taken
         self._slots: Slots | None = None
         self._pages: Pages | None = None
         self._buffer: TrajectoryState | None = None
@@ -106,24 +112,42 @@ class Actor:
         """What has been collected; None before the first message."""
         return self._buffer
 
-    def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:
-        """Book one message per source.
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:
+        """Book one message per source; nobody learns from the decisions of agents in `untrained`, ids by source.
 
         Returns each source's actions in its agents' order, finished episodes, and how many decisions got their reward.
+        Raises OutsideActionError for what agents cannot have done, or what cannot be learned from.
         """
         if self._slots is None:
             self._allocate(messages)
         assert self._slots is not None and self._pages is not None and self._buffer is not None
-        ingested = self._slots.ingest(messages)
+        ingested = self._slots.ingest(messages, untrained)
         self._follow()
         self._turn(ingested.steps)
+        if ingested.taken is not None or ingested.left_out is not None:
+            self._amend(ingested)
         key_data = noise.noise_key(self._run_key, self.decisions)
-        action, self._buffer = self._programs.decide(self.policy, self._buffer, ingested.steps, key_data)
+        action, self._buffer = self.programs.decide(self.policy, self._buffer, ingested.steps, key_data)
         self._pages.append(ingested.steps)
         self.decisions += 1
         self.fresh += ingested.finished
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
         return _by_source(ingested, chosen), ingested.episodes, ingested.finished
+
+    def _amend(self, ingested: Ingested) -> None:
+        """Open decisions that were taken otherwise, and those that nobody shall learn from."""
+        replace = self.programs.replace_actions
+        if ingested.taken is not None and replace is not None:
+            self._buffer = replace(self.policy, self._buffer, *ingested.taken)
+        elif ingested.taken is not None and not self.leave_out_taken:
+            raise OutsideActionError(
+                f"{self.name}: the environment took actions itself, and this trainer_type learns from its own alone; "
+                "write env_settings.outside_actions: leave_out"
+            )
+        if ingested.left_out is not None:
+            self._buffer = self.programs.leave_out(self._buffer, ingested.left_out)
 
     def taken(self, buffer: TrajectoryState) -> None:
         """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
@@ -135,7 +159,7 @@ class Actor:
     def discard(self) -> None:
         """Forget what was collected, as if somebody had learned from it."""
         assert self._buffer is not None
-        self.taken(self._programs.discard(self._buffer))
+        self.taken(self.programs.discard(self._buffer))
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
@@ -147,9 +171,11 @@ class Actor:
     def _allocate(self, messages: Mapping[Source, BehaviorMessage]) -> None:
         algorithm = self.algorithm
         rows, members = first_size(messages, team_rows=algorithm.team_rows)
-        self._slots = Slots(self.spec, team_rows=algorithm.team_rows, rows=rows, members=members)
+        self._slots = Slots(
+            self.spec, team_rows=algorithm.team_rows, rows=rows, members=members, leave_out_taken=self.leave_out_taken
+        )
         self._pages = Pages(capacity(self.keeps, rows, members), rows)
-        self._buffer = self._programs.allocate(
+        self._buffer = self.programs.allocate(
             self.spec, algorithm.extras, algorithm.carry, capacity=self._pages.capacity, rows=rows, members=members
         )
 
@@ -191,7 +217,7 @@ class Actor:
         page = pages.turn(turning, waiting)
         if pages.given > self._buffer.shape[1]:
             self._resize((), more)
-        self._buffer = self._programs.turn(self._buffer, turning, page.astype(np.int32))
+        self._buffer = self.programs.turn(self._buffer, turning, page.astype(np.int32))
         self.full = self._cells(2 * pages.given) > MOST * capacity(self.keeps, 1, 1)
 
     def _still_to_come(self, turning: int) -> int:

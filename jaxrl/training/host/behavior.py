@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
 class Programs(NamedTuple):
@@ -97,12 +97,14 @@ class Behavior(NamedTuple):
         """What statistics show of values and entropy between two updates."""
         return self.learner.estimates(self.actor)
 
-    def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
         """Book one message per source; each source's actions in its agents' order, and finished episodes.
 
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
         """
-        actions, episodes, finished = self.actor.act(messages)
+        actions, episodes, finished = self.actor.act(messages, untrained)
         self.learner.step += finished
         if self.training:
             self.learner.compile_for(self.actor)
@@ -135,9 +137,19 @@ def make_behavior(
     key: jax.Array,
     *,
     training: bool,
+    leave_out_taken: bool = False,
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed."""
     learner = Learner(name, spec, settings, algorithm, programs.learner, key, training=training)
     keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
-    actor = Actor(name, spec, algorithm, programs.actor, learner.state.policy, learner.run_key, keeps=keeps)
+    actor = Actor(
+        name,
+        spec,
+        algorithm,
+        programs.actor,
+        learner.state.policy,
+        learner.run_key,
+        keeps=keeps,
+        leave_out_taken=leave_out_taken,
+    )
     return Behavior(learner, actor)

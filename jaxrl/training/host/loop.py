@@ -20,26 +20,28 @@ from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
 from jaxrl.compilation import quick_options
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.networks.observations import check_observations
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout import outside, trajectory
+from jaxrl.rollout.absence import Absences
 from jaxrl.rollout.slots import Source
-from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
+from jaxrl.rollout.tracker import EpisodeTracker
+from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.following import Following
+from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, start
+from jaxrl.training.host.policies import Acted, Policies
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
-
-Acted = tuple[Behavior, int, list[EpisodeRecords]]
-"""A behavior that acted, its step before, and the episodes that had ended."""
 
 
 class SpecChangedError(JaxrlError):
@@ -58,6 +60,10 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         ),
         turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=quick),
         discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=quick),
+        leave_out=jax.jit(outside.leave_out, donate_argnums=0, compiler_options=quick),
+        replace_actions=None
+        if algorithm.adopt is None
+        else jax.jit(partial(outside.replace_actions, algorithm.adopt), donate_argnums=1, compiler_options=quick),
     )
     learner = LearnerPrograms(
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),
@@ -69,17 +75,30 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
 
 
 def train(
-    settings: RunSettings, console: Console | None = None, started: tuple[Interrupt, EnvPool] | None = None
+    settings: RunSettings,
+    console: Console | None = None,
+    started: tuple[Interrupt, EnvPool] | None = None,
+    *,
+    callbacks: Sequence[Callbacks] = (),
+    policy_mapping: PolicyMapping | None = None,
 ) -> None:
     """One whole run, from checked settings to a results folder.
 
     Ends when every behavior has passed its max_steps, at Ctrl-C or when an environment is closed (saves, returns),
-    or with an error (saves and raises it). `started`: from `launched(settings)`, done before JAX was imported.
+    or with an error (saves and raises it).
+
+    Args:
+      started: from `launched(settings)`, done before JAX was imported.
+      callbacks: called before those that the settings name (`callbacks: [module:Class]`).
+      policy_mapping: (agent, episode, worker) → the policy that the agent follows, as `Callbacks.policy_mapping`; asked
+        before that of the callbacks.
 
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
     settings = with_drawn_seed(settings)
+    mapped = [] if policy_mapping is None else [MappedBy(policy_mapping)]
+    hooks = Hooks([*mapped, *callbacks, *load_callbacks(settings.callbacks or ())])
     options = settings.checkpoint_settings
     with ExitStack() as stack:
         interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
@@ -92,22 +111,35 @@ def train(
         except KeyboardInterrupt:
             log.info("Interrupted before the environments had started; nothing to save.")
             return
-        HostLoop(settings, recorder, interrupt, pool).run()
+        HostLoop(settings, recorder, interrupt, pool, hooks).run()
 
 
 class HostLoop:
     """Behaviors and what goes back and forth between them and the environments.
 
-    `route` says which actor decides for a behavior id of the wire, `behaviors` who learns from it: today one each.
+    `route` says which actor decides for a behavior id of the wire, `behaviors` who learns from it: one each, unless its
+    agents are mapped to other `policies`.
     """
 
-    def __init__(self, settings: RunSettings, recorder: HostRecorder, interrupt: Interrupt, pool: EnvPool) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        recorder: HostRecorder,
+        interrupt: Interrupt,
+        pool: EnvPool,
+        hooks: Hooks | None = None,
+    ) -> None:
         self.settings = settings
         self.recorder = recorder
         self.interrupt = interrupt
         self.pool = pool
         self.behaviors: dict[str, Behavior] = {}
         self.key = jax.random.key(settings.env_settings.seed)
+        self.policies = Policies(settings, self.key, self.behaviors, self.make, recorder.open)
+        self.hooks = hooks or Hooks(())
+        self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
+        options = settings.env_settings
+        self.absences = Absences(options.missing_after) if options.missing == "truncate" else None
 
     def run(self) -> None:
         """Until every behavior is done; saves on every way out (not with inference)."""
@@ -149,11 +181,19 @@ class HostLoop:
         log-probability, like ML-Agents' trajectories in flight, only shorter: one state per row.
         """
         self.meet(results)
+        asked = results
+        if self.absences is not None:
+            results = [self.absences.complete(result) for result in results]
+        over = [] if self.following is None else self.following.observe(results)
         actions, acted = self.act(results)
-        for result in results:
-            self.pool.send(result.worker, actions[result.worker])
+        if self.following is not None:
+            self.following.decided(results, actions)
+        for result in asked:
+            self.pool.send(result.worker, {name: actions[result.worker][name] for name in result.steps})
         self.book(results, acted)
-        for behavior in self.behaviors.values():
+        if over:  # before their samples are learned from (M18)
+            self.recorder.followed(over)
+        for behavior in list(self.behaviors.values()):
             if behavior.due():
                 self.use_up(behavior)
         self.recorder.show_progress(list(self.behaviors.values()))
@@ -161,7 +201,7 @@ class HostLoop:
 
     def use_up(self, behavior: Behavior) -> None:
         """Learn from what has been collected, or forget it where nobody learns (any more)."""
-        if not behavior.training or not behavior.unfinished():
+        if not behavior.training or not behavior.unfinished() or not behavior.actor.fresh:
             behavior.actor.discard()
             return
         with self.recorder.timers(nodes.UPDATE_POLICY):
@@ -169,6 +209,8 @@ class HostLoop:
                 behavior.learner.await_program(behavior.actor)
             metrics = behavior.learn()
         self.recorder.updated(behavior, metrics)
+        if metrics:
+            self.hooks.call("on_policy_updated", behavior.name, metrics)
 
     def route(self, behavior_id: str) -> str:
         """The name of the actor that decides for a behavior id: its teams share one."""
@@ -176,6 +218,9 @@ class HostLoop:
 
     def act(self, results: Sequence[EnvMessage]) -> tuple[dict[int, dict[str, Action]], list[Acted]]:
         """One policy call per behavior for everything that arrived: worker → behavior id → actions, and what ended."""
+        if self.following is not None and self.following.router is not None:
+            with self.recorder.timers(nodes.EVALUATE):
+                return self.policies.act(self.following.router.split(results, self.route), results)
         messages: dict[str, dict[Source, BehaviorMessage]] = {}
         for result in results:
             for behavior_id, steps in result.steps.items():
@@ -224,12 +269,41 @@ class HostLoop:
         for name, behavior in newcomers.items():
             self.recorder.open(behavior)
             self.behaviors[name] = behavior
+        if newcomers and self.following is None and self.wants_episodes():
+            self.following = self.follow()
 
-    def make(self, name: str, spec: BehaviorSpec) -> Behavior:
-        """A learner and its actor, fresh. Raises SettingsError if the behavior is not configured."""
-        settings = behavior_settings_for(self.settings, name)
+    def make(self, name: str, spec: BehaviorSpec, settings: BehaviorSettings | None = None) -> Behavior:
+        """A learner and its actor, fresh; its settings are those under its name, unless others are given.
+
+        Raises SettingsError if the behavior is not configured.
+        """
+        settings = settings or behavior_settings_for(self.settings, name)
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
         training = not self.settings.checkpoint_settings.inference
         programs = compile_programs(algorithm, settings.time_horizon)
-        return make_behavior(name, spec, settings, algorithm, programs, key, training=training)
+        leave_out_taken = self.settings.env_settings.outside_actions == "leave_out"
+        return make_behavior(
+            name, spec, settings, algorithm, programs, key, training=training, leave_out_taken=leave_out_taken
+        )
+
+    def wants_episodes(self) -> bool:
+        """Whether anybody asks for single episodes: callbacks, a mapping or an episode window."""
+        windows = any(behavior.episode_window for _, behavior in self.settings.every_behavior())
+        return windows or bool(self.hooks.callbacks)
+
+    def follow(self) -> Following:
+        """Follow episodes from here on."""
+        begun_at = sum(behavior.step for behavior in self.behaviors.values())
+        tracker = EpisodeTracker(self.settings.env_settings.seed, begun_at)
+        following = self.policies.following = Following(self.hooks, tracker, self.policies)
+        self.recorder.on_saved = partial(self.hooks.call, "on_checkpoint_saved")
+        self.hooks.call("on_run_start", self.policies)
+        return following
+
+    def lost(self, worker: int, incarnation: int, error: Exception) -> None:
+        """A worker is no more: its episodes are faulty, and nobody waits for its agents any more."""
+        if self.absences is not None:
+            self.absences.forget(worker, incarnation)
+        if self.following is not None:
+            self.recorder.followed(self.following.lost(worker, incarnation, error))

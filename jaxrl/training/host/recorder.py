@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from jaxrl.artifacts.metrics import timers as nodes
@@ -11,6 +11,7 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host import saver as host_saver
@@ -31,6 +32,7 @@ class HostRecorder(Recorder):
         super().__init__(settings, folder, progress, PHASES)
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
+        self.on_saved: Callable[[str, int], None] | None = None  # told of each checkpoint: behavior, trainer step
 
     def open(self, behavior: Learning) -> None:
         """A behavior appeared: load its weights if asked, then open its event file.
@@ -69,6 +71,15 @@ class HostRecorder(Recorder):
         self._notice_group_rewards(behavior, episodes)
         self._statistics[behavior.name].episodes(episodes)
 
+    def followed(self, episodes: Sequence[Episode]) -> None:
+        """Episodes that somebody follows are over. They count for every behavior that they had agents of.
+
+        Faulty ones count for none: their returns are only a part.
+        """
+        for episode in episodes:
+            for name in () if episode.faulty else dict.fromkeys(agent.behavior for agent in episode.agents):
+                self._statistics[name].followed(name, episode)
+
     def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""
         if metrics:
@@ -101,10 +112,15 @@ class HostRecorder(Recorder):
         if not statistics.updated:  # entropy and value estimates stand in every summary
             statistics.estimates(behavior.estimates())
         self.write_summary(behavior.name, label, training=training)
+        media = statistics.media()
+        if media:
+            self.write_images(behavior.name, label, media)
 
     def _save(self, behavior: Learning) -> None:
         reward = self._statistics[behavior.name].checkpoint_reward()
-        self.checkpoint(behavior.name, behavior.moment, partial(host_saver.snapshot_of, behavior), reward)
+        saved = self.checkpoint(behavior.name, behavior.moment, partial(host_saver.snapshot_of, behavior), reward)
+        if saved and self.on_saved is not None:
+            self.on_saved(behavior.name, behavior.step)
 
     def _save_final(self, behavior: Learning) -> None:
         self._save(behavior)
