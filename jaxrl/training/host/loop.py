@@ -79,7 +79,7 @@ def train(
     console: Console | None = None,
     started: tuple[Interrupt, EnvPool] | None = None,
     *,
-    callbacks: Sequence[Callbacks] = (),
+    callbacks: Sequence[Callbacks] | None = None,
     policy_mapping: PolicyMapping | None = None,
 ) -> None:
     """One whole run, from checked settings to a results folder.
@@ -89,16 +89,16 @@ def train(
 
     Args:
       started: from `launched(settings)`, done before JAX was imported.
-      callbacks: called before those that the settings name (`callbacks: [module:Class]`).
+      callbacks: called in this order, instead of those that the settings name (`callbacks: [module:Class]`).
       policy_mapping: (agent, episode, worker) → the policy that the agent follows, as `Callbacks.policy_mapping`; asked
-        before that of the callbacks.
+        before those of the callbacks.
 
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
     settings = with_drawn_seed(settings)
     mapped = [] if policy_mapping is None else [MappedBy(policy_mapping)]
-    hooks = Hooks([*mapped, *callbacks, *load_callbacks(settings.callbacks or ())])
+    hooks = Hooks([*mapped, *(load_callbacks(settings.callbacks or ()) if callbacks is None else callbacks)])
     options = settings.checkpoint_settings
     with ExitStack() as stack:
         interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
