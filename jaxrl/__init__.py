@@ -16,16 +16,23 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.mappo import make_mappo
     from jaxrl.algorithms.poca import make_poca
     from jaxrl.algorithms.ppo import make_ppo
+    from jaxrl.callbacks import Callbacks, Follows
     from jaxrl.client.environment import unity_environment
     from jaxrl.client.gymnasium_view import gymnasium_view
     from jaxrl.client.pettingzoo_view import pettingzoo_view
     from jaxrl.jax_envs import make_environment
+    from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
     from jaxrl.training.compiled.trainer import make_jitted_trainer
 
 mlagents_import.install()
 
 _HOMES = {
     "gymnasium_view": "jaxrl.client.gymnasium_view",
+    "AgentRecord": "jaxrl.rollout.followed",
+    "Callbacks": "jaxrl.callbacks",
+    "Episode": "jaxrl.rollout.followed",
+    "Follows": "jaxrl.callbacks",
+    "Trajectory": "jaxrl.rollout.followed",
     "make_coma": "jaxrl.algorithms.coma",
     "make_environment": "jaxrl.jax_envs",
     "make_jitted_trainer": "jaxrl.training.compiled.trainer",
@@ -38,6 +45,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "AgentRecord",
+    "Callbacks",
+    "Episode",
+    "Follows",
+    "Trajectory",
     "gymnasium_view",
     "make_coma",
     "make_environment",

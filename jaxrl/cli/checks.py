@@ -79,6 +79,19 @@ def check_environment_settings(settings: EnvironmentSettings) -> None:
         raise SettingsError(f"env_settings.env_path: {error}") from None
 
 
+def check_compiled(settings: RunSettings) -> None:
+    """Raise SettingsError for what needs single episodes on the host, which a compiled environment does not have."""
+    if settings.checkpoint_settings.inference:
+        raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
+    path = settings.env_settings.env_path
+    instead = f"with env_path {path}, whose episodes never leave the learner's program; serve it as player:NAME"
+    if settings.callbacks:
+        raise SettingsError(f"callbacks: got {', '.join(settings.callbacks)}, expected none {instead}")
+    for where, behavior in settings.every_behavior():
+        if behavior.episode_window is not None:
+            raise SettingsError(f"{where}.episode_window: got {behavior.episode_window}, expected null {instead}")
+
+
 def check_resume(settings: RunSettings) -> None:
     """Raise CheckpointError if --resume asks one training loop to continue a run of the other."""
     options = settings.checkpoint_settings

@@ -85,6 +85,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="listed behaviors act with the mean or most likely action",
     )
     parser.add_argument(
+        "--callbacks",
+        dest="callbacks",
+        action="append",
+        metavar="MODULE:CLASS",
+        default=argparse.SUPPRESS,
+        help=f"{RunSettings.model_fields['callbacks'].description}; may be given several times",
+    )
+    parser.add_argument(
         "--debug", dest="debug", action="store_true", default=argparse.SUPPRESS, help="log in detail, show tracebacks"
     )
     parser.add_argument(

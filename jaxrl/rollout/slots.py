@@ -9,7 +9,7 @@ follow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ from jaxrl.rollout.episodes import EpisodeRecords, Episodes, SoFar, reward_colum
 from jaxrl.rollout.limit import interrupted
 from jaxrl.rollout.occupants import Occupant, Occupants, Source
 from jaxrl.rollout.records import Ending, RowsMessage
-from jaxrl.types import NO_GROUP, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
+from jaxrl.rollout.silence import Silence, dense
+from jaxrl.types import NO_GROUP, NOTHING, Action, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
 
 Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
 NO_EPISODES = EpisodeRecords(
@@ -44,6 +45,9 @@ class Ingested(NamedTuple):
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order
     finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
     episodes: list[EpisodeRecords]
+    # Of decisions that were open before this message:
+    taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
+    left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
 
 
 def next_power_of_two(n: int) -> int:
@@ -68,11 +72,19 @@ class Slots:
     """Who lives where, and the newest known observation of everybody."""
 
     def __init__(
-        self, spec: BehaviorSpec, *, team_rows: bool, rows: int, members: int, max_length: int | None = None
+        self,
+        spec: BehaviorSpec,
+        *,
+        team_rows: bool,
+        rows: int,
+        members: int,
+        max_length: int | None = None,
+        leave_out_taken: bool = False,
     ) -> None:
         self.spec = spec
         self.max_length = max_length  # decisions after which an agent's episode is interrupted here; None: never
         self.team_rows = team_rows
+        self._silence = Silence(spec, leave_out_taken=leave_out_taken)
         self._occupants = Occupants(team_rows=team_rows)
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
         self._moving: dict[tuple[Source, int], SoFar] = {}  # (source, agent id) between two rows
@@ -101,8 +113,15 @@ class Slots:
         """A, the members of a row."""
         return self._alive.shape[1]
 
-    def ingest(self, messages: Mapping[Source, BehaviorMessage]) -> Ingested:
+    def ingest(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> Ingested:
         """Book one message per source, in the order given: moves and endings first (M6), then decisions.
+
+        Nobody learns from the decisions of agents in `untrained`, ids by source, nor from those of agents whose infos
+        say `training_enabled: false` (R45).
+
+        Raises OutsideActionError for what agents cannot have done.
 
         Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
         their open decision (U2). Whoever asks under another group id than before has left its old team.
@@ -112,6 +131,7 @@ class Slots:
         self._present[:] = False
         self._deciding[:] = False
         self._gone_now[:] = False
+        taken = self._silence.taken(messages, self._occupants)
         self._end_discarded()
         finished, episodes, decisions = 0, [], {}
         if self.max_length is not None:
@@ -132,7 +152,13 @@ class Slots:
         if self._gone.any():
             self._tell(np.flatnonzero(acts), np.uint8(Ending.LEFT))
         self._present[1] = self._alive & acts[:, None]
-        return Ingested(steps=self._rows_message(), decisions=decisions, finished=finished, episodes=episodes)
+        ingested = Ingested(steps=self._rows_message(), decisions=decisions, finished=finished, episodes=episodes)
+        if not taken and not self._silence.concerns(messages, untrained):  # nearly always
+            return ingested
+        left_out, fewer = self._silence.tell(ingested, messages, untrained, gone_now=self._gone_now)
+        return ingested._replace(
+            finished=finished - fewer, taken=dense(taken, self.spec, self._alive.shape), left_out=left_out
+        )
 
     def discard(self, source: Source) -> int:
         """Forget the agents of a source that is no more, or was reset; an unknown source is no error (U7, R10).
@@ -346,6 +372,7 @@ class Slots:
         self._ending = fit(self._ending, 0)
         self._present = fit(self._present, 1)
         self._deciding = fit(self._deciding, 0)
+        self._silence.silent = fit(self._silence.silent, 0)
         self._episodes.resize(rows, members)
         self._cached.clear()
 

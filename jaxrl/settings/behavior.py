@@ -132,6 +132,10 @@ class BehaviorSettings(Section):
         default=64, description="longest piece of a trajectory, in steps, before it is bootstrapped"
     )
     summary_freq: Count = Field(default=50000, description="trainer steps between summaries")
+    episode_window: Count | None = Field(
+        default=None,
+        description="newest episodes whose returns and lengths are summed up (mean, least, largest); null: off",
+    )
     threaded: Boolean = Field(default=False, description="collect while an update runs, at most one update behind")
     batch_mode: Literal["fragments", "complete_episodes"] = Field(
         default="fragments",

@@ -82,6 +82,18 @@ class EnvironmentSettings(Section):
     time_statistics: Boolean = Field(
         default=False, description="write Time/...: smoothed milliseconds of an environment step, by phase and worker"
     )
+    outside_actions: Literal["train", "leave_out"] = Field(
+        default="train",
+        description="decisions that the environment took itself: train: learned from as if the policy had chosen so; "
+        "leave_out: not learned from",
+    )
+    missing: Literal["carry", "truncate"] = Field(
+        default="carry",
+        description="agents that vanish without an ending: carry: their decision stays open; truncate: interrupted",
+    )
+    missing_after: Count = Field(
+        default=1000, description="messages of its environment without an agent after which missing: truncate ends it"
+    )
     inline: Boolean = Field(default=False, description="environments in the trainer's own process, for debugging")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
@@ -165,6 +177,9 @@ class RunSettings(Section):
     )
     checkpoint_settings: CheckpointSettings = Field(default=CheckpointSettings(), description="the results folder")
     torch_settings: TorchSettings = Field(default=TorchSettings(), description="the accelerator")
+    callbacks: tuple[Text, ...] | None = Field(
+        default=None, description="own code on the episodes of the run: module:Class of subclasses of jaxrl.Callbacks"
+    )
     debug: Boolean = Field(default=False, description="log in detail")
 
     def every_behavior(self) -> Iterator[tuple[str, BehaviorSettings]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import numpy as np
+
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.files import ArtifactError, write_text
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.console import ConsoleWriter, listing
+from jaxrl.artifacts.metrics.episode_figures import CUSTOM
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
 from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
@@ -93,6 +97,8 @@ class Recorder:
         minutes = settings.checkpoint_settings.checkpoint_minutes
         self._checkpoint_seconds = None if minutes is None else 60.0 * minutes
         self._tracks: dict[str, _Track] = {}
+        self.on_saved: Callable[[str, int], None] | None = None  # told of each checkpoint: behavior, trainer step
+        self._written: deque[tuple[str, int]] = deque()  # by the thread that writes
 
     def open_track(
         self,
@@ -140,6 +146,16 @@ class Recorder:
         self.timers.gauge_summaries(name, together)
         self._console.summaries(track.title, step, together)
 
+    def write_images(self, name: str, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Pictures uint8 [H, W, 3] under `Custom/<name>`, in every event file of the behavior."""
+        pictures = {CUSTOM.format(name=image): pixels for image, pixels in images.items()}
+        self._write_events([partial(writer.images, step, pictures) for writer in self._tracks[name].writers])
+
+    def tell_saved(self) -> None:
+        """Tell `on_saved` of the checkpoints that have been written since the last call."""
+        while self.on_saved is not None and self._written:
+            self.on_saved(*self._written.popleft())
+
     def checkpoint_is_old(self, name: str) -> bool:
         """Whether checkpoint_minutes have passed since the last checkpoint."""
         seconds = self._checkpoint_seconds
@@ -169,8 +185,7 @@ class Recorder:
             self._settle(name)
             if track.saved != moment:
                 frozen = saver.copied(snapshot())
-                write = partial(saver.save_checkpoint, frozen, self.folder, self.status, reward)
-                self._checkpoints.begin(name, write, final=final)
+                self._checkpoints.begin(name, partial(self._write_checkpoint, frozen, reward), final=final)
                 track.saved, track.saved_at = moment, time.monotonic()
             error = self._settle(name) if final else None
         if error is not None:
@@ -210,6 +225,11 @@ class Recorder:
         if self.begun and self.writes:
             steps += [self._write_configuration, partial(self.timers.write, self.folder.timers), self.status.write]
         take_all(steps, value)
+
+    def _write_checkpoint(self, snapshot: Snapshot, reward: float | None) -> None:
+        saver.save_checkpoint(snapshot, self.folder, self.status, reward)
+        if self.on_saved is not None:
+            self._written.append((snapshot.name, snapshot.step))
 
     def _settle(self, name: str) -> ArtifactError | None:
         """Wait for the checkpoint under way; why it could not be written, if so."""

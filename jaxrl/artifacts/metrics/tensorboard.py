@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue] made at import
 from tensorboardX.proto.summary_pb2 import Summary as SummaryProto  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import make_histogram, text
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.statistics import INTERNAL, MetricsError, Summary
 
 _POSITIVE = 1e-12 * 1.1 ** np.arange(700)  # up to 9e16; TensorBoard's own spacing, so that buckets agree over time
 _BINS = np.concatenate([[-np.finfo(np.float64).max], -_POSITIVE[::-1], [0.0], _POSITIVE, [np.finfo(np.float64).max]])
@@ -63,6 +64,23 @@ class TensorBoardWriter:
                 values.append(SummaryProto.Value(tag=f"{tag}_hist", histo=make_histogram(histogram, _BINS)))
         now = time.time()
         self._append([Event(wall_time=now, step=step, summary=SummaryProto(value=[value])) for value in values])
+
+    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Write pictures uint8 [H, W, 3] by tag; flush. Raises MetricsError for anything else."""
+        events = []
+        for tag, pixels in images.items():
+            array = np.asarray(pixels)
+            if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+                raise MetricsError(f"{tag}: got {array.dtype} {list(array.shape)}, expected a picture, uint8 [H, W, 3]")
+            png = io.BytesIO()
+            Image.fromarray(array).save(png, "PNG")
+            height, width, colors = array.shape
+            shown = SummaryProto.Image(
+                height=height, width=width, colorspace=colors, encoded_image_string=png.getvalue()
+            )
+            value = SummaryProto.Value(tag=tag, image=shown)
+            events.append(Event(wall_time=time.time(), step=step, summary=SummaryProto(value=[value])))
+        self._append(events)
 
     def hyperparameters(self, listing: str, step: int = 0) -> None:
         """Write the behavior's settings as the text entry "Hyperparameters" (indented, so that Markdown keeps it)."""

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.rollout import noise, trajectory, whole_episodes
+from jaxrl.rollout import noise, outside, trajectory, whole_episodes
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.pages import MESSAGE, Pages
 from jaxrl.rollout.records import RowsMessage
 from jaxrl.rollout.repaging import repage
 from jaxrl.rollout.running import RunningEpisodes
+from jaxrl.rollout.silence import OutsideActionError
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.training.host import connecting
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class ActorPrograms(NamedTuple):
     turn: Callable[..., TrajectoryState] = trajectory.turn
     discard: Callable[[TrajectoryState], TrajectoryState] = lambda buffer: trajectory.take(buffer)[1]
     turn_whole: Callable[..., TrajectoryState] = whole_episodes.turn  # instead of `turn` where episodes are not cut
+    leave_out: Callable[..., TrajectoryState] = outside.leave_out
+    replace_actions: Callable[..., TrajectoryState] | None = None  # None: it learns from its own actions alone
 
 
 def decide(
@@ -82,6 +85,7 @@ class Actor:
 
     Args:
       keeps: agent decisions that the buffer is to hold.
+      leave_out_taken: nobody learns from decisions that agents took otherwise than they were told.
       run_key: two words; with the number of a decision they fix its noise.
       env_steps: environment steps of each worker that the buffer is to hold instead; None: `keeps` counts.
       max_length: decisions after which an agent's episode is interrupted; None: never.
@@ -101,6 +105,7 @@ class Actor:
         env_steps: int | None = None,
         max_length: int | None = None,
         whole_episodes_only: bool = False,
+        leave_out_taken: bool = False,
     ) -> None:
         self.name = name
         self.spec = spec
@@ -111,11 +116,12 @@ class Actor:
         self.running = RunningEpisodes() if whole_episodes_only else None
         self.watch: Callable[[RowsMessage], None] | None = None  # is told of each message that was booked
         self.full = False  # there is no room for another message, and there shall be none
-        self._programs = programs
+        self.programs = programs
         self._run_key = run_key
         self._cut = False  # an episode had to be cut, and that was said
         self.env_steps = 0  # of all workers since the last `taken`; the host loop counts them
         self.held = 0  # decisions that the buffer holds, those of running episodes too
+        self.leave_out_taken = leave_out_taken
         self._keeps = keeps
         self._states = env_steps
         self._max_length = max_length
@@ -146,19 +152,24 @@ class Actor:
         """What its connectors have learned of their input, as `PolicyState.connectors`."""
         return self._connected.state.shared if self._connected else self.policy.connectors
 
-    def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:
-        """Book one message per source.
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:
+        """Book one message per source; nobody learns from the decisions of agents in `untrained`, ids by source.
 
         Returns each source's actions in its agents' order, finished episodes, and how many decisions got their reward.
+        Raises OutsideActionError for what agents cannot have done, or what cannot be learned from.
         """
         if self._slots is None:
             self._allocate(messages)
         assert self._slots is not None and self._pages is not None and self._buffer is not None
-        ingested = self._slots.ingest(messages)
+        ingested = self._slots.ingest(messages, untrained)
         self._follow()
         self._turn(ingested.steps)
+        if ingested.taken is not None or ingested.left_out is not None:
+            self._amend(ingested)
         key_data = noise.noise_key(self._run_key, self.decisions)
-        action, self._buffer, self._connected = self._programs.decide(
+        action, self._buffer, self._connected = self.programs.decide(
             self.policy, self._buffer, ingested.steps, key_data, self._connected
         )
         self._pages.append(ingested.steps)
@@ -174,6 +185,19 @@ class Actor:
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
         return _by_source(ingested, chosen), ingested.episodes, ingested.finished
 
+    def _amend(self, ingested: Ingested) -> None:
+        """Open decisions that were taken otherwise, and those that nobody shall learn from."""
+        replace = self.programs.replace_actions
+        if ingested.taken is not None and replace is not None:
+            self._buffer = replace(self.policy, self._buffer, *ingested.taken)
+        elif ingested.taken is not None and not self.leave_out_taken:
+            raise OutsideActionError(
+                f"{self.name}: the environment took actions itself, and this trainer_type learns from its own alone; "
+                "write env_settings.outside_actions: leave_out"
+            )
+        if ingested.left_out is not None:
+            self._buffer = self.programs.leave_out(self._buffer, ingested.left_out)
+
     def taken(self, buffer: TrajectoryState) -> None:
         """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
         assert self._slots is not None and self._pages is not None
@@ -188,7 +212,7 @@ class Actor:
     def discard(self) -> None:
         """Forget what was collected, as if somebody had learned from it."""
         assert self._slots is not None and self._pages is not None and self._buffer is not None
-        self._buffer = self._programs.discard(self._buffer)
+        self._buffer = self.programs.discard(self._buffer)
         self._pages.taken(self._slots.living)
         if self.running is not None:
             self.running.forget()
@@ -215,10 +239,15 @@ class Actor:
             learned = algorithm.connectors.spec
             self._connected = connecting.start(algorithm.connectors, self.policy.connectors, (rows, members))
         self._slots = Slots(
-            self.spec, team_rows=algorithm.team_rows, rows=rows, members=members, max_length=self._max_length
+            self.spec,
+            team_rows=algorithm.team_rows,
+            rows=rows,
+            members=members,
+            max_length=self._max_length,
+            leave_out_taken=self.leave_out_taken,
         )
         self._pages = Pages(capacity(self.keeps, rows, members), rows)
-        self._buffer = self._programs.allocate(
+        self._buffer = self.programs.allocate(
             learned, algorithm.extras, algorithm.carry, capacity=self._pages.capacity, rows=rows, members=members
         )
 
@@ -266,7 +295,7 @@ class Actor:
         page = pages.turn(turning, waiting)
         if pages.given > self._buffer.shape[1]:
             self._resize((), more)
-        self._buffer = self._programs.turn(self._buffer, turning, page.astype(np.int32))
+        self._buffer = self.programs.turn(self._buffer, turning, page.astype(np.int32))
         self.full = self._cells(2 * pages.given) > MOST * capacity(self.keeps, 1, 1)
 
     def _turn_whole(self, turning: np.ndarray, steps: RowsMessage) -> np.ndarray:
@@ -294,7 +323,7 @@ class Actor:
             begin, page = running.begin, pages.turn(moving, length)
             if pages.given > self._buffer.shape[1]:
                 self._resize((), self._still_to_come(int(moving.sum())))
-            self._buffer = self._programs.turn_whole(self._buffer, moving, page.astype(np.int32), begin)
+            self._buffer = self.programs.turn_whole(self._buffer, moving, page.astype(np.int32), begin)
             running.turned(moving)
         if cut.any():
             self._warn_of_cuts(int(cut.sum()), pages.capacity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.threaded import ThreadedLearner
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
 class Programs(NamedTuple):
@@ -99,12 +99,14 @@ class Behavior(NamedTuple):
         """What statistics show of values and entropy between two updates."""
         return self.learner.estimates(self.actor)
 
-    def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
         """Book one message per source; each source's actions in its agents' order, and finished episodes.
 
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
         """
-        actions, episodes, finished = self.actor.act(messages)
+        actions, episodes, finished = self.actor.act(messages, untrained)
         self.learner.step += finished
         if self.training:
             self.learner.compile_for(self.actor)
@@ -141,6 +143,7 @@ def make_behavior(
     *,
     training: bool,
     workers: int = 1,
+    leave_out_taken: bool = False,
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed.
 
@@ -162,6 +165,7 @@ def make_behavior(
         max_length=settings.max_episode_length,
         env_steps=-(-settings.hyperparameters.buffer_size // workers) if settings.count_by == "env_steps" else None,
         whole_episodes_only=whole,
+        leave_out_taken=leave_out_taken,
     )
     if isinstance(learner, ThreadedLearner):
         actor.watch = lambda steps: learner.staleness.note(steps, learner.updates)

@@ -13,6 +13,7 @@ from jaxrl.artifacts.metrics.step_times import StepTimes
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host import saver as host_saver
@@ -75,6 +76,15 @@ class HostRecorder(Recorder):
             self._notice_group_rewards(behavior, episodes)
             self._statistics[behavior.name].episodes(episodes)
 
+    def followed(self, episodes: Sequence[Episode]) -> None:
+        """Episodes that somebody follows are over. They count for every behavior that they had agents of.
+
+        Faulty ones count for none: their returns are only a part.
+        """
+        for episode in episodes:
+            for name in () if episode.faulty else dict.fromkeys(agent.behavior for agent in episode.agents):
+                self._statistics[name].followed(name, episode)
+
     def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""
         if metrics:
@@ -104,6 +114,7 @@ class HostRecorder(Recorder):
 
     def show_progress(self, behaviors: Sequence[Learning]) -> None:
         """Refresh the progress bar if it is due."""
+        self.tell_saved()
         if self.progress_due():
             self.progress_of({behavior.name: behavior.step for behavior in behaviors})
 
@@ -119,7 +130,7 @@ class HostRecorder(Recorder):
             self.timers.gauge(f"Time.{name.replace(' ', '')}.smoothed_ms", spent.smoothed)
         log.debug("%s", self.times.table())
         trained = [behavior for behavior in behaviors if behavior.training and (cause is None or behavior.step > 0)]
-        take_all([partial(self._save_final, behavior) for behavior in trained], cause)
+        take_all([*(partial(self._save_final, behavior) for behavior in trained), self.tell_saved], cause)
 
     def _summary(self, behavior: Learning, label: int, *, training: bool) -> None:
         statistics = self._statistics[behavior.name]
@@ -128,6 +139,9 @@ class HostRecorder(Recorder):
         if self.settings.env_settings.time_statistics:
             statistics.times({name: spent.smoothed for name, spent in self.times.by_name().items()})
         self.write_summary(behavior.name, label, training=training)
+        media = statistics.media()
+        if media:
+            self.write_images(behavior.name, label, media)
 
     def _save(self, behavior: Learning, *, final: bool = False) -> None:
         reward = self._statistics[behavior.name].checkpoint_reward()

@@ -45,7 +45,7 @@ class Updates:
 
         Raises DivergedError, and KeyboardInterrupt while it waits for a program or for an update before this one.
         """
-        if not behavior.training or not behavior.unfinished():
+        if not behavior.training or not behavior.unfinished() or not behavior.actor.held:
             behavior.actor.discard()
             return
         if behavior.name in self._threaded:

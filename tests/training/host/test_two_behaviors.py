@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from jaxrl.algorithms import HYPERPARAMETER_TYPES
-from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.settings import RunSettings, SettingsError, load_run_settings
+from jaxrl.settings import SettingsError
 from jaxrl.training.host.loop import train
-from jaxrl.training.interrupt import Interrupt
-from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.event_files import read_events
+from tests.toy_runs import configured, environment
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
-SMALL = {
-    "trainer_type": "poca",
-    "hyperparameters": {"batch_size": 16, "buffer_size": 64, "num_epoch": 1},
-    "network_settings": {"hidden_units": 4, "num_layers": 1},
-    "summary_freq": 100,
-    "checkpoint_interval": 1000,
-    "keep_checkpoints": 2,
-}
-
-
-@contextlib.contextmanager
-def environment(*behaviors: str) -> Iterator[tuple[Interrupt, EnvPool]]:
-    """Two areas with a team of two of each behavior, in this process."""
-    toy = ToySettings(behaviors=behaviors, living_reward=1.0, stats=True)
-    with Interrupt() as interrupt, EnvPool(partial(make_toy, toy), 1, inline=True, wait=False) as pool:
-        yield interrupt, pool
-
-
-def make_toy(settings: ToySettings, worker: int) -> ToyEnv:
-    return ToyEnv(worker, settings)
-
-
-def configured(folder: Path, **behaviors: dict[str, Any]) -> RunSettings:
-    written = {
-        "behaviors": {name: SMALL | changes for name, changes in behaviors.items()},
-        "env_settings": {"seed": 3},
-        "checkpoint_settings": {"run_id": "two", "results_dir": str(folder / "results")},
-    }
-    path = folder / "two.yaml"
-    path.write_text(yaml.safe_dump(written))
-    return load_run_settings(path, {}, HYPERPARAMETER_TYPES)
 
 
 def summaries(folder: Path, tag: str) -> list[tuple[int, float]]:
