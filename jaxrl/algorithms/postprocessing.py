@@ -32,7 +32,7 @@ def resolve(address: str) -> Postprocess:
     """The function behind `module:function`. Raises PostprocessingError."""
     module, _, name = address.partition(":")
     try:
-        found = getattr(import_module(module), name, None)
+        found: Any = getattr(import_module(module), name, None)
     except ImportError as error:
         raise PostprocessingError(f"postprocess: {address}: {module} cannot be imported: {error}") from error
     if not callable(found):
