@@ -228,7 +228,6 @@ def test_whole_schema_round_trip(tmp_path):
     ):
         assert f"{path}: " in named
     assert "gravity" not in named and "drag" not in named
-    assert any("threaded" in text for text in remarks(settings))
 
 
 def test_restarts_that_are_asked_for_are_said_to_be_missing(tmp_path):
