@@ -28,6 +28,9 @@ from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
 
+LEARN_STEPS = 30_000
+"""Agent steps of each run with --learn; the optimum of Basic is 0.93."""
+
 
 class Delayed:
     """An environment each of whose steps takes `seconds` longer, without using the processor."""
@@ -123,6 +126,7 @@ def learn(base_port: int) -> dict[str, float]:
             name = "threaded" if threaded else "alternating"
             overrides = {
                 "env_settings": {"env_path": "player:basic", "base_port": base_port + i, "seed": 1},
+                "behaviors": {"Basic": {"max_steps": LEARN_STEPS, "checkpoint_interval": LEARN_STEPS}},
                 "checkpoint_settings": {"run_id": name, "results_dir": results},
             }
             train(with_threads(load_run_settings(str(path), overrides, HYPERPARAMETER_TYPES), threaded))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -32,13 +32,12 @@ def resolve(address: str) -> Postprocess:
     """The function behind `module:function`. Raises PostprocessingError."""
     module, _, name = address.partition(":")
     try:
-        found: Any = getattr(import_module(module), name, None)
+        found = getattr(import_module(module), name, None)
     except ImportError as error:
         raise PostprocessingError(f"postprocess: {address}: {module} cannot be imported: {error}") from error
     if not callable(found):
         raise PostprocessingError(f"postprocess: {address}: {module} has no function {name!r}")
-    function: Any = found  # what it gives is looked at when it is traced
-    return function
+    return cast(Postprocess, found)
 
 
 def postprocessed(algorithm: Algorithm, function: Postprocess, name: str = "postprocess") -> Algorithm:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxrl.artifacts.metrics import timers as nodes
-from jaxrl.artifacts.metrics.step_times import NEWEST, StepTimes
+from jaxrl.artifacts.metrics.step_times import BLOCK, NEWEST, StepTimes
 from jaxrl.artifacts.metrics.timers import Timers
 from jaxrl.types import EnvMessage, StepTiming
 
@@ -15,13 +15,14 @@ def result(worker: int, seconds: float, *timing: float) -> EnvMessage:
 
 
 def test_x15_x16_means_and_smoothed_means_per_environment_step() -> None:
-    """Two turns of 2 steps: waits of 8 and 4 ms are 4 and 2 ms a step; smoothed 4 + NEWEST (2 - 4)."""
+    """Two blocks of turns of 2 steps: waits of 8 and 4 ms are 4 and 2 ms a step; smoothed 4 + NEWEST (2 - 4)."""
     timers = Timers()
     times = StepTimes(timers)
     for seconds in (0.008, 0.004):
-        timers.add(nodes.ENV_STEP, seconds)
-        timers.add(nodes.EVALUATE, 0.001)
-        times.tick(2)
+        for _ in range(BLOCK):
+            timers.add(nodes.ENV_STEP, seconds)
+            timers.add(nodes.EVALUATE, 0.001)
+            times.tick(2)
     wait, act = times.phases()["env wait"], times.phases()["act"]
     assert (wait.mean, wait.smoothed) == pytest.approx((3.0, 4.0 - 2.0 * NEWEST))
     assert (act.mean, act.smoothed) == pytest.approx((0.5, 0.5))
@@ -42,7 +43,9 @@ def test_s5_u29_u30_workers_are_parallel_children_with_what_they_measured() -> N
     with timers(nodes.ENV_STEP):
         times.worker(result(0, 0.010, 0.006, 0.002, 0.0))
         times.worker(result(1, 0.040, 0.030, 0.001, 0.0))
+        times.fold()
         times.worker(result(0, 0.020, 0.012, 0.004, 0.001))
+        times.fold()
     workers = timers.to_json()["children"][nodes.ENV_STEP]["children"][nodes.WORKERS]
     assert workers["is_parallel"] and workers["total"] == pytest.approx(0.070) and workers["count"] == 3
     first = workers["children"]["worker_0"]

@@ -228,7 +228,6 @@ def test_whole_schema_round_trip(tmp_path):
     ):
         assert f"{path}: " in named
     assert "gravity" not in named and "drag" not in named
-    assert any("threaded" in text for text in remarks(settings))
 
 
 def test_fault_settings_without_effect_are_remarked(tmp_path):
