@@ -197,7 +197,13 @@ class HostLoop:
             if behavior.due():
                 self.use_up(behavior)
         self.recorder.show_progress(list(self.behaviors.values()))
-        return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
+        return self.unfinished()
+
+    def unfinished(self) -> bool:
+        """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""
+        mapped = self.following is not None and self.following.router is not None
+        counted = [behavior for behavior in self.behaviors.values() if behavior.decisions or not mapped]
+        return not counted or any(behavior.unfinished() for behavior in counted)
 
     def use_up(self, behavior: Behavior) -> None:
         """Learn from what has been collected, or forget it where nobody learns (any more)."""
