@@ -288,7 +288,13 @@ class HostLoop:
             self.hooks.call("on_policy_updated", name, learned.metrics)
         self.recorder.times.tick(len(results))
         self.recorder.show_progress(list(self.behaviors.values()))
-        return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
+        return self.unfinished()
+
+    def unfinished(self) -> bool:
+        """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""
+        mapped = self.following is not None and self.following.router is not None
+        counted = [behavior for behavior in self.behaviors.values() if behavior.decisions or not mapped]
+        return not counted or any(behavior.unfinished() for behavior in counted)
 
     def count(self, results: Sequence[EnvMessage]) -> int:
         """How many of the messages are environment steps: all but the first one of each environment."""

@@ -15,6 +15,7 @@ from jaxrl.callbacks import CallbackError
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.rollout.followed import Outcome
 from jaxrl.training.host.loop import HostLoop, train
+from jaxrl.training.host.recorder import HostRecorder
 from tests.event_files import read_events
 from tests.toy_runs import configured, environment
 from tests.trainer import config
@@ -90,20 +91,44 @@ def values(folder: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
-def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(tmp_path: Path) -> None:
+def noting(patch: pytest.MonkeyPatch, calls: list[tuple[str, str]]) -> None:
+    """Notes also when statistics are told of episodes, and when samples are used up."""
+    followed, use_up = HostRecorder.followed, HostLoop.use_up
+
+    def telling(recorder: HostRecorder, episodes: Any) -> None:
+        calls.append(("statistics", ""))
+        followed(recorder, episodes)
+
+    def using(loop: HostLoop, behavior: Any) -> None:
+        calls.append(("samples", ""))
+        use_up(loop, behavior)
+
+    patch.setattr(HostRecorder, "followed", telling)
+    patch.setattr(HostLoop, "use_up", using)
+
+
+def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One area, a team of two, 5 decisions an episode, pieces of 3 decisions; also X8 X9 X10 R57 B7.
 
     Within a message: step, trajectories, end of the old episode; created, start of the new one. A summary at 100 agent
     steps is made of the episodes that ended before: the tenth ends with the decisions up to 100, so that numbers 0 to 8
     are in the first one. The window holds 4 of them: 5, 6, 7, 8.
+
+    X3 M18: updates come after more than 64 decisions, with the message that ends episode 6 (70), then with 140.
     """
     recording = Recording()
+    noting(monkeypatch, recording.calls)
     settings = configured(tmp_path, Toy={"max_steps": 150, "episode_window": 4, "time_horizon": 3})
     with environment("Toy?team=0", areas=1) as started:
         train(settings, started=started, callbacks=[recording])
-    of = {"run", "updated", "saved 152"}
+    of = {"run", "updated", "saved 152", "statistics", "samples"}
     assert recording.calls[0] == ("run", "Toy") and recording.calls[-1] == ("saved 152", "Toy")
     assert [c for c in recording.calls if c[0] == "updated"] == [("updated", "Toy")] * 2 and recording.metrics
+    names = [what for what, _ in recording.calls]
+    first = names.index("samples")
+    assert names[first - 4 : first + 2] == ["end", "created", "start", "statistics", "samples", "updated"]
     told = [call for call in recording.calls if call[0] not in of]
     ids = list(dict.fromkeys(name for _, name in told))
     one = ["created", "start", *["step"] * 3, *["trajectory"] * 2, "step", "step", *["trajectory"] * 2, "end"]
@@ -148,7 +173,7 @@ def test_a_callback_that_raises_ends_the_run_which_is_saved(tmp_path: Path, capl
 
 
 def test_a_lost_worker_ends_its_episodes_as_faulty_and_their_numbers_count_for_nothing(tmp_path: Path) -> None:
-    """R10 X11: what the loop does when a worker is replaced, told by hand after 12 messages; then on as incarnation 0."""
+    """R10 X11: what the loop does when a worker is replaced, told by hand after 12 calls; then on as incarnation 0."""
     recording, seen = Recording(), []
 
     class Losing(Callbacks):
