@@ -21,13 +21,12 @@ from jaxrl.algorithms.hyperparameters import (
     PPOHyperparameters,
     SACHyperparameters,
 )
-from jaxrl.connectors import make_chain
 from jaxrl.settings import BehaviorSettings, Hyperparameters, SettingsError
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import problems_of
 
 if TYPE_CHECKING:
-    from jaxrl.algorithms.interface import Algorithm, TrainState
+    from jaxrl.algorithms.interface import Algorithm
     from jaxrl.types import BehaviorSpec
 
 
@@ -55,18 +54,7 @@ HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = {
 
 
 def _make(name: str, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """Of what the connectors make of the observations `spec`. Raises ConnectorError where they do not fit."""
-    make = getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")
-    chain = make_chain(spec, settings.connectors)
-    if chain is None:
-        return make(spec, settings)
-    algorithm = make(chain.spec, settings)
-
-    def init(key: Any) -> TrainState:
-        state = algorithm.init(key)
-        return state.replace(policy=state.policy.replace(connectors=chain.shared))
-
-    return algorithm._replace(init=init, connectors=chain)
+    return getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")(spec, settings)
 
 
 ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, BehaviorSettings], Algorithm]] = {
