@@ -1,4 +1,4 @@
-"""X4, X5: an ONNX file with connectors does to raw observations what the chain and the policy do one after the other."""
+"""X4, X5: an ONNX file does to raw observations what connectors and policy do one after the other."""
 
 from __future__ import annotations
 

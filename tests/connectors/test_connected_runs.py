@@ -15,7 +15,9 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint.folder import checkpoints, remove
 from jaxrl.cli import main
 from jaxrl.settings import load_run_settings
+from jaxrl.training.host.loop import HostLoop
 from tests import trainer
+from tests.envs.countdown_player import SPEC
 
 CONNECTORS = [
     {"type": "clip", "low": -8, "high": 8},
@@ -24,7 +26,7 @@ CONNECTORS = [
     {"type": "unsquash", "low": -0.5, "high": 0.5},
 ]
 SHORT = {"*.connectors": CONNECTORS, "*.network_settings.normalize": False, "*.max_steps": 600}
-NAME = "Basic"
+NAMED, NAME = "Countdown", "Basic"
 COMPILED: dict[str, Any] = {
     "behaviors": {
         NAME: {
@@ -85,10 +87,15 @@ def test_x4_statistics_are_part_of_a_checkpoint_and_go_on(finished: Path, tmp_pa
     assert "connectors: " in capsys.readouterr().err
 
 
-def test_x4_evaluation_leaves_the_statistics_alone(finished: Path) -> None:
-    """A run that only evaluates writes nothing; that its chain learns nothing is tested on the chain."""
-    settings = load_run_settings(finished / "run" / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
-    assert [c.type for c in settings.behaviors["Countdown"].connectors] == [c["type"] for c in CONNECTORS]
+@pytest.mark.parametrize("inference", [False, True])
+def test_x4_evaluation_leaves_the_statistics_alone(finished: Path, inference: bool) -> None:
+    """What a frozen chain means is tested on the chain."""
+    flags = {"checkpoint_settings": {"inference": inference, "resume": True}}
+    settings = load_run_settings(finished / "run" / "configuration.yaml", flags, HYPERPARAMETER_TYPES)
+    nobody: Any = None
+    chain = HostLoop(settings, nobody, nobody, nobody).make(NAMED, SPEC, NAMED).algorithm.connectors
+    assert chain is not None and chain.names == tuple(c["type"] for c in CONNECTORS)
+    assert chain.learning != inference
 
 
 @pytest.mark.parametrize(
