@@ -22,6 +22,7 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.compilation import quick_options
 from jaxrl.envs.interface import EnvironmentClosed
+from jaxrl.envs.spec_limits import check_spec
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.networks.observations import check_observations
@@ -242,6 +243,7 @@ class HostLoop:
         Raises:
           SettingsError: one is not configured.
           SpecChangedError: one differs from what was seen under its name.
+          SpecError: one announces sizes that cannot be meant.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
         """
@@ -251,6 +253,7 @@ class HostLoop:
                 name = behavior_name(behavior_id)
                 known = self.behaviors.get(name) or newcomers.get(name)
                 if known is None:
+                    check_spec(behavior_id, spec)
                     check_observations(spec, behavior_id)
                     newcomers[name] = self.make(name, spec)
                 elif known.spec != spec:
