@@ -59,6 +59,20 @@ def test_m25_a_second_death_within_the_minute_ends_the_run_saved_and_explained(s
     assert previous.is_file() == (previous.parent / "Player-0.log").is_file()
 
 
+class Heard(logging.Handler):
+    """What the run has said so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text += record.getMessage() + "\n"
+
+    def count(self, words: str) -> int:
+        return self.text.count(words)
+
+
 class Editor:
     """Presses Play and Stop on the Editor's port, beside the trainer."""
 
@@ -76,38 +90,35 @@ class Editor:
             self._player.wait(10)
 
 
-def test_stop_in_the_editor_pauses_the_run_and_play_goes_on(tmp_path, monkeypatch, caplog):
+def test_stop_in_the_editor_pauses_the_run_and_play_goes_on(tmp_path, monkeypatch):
     """Stopped twice: it is saved each time; after the first, Play goes on with new episodes; after the second nobody
     presses it within 3 seconds, and the run ends as it did before, in order. No restart is allowed or needed."""
     monkeypatch.setattr(unity, "EDITOR_PORT", free_port())
-    editor, saved = Editor(unity.EDITOR_PORT), []
+    editor, saved, heard = Editor(unity.EDITOR_PORT), [], Heard()
+    logging.getLogger("jaxrl").addHandler(heard)  # the fixture `runs` takes it away
     results = tmp_path / "results"
     changes = {**RARE, "env_settings.env_path": None, "env_settings.max_lifetime_restarts": 0}
-
-    def steps_reached(number: int) -> bool:
-        return comes_true(lambda: caplog.text.count("Step: ") >= number, 200)
 
     def play_and_stop() -> None:
         for number in (1, 2):
             editor.play()
-            steps_reached(3 * number)
+            comes_true(lambda n=number: heard.count("Step: ") >= 3 * n, 200)
             editor.stop()
-            comes_true(lambda n=number: caplog.text.count("Press Play within 3 seconds") == n, 30)
+            comes_true(lambda n=number: heard.count("Press Play within 3 seconds") == n, 30)
             saved.extend(trainer.steps(results)[-1:])
 
     hand = threading.Thread(target=play_and_stop)
     hand.start()
     try:
-        with caplog.at_level(logging.INFO, "jaxrl"):
-            flags = ("--inline", "--editor-wait", "3", "--timeout-wait", "100")
-            assert trainer.train(trainer.config(tmp_path, changes), results, *flags) == 0
+        flags = ("--inline", "--editor-wait", "3", "--timeout-wait", "100")
+        assert trainer.train(trainer.config(tmp_path, changes), results, *flags) == 0
     finally:
         hand.join(60)
         editor.stop()
     assert len(saved) == 2 and 900 <= saved[0] < saved[1] == trainer.steps(results)[-1]
-    assert caplog.text.count("faulty episodes of worker 0 end here") == 1
-    assert "Learning ends here" in caplog.text and "nobody pressed Play" in caplog.text
-    assert "is started again" not in caplog.text
+    assert heard.count("faulty episodes of worker 0 end here") == 1
+    assert heard.count("Learning ends here") == heard.count("nobody pressed Play") == 1
+    assert heard.count("is started again") == 0
 
 
 @pytest.mark.parametrize("on_bad_data", ["error", "restart"])
