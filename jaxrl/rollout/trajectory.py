@@ -207,7 +207,8 @@ def _credit(
     continues = steps.ending == Ending.CONTINUES
     age = jnp.where(arrived, state.age + 1, state.age)
     cut = continues & (age >= time_horizon)
-    ending = jnp.where(cut, Ending.CUT, steps.ending).astype(jnp.float32)
+    told = jnp.where(steps.ending == Ending.DROPPED, Ending.OPEN, steps.ending)
+    ending = jnp.where(cut, Ending.CUT, told).astype(jnp.float32)
     # Whoever decides at another time than its mates is credited with what they earn while its decision is open.
     mates = state.mates_reward + (steps.earned.sum(-1, keepdims=True) - steps.earned)
     outcome = jnp.stack([steps.reward[..., 0], mates, steps.reward[..., 1], ending], axis=-1)

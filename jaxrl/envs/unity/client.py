@@ -73,6 +73,10 @@ class UnityClient(_package.UnityEnvironment):
         self._update_behavior_specs(output)
         self._update_state(output.rl_output)
 
+    def answer_within(self, seconds: float) -> None:
+        """From now on the player has so long for each answer."""
+        self._communicator.patience = seconds
+
     def why_closed(self, error: EnvironmentFailure) -> EnvironmentFailure:
         """The error, or what the exit code of the player's process, for which it waits up to 3 s, makes of it.
 

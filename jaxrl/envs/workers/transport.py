@@ -80,10 +80,20 @@ def unpack(content: bytearray, head_size: int) -> Message:
     return Message(kind=kind, facts=facts, arrays=arrays)
 
 
+def to_bytes(message: Message) -> bytes:
+    """The message for a way that carries whole pieces of bytes."""
+    return b"".join(pack(message))
+
+
+def from_bytes(content: bytes) -> Message:
+    """The inverse of `to_bytes`."""
+    head_size, _ = _HEADER.unpack_from(content)
+    return unpack(bytearray(memoryview(content)[_HEADER.size :]), head_size)
+
+
 def through_bytes(message: Message) -> Message:
     """The message as the other side would get it: the inline form's channel."""
-    _, head, *body = pack(message)
-    return unpack(bytearray(b"".join([head, *body])), len(head))
+    return from_bytes(to_bytes(message))
 
 
 def encode_result(result: EnvMessage) -> Message:

@@ -17,16 +17,29 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from enum import Enum, auto
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
-from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, HostEnv
+from jaxrl.envs.interface import BadNumbersError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
+from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
+from jaxrl.types import JaxrlError
 
 GRACE_SECONDS = 3.0
 """Seconds that a terminated worker has for closing its environment before it ends without."""
 ORPHAN_SECONDS = 12.0
 """The same when the parent has died: nobody waits, and nobody else would kill a player that does not end."""
+
+
+class FaultKind(Enum):
+    """What an exception of the environment means to the pool."""
+
+    FAULT = auto()  # another process may do better
+    PORT_TAKEN = auto()  # so it may before anything has worked
+    BAD_NUMBERS = auto()  # the settings decide
+    CLOSED = auto()  # in order: no fault
+    OURS = auto()  # not the environment's fault (actions that are not finite), and no restart mends it
 
 
 class FailureReport(NamedTuple):
@@ -35,7 +48,7 @@ class FailureReport(NamedTuple):
     doing: str  # "start-up", "reset", "step" or "parameters"
     summary: str  # type and text of the exception
     trace: str  # the worker's traceback
-    orderly: bool = False  # the environment was closed: no fault
+    kind: FaultKind
 
 
 def ready_message(environment: HostEnv) -> Message:
@@ -58,8 +71,18 @@ def failure_message(error: Exception, doing: str) -> Message:
     text = str(error)
     summary = text if isinstance(error, EnvironmentFailure) else f"{type(error).__name__}: {text}"
     trace = "".join(traceback.format_exception(error))
-    orderly = isinstance(error, EnvironmentClosed)
-    return Message(kind="failure", facts=FailureReport(doing=doing, summary=summary, trace=trace, orderly=orderly))
+    return Message(kind="failure", facts=FailureReport(doing=doing, summary=summary, trace=trace, kind=_kind(error)))
+
+
+def _kind(error: Exception) -> FaultKind:
+    if not isinstance(error, EnvironmentFailure):
+        return FaultKind.OURS if isinstance(error, JaxrlError) else FaultKind.FAULT
+    kinds = {
+        EnvironmentClosed: FaultKind.CLOSED,
+        PortTakenError: FaultKind.PORT_TAKEN,
+        BadNumbersError: FaultKind.BAD_NUMBERS,
+    }
+    return next((kind for of_type, kind in kinds.items() if isinstance(error, of_type)), FaultKind.FAULT)
 
 
 def execute(environment: HostEnv, command: Message) -> Message | None:
@@ -77,7 +100,7 @@ def execute(environment: HostEnv, command: Message) -> Message | None:
     return encode_result(result._replace(seconds=time.perf_counter() - start))
 
 
-def worker_main(end: socket.socket, pickled_factory: bytes, worker: int) -> None:
+def worker_main(end: socket.socket, pickled_factory: bytes, worker: int, incarnation: int = 0) -> None:
     """The process's target: serve until the parent closes its end of the socket or dies.
 
     Args:
@@ -85,7 +108,9 @@ def worker_main(end: socket.socket, pickled_factory: bytes, worker: int) -> None
         pickled_factory: `factory(worker)` returns the environment; pickled, so that a failure to load it is reported
             like any other failure of the start-up.
         worker: index of this worker.
+        incarnation: how many processes it has had before this one.
     """
+    INCARNATION.set(incarnation)
     _leave_interrupts_to_the_parent()
     _end_with_the_parent()
     channel = Channel(end, patience=None)

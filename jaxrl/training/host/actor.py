@@ -137,6 +137,12 @@ class Actor:
         assert self._buffer is not None
         self.taken(self._programs.discard(self._buffer))
 
+    def lose(self, worker: int, incarnation: int) -> int:
+        """A process of a worker is no more: drop what its agents had begun. Returns their number, one decision each."""
+        if self._slots is None:
+            return 0
+        return sum(map(self._slots.discard, self._slots.sources(worker, incarnation)))
+
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
         if self._slots is None:

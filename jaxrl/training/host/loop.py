@@ -23,6 +23,7 @@ from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.compilation import quick_options
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.networks.observations import check_observations
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
@@ -107,6 +108,7 @@ class HostLoop:
         self.interrupt = interrupt
         self.pool = pool
         self.behaviors: dict[str, Behavior] = {}
+        self.paused = False  # play mode was stopped in the Editor, and nothing has come since
         self.key = jax.random.key(settings.env_settings.seed)
 
     def run(self) -> None:
@@ -134,13 +136,47 @@ class HostLoop:
             self.recorder.finish(list(self.behaviors.values()), cause)
 
     def receive(self, at_least: int) -> list[EnvMessage]:
-        """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
+        """Wait for environments. Ctrl-C strikes only here and while the update is compiled.
+
+        Processes that were lost meanwhile are told to everybody before anything of the next ones is seen.
+        """
         timers = self.recorder.timers
-        with timers(nodes.ENV_STEP), self.interrupt.waiting():
-            results = self.pool.recv(at_least)
-            for result in results:
-                timers.add(nodes.WORKERS, result.seconds, is_parallel=True)
+        try:
+            with timers(nodes.ENV_STEP), self.interrupt.waiting():
+                results = self.pool.recv(at_least)
+                for result in results:
+                    timers.add(nodes.WORKERS, result.seconds, is_parallel=True)
+        except EnvironmentClosed as end:
+            if not self.may_open_again():
+                raise
+            self.pause(end)
+            return self.receive(at_least)
+        self.paused = False
+        for loss in self.pool.losses():
+            self.lose(loss)
         return results
+
+    def lose(self, loss: Loss) -> None:
+        """A worker's process is no more: its agents' episodes end as truncated, without their open decisions (R10)."""
+        for behavior in self.behaviors.values():
+            self.recorder.lost(behavior.name, loss, behavior.actor.lose(loss.worker, loss.incarnation))
+
+    def may_open_again(self) -> bool:
+        """Whether play mode was stopped in the Editor, and there is something that could go on."""
+        options = self.settings.env_settings
+        waits = options.env_path is None and options.editor_wait > 0.0
+        return waits and not self.paused and bool(self.behaviors)
+
+    def pause(self, end: EnvironmentClosed) -> None:
+        """Save everything, and wait for Play from now on."""
+        self.paused = True
+        self.recorder.pause(list(self.behaviors.values()))
+        log.warning(
+            "%s. Everything is saved. Press Play within %g seconds (env_settings.editor_wait) to go on with new "
+            "episodes; Ctrl-C ends the run.",
+            end, self.settings.env_settings.editor_wait,
+        )  # fmt: skip
+        self.pool.reopen(worker=0)
 
     def advance(self, results: Sequence[EnvMessage]) -> bool:
         """Act on what arrived, send the actions, then learn while the environments step. False: all are done.

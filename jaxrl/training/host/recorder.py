@@ -10,6 +10,7 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
@@ -82,6 +83,21 @@ class HostRecorder(Recorder):
             self._notice_team(behavior_id)
         for name in names:
             self._statistics[name].environment(result.stats, result.worker)
+
+    def lost(self, name: str, loss: Loss, dropped: int) -> None:
+        """A worker's process is no more, and `dropped` agents' episodes, with one open decision each (X11)."""
+        self._statistics[name].lost(dropped)
+        why = loss.why.partition("\n")[0]
+        log.warning(
+            "%s: %d faulty episodes of worker %d end here and their %d open decisions are dropped: it %s",
+            name, dropped, loss.worker, dropped, why,
+        )  # fmt: skip
+
+    def pause(self, behaviors: Sequence[Learning]) -> None:
+        """Save every behavior as at the end of a run, because this may be one."""
+        for behavior in behaviors:
+            if behavior.training:
+                self._save_final(behavior)
 
     def show_progress(self, behaviors: Sequence[Learning]) -> None:
         """Refresh the progress bar if it is due."""
