@@ -37,6 +37,7 @@ from jaxrl.training.compiled.loop import JittedLoop
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.saver import tell_unexportable
 
 SEEDS, AREAS = "seeds", "areas"
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def make_jitted_trainer(
     episode in all areas, so that an iteration holds about buffer_size agent steps.
 
     Args:
-      env, algorithm: made for the same spec.
+      env, algorithm: made for the same spec, or the algorithm for what its connectors make of the environment's.
       settings: of the behavior; buffer_size, time_horizon and max_steps are used here, the rest by the algorithm.
       areas: E, environments of each seed.
       seeds: S, independent runs side by side.
@@ -172,9 +173,11 @@ def train(settings: RunSettings, console: Console | None = None) -> None:
     check_jax_env(env)
     seeds = tuple(environment.seed + i for i in range(environment.seeds))
     subject = Subject(env.name, env.spec, behavior, seeds, environment.num_areas)
+    algorithm = ALGORITHMS[behavior.trainer_type](env.spec, behavior)
+    tell_unexportable(env.name, algorithm.connectors)
     trainer = make_jitted_trainer(
         env,
-        ALGORITHMS[behavior.trainer_type](env.spec, behavior),
+        algorithm,
         behavior,
         areas=environment.num_areas,
         seeds=len(seeds),

@@ -48,6 +48,11 @@ class EpisodeStatistics:
                 self._stats.extend(tags.GROUP_CUMULATIVE_REWARD, record.group_returns, Aggregation.HISTOGRAM)
                 self._team_returns.extend(record.team_returns)
 
+    def lost(self, episodes: int) -> None:
+        """A worker was started again, and so many agents' episodes with it."""
+        self._stats.add(tags.WORKER_RESTARTS, 1.0, Aggregation.SUM)
+        self._stats.add(tags.FAULTY_EPISODES, float(episodes), Aggregation.SUM)
+
     def environment(self, stats: Sequence[EnvironmentStat], worker: int) -> None:
         """Values that an environment sent through its stats channel."""
         self._stats.add_environment_stats(stats, worker)
@@ -57,6 +62,11 @@ class EpisodeStatistics:
         self.estimates(metrics)
         self.updated = True
         self._since_update.clear()
+
+    def times(self, milliseconds: Mapping[str, float]) -> None:
+        """Smoothed means of what an environment step costs, by name."""
+        for name, value in milliseconds.items():
+            self._stats.add(f"Time/{name}", value)
 
     def estimates(self, metrics: Mapping[str, float]) -> None:
         """Metrics that were made without an update."""
