@@ -14,11 +14,13 @@ from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.cli import flags
 from jaxrl.cli.checks import check_environment_settings, check_resume, refuse_unsupported
 from jaxrl.cli.device import choose_device
+from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.version import version_line
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
 from jaxrl.training.host.launch import launched
+from jaxrl.training.interrupt import Interrupt
 
 _log = logging.getLogger(__name__)
 
@@ -30,9 +32,24 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_flags(parser)
 
 
-def run(given: argparse.Namespace) -> None:
-    """Check everything that can be checked, in order, then train. Raises JaxrlError for what the user can mend."""
+def run(given: argparse.Namespace) -> int:
+    """Check everything that can be checked, in order, then train; the exit code, which tells what ended the run.
+
+    Raises JaxrlError for what the user can mend.
+    """
     console = rich.get_console()
+    with leaving_at_once():
+        settings = _checked(given, console)
+    with Interrupt() as interrupt:
+        if is_compiled(settings.env_settings.env_path):
+            _train_compiled(settings, console, interrupt)
+        else:
+            _train_on_host(settings, console, interrupt)
+    return interrupt.exit_code
+
+
+def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSettings:
+    """The settings of the run. Nothing is written or started."""
     setup_logging(console, debug=getattr(given, "debug", False))
     for flag in flags.removed_flags(given):
         _log.warning("%s has no effect", flag)
@@ -43,15 +60,16 @@ def run(given: argparse.Namespace) -> None:
     check_environment_settings(settings.env_settings)
     check_resume(settings)
     _log.info(version_line())
-    device = settings.torch_settings.device
-    if device is not None:  # one that may not be there; to look for it imports JAX
-        choose_device(device)
-    if is_compiled(settings.env_settings.env_path):
-        _train_compiled(settings, console)
-        return
+    if settings.torch_settings.device is not None:  # one that may not be there; to look for it imports JAX
+        choose_device(settings.torch_settings.device)
+    return settings
+
+
+def _train_on_host(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
+    """Environments of their own, which start before JAX is imported."""
     settings = with_drawn_seed(settings)
-    with launched(settings) as started:
-        if device is None:
+    with launched(settings, interrupt) as started:
+        if settings.torch_settings.device is None:
             choose_device(None)
         enable_compilation_cache()
         from jaxrl.training.host.loop import train
@@ -59,7 +77,7 @@ def run(given: argparse.Namespace) -> None:
         train(settings, console=console, started=started)
 
 
-def _train_compiled(settings: RunSettings, console: rich.console.Console) -> None:
+def _train_compiled(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
     """Environment and learner as one program: there is nothing to launch."""
     if settings.checkpoint_settings.inference:
         raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
@@ -68,4 +86,4 @@ def _train_compiled(settings: RunSettings, console: rich.console.Console) -> Non
     enable_compilation_cache()
     from jaxrl.training.compiled.trainer import train
 
-    train(settings, console=console)
+    train(settings, console=console, interrupt=interrupt)

@@ -21,7 +21,7 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.compilation import quick_options
-from jaxrl.envs.interface import EnvironmentClosed
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.networks.observations import check_observations
 from jaxrl.rollout import trajectory
@@ -37,6 +37,8 @@ from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
+
+INTERRUPTED = "Learning was interrupted. Please wait while the policies are saved and exported."
 
 Acted = tuple[Behavior, int, list[EpisodeRecords]]
 """A behavior that acted, its step before, and the episodes that had ended."""
@@ -82,17 +84,24 @@ def train(
     settings = with_drawn_seed(settings)
     options = settings.checkpoint_settings
     with ExitStack() as stack:
-        interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
+        interrupt, pool = started or stack.enter_context(launched(settings))
         progress = stack.enter_context(ProgressBar(console or Console()))
         folder = RunFolder(options.results_dir, options.run_id)
         recorder = stack.enter_context(HostRecorder(settings, folder, progress))
         try:
             with recorder.timers(nodes.SETUP), interrupt.waiting():
                 pool.ready()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, EnvironmentFailure) as error:
+            if isinstance(error, EnvironmentFailure) and not failed_by_signal(error, interrupt):
+                raise
             log.info("Interrupted before the environments had started; nothing to save.")
             return
         HostLoop(settings, recorder, interrupt, pool).run()
+
+
+def failed_by_signal(error: Exception, interrupt: Interrupt) -> bool:
+    """Whether an environment failed because the signal that ends the run has reached it too."""
+    return isinstance(error, EnvironmentFailure) and interrupt.requested
 
 
 class HostLoop:
@@ -121,14 +130,16 @@ class HostLoop:
                 while self.advance(results):
                     results = self.receive(at_least)
         except KeyboardInterrupt:
-            log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
+            log.info(INTERRUPTED)
         except EnvironmentClosed as end:
             if not self.behaviors:  # an environment in which nothing ever happened is a fault
                 raise
             log.warning("Learning ends here: %s. The policies are saved and exported.", end)
         except Exception as error:
-            cause = error
-            raise
+            if not failed_by_signal(error, self.interrupt):
+                cause = error
+                raise
+            log.info(INTERRUPTED)
         finally:
             self.pool.hang_up()  # they close while we save
             self.recorder.finish(list(self.behaviors.values()), cause)
