@@ -64,8 +64,8 @@ def check_behavior_size(run: Path, name: str) -> None:
     limit = _limit(run, "PC_NAME_MAX", 255) - _BEHAVIOR_EXTRA
     if _size(name) > limit:
         raise RunFolderError(
-            f"behavior name {name[:20]}... is {_size(name)} bytes long, and names of its checkpoints are longer; at most "
-            f"{limit} fit into this file system. Rename it in Unity (Behavior Parameters) and in the YAML."
+            f"behavior name {name[:20]}... is {_size(name)} bytes long, and names of its checkpoints are longer: at "
+            f"most {limit} fit into this file system. Rename it in Unity (Behavior Parameters) and in the YAML."
         )
     _check_path(run.parent, run / name / name, _LONGEST_BELOW)
 

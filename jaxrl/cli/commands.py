@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from jaxrl.cli import bench, make_player, report, train, watch
+from jaxrl.cli import bench, diff, make_player, report, train, watch
 from jaxrl.cli.version import version_line
 from jaxrl.types import JaxrlError
 
@@ -21,6 +21,7 @@ _COMMANDS = (
     ("make-player", make_player, "write an executable that serves one of jaxrl's environments as a Unity player would"),
     ("watch", watch, "play a JAX environment with the policy of a run and make a film of it"),
     ("report", report, "learning curves, tables and time split of runs in one file"),
+    ("diff", diff, "the first difference between two runs: settings, versions, statistics, parameters"),
     ("bench", bench, "run the benchmarks of a clone and print a table"),
 )
 
