@@ -33,7 +33,15 @@ from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
 from jaxrl.training.compiled.checks import check_jax_env, check_memory, parameters_of
-from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer, Plan, iterate_several, start
+from jaxrl.training.compiled.iteration import (
+    IterationLog,
+    JittedState,
+    JittedTrainer,
+    Plan,
+    iterate_several,
+    start,
+    step_of,
+)
 from jaxrl.training.compiled.loop import JittedLoop
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
@@ -186,7 +194,7 @@ def train(settings: RunSettings, console: Console | None = None, interrupt: Inte
             recorder = stack.enter_context(CompiledRecorder(settings, folder, subject, progress))
             with recorder.timers(nodes.SETUP):
                 state = trainer.place(restored(settings, folder, subject, trainer.init(seeds)))
-            recorder.begin(int(state.train.step.min()))
+            recorder.begin(step_of(state), np.asarray(state.frozen).tolist())
             JittedLoop(trainer, recorder, signals).run(state)
     if interrupt is not None and interrupt.requested:
         leave_if_busy(interrupt.exit_code)
