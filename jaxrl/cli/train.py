@@ -12,7 +12,7 @@ import rich.console
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.cli import flags
-from jaxrl.cli.checks import check_environment_settings, check_resume, refuse_unsupported
+from jaxrl.cli.checks import check_environment_settings, check_exact, check_resume, refuse_unsupported
 from jaxrl.cli.device import choose_device
 from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.version import version_line
@@ -58,6 +58,7 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
     setup_logging(console, debug=settings.debug)
     refuse_unsupported(settings, given.config or "command line")
     check_environment_settings(settings.env_settings)
+    check_exact(settings)
     check_resume(settings)
     _log.info(version_line())
     if settings.torch_settings.device is not None:  # one that may not be there; to look for it imports JAX

@@ -68,6 +68,7 @@ def test_every_flag():
         "--resume": ("checkpoint_settings", "resume"),
         "--force": ("checkpoint_settings", "force"),
         "--inference": ("checkpoint_settings", "inference"),
+        "--exact": ("checkpoint_settings", "exact"),
         "--load": ("checkpoint_settings", "load_model"),
         "--train": ("checkpoint_settings", "train_model"),
         "--no-graphics": ("engine_settings", "no_graphics"),

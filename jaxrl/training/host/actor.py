@@ -132,6 +132,11 @@ class Actor:
         self._pages.taken(self._slots.living)
         self.fresh, self.full = 0, False
 
+    def begin_anew(self) -> None:
+        """Nothing has been seen yet; only the number of decisions goes on."""
+        self._slots, self._pages, self._buffer = None, None, None
+        self.fresh, self.full = 0, False
+
     def discard(self) -> None:
         """Forget what was collected, as if somebody had learned from it."""
         assert self._buffer is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -30,6 +30,7 @@ from jaxrl.rollout.slots import Source
 from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.exact import environment_seeds, steps_of_run
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, start
 from jaxrl.training.host.recorder import HostRecorder
@@ -125,7 +126,7 @@ class HostLoop:
         at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         try:
             with self.recorder.timers(nodes.LEARNING):
-                self.pool.reset(constants(self.settings.environment_parameters))
+                self.reset(steps_of_run(self.recorder.folder) if self.settings.checkpoint_settings.resume else {})
                 results = self.receive(everybody)
                 while self.advance(results):
                     results = self.receive(at_least)
@@ -142,7 +143,8 @@ class HostLoop:
             log.info(INTERRUPTED)
         finally:
             self.pool.hang_up()  # they close while we save
-            self.recorder.finish(list(self.behaviors.values()), cause)
+            kept = self.recorder.exact and (self.interrupt.requested or cause is not None)
+            self.recorder.finish([] if kept else list(self.behaviors.values()), cause)
 
     def receive(self, at_least: int) -> list[EnvMessage]:
         """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
@@ -164,22 +166,37 @@ class HostLoop:
         for result in results:
             self.pool.send(result.worker, actions[result.worker])
         self.book(results, acted)
-        for behavior in self.behaviors.values():
-            if behavior.due():
-                self.use_up(behavior)
+        learned = [self.use_up(behavior) for behavior in self.behaviors.values() if behavior.due()]
+        if self.recorder.due and any(learned):
+            self.begin_anew()
         self.recorder.show_progress(list(self.behaviors.values()))
         return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
 
-    def use_up(self, behavior: Behavior) -> None:
-        """Learn from what has been collected, or forget it where nobody learns (any more)."""
+    def reset(self, steps: Mapping[str, int]) -> None:
+        """New episodes everywhere; `steps` are those of the checkpoints that the run goes on from."""
+        exact, seed = self.recorder.exact, self.settings.env_settings.seed
+        seeds = environment_seeds(seed, steps, self.pool.num_envs) if exact else None
+        self.pool.reset(constants(self.settings.environment_parameters), seeds)
+
+    def begin_anew(self) -> None:
+        """A checkpoint of everybody, and from there on as in a run that is resumed from it (see exact.py)."""
+        self.meet(self.receive(self.pool.num_envs))  # what is dropped may show a behavior for the first time
+        self.recorder.save_all(list(self.behaviors.values()))
+        for behavior in self.behaviors.values():
+            behavior.begin_anew()
+        self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
+
+    def use_up(self, behavior: Behavior) -> bool:
+        """Learn from what has been collected, or forget it where nobody learns (any more). True: it has learned."""
         if not behavior.training or not behavior.unfinished():
             behavior.actor.discard()
-            return
+            return False
         with self.recorder.timers(nodes.UPDATE_POLICY):
             with self.interrupt.waiting():
                 behavior.learner.await_program(behavior.actor)
             metrics = behavior.learn()
         self.recorder.updated(behavior, metrics)
+        return bool(metrics)
 
     def route(self, behavior_id: str) -> str:
         """The name of the actor that decides for a behavior id: its teams share one."""
