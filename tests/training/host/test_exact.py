@@ -96,7 +96,10 @@ EQUAL = ["settings: equal", "versions: equal", "statistics: equal", "parameters:
 TWO = TOY.__class__(**{**TOY.__dict__, "behaviors": ("Toy?team=0", "Other?team=0")})
 
 
-@pytest.mark.parametrize(("toy", "keep"), [(TOY, 1), (TWO, 2)], ids=["one behavior", "two behaviors"])
+@pytest.mark.parametrize(
+    ("toy", "keep"),
+    [pytest.param(TOY, 1, id="one behavior"), pytest.param(TWO, 2, id="two behaviors", marks=pytest.mark.slow)],
+)
 def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path, capsys, toy, keep):
     """Two behaviors are saved together, whoever's interval it was."""
     whole = run(tmp_path / "whole", toy=toy)
