@@ -115,6 +115,30 @@ def check_connectors(settings: RunSettings) -> None:
         raise SettingsError(problems)
 
 
+def check_exact(settings: RunSettings) -> None:
+    """Raise SettingsError if checkpoint_settings.exact is asked of environments that cannot keep it."""
+    environment = settings.env_settings
+    kind, _ = parse_address(environment.env_path)
+    if not settings.checkpoint_settings.exact or kind.compiled:  # whose checkpoints hold the environments
+        return
+    if not simulator(kind).reseeds:
+        raise SettingsError(
+            f"checkpoint_settings.exact: got true, expected false with env_path {environment.env_path}: a Unity player "
+            "takes a seed at its start alone, so a resumed run begins other episodes"
+        )
+    if environment.mode != "lockstep":
+        raise SettingsError(
+            f"checkpoint_settings.exact: got true, expected false with env_settings.mode: {environment.mode}, where "
+            "the order of the workers depends on their speed: choose lockstep"
+        )
+    for path, behavior in settings.every_behavior():
+        if behavior.threaded:
+            raise SettingsError(
+                f"checkpoint_settings.exact: got true, expected false with {path}.threaded, where it depends on the "
+                "speed of an update which policy decides: set threaded: false"
+            )
+
+
 def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     """What has no meaning with this kind of environment, one text each."""
     path = settings.env_path

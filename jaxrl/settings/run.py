@@ -143,6 +143,11 @@ class CheckpointSettings(Section):
     checkpoint_minutes: Positive | None = Field(
         default=None, description="a checkpoint also when the last one is so many minutes old; null: by steps alone"
     )
+    exact: Boolean = Field(
+        default=False,
+        description="at each checkpoint, made after an update, seed the environments anew and begin new episodes, "
+        "so that a resumed run equals one that was never stopped",
+    )
     results_dir: Text = Field(default="results", min_length=1, description="folder that holds the folders of all runs")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
