@@ -113,7 +113,7 @@ def measure(workers: int, pairs: int, updates: int, delay: float, base_port: int
 
 
 def learn(base_port: int) -> dict[str, float]:
-    """Mean return of the last episodes of Basic, trained with and without threads."""
+    """Mean return of Basic in the last summary, trained with and without threads."""
     from pathlib import Path
 
     from jaxrl.algorithms import HYPERPARAMETER_TYPES
@@ -130,8 +130,8 @@ def learn(base_port: int) -> dict[str, float]:
                 "checkpoint_settings": {"run_id": name, "results_dir": results},
             }
             train(with_threads(load_run_settings(str(path), overrides, HYPERPARAMETER_TYPES), threaded))
-            status = json.loads((Path(results) / name / "run_logs" / "training_status.json").read_text())
-            found[name] = status["Basic"]["final_checkpoint"]["reward"]
+            timers = json.loads((Path(results) / name / "run_logs" / "timers.json").read_text())
+            found[name] = timers["gauges"]["Basic.Environment.CumulativeReward.mean"]["value"]
     return found
 
 
