@@ -126,7 +126,13 @@ def learn(base_port: int) -> dict[str, float]:
             name = "threaded" if threaded else "alternating"
             overrides = {
                 "env_settings": {"env_path": "player:basic", "base_port": base_port + i, "seed": 1},
-                "behaviors": {"Basic": {"max_steps": LEARN_STEPS, "checkpoint_interval": LEARN_STEPS}},
+                "behaviors": {
+                    "Basic": {
+                        "max_steps": LEARN_STEPS,
+                        "checkpoint_interval": LEARN_STEPS,
+                        "hyperparameters": {"learning_rate": 0.003},
+                    }
+                },
                 "checkpoint_settings": {"run_id": name, "results_dir": results},
             }
             train(with_threads(load_run_settings(str(path), overrides, HYPERPARAMETER_TYPES), threaded))
