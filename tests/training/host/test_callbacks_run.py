@@ -116,11 +116,12 @@ def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
     steps is made of the episodes that ended before: the tenth ends with the decisions up to 100, so that numbers 0 to 8
     are in the first one. The window holds 4 of them: 5, 6, 7, 8.
 
-    X3 M18: updates come after more than 64 decisions, with the message that ends episode 6 (70), then with 140.
+    X3 M18: updates come after more than 69 decisions: with the messages that end episodes 6 (70) and 13 (140).
     """
     recording = Recording()
     noting(monkeypatch, recording.calls)
-    settings = configured(tmp_path, Toy={"max_steps": 150, "episode_window": 4, "time_horizon": 3})
+    size = {"hyperparameters": {"batch_size": 16, "buffer_size": 69, "num_epoch": 1}}
+    settings = configured(tmp_path, Toy={"max_steps": 150, "episode_window": 4, "time_horizon": 3, **size})
     with environment("Toy?team=0", areas=1) as started:
         train(settings, started=started, callbacks=[recording])
     of = {"run", "updated", "saved 152", "statistics", "samples"}
