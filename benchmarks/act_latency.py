@@ -111,7 +111,7 @@ def cases_of(rows: int, leaves: int) -> dict[str, Callable[[], Any]]:
     bare = jax.jit(lambda tree: sum(x.ravel()[0] for x in jax.tree.leaves(tree)))
 
     def decide() -> None:
-        action, actor._buffer = programs.decide(policy, actor._buffer, steps, key)
+        action, actor._buffer, actor._connected = programs.decide(policy, actor._buffer, steps, key, actor._connected)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import counterfactual, on_policy
+from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
 from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions, normalizer
@@ -41,6 +42,7 @@ class Bound(NamedTuple):
     settings: BehaviorSettings
 
 
+@connected
 def make_coma(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """COMA for one behavior.
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl.connectors.chain import Chain
 from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.rollout.cells import Extras
 from jaxrl.rollout.trajectory import Rollout
@@ -24,6 +25,7 @@ class PolicyState(struct.PyTreeNode):
 
     params: Params
     normalizer: tuple[NormalizerState | None, ...]  # one per observation
+    connectors: Any = ()  # statistics of the connectors, `Chain.shared`; the loops bring them up to date
 
 
 class TrainState(struct.PyTreeNode):
@@ -94,6 +96,7 @@ class Algorithm(NamedTuple):
     extras: Extras  # names and shapes, per member, of what `act` notes beside an action
     carry: Any  # one member's memory before its first decision, a pytree of arrays [*]; () without memory
     team_rows: bool  # rows hold whole teams (True) or single agents
+    connectors: Chain | None = None  # what stands between environment and `act`: it all is made for `connectors.spec`
     adopt: Callable[..., tuple[Action, dict[str, jax.Array]]] | None = None
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import actor_critic, on_policy
 from jaxrl.algorithms.actor_critic import Networks, Obs
+from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Params
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.joint import JointValue
@@ -26,6 +27,7 @@ from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
 
+@connected
 def make_mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """MAPPO for one behavior.
 

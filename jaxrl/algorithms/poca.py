@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import counterfactual, on_policy
+from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
 from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions, normalizer
@@ -45,6 +46,7 @@ class Bound(NamedTuple):
     settings: BehaviorSettings
 
 
+@connected
 def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """MA-POCA for one behavior: acting, storage and readiness are those of all on-policy algorithms."""
     critic = TeamCritic(spec, settings.network_settings, tuple(settings.reward_signals))

@@ -18,12 +18,14 @@ import jax
 
 from jaxrl.algorithms import actor_critic, on_policy
 from jaxrl.algorithms.actor_critic import Networks, Obs
+from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Params
 from jaxrl.networks.models import Actor, SharedActorCritic, ValueNetwork
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
 
+@connected
 def make_ppo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """PPO for one behavior."""
     return actor_critic.make(make_networks(spec, settings), spec, settings, team_rows=False)

@@ -10,7 +10,15 @@ from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.rewards import REWARD_SIGNALS
-from jaxrl.settings import BehaviorSettings, Curriculum, EnvironmentSettings, RunSettings, Sampler, SettingsError
+from jaxrl.settings import (
+    PROCESSES,
+    BehaviorSettings,
+    Curriculum,
+    EnvironmentSettings,
+    RunSettings,
+    Sampler,
+    SettingsError,
+)
 from jaxrl.settings.environment_parameters import ConstantSampler
 from jaxrl.types import JaxrlError
 
@@ -92,9 +100,29 @@ def check_resume(settings: RunSettings) -> None:
         require_loop_of_run(Path(options.results_dir, options.run_id), compiled=compiled)
 
 
+def check_connectors(settings: RunSettings) -> None:
+    """Raise SettingsError for connectors that a Unity build could not do without: its agents only have an ONNX file."""
+    if parse_address(settings.env_settings.env_path).kind is not Kind.UNITY:
+        return
+    problems = [
+        f"{path}.connectors[{i}].type: {connector.type} remembers earlier decisions, which Unity does not give to a "
+        "model: remove it, and let the sensor or the agent's script observe them (Stacked Vectors for frames)"
+        for path, behavior in settings.every_behavior()
+        for i, connector in enumerate(behavior.connectors)
+        if connector.remembers
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
 def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     """What has no meaning with this kind of environment, one text each."""
     path = settings.env_path
+    drawn = ("render", settings.render, False), ("video_every", settings.video_every, 0)
+    for key, value, usual in drawn:
+        if value and kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO):
+            got = f"got {str(value).lower()}, expected {str(usual).lower()}"
+            yield f"env_settings.{key}: {got} with env_path {path}: only gymnasium: and pettingzoo: are drawn by jaxrl"
     if not kind.compiled:
         if settings.seeds > 1:
             *others, last = [f"{other}:NAME" for other in Kind if other.compiled]
@@ -111,5 +139,7 @@ def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
         yield f"env_settings.env_args: got {' '.join(settings.env_args)}, expected none {instead}"
     if settings.inline:
         yield f"env_settings.inline: got true, expected false {instead}"
+    if settings.workers != PROCESSES:
+        yield f"env_settings.workers: got {settings.workers}, expected {PROCESSES} {instead}"
     if settings.mode != "lockstep":
         yield f"env_settings.mode: got {settings.mode}, expected lockstep {instead}"

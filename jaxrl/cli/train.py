@@ -13,7 +13,13 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.callbacks import load_callbacks
 from jaxrl.cli import flags
-from jaxrl.cli.checks import check_compiled, check_environment_settings, check_resume, refuse_unsupported
+from jaxrl.cli.checks import (
+    check_compiled,
+    check_connectors,
+    check_environment_settings,
+    check_resume,
+    refuse_unsupported,
+)
 from jaxrl.cli.device import choose_device
 from jaxrl.cli.version import version_line
 from jaxrl.compilation import enable_compilation_cache
@@ -42,6 +48,7 @@ def run(given: argparse.Namespace) -> None:
     setup_logging(console, debug=settings.debug)
     refuse_unsupported(settings, given.config or "command line")
     check_environment_settings(settings.env_settings)
+    check_connectors(settings)
     check_resume(settings)
     _log.info(version_line())
     device = settings.torch_settings.device

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxrl.rollout.episodes import EpisodeRecords, Episodes, SoFar, reward_columns
+from jaxrl.rollout.limit import interrupted
 from jaxrl.rollout.occupants import Occupant, Occupants, Source
 from jaxrl.rollout.records import Ending, RowsMessage
 from jaxrl.rollout.silence import Silence, dense
@@ -34,6 +35,7 @@ class Gone(IntEnum):
     TERMINATED = 1
     TRUNCATED = 2
     MOVED = 3  # lives on in another team
+    DROPPED = 4  # with its source: its open decision is not trained on
 
 
 class Ingested(NamedTuple):
@@ -70,9 +72,17 @@ class Slots:
     """Who lives where, and the newest known observation of everybody."""
 
     def __init__(
-        self, spec: BehaviorSpec, *, team_rows: bool, rows: int, members: int, leave_out_taken: bool = False
+        self,
+        spec: BehaviorSpec,
+        *,
+        team_rows: bool,
+        rows: int,
+        members: int,
+        max_length: int | None = None,
+        leave_out_taken: bool = False,
     ) -> None:
         self.spec = spec
+        self.max_length = max_length  # decisions after which an agent's episode is interrupted here; None: never
         self.team_rows = team_rows
         self._silence = Silence(spec, leave_out_taken=leave_out_taken)
         self._occupants = Occupants(team_rows=team_rows)
@@ -122,7 +132,10 @@ class Slots:
         self._deciding[:] = False
         self._gone_now[:] = False
         taken = self._silence.taken(messages, self._occupants)
-        finished, episodes, decisions = self._end_discarded(), [], {}
+        self._end_discarded()
+        finished, episodes, decisions = 0, [], {}
+        if self.max_length is not None:
+            messages = {source: self._limited(source, steps, self.max_length) for source, steps in messages.items()}
         for source, steps in messages.items():
             finished += self._move(source, steps)
             if len(steps.ended.agent_id):
@@ -147,13 +160,21 @@ class Slots:
             finished=finished - fewer, taken=dense(taken, self.spec, self._alive.shape), left_out=left_out
         )
 
-    def discard(self, source: Source) -> None:
+    def discard(self, source: Source) -> int:
         """Forget the agents of a source that is no more, or was reset; an unknown source is no error (U7, R10).
 
-        The next `ingest` says so, whatever else it brings: their rows end as truncated, with their newest observations
-        as final state, their open decisions count as finished and earned nothing more, and no episode is reported.
+        The next `ingest` says so, whatever else it brings: their rows end as truncated with their newest observations,
+        and no episode is reported. Their open decisions, whose outcome nobody will know, do not count as finished and
+        are not trained on. Returns how many these are, one for each agent.
         """
+        if source in self._discarded:
+            return 0
         self._discarded.append(source)
+        return len(self._occupants.of(source))
+
+    def sources(self, worker: int, incarnation: int) -> list[Source]:
+        """Those of one process of a worker that have ever shown an agent."""
+        return [s for s in self._occupants.sources() if (s.worker, s.incarnation) == (worker, incarnation)]
 
     @property
     def living(self) -> np.ndarray:
@@ -177,20 +198,29 @@ class Slots:
             deciding=self._deciding,
         )
 
-    def _end_discarded(self) -> int:
-        """All rows of discarded sources end here. Returns how many decisions were open."""
+    def _limited(self, source: Source, steps: BehaviorMessage, most: int) -> BehaviorMessage:
+        """The message with an end of the episode for agents that ask after `most` decisions of it (X20)."""
+        homes, ids = self._occupants.of(source), steps.deciding.agent_id.tolist()
+        known = [(i, homes[agent]) for i, agent in enumerate(ids) if agent in homes]
+        lengths = self._episodes.lengths[_places([home for _, home in known])]
+        late = [known[i][0] for i in np.flatnonzero(lengths >= most - 1).tolist()]
+        ended = set(steps.ended.agent_id.tolist()) if late else ()
+        late = [i for i in late if ids[i] not in ended]
+        return interrupted(steps, late) if late else steps
+
+    def _end_discarded(self) -> None:
+        """All rows of discarded sources end here."""
         homes = [home for source in self._discarded for home in self._occupants.forget(source)]
         for source in self._discarded:
             self._cached.pop(source, None)
         self._discarded.clear()
         if not homes:
-            return 0
+            return
         places = _places(homes)
         for slot in zip(*(axis.tolist() for axis in places), strict=True):
             self._episodes.leave(slot)
         newest = tuple(table[1][places] for table in self._obs)
-        self._depart(places, np.full(len(homes), Gone.TRUNCATED), np.zeros((len(homes), 2), np.float32), newest)
-        return len(homes)
+        self._depart(places, np.full(len(homes), Gone.DROPPED), np.zeros((len(homes), 2), np.float32), newest)
 
     def _move(self, source: Source, steps: BehaviorMessage) -> int:
         """Agents that ask under another group id leave their team, and with `team_rows` their row.
@@ -257,14 +287,15 @@ class Slots:
         this row. Who ended before is credited with what an interrupted team would have earned, else with nothing more.
         """
         gone, now = self._gone[rows], self._gone_now[rows]
-        moved = gone == Gone.MOVED
-        interrupted = (now & (gone == Gone.TRUNCATED)).any(-1, keepdims=True)
+        moved, dropped = gone == Gone.MOVED, gone == Gone.DROPPED
+        interrupted = (now & (dropped | (gone == Gone.TRUNCATED))).any(-1, keepdims=True)
         final = now & (moved | interrupted)
         final |= moved & ~final.any(-1, keepdims=True)  # moved before, and the others ended for good
         bootstrap = np.where(final, Ending.TRUNCATED, Ending.LEFT)
         follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)
         self._present[0][rows] = final
-        self._tell(rows, np.where(follows, bootstrap, Ending.TERMINATED).astype(np.uint8))
+        ending = np.where(follows, bootstrap, Ending.TERMINATED)
+        self._tell(rows, np.where(dropped, Ending.DROPPED, ending).astype(np.uint8))
         for row in rows.tolist():
             self._occupants.free(row)
 

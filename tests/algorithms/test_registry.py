@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import jax
 import pytest
 
 import jaxrl
@@ -76,3 +77,20 @@ def test_the_registries_import_no_jax():
         "sys.exit(any(name.split('.')[0] in ('jax', 'flax', 'optax') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60, cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("trainer", ALGORITHMS)
+def test_x4_every_algorithm_takes_connectors(trainer: str) -> None:
+    """By the registry and by name: it decides on what they make of four numbers, three of them twice, and a reward."""
+    chain: list[dict] = [
+        {"type": "mask", "sensors": ["sensor_0"], "columns": [0]},
+        {"type": "frame_stack", "frames": 2},
+    ]
+    chain += [{"type": "frame_stack", "frames": 2}, {"type": "previous_reward"}, {"type": "normalize"}]
+    settings = make_settings(trainer, hyperparameters=NEEDED.get(trainer, {}), connectors=chain)
+    for make in (ALGORITHMS[trainer], getattr(jaxrl, f"make_{trainer}")):
+        made = make(make_spec((4,), branches=(2,)), settings)
+        assert made.connectors is not None
+        assert [s.shape for s in made.connectors.spec.observations] == [(6,), (1,)]
+        policy = jax.eval_shape(made.init, jax.random.key(0)).policy
+        assert [x.shape for x in jax.tree.leaves(policy.connectors)] == [(6,), (6,), (), (1,), (1,), ()]

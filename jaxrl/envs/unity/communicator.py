@@ -18,12 +18,14 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.protobuf import messages
 from jaxrl.envs.unity.decode import InvalidMessage
 
 _SERVICE = "communicator_objects.UnityToExternalProto"
-_UNSET, _OK, _SHUTDOWN = 0, 200, 400
+OK = 200
+"""Status of a player that runs."""
+_UNSET, _SHUTDOWN = 0, 400
 _CALLS = 2  # a player sends one message at a time, and may say goodbye while it waits for the answer to another
 _SLICE = 0.25  # seconds between two looks at the process and the connection
 _STOP = 1.0  # seconds for the server to stop
@@ -42,12 +44,18 @@ class BrokenConnectionError(EnvironmentFailure):
     """The player hung up without a word: whether in order, its exit code tells."""
 
 
+class NotConnectedError(EnvironmentFailure):
+    """No player came in time."""
+
+
 class Communicator:
     """Serves one player on `port`. Not thread-safe: one caller.
 
     Raises:
-        EnvironmentFailure: the port is taken, or the player is silent for `timeout_wait` seconds. What a
-            `poll_callback` raises passes through; it is called several times a second during each wait.
+        EnvironmentFailure: the player is silent for `patience` seconds. What a `poll_callback` raises passes through;
+            it is called several times a second during each wait.
+        PortTakenError: (a subclass) the port is in use.
+        NotConnectedError: (a subclass) nobody connected.
         EnvironmentClosed: (a subclass) the player said that it stops, with status 400. It may fail afterwards.
         BrokenConnectionError: (a subclass) the connection broke.
         InvalidMessage: the player sent bytes that are no message.
@@ -55,7 +63,7 @@ class Communicator:
 
     def __init__(self, port: int, timeout_wait: float) -> None:
         self.port = port
-        self._timeout = timeout_wait
+        self.patience = timeout_wait
         self._slice = min(_SLICE, timeout_wait / 10)
         self._inbox: SimpleQueue[bytes | None] = SimpleQueue()  # None: the connection broke
         self._outbox: SimpleQueue[bytes] = SimpleQueue()
@@ -70,11 +78,11 @@ class Communicator:
 
         Returns the `UnityOutputProto` of the player's first message.
         """
-        start_text = _START_TIMEOUT.format(seconds=self._timeout, port=self.port)
-        introduction = self._receive(poll_callback, start_text)
-        _check_status(introduction, (_OK, _UNSET))
+        missing = NotConnectedError(_START_TIMEOUT.format(seconds=self.patience, port=self.port))
+        introduction = self._receive(poll_callback, missing)
+        check_status(introduction, (OK, _UNSET))
         self._send(_wrap(inputs))
-        _check_status(self._receive(poll_callback, start_text), (_OK, _UNSET))
+        check_status(self._receive(poll_callback, missing), (OK, _UNSET))
         return introduction.unity_output
 
     def exchange(self, inputs: Any, poll_callback: Callable[[], None] | None = None) -> Any:
@@ -84,9 +92,9 @@ class Communicator:
     def exchange_message(self, message: Any, poll_callback: Callable[[], None] | None = None) -> Any:
         """As `exchange`, with a whole `UnityMessageProto`: saves the copy that `exchange` makes."""
         self._send(message)
-        text = f"the environment sent no answer within {self._timeout:g} seconds: it hangs, or needs a longer time-out"
-        answer = self._receive(poll_callback, text)
-        _check_status(answer, (_OK,))
+        text = f"the environment sent no answer within {self.patience:g} seconds: it hangs, or needs a longer time-out"
+        answer = self._receive(poll_callback, EnvironmentFailure(text))
+        check_status(answer)
         return answer.unity_output
 
     def close(self) -> bool:
@@ -117,9 +125,9 @@ class Communicator:
             # All interfaces, as ML-Agents does, so that a player in a container reaches it.
             bound = server.add_insecure_port(f"[::]:{self.port}")
         except RuntimeError as error:
-            raise EnvironmentFailure(_port_in_use(self.port)) from error
+            raise PortTakenError(_port_in_use(self.port)) from error
         if bound != self.port:
-            raise EnvironmentFailure(_port_in_use(self.port))
+            raise PortTakenError(_port_in_use(self.port))
         server.start()
         return server
 
@@ -140,17 +148,14 @@ class Communicator:
     def _send(self, message: Any) -> None:
         self._outbox.put(message.SerializeToString())
 
-    def _receive(self, poll_callback: Callable[[], None] | None, timeout_text: str) -> Any:
-        data = self._wait(poll_callback, timeout_text)
+    def _receive(self, poll_callback: Callable[[], None] | None, late: EnvironmentFailure) -> Any:
+        data = self._wait(poll_callback, late)
         if data is None:
             raise BrokenConnectionError("the environment closed: the connection broke")
-        try:
-            return messages().UnityMessageProto.FromString(data)
-        except DecodeError as error:
-            raise InvalidMessage(f"received {len(data)} bytes that are no ML-Agents message: {error}") from error
+        return parse(data)
 
-    def _wait(self, poll_callback: Callable[[], None] | None, timeout_text: str) -> bytes | None:
-        deadline = time.monotonic() + self._timeout
+    def _wait(self, poll_callback: Callable[[], None] | None, late: EnvironmentFailure) -> bytes | None:
+        deadline = time.monotonic() + self.patience
         while True:
             try:
                 return self._inbox.get(timeout=self._slice)
@@ -159,7 +164,7 @@ class Communicator:
             if poll_callback is not None:
                 poll_callback()
             if time.monotonic() >= deadline:
-                raise EnvironmentFailure(timeout_text)
+                raise late
 
 
 class _DaemonThreads(futures.Executor):
@@ -189,11 +194,19 @@ class _DaemonThreads(futures.Executor):
                 future.set_exception(error)
 
 
-def new_message(status: int = _OK) -> Any:
+def new_message(status: int = OK) -> Any:
     """An empty `UnityMessageProto` with its status set."""
     message = messages().UnityMessageProto()
     message.header.status = status
     return message
+
+
+def parse(data: bytes) -> Any:
+    """A `UnityMessageProto` of what a player sent. Raises InvalidMessage if these bytes are none."""
+    try:
+        return messages().UnityMessageProto.FromString(data)
+    except DecodeError as error:
+        raise InvalidMessage(f"received {len(data)} bytes that are no ML-Agents message: {error}") from error
 
 
 def _wrap(inputs: Any) -> Any:
@@ -202,7 +215,8 @@ def _wrap(inputs: Any) -> Any:
     return message
 
 
-def _check_status(message: Any, accepted: tuple[int, ...]) -> None:
+def check_status(message: Any, accepted: tuple[int, ...] = (OK,)) -> None:
+    """Raise EnvironmentFailure for another status, EnvironmentClosed for that of a player that stops."""
     if message.header.status not in accepted:
         reason = message.header.message or "it quit, or play mode was stopped in the Editor"
         kind = EnvironmentClosed if message.header.status == _SHUTDOWN else EnvironmentFailure
@@ -216,7 +230,28 @@ def _check_port(port: int) -> None:
         try:
             probe.bind(("localhost", port))
         except OSError as error:
-            raise EnvironmentFailure(_port_in_use(port)) from error
+            raise PortTakenError(_port_in_use(port)) from error
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def is_free(port: int, patience: float) -> bool:
+    """Whether the port can be used now, or within `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            _check_port(port)
+        except PortTakenError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_SLICE)
+        else:
+            return True
 
 
 def _port_in_use(port: int) -> str:

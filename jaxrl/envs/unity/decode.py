@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.unity.observations import AgentError, check_finite, decode_sensors, first_other
+from jaxrl.envs.interface import BadNumbersError, EnvironmentFailure
+from jaxrl.envs.spec_limits import SpecError, check_spec
+from jaxrl.envs.unity.observations import AgentError, NotFiniteError, check_finite, decode_sensors, first_other
 from jaxrl.types import (
     ActionSpec,
     BehaviorMessage,
@@ -27,7 +28,11 @@ _SPACE_CONTINUOUS = 1
 
 
 class InvalidMessage(EnvironmentFailure):
-    """The environment sent something that no restart mends: a number that is not finite, a wrong shape, garbage."""
+    """The environment sent something wrong: a wrong shape, garbage."""
+
+
+class InvalidNumber(InvalidMessage, BadNumbersError):
+    """The environment sent a number that is not finite."""
 
 
 def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any) -> BehaviorSpec:
@@ -36,13 +41,19 @@ def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any) -> Behavi
     Players older than communication version 1.3 fill only the deprecated action fields; those are then read.
 
     Raises:
-        InvalidMessage: numbers that the protocol does not know, or branches that do not match their count.
+        InvalidMessage: numbers that the protocol does not know, branches that do not match their count, or sizes that
+            cannot be meant (`spec_limits`).
     """
     try:
         observations = tuple(_decode_observation_spec(proto) for proto in agent_info.observations)
     except ValueError as error:
         raise InvalidMessage(f"behavior {behavior!r}: unknown kind of observation: {error}") from error
-    return BehaviorSpec(observations=observations, action=_decode_action_spec(behavior, brain_parameters))
+    spec = BehaviorSpec(observations=observations, action=_decode_action_spec(behavior, brain_parameters))
+    try:
+        check_spec(behavior, spec)
+    except SpecError as error:
+        raise InvalidMessage(str(error)) from error
+    return spec
 
 
 def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) -> BehaviorMessage:
@@ -59,8 +70,8 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
         allowed, and all are allowed for an agent that sent no mask.
 
     Raises:
-        InvalidMessage: an observation or reward is not finite, or a shape or mask differs from the spec. The text names
-            behavior, sensor and agent.
+        InvalidMessage: a shape or mask differs from the spec. The text names behavior, sensor and agent.
+        InvalidNumber: (a subclass) an observation or reward is not finite.
     """
     ended: list[Any] = []
     deciding: list[Any] = []
@@ -73,7 +84,8 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
         obs = decode_sensors(infos, spec)
         mask = _decode_masks(infos, spec.action.mask_size)
     except AgentError as error:
-        raise InvalidMessage(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
+        kind = InvalidNumber if isinstance(error, NotFiniteError) else InvalidMessage
+        raise kind(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
     agent_id = np.array([info.id for info in infos], np.int64)
     group_id = np.array([info.group_id for info in infos], np.int64)
     return BehaviorMessage(

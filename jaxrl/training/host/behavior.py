@@ -14,6 +14,7 @@ from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
+from jaxrl.training.host.threaded import ThreadedLearner
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
@@ -57,8 +58,9 @@ class Behavior(NamedTuple):
 
     @property
     def state(self) -> TrainState:
-        """Of the learner."""
-        return self.learner.state
+        """Of the learner, with what the actor's connectors have learned of their input."""
+        state, statistics = self.learner.state, self.actor.statistics
+        return state if not statistics else state.replace(policy=state.policy.replace(connectors=statistics))
 
     @property
     def step(self) -> int:
@@ -116,7 +118,10 @@ class Behavior(NamedTuple):
 
     def due(self) -> bool:
         """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
-        return self.actor.full or self.actor.fresh > self.actor.keeps
+        actor = self.actor
+        if self.settings.count_by == "env_steps":
+            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.settings.hyperparameters.buffer_size)
+        return actor.full or actor.fresh > actor.keeps
 
     def learn(self) -> dict[str, float]:
         """What was collected is learned from, or kept for later; the actor goes on with the new policy.
@@ -124,7 +129,7 @@ class Behavior(NamedTuple):
         Returns the metrics of the update, nothing where there was none. Raises DivergedError.
         """
         metrics = self.learner.learn(self.actor)
-        self.actor.policy = self.state.policy
+        self.actor.policy = self.learner.state.policy
         return metrics
 
 
@@ -137,11 +142,18 @@ def make_behavior(
     key: jax.Array,
     *,
     training: bool,
+    workers: int = 1,
     leave_out_taken: bool = False,
 ) -> Behavior:
-    """A fresh learner and its actor. The key is consumed."""
-    learner = Learner(name, spec, settings, algorithm, programs.learner, key, training=training)
+    """A fresh learner and its actor. The key is consumed.
+
+    Of `workers` environments that step alike, each gives its share where buffer_size counts environment steps.
+    """
+    threaded = settings.threaded and training
+    kind = ThreadedLearner if threaded else Learner
+    learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
     keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
+    whole = training and settings.batch_mode == "complete_episodes"
     actor = Actor(
         name,
         spec,
@@ -150,6 +162,11 @@ def make_behavior(
         learner.state.policy,
         learner.run_key,
         keeps=keeps,
+        max_length=settings.max_episode_length,
+        env_steps=-(-settings.hyperparameters.buffer_size // workers) if settings.count_by == "env_steps" else None,
+        whole_episodes_only=whole,
         leave_out_taken=leave_out_taken,
     )
+    if isinstance(learner, ThreadedLearner):
+        actor.watch = lambda steps: learner.staleness.note(steps, learner.updates)
     return Behavior(learner, actor)

@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts.run_folder import behavior_name
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings
@@ -144,6 +145,11 @@ class Policies:
             join(chosen, share, actions)
             acted.append((behavior, before, episodes))
         return chosen, acted
+
+    def lose(self, loss: Loss) -> None:
+        """A process of a worker is no more: frozen policies forget its agents, as the behaviors do."""
+        for policy in self._frozen.values():
+            policy.actor.lose(loss.worker, loss.incarnation)
 
     def horizon(self, behavior_id: str) -> int:
         """time_horizon of a behavior id."""

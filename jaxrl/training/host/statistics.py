@@ -52,6 +52,11 @@ class EpisodeStatistics:
                 self._stats.extend(tags.GROUP_CUMULATIVE_REWARD, record.group_returns, Aggregation.HISTOGRAM)
                 self._team_returns.extend(record.team_returns)
 
+    def lost(self, episodes: int) -> None:
+        """A worker was started again, and so many agents' episodes with it."""
+        self._stats.add(tags.WORKER_RESTARTS, 1.0, Aggregation.SUM)
+        self._stats.add(tags.FAULTY_EPISODES, float(episodes), Aggregation.SUM)
+
     def followed(self, name: str, episode: Episode) -> None:
         """An episode that somebody follows is over. It counts for behavior `name` as far as its agents are of it."""
         agents = [agent for agent in episode.agents if agent.behavior == name]
@@ -85,6 +90,11 @@ class EpisodeStatistics:
         self.estimates(metrics)
         self.updated = True
         self._since_update.clear()
+
+    def times(self, milliseconds: Mapping[str, float]) -> None:
+        """Smoothed means of what an environment step costs, by name."""
+        for name, value in milliseconds.items():
+            self._stats.add(f"Time/{name}", value)
 
     def estimates(self, metrics: Mapping[str, float]) -> None:
         """Metrics that were made without an update."""

@@ -40,6 +40,20 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(tmp_path: Path) -> None:
     assert int(short.name.rpartition("-")[2]) > 600, "its counter went on"
 
 
+def test_one_learns_in_a_thread_and_the_other_between_messages(tmp_path: Path) -> None:
+    """The summaries of both are whole; staleness is told of the threaded one alone."""
+    with environment("Apart?team=0", "Inside?team=0") as started:
+        train(
+            configured(tmp_path, Apart={"max_steps": 400, "threaded": True}, Inside={"max_steps": 400}), started=started
+        )
+    run = tmp_path / "results" / "two"
+    for name in ("Apart", "Inside"):
+        assert (run / f"{name}.onnx").is_file()
+        assert [s for s, _ in summaries(run / name, "Policy/Entropy")] == [100, 200, 300, 400]
+    assert [s for s, _ in summaries(run / "Inside", "Losses/Policy Loss")] == [100, 200, 300, 400]
+    assert summaries(run / "Apart", "Policy/Staleness") and not summaries(run / "Inside", "Policy/Staleness")
+
+
 def test_one_right_and_one_wrong_behavior_fail_before_anything_is_written(tmp_path: Path) -> None:
     settings = configured(tmp_path, Right={"max_steps": 200})
     with (
