@@ -82,6 +82,8 @@ class Algorithm(NamedTuple):
     learn:    (TrainState, experience) → (TrainState, Metrics): normaliser brought up to date, rewards and returns, all
               epochs and minibatches. The step is that of the decisions which the store has been given.
     estimate: (TrainState, Rollout) → Metrics: what statistics show of values and entropy between two updates.
+    adopt:    (PolicyState, obs, action_mask, carry, action as the environment has it) → the raw action, and the extras
+              that `act` would have noted for it. None: such an algorithm learns from its own actions alone.
     """
 
     init: Callable[[jax.Array], TrainState]
@@ -95,6 +97,7 @@ class Algorithm(NamedTuple):
     carry: Any  # one member's memory before its first decision, a pytree of arrays [*]; () without memory
     team_rows: bool  # rows hold whole teams (True) or single agents
     connectors: Chain | None = None  # what stands between environment and `act`: it all is made for `connectors.spec`
+    adopt: Callable[..., tuple[Action, dict[str, jax.Array]]] | None = None
 
 
 def put_away(algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout) -> tuple[TrainState, Any, Any]:

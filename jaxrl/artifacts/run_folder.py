@@ -23,9 +23,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxrl.artifacts import files
+from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as checkpoints
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.status import DAMAGED
 from jaxrl.settings import CheckpointSettings
 
 EVENTS = "events.out.tfevents.*"
@@ -143,6 +144,8 @@ class RunFolder:
         """
         for folder in self._behaviors():
             checkpoints.clean(folder)
+        for folder in (self.path, self.logs):
+            unfinished.remove(folder)
         if not resume:
             self._remove_old_run()
 
@@ -170,7 +173,8 @@ class RunFolder:
             f"{SEEDS}/{EVENTS}",
             checkpoints.POINTER,
             f"*/{checkpoints.METADATA}",
-            f"*{checkpoints.PARTIAL}",
+            f"*/{checkpoints.MANIFEST}",
+            f"*{unfinished.PARTIAL}",
         )
         found = {folder for mark in marks for folder in self.path.glob("*") if any(True for _ in folder.glob(mark))}
         return sorted(found - {self.logs})
@@ -183,7 +187,8 @@ class RunFolder:
             )
         for folder in self._behaviors():
             checkpoints.recover(folder)
-        if any(checkpoints.checkpoints(folder) for folder in self._behaviors()):
+        chosen = [checkpoints.choose(folder).path for folder in self._behaviors()]  # of each, one at least is whole
+        if any(chosen):
             return
         for folder in sorted(path.parent for path in self.path.glob("*/checkpoint.pt")):
             checkpoints.require_latest(folder)
@@ -200,7 +205,7 @@ class RunFolder:
                 f"Give the --run-id of a run under {self.results_dir}."
             )
         for name in behaviors:
-            checkpoints.resolve(source / behavior_name(name))
+            checkpoints.resolve(source / behavior_name(name), quiet=True)
 
     def _check_writable(self) -> None:
         """A small file is really written and removed, because permission bits alone do not tell (networks, Windows)."""
@@ -232,7 +237,7 @@ class RunFolder:
                 _unlink(path)
             if not any(folder.iterdir()):
                 shutil.rmtree(folder)
-        for path in (self.configuration, self.timers, self.status):
+        for path in (self.configuration, self.timers, self.status, self.status.with_name(self.status.name + DAMAGED)):
             _unlink(path)
 
 

@@ -10,7 +10,15 @@ from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.rewards import REWARD_SIGNALS
-from jaxrl.settings import BehaviorSettings, Curriculum, EnvironmentSettings, RunSettings, Sampler, SettingsError
+from jaxrl.settings import (
+    PROCESSES,
+    BehaviorSettings,
+    Curriculum,
+    EnvironmentSettings,
+    RunSettings,
+    Sampler,
+    SettingsError,
+)
 from jaxrl.settings.environment_parameters import ConstantSampler
 from jaxrl.types import JaxrlError
 
@@ -71,6 +79,19 @@ def check_environment_settings(settings: EnvironmentSettings) -> None:
         raise SettingsError(f"env_settings.env_path: {error}") from None
 
 
+def check_compiled(settings: RunSettings) -> None:
+    """Raise SettingsError for what needs single episodes on the host, which a compiled environment does not have."""
+    if settings.checkpoint_settings.inference:
+        raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
+    path = settings.env_settings.env_path
+    instead = f"with env_path {path}, whose episodes never leave the learner's program; serve it as player:NAME"
+    if settings.callbacks:
+        raise SettingsError(f"callbacks: got {', '.join(settings.callbacks)}, expected none {instead}")
+    for where, behavior in settings.every_behavior():
+        if behavior.episode_window is not None:
+            raise SettingsError(f"{where}.episode_window: got {behavior.episode_window}, expected null {instead}")
+
+
 def check_resume(settings: RunSettings) -> None:
     """Raise CheckpointError if --resume asks one training loop to continue a run of the other."""
     options = settings.checkpoint_settings
@@ -97,6 +118,11 @@ def check_connectors(settings: RunSettings) -> None:
 def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     """What has no meaning with this kind of environment, one text each."""
     path = settings.env_path
+    drawn = ("render", settings.render, False), ("video_every", settings.video_every, 0)
+    for key, value, usual in drawn:
+        if value and kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO):
+            got = f"got {str(value).lower()}, expected {str(usual).lower()}"
+            yield f"env_settings.{key}: {got} with env_path {path}: only gymnasium: and pettingzoo: are drawn by jaxrl"
     if not kind.compiled:
         if settings.seeds > 1:
             *others, last = [f"{other}:NAME" for other in Kind if other.compiled]
@@ -113,5 +139,7 @@ def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
         yield f"env_settings.env_args: got {' '.join(settings.env_args)}, expected none {instead}"
     if settings.inline:
         yield f"env_settings.inline: got true, expected false {instead}"
+    if settings.workers != PROCESSES:
+        yield f"env_settings.workers: got {settings.workers}, expected {PROCESSES} {instead}"
     if settings.mode != "lockstep":
         yield f"env_settings.mode: got {settings.mode}, expected lockstep {instead}"

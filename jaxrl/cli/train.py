@@ -11,13 +11,20 @@ import rich.console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.console import setup_logging
+from jaxrl.callbacks import load_callbacks
 from jaxrl.cli import flags
-from jaxrl.cli.checks import check_connectors, check_environment_settings, check_resume, refuse_unsupported
+from jaxrl.cli.checks import (
+    check_compiled,
+    check_connectors,
+    check_environment_settings,
+    check_resume,
+    refuse_unsupported,
+)
 from jaxrl.cli.device import choose_device
 from jaxrl.cli.version import version_line
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
-from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
+from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed
 from jaxrl.training.host.launch import launched
 
 _log = logging.getLogger(__name__)
@@ -51,19 +58,19 @@ def run(given: argparse.Namespace) -> None:
         _train_compiled(settings, console)
         return
     settings = with_drawn_seed(settings)
+    callbacks = load_callbacks(settings.callbacks or ())  # before anything is written or started
     with launched(settings) as started:
         if device is None:
             choose_device(None)
         enable_compilation_cache()
         from jaxrl.training.host.loop import train
 
-        train(settings, console=console, started=started)
+        train(settings, console=console, started=started, callbacks=callbacks)
 
 
 def _train_compiled(settings: RunSettings, console: rich.console.Console) -> None:
     """Environment and learner as one program: there is nothing to launch."""
-    if settings.checkpoint_settings.inference:
-        raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
+    check_compiled(settings)
     if settings.torch_settings.device is None:
         choose_device(None, cpu_devices=min(settings.env_settings.seeds, os.cpu_count() or 1))
     enable_compilation_cache()

@@ -46,6 +46,13 @@ def _steps_of_run(value: int) -> int:
     return value
 
 
+def _function(value: str) -> str:
+    module, colon, name = value.partition(":")
+    if not (colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise expected("module:function")
+    return value
+
+
 CountedSteps = Annotated[Count, AfterValidator(_countable)]
 """Agent steps that the device counts up to. Intervals have no limit: one that is never reached means never."""
 
@@ -125,7 +132,27 @@ class BehaviorSettings(Section):
         default=64, description="longest piece of a trajectory, in steps, before it is bootstrapped"
     )
     summary_freq: Count = Field(default=50000, description="trainer steps between summaries")
-    threaded: Boolean = Field(default=False, description="accepted; has no effect here")
+    episode_window: Count | None = Field(
+        default=None,
+        description="newest episodes whose returns and lengths are summed up (mean, least, largest); null: off",
+    )
+    threaded: Boolean = Field(default=False, description="collect while an update runs, at most one update behind")
+    batch_mode: Literal["fragments", "complete_episodes"] = Field(
+        default="fragments",
+        description="fragments: an update takes episodes as they stand; complete_episodes: those that have ended",
+    )
+    count_by: Literal["agent_steps", "env_steps"] = Field(
+        default="agent_steps",
+        description="what buffer_size counts: decisions, or messages of environments",
+    )
+    max_episode_length: CountedSteps | None = Field(
+        default=None,
+        description="decisions after which an agent's episode is interrupted in the data, without the environment; "
+        "null: never",
+    )
+    postprocess: Annotated[Text, AfterValidator(_function)] | None = Field(
+        default=None, description="module:function, changes what was collected before returns are computed; null: none"
+    )
     self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
     behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")
 
@@ -152,6 +179,11 @@ class BehaviorSettings(Section):
                 yield ("connectors", i, "type"), text
         if self.even_checkpoints and self.keep_checkpoints < 1:
             yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
+
+    @property
+    def segment_limit(self) -> int:
+        """Decisions after which a return restarts from the value: time_horizon, or never where episodes stay whole."""
+        return LARGEST_STEP if self.batch_mode == "complete_episodes" else self.time_horizon
 
     @property
     def last_step(self) -> int:

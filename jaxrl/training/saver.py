@@ -6,6 +6,7 @@ Each loop says in a file of its own what a checkpoint of it holds (`host/saver.p
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,13 +37,26 @@ class Snapshot(NamedTuple):
 
     name: str
     step: int
-    contents: Any  # pytree that a resumed run continues from
+    contents: Any  # pytree that a resumed run continues from, or a copy of it
     policy: PolicyState  # exported to ONNX
     learned: Any  # pytree of arrays that must be finite
     spec: BehaviorSpec
     settings: BehaviorSettings
     described: dict[str, Any]  # settings as plain JSON values, which explain a mismatch on resume
     samples: tuple[tuple[np.ndarray, ...], np.ndarray]  # real observations [N, *shape], masks [N, M]: check the export
+    notes: Mapping[str, Any] = {}  # entries of the behavior in training_status.json
+
+
+def copied(snapshot: Snapshot) -> Snapshot:
+    """The same in memory of its own on the host, so that training may go on. Raises DivergedError."""
+    host = snapshot._replace(
+        contents=checkpoint.capture(snapshot.contents),
+        policy=_copy(snapshot.policy),
+        learned=_copy(snapshot.learned),
+        samples=_copy(snapshot.samples),
+    )
+    _require_finite(host)
+    return host
 
 
 def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
@@ -50,14 +64,15 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
 
     Without the ONNX file where the connectors cannot be put into one; the status then names the checkpoint alone.
 
-    Raises DivergedError or CheckpointError, and the checkpoint before stays the latest; or ExportError, and the
+    Raises CheckpointError, and the checkpoint before stays the latest; or ExportError or ArtifactError, and the
     checkpoint is complete.
     """
-    _require_finite(snapshot)
     name, step, keep = snapshot.name, snapshot.step, snapshot.settings.keep_checkpoints
     target = folder.behavior(name)
     path = checkpoint.save(target, step, snapshot.contents, spec=snapshot.spec, settings=snapshot.described, keep=0)
     beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
+    for key, value in snapshot.notes.items():
+        status.set(name, key, value)
     chain = make_chain(snapshot.spec, snapshot.settings.connectors)
     if chain is None or not chain.unexportable:
         exported, auxiliary = onnx_path(target, step), [beside]
@@ -128,10 +143,15 @@ def _seed_name(folder: Path, index: int, count: int) -> str:
 
 
 def _require_finite(snapshot: Snapshot) -> None:
-    for path, leaf in leaf_paths(jax.device_get(snapshot.learned)):
+    for path, leaf in leaf_paths(snapshot.learned):
         if not np.isfinite(leaf).all():
             rate = snapshot.settings.hyperparameters.learning_rate
             raise DivergedError(snapshot.name, f"parameters {path} are not finite at step {snapshot.step}", rate)
+
+
+def _copy(tree: Any) -> Any:
+    # a copy also on a CPU, where JAX shows its own memory, which the next update overwrites
+    return jax.tree.map(np.array, jax.device_get(tree))
 
 
 def settings_of(settings: BehaviorSettings) -> dict[str, Any]:

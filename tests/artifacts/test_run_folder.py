@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -77,8 +78,12 @@ def test_logs_of_a_failed_start_do_not_count_as_a_run(tmp_path):
 def test_resume_needs_a_run_with_a_checkpoint(tmp_path, old_run):
     with pytest.raises(RunFolderError, match=r"new.*does not exist.*--resume.*--run-id"):
         RunFolder(tmp_path / "results", "new").check(resume=True)
-    for pointer in old_run.path.glob("*/*/checkpoint.json"):
-        pointer.unlink()
+    for document in old_run.path.glob("*/*/checkpoint.json"):
+        document.unlink()
+    with pytest.raises(CheckpointError, match=r"Walker-200.*checkpoint\.json is missing.*Walker-100.*--force"):
+        old_run.check(resume=True)
+    for folder in old_run.path.glob("*/*/"):
+        shutil.rmtree(folder)
     with pytest.raises(RunFolderError, match=r"no complete checkpoint.*--force"):
         old_run.check(resume=True)
 

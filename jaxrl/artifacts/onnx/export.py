@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from flax.traverse_util import flatten_dict
 
-from jaxrl.artifacts import files
+from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.onnx.check import RuntimeErrors, check_contract, check_operators
 from jaxrl.artifacts.onnx.graph import Connectors, build
 from jaxrl.artifacts.onnx.parity import Expected, output_differences
@@ -95,7 +95,7 @@ def _install(
     masks: np.ndarray,
 ) -> float:
     """Write beside `path`, verify what lies on disk, rename; the temporary file never survives."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = unfinished.beside(path, unfinished.FILE)
     try:
         with temporary.open("wb") as file:
             file.write(model.SerializeToString(deterministic=True))

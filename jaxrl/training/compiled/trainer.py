@@ -31,7 +31,7 @@ from jaxrl.compilation import quick_options
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
-from jaxrl.training.compiled.checks import check_jax_env, check_memory, parameters_of
+from jaxrl.training.compiled.checks import check_jax_env, check_memory, check_sampling, parameters_of
 from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer, Plan, iterate_several, start
 from jaxrl.training.compiled.loop import JittedLoop
 from jaxrl.training.compiled.recorder import CompiledRecorder
@@ -77,7 +77,8 @@ def make_jitted_trainer(
     seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds learn at once: the last two terms count S times.
     """
     values = {**env.parameters, **(parameters or {})}
-    steps = math.ceil(algorithm.period / (areas * agents_at_start(env, values)))
+    each = 1 if settings.count_by == "env_steps" else agents_at_start(env, values)
+    steps = math.ceil(algorithm.period / (areas * each))
     mesh = _mesh(list(devices or jax.devices()), seeds, areas)
     accelerated = mesh.devices.flat[0].platform != "cpu"
     plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.last_step, accelerated)
@@ -170,6 +171,7 @@ def train(settings: RunSettings, console: Console | None = None) -> None:
     behavior = behavior_settings_for(settings, env.name)
     folder = RunFolder(options.results_dir, options.run_id)
     folder.check(options.resume, options.force, options.initialize_from, [env.name])
+    check_sampling(env.name, behavior)
     check_jax_env(env)
     seeds = tuple(environment.seed + i for i in range(environment.seeds))
     subject = Subject(env.name, env.spec, behavior, seeds, environment.num_areas)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import jax
@@ -14,7 +14,8 @@ from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
+from jaxrl.training.host.threaded import ThreadedLearner
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
 class Programs(NamedTuple):
@@ -98,12 +99,14 @@ class Behavior(NamedTuple):
         """What statistics show of values and entropy between two updates."""
         return self.learner.estimates(self.actor)
 
-    def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
         """Book one message per source; each source's actions in its agents' order, and finished episodes.
 
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
         """
-        actions, episodes, finished = self.actor.act(messages)
+        actions, episodes, finished = self.actor.act(messages, untrained)
         self.learner.step += finished
         if self.training:
             self.learner.compile_for(self.actor)
@@ -115,7 +118,10 @@ class Behavior(NamedTuple):
 
     def due(self) -> bool:
         """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
-        return self.actor.full or self.actor.fresh > self.actor.keeps
+        actor = self.actor
+        if self.settings.count_by == "env_steps":
+            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.settings.hyperparameters.buffer_size)
+        return actor.full or actor.fresh > actor.keeps
 
     def learn(self) -> dict[str, float]:
         """What was collected is learned from, or kept for later; the actor goes on with the new policy.
@@ -136,9 +142,31 @@ def make_behavior(
     key: jax.Array,
     *,
     training: bool,
+    workers: int = 1,
+    leave_out_taken: bool = False,
 ) -> Behavior:
-    """A fresh learner and its actor. The key is consumed."""
-    learner = Learner(name, spec, settings, algorithm, programs.learner, key, training=training)
+    """A fresh learner and its actor. The key is consumed.
+
+    Of `workers` environments that step alike, each gives its share where buffer_size counts environment steps.
+    """
+    threaded = settings.threaded and training
+    kind = ThreadedLearner if threaded else Learner
+    learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
     keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
-    actor = Actor(name, spec, algorithm, programs.actor, learner.state.policy, learner.run_key, keeps=keeps)
+    whole = training and settings.batch_mode == "complete_episodes"
+    actor = Actor(
+        name,
+        spec,
+        algorithm,
+        programs.actor,
+        learner.state.policy,
+        learner.run_key,
+        keeps=keeps,
+        max_length=settings.max_episode_length,
+        env_steps=-(-settings.hyperparameters.buffer_size // workers) if settings.count_by == "env_steps" else None,
+        whole_episodes_only=whole,
+        leave_out_taken=leave_out_taken,
+    )
+    if isinstance(learner, ThreadedLearner):
+        actor.watch = lambda steps: learner.staleness.note(steps, learner.updates)
     return Behavior(learner, actor)

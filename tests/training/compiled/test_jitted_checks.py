@@ -177,3 +177,18 @@ def test_nan_of_the_learner_names_seed_and_figure(logs: dict[str, IterationLog])
     loss = np.array([0.1, np.nan], np.float32)
     with pytest.raises(DivergedError, match=f"{NAME}, seed 6: value_loss is nan.*learning_rate"):
         check_log(SUBJECT, logs["good"]._replace(metrics={**logs["good"].metrics, "value_loss": loss}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"batch_mode": "complete_episodes"}, "batch_mode: got complete_episodes, expected fragments"),
+        ({"max_episode_length": 5}, "max_episode_length: got 5, expected null in a compiled run"),
+    ],
+)
+def test_what_only_the_host_loop_samples_is_refused(
+    changes: dict[str, Any], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train({f"behaviors.{NAME}.{key}": value for key, value in changes.items()}) == 1
+    assert text in (error := capsys.readouterr().err) and "player:NAME" in error
+    assert not Path("results").exists()
