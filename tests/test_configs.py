@@ -9,6 +9,7 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.cli.checks import unsupported
+from jaxrl.envs.address import Kind, parse_address
 from jaxrl.settings import behavior_settings_for, load_run_settings, remarks, to_yaml
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -37,7 +38,10 @@ def test_config(path, tmp_path):
     read = dict(leaves(resolved))
     assert {where: read[where] for where, _ in leaves(written)} == dict(leaves(written))
     for name, behavior in written["behaviors"].items():
-        assert behavior_settings_for(settings, name).trainer_type == behavior["trainer_type"] == path.parent.name
+        assert behavior_settings_for(settings, name).trainer_type == behavior["trainer_type"]
+    where = parse_address(settings.env_settings.env_path).kind
+    folder = where if where in (Kind.GYMNASIUM, Kind.PETTINGZOO) else behavior["trainer_type"]
+    assert folder == path.parent.name
     again = tmp_path / "configuration.yaml"
     again.write_text(to_yaml(settings), encoding="utf-8")
     assert load_run_settings(again, {}, HYPERPARAMETER_TYPES) == settings

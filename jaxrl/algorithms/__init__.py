@@ -54,11 +54,7 @@ HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = {
 
 
 def _make(name: str, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    algorithm = getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")(spec, settings)
-    if settings.postprocess is None:
-        return algorithm
-    own = import_module("jaxrl.algorithms.postprocessing")
-    return own.postprocessed(algorithm, own.resolve(settings.postprocess), settings.postprocess)
+    return getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")(spec, settings)
 
 
 ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, BehaviorSettings], Algorithm]] = {

@@ -1,4 +1,4 @@
-"""Algorithms of what connectors make of an environment's observations: every `make_*` is one."""
+"""What settings put around every algorithm: connectors in front of it, a function between rollout and returns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import wraps
 import jax
 
 from jaxrl.algorithms.interface import Algorithm, TrainState
+from jaxrl.algorithms.postprocessing import postprocessed, resolve
 from jaxrl.connectors import make_chain
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
@@ -16,17 +17,20 @@ Make = Callable[[BehaviorSpec, BehaviorSettings], Algorithm]
 
 
 def connected(make: Make) -> Make:
-    """`make` for what the environment shows, where it was for what the policy sees; the same without connectors.
+    """`make` for what the environment shows, where it was for what the policy sees; the same without settings for it.
 
-    The statistics of the connectors then are part of the policy. Raises ConnectorError where connectors do not fit.
+    The statistics of connectors are part of the policy. `postprocess` changes rollouts before they are stored. Raises
+    ConnectorError where connectors do not fit, PostprocessingError where the function does not exist.
     """
 
     @wraps(make)
     def make_connected(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
         chain = make_chain(spec, settings.connectors)
+        algorithm = make(spec if chain is None else chain.spec, settings)
+        if settings.postprocess is not None:
+            algorithm = postprocessed(algorithm, resolve(settings.postprocess), settings.postprocess)
         if chain is None:
-            return make(spec, settings)
-        algorithm = make(chain.spec, settings)
+            return algorithm
 
         def init(key: jax.Array) -> TrainState:
             state = algorithm.init(key)

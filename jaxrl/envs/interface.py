@@ -21,7 +21,7 @@ class PortTakenError(EnvironmentFailure):
 
 
 class BadNumbersError(EnvironmentFailure):
-    """An observation or a reward is not finite: a fault of the environment's code. See `on_bad_data`."""
+    """An observation or a reward is not finite: a fault of the environment's code; `on_bad_data` says what it does."""
 
 
 class HostEnv(Protocol):

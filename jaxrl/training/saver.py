@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
     step: int
     contents: Any  # pytree that a resumed run continues from, or a copy of it
     policy: PolicyState  # exported to ONNX
-    learned: Any  # pytree of arrays that must be finite
+    learned: Any  # pytree of arrays that must be finite; empty in a copy, which has been looked at
     spec: BehaviorSpec
     settings: BehaviorSettings
     described: dict[str, Any]  # settings as plain JSON values, which explain a mismatch on resume
@@ -49,14 +49,9 @@ class Snapshot(NamedTuple):
 
 def copied(snapshot: Snapshot) -> Snapshot:
     """The same in memory of its own on the host, so that training may go on. Raises DivergedError."""
-    host = snapshot._replace(
-        contents=checkpoint.capture(snapshot.contents),
-        policy=_copy(snapshot.policy),
-        learned=_copy(snapshot.learned),
-        samples=_copy(snapshot.samples),
-    )
-    _require_finite(host)
-    return host
+    _require_finite(snapshot)
+    contents, policy = checkpoint.capture(snapshot.contents), _copy(snapshot.policy)
+    return snapshot._replace(contents=contents, policy=policy, learned=(), samples=_copy(snapshot.samples))
 
 
 def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
@@ -143,7 +138,7 @@ def _seed_name(folder: Path, index: int, count: int) -> str:
 
 
 def _require_finite(snapshot: Snapshot) -> None:
-    for path, leaf in leaf_paths(snapshot.learned):
+    for path, leaf in leaf_paths(jax.device_get(snapshot.learned)):
         if not np.isfinite(leaf).all():
             rate = snapshot.settings.hyperparameters.learning_rate
             raise DivergedError(snapshot.name, f"parameters {path} are not finite at step {snapshot.step}", rate)

@@ -97,3 +97,13 @@ def test_faulty_images_name_sensor_and_agent(data, mapping, words):
     )
     with pytest.raises(InvalidMessage, match=rf"'Walker', agent 8, sensor 0 \('camera'\): .*{words}"):
         decode_steps("Walker", [info], spec)
+
+
+def test_a_picture_that_would_need_any_amount_of_memory_is_refused_unopened():
+    """66 bytes that announce 60,000 x 60,000 pixels, 10 GiB in colour."""
+    small = png(np.zeros((2, 2, 3)))
+    vast = small[:16] + (60_000).to_bytes(4, "big") * 2 + small[24:]
+    with pytest.raises(ImageError, match=r"PNG of \(height, width\) \(60000, 60000\), expected \(2, 2\)"):
+        decode_png(vast, (2, 2, 3), 2)
+    with pytest.raises(ImageError, match="does not begin with its header"):
+        decode_png(small[:12] + b"IDAT" + small[16:], (2, 2, 3), 2)

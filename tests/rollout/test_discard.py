@@ -1,4 +1,4 @@
-"""A source that is no more: its rows end as truncated, its ids are forgotten, and no episode is reported (U7, R10, A19).
+"""A source that is no more: its rows end as truncated, its ids are forgotten, no episode is reported (U7, R10, A19).
 
 What came of its open decisions nobody knows: they are dropped, and their states are what those before bootstrap from.
 """

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Generator
+import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -36,7 +35,7 @@ class Film:
         self._rate = frames_per_second
         self._mp4 = importlib.util.find_spec("imageio_ffmpeg") is not None
         self._draft = folder / f".{self._stem}{self._ending}"
-        self._writer: Generator[None, Any, None] | None = None
+        self._encoder: subprocess.Popen[bytes] | None = None
         self._shape: tuple[int, ...] = ()
         self._pictures: list[Image.Image] = []
 
@@ -63,8 +62,9 @@ class Film:
         if not self._shape:
             return None
         try:
-            if self._writer is not None:
-                self._writer.close()
+            encoder, self._encoder = self._encoder, None
+            if encoder is not None:
+                self._end(encoder)
             else:
                 self._write_gif()
             target = self._free_name()
@@ -76,33 +76,48 @@ class Film:
 
     def discard(self) -> None:
         """Leave no file."""
-        writer, self._writer = self._writer, None
+        encoder, self._encoder = self._encoder, None
         with contextlib.suppress(OSError, RuntimeError):
-            if writer is not None:
-                writer.close()
+            if encoder is not None:
+                self._end(encoder)
         with contextlib.suppress(OSError):
             self._draft.unlink(missing_ok=True)
 
     def _encode(self, picture: np.ndarray) -> None:
         height, width = picture.shape[:2]
         even = np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")  # the encoder takes no odd sides
-        if self._writer is None:
-            import imageio_ffmpeg
-
+        if self._encoder is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            writer = imageio_ffmpeg.write_frames(
-                str(self._draft),
-                (even.shape[1], even.shape[0]),
-                fps=max(round(self._rate), 1),
-                macro_block_size=1,
-                ffmpeg_log_level="error",
-                ffmpeg_timeout=_ENCODER_SECONDS,
-            )
-            writer.send(None)
-            self._writer = writer
-        else:
-            writer = self._writer
-        writer.send(np.ascontiguousarray(even))
+            self._encoder = self._start(even.shape[1], even.shape[0])
+        assert self._encoder.stdin is not None
+        self._encoder.stdin.write(even.tobytes())
+
+    def _start(self, width: int, height: int) -> subprocess.Popen[bytes]:
+        """The encoder, in a session of its own: Ctrl-C must not end it before the film is whole."""
+        import imageio_ffmpeg
+
+        # Not imageio_ffmpeg.write_frames, which forks with code to run in between: with JAX in the process (inline
+        # environments) that can deadlock.
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+        command += ["-s", f"{width}x{height}", "-r", f"{self._rate:g}", "-i", "-"]
+        command += ["-c:v", "libx264", "-pix_fmt", "yuv420p", str(self._draft)]
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _end(self, encoder: subprocess.Popen[bytes]) -> None:
+        """Let the encoder write the rest. Raises RuntimeError if it cannot, or takes too long."""
+        assert encoder.stdin is not None
+        try:
+            encoder.stdin.close()
+            code = encoder.wait(_ENCODER_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"the encoder has not ended within {_ENCODER_SECONDS:g} seconds") from None
+        finally:
+            encoder.kill()  # without effect on one that has ended
+            encoder.wait()
+        if code:
+            raise RuntimeError(f"the encoder ended with exit code {code}")
 
     def _write_gif(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
 """PettingZoo's environments for the host loop: from `pettingzoo:MODULE` and settings to a recipe for workers.
 
 `MODULE` is imported and its `parallel_env`, or else its `env`, is called: `mpe2.simple_spread_v3`. `MODULE:NAME` calls
-`NAME` of the module instead, a function or class that gives a parallel or an AEC environment. `env_args` are its
-keyword arguments, but for two:
+`NAME` of the module instead, a function or class that gives a parallel or an AEC environment. A name with a slash,
+such as `sisl/multiwalker-v9`, stands in PettingZoo's registry (1.27 or newer). `env_args` are keyword arguments of what
+makes the environment, but for two:
 - `team_reward=true`: the mean of a team's rewards is paid to all of it as group reward, in place of each its own;
 - `teams=false`: every agent is alone. Else all agents of one behavior in one environment are a team.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.envs.address import UnknownEnvironmentError
+from jaxrl.envs.address import UnknownEnvironmentError, unknown
 from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
 from jaxrl.envs.foreign.imports import import_for, require_package
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, drawing_options, make_drawn
@@ -102,6 +103,8 @@ def make_pettingzoo(
 
 def _maker(name: str) -> Callable[..., Any]:
     address = f"pettingzoo:{name}"
+    if "/" in name:
+        return _registered(address, name)
     path, _, wanted = name.partition(":")
     module = import_for(address, path) if path else None
     makers = (wanted,) if wanted else _MAKERS
@@ -115,3 +118,22 @@ def _maker(name: str) -> Callable[..., Any]:
         f"{address}: module {path or '(none)'} has no {' or '.join(makers)}; expected pettingzoo:MODULE, whose "
         f"parallel_env or env makes the environment, or pettingzoo:MODULE:NAME; it has {', '.join(known) or 'nothing'}"
     )
+
+
+def _registered(address: str, name: str) -> Callable[..., Any]:
+    """What makes an environment of PettingZoo's registry, which has one table for each of its two kinds."""
+    import pettingzoo
+
+    registry: Any = pettingzoo
+    if not hasattr(registry, "make"):
+        raise UnknownEnvironmentError(
+            f"{address}: PettingZoo {registry.__version__} has no registry yet; write pettingzoo:MODULE"
+        )
+    for kind in ("parallel", "aec"):
+        try:
+            spec = registry.spec(kind, name)
+        except Exception:  # its own errors derive from Exception, and have changed their names before
+            continue
+        return partial(registry.make, kind, spec)
+    known = sorted({*registry.parallel_registry, *registry.aec_registry})
+    raise UnknownEnvironmentError(unknown(address, name, known, prefix="pettingzoo:"))

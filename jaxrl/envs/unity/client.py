@@ -110,14 +110,7 @@ class UnityClient(_package.UnityEnvironment):
 
     def _send_academy_parameters(self, init_parameters: Any) -> Any:
         output = super()._send_academy_parameters(init_parameters)
-        introduction = output.rl_initialization_output
-        version = introduction.communication_version
-        if not re.fullmatch(r"\d+(\.\d+)*", version):
-            raise InvalidMessage(f"the environment introduced itself with communication version {version!r}, not 1.x.y")
-        self.connection = (
-            f"Connected to Unity environment with package version {introduction.package_version} "
-            f"and communication version {version}"
-        )
+        self.connection = introduced(output.rl_initialization_output)
         return output
 
     def _update_behavior_specs(self, output: Any) -> None:
@@ -162,6 +155,17 @@ class UnityClient(_package.UnityEnvironment):
         finally:
             if process is not None:
                 stop_process(process, _PATIENCE_TOLD if told else _PATIENCE)
+
+
+def introduced(introduction: Any) -> str:
+    """The line for the log. Raises InvalidMessage if the version of its protocol is none."""
+    version = introduction.communication_version
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}", version):
+        raise InvalidMessage(f"the environment introduced itself with communication version {version!r}, not 1.x.y")
+    return (
+        f"Connected to Unity environment with package version {introduction.package_version} "
+        f"and communication version {version}"
+    )
 
 
 def _add_actions(rows: Any, action: Action, deprecated: bool) -> None:

@@ -23,7 +23,9 @@ from jaxrl.envs.protobuf import messages
 from jaxrl.envs.unity.decode import InvalidMessage
 
 _SERVICE = "communicator_objects.UnityToExternalProto"
-_UNSET, _OK, _SHUTDOWN = 0, 200, 400
+OK = 200
+"""Status of a player that runs."""
+_UNSET, _SHUTDOWN = 0, 400
 _CALLS = 2  # a player sends one message at a time, and may say goodbye while it waits for the answer to another
 _SLICE = 0.25  # seconds between two looks at the process and the connection
 _STOP = 1.0  # seconds for the server to stop
@@ -78,9 +80,9 @@ class Communicator:
         """
         missing = NotConnectedError(_START_TIMEOUT.format(seconds=self.patience, port=self.port))
         introduction = self._receive(poll_callback, missing)
-        _check_status(introduction, (_OK, _UNSET))
+        check_status(introduction, (OK, _UNSET))
         self._send(_wrap(inputs))
-        _check_status(self._receive(poll_callback, missing), (_OK, _UNSET))
+        check_status(self._receive(poll_callback, missing), (OK, _UNSET))
         return introduction.unity_output
 
     def exchange(self, inputs: Any, poll_callback: Callable[[], None] | None = None) -> Any:
@@ -92,7 +94,7 @@ class Communicator:
         self._send(message)
         text = f"the environment sent no answer within {self.patience:g} seconds: it hangs, or needs a longer time-out"
         answer = self._receive(poll_callback, EnvironmentFailure(text))
-        _check_status(answer, (_OK,))
+        check_status(answer)
         return answer.unity_output
 
     def close(self) -> bool:
@@ -150,10 +152,7 @@ class Communicator:
         data = self._wait(poll_callback, late)
         if data is None:
             raise BrokenConnectionError("the environment closed: the connection broke")
-        try:
-            return messages().UnityMessageProto.FromString(data)
-        except DecodeError as error:
-            raise InvalidMessage(f"received {len(data)} bytes that are no ML-Agents message: {error}") from error
+        return parse(data)
 
     def _wait(self, poll_callback: Callable[[], None] | None, late: EnvironmentFailure) -> bytes | None:
         deadline = time.monotonic() + self.patience
@@ -195,11 +194,19 @@ class _DaemonThreads(futures.Executor):
                 future.set_exception(error)
 
 
-def new_message(status: int = _OK) -> Any:
+def new_message(status: int = OK) -> Any:
     """An empty `UnityMessageProto` with its status set."""
     message = messages().UnityMessageProto()
     message.header.status = status
     return message
+
+
+def parse(data: bytes) -> Any:
+    """A `UnityMessageProto` of what a player sent. Raises InvalidMessage if these bytes are none."""
+    try:
+        return messages().UnityMessageProto.FromString(data)
+    except DecodeError as error:
+        raise InvalidMessage(f"received {len(data)} bytes that are no ML-Agents message: {error}") from error
 
 
 def _wrap(inputs: Any) -> Any:
@@ -208,7 +215,8 @@ def _wrap(inputs: Any) -> Any:
     return message
 
 
-def _check_status(message: Any, accepted: tuple[int, ...]) -> None:
+def check_status(message: Any, accepted: tuple[int, ...] = (OK,)) -> None:
+    """Raise EnvironmentFailure for another status, EnvironmentClosed for that of a player that stops."""
     if message.header.status not in accepted:
         reason = message.header.message or "it quit, or play mode was stopped in the Editor"
         kind = EnvironmentClosed if message.header.status == _SHUTDOWN else EnvironmentFailure

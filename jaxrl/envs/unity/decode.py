@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.interface import BadNumbersError, EnvironmentFailure
+from jaxrl.envs.spec_limits import SpecError, check_spec
 from jaxrl.envs.unity.observations import AgentError, NotFiniteError, check_finite, decode_sensors, first_other
 from jaxrl.types import (
     ActionSpec,
@@ -40,13 +41,19 @@ def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any) -> Behavi
     Players older than communication version 1.3 fill only the deprecated action fields; those are then read.
 
     Raises:
-        InvalidMessage: numbers that the protocol does not know, or branches that do not match their count.
+        InvalidMessage: numbers that the protocol does not know, branches that do not match their count, or sizes that
+            cannot be meant (`spec_limits`).
     """
     try:
         observations = tuple(_decode_observation_spec(proto) for proto in agent_info.observations)
     except ValueError as error:
         raise InvalidMessage(f"behavior {behavior!r}: unknown kind of observation: {error}") from error
-    return BehaviorSpec(observations=observations, action=_decode_action_spec(behavior, brain_parameters))
+    spec = BehaviorSpec(observations=observations, action=_decode_action_spec(behavior, brain_parameters))
+    try:
+        check_spec(behavior, spec)
+    except SpecError as error:
+        raise InvalidMessage(str(error)) from error
+    return spec
 
 
 def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) -> BehaviorMessage:

@@ -90,10 +90,9 @@ class UnityHostEnv:
         self._client: UnityClient | None = None
         self._again = INCARNATION.get() > 0
         self._is_editor = file_name is None
-        port = EDITOR_PORT + worker if file_name is None else self._usable(base_port + worker)
-        self._elsewhere = (
-            "" if self._is_editor or port == base_port + worker else f", on port {port}: its own is in use"
-        )
+        usual = (EDITOR_PORT if self._is_editor else base_port) + worker
+        port = usual if self._is_editor else self._usable(usual)
+        self._elsewhere = "" if port == usual else f", on port {port} because {usual} is in use"
         self._place = f"{file_name or 'the Unity Editor'}, port {port}"
         log_folder = str(Path(log_folder).absolute()) if log_folder else None
         self._log = log_path(worker, log_folder, env_args) if file_name is not None else None

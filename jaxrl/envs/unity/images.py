@@ -10,6 +10,7 @@ from PIL import Image
 from jaxrl.types import DimensionProperty, ObservationSpec
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_HEADER_BYTES = 33  # signature, and IHDR with its length, type and CRC
 _MOVES = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 
 
@@ -53,11 +54,11 @@ def decode_png(data: bytes, shape: tuple[int, ...], axis: int, mapping: tuple[in
     Raises:
         ImageError: broken data, or another size or number of channels than expected.
     """
-    images = [_open(part) for part in _split(data)]
     height_width = tuple(size for number, size in enumerate(shape) if number != axis)
-    for image in images:
-        if image.shape[:2] != height_width:
-            raise ImageError(f"PNG of (height, width) {image.shape[:2]}, expected {height_width} from shape {shape}")
+    images = []
+    for part in _split(data):
+        _check_size(part, height_width, shape)
+        images.append(_open(part))
     channels = _map(images, mapping) if mapping else _take(images, shape[axis])
     if channels.shape[2] != shape[axis]:
         raise ImageError(f"{channels.shape[2]} image channels, expected {shape[axis]} from shape {shape}")
@@ -98,6 +99,18 @@ def _open(part: bytes) -> np.ndarray:
     if pixels.dtype != np.uint8:
         raise ImageError(f"PNG with {pixels.dtype} pixels, expected 8 bits per channel")
     return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+def _check_size(part: bytes, height_width: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Before a picture is unpacked, which may need any amount of memory.
+
+    The first chunk of a PNG is IHDR: its data begin with width and height, 4 bytes each, big-endian.
+    """
+    if len(part) < _HEADER_BYTES or part[12:16] != b"IHDR":
+        raise ImageError("broken PNG: it does not begin with its header")
+    found = int.from_bytes(part[20:24], "big"), int.from_bytes(part[16:20], "big")
+    if found != height_width:
+        raise ImageError(f"PNG of (height, width) {found}, expected {height_width} from shape {shape}")
 
 
 def _take(images: list[np.ndarray], count: int) -> np.ndarray:

@@ -46,6 +46,7 @@ class _Worker:
     incarnation: int = 0  # stamped on results: ids of a new process are other agents
     proven: bool = False  # a process of it has given a result, so that another one may
     answered: bool = False  # this process has
+    lost_at: float = 0.0  # when the one before was missed
     failure: str | None = None  # it is not started again
 
 
@@ -301,7 +302,8 @@ class EnvPool:
             self._is_ready(worker, message.facts)
         else:
             self._owing.discard(worker)
-            record.proven = record.answered = True
+            if not record.answered:
+                self._answers_first(worker)
             self._arrived[worker] = self._received(decode_result(message, worker, record.incarnation))
 
     def _is_ready(self, worker: int, about: str) -> None:
@@ -313,6 +315,13 @@ class EnvPool:
             record.doing = _RESET
             if self._command(worker, reset_message(self._parameters)):
                 self._owe(worker, _RESET, self._timeout)
+
+    def _answers_first(self, worker: int) -> None:
+        record = self._workers[worker]
+        record.proven = record.answered = True
+        if record.incarnation:
+            waited = time.monotonic() - record.lost_at
+            logger.info("Environment worker %d answers again, %.1f s after it was missed.", worker, waited)
 
     def _received(self, result: EnvMessage) -> EnvMessage:
         dropped = self._dropped.pop(result.worker, None)
@@ -354,7 +363,9 @@ class EnvPool:
 
     def _retire(self, worker: int, why: str, *, hangs: bool, pause: float) -> None:
         """The worker's process ends beside the others' work; until then the worker owes the result of the next one."""
-        self._losses.append(Loss(worker, self._workers[worker].incarnation, why))
+        record = self._workers[worker]
+        self._losses.append(Loss(worker, record.incarnation, why))
+        record.lost_at = record.lost_at if record.incarnation and not record.answered else time.monotonic()
         if worker in self._arrived:  # of agents that are no more
             self._dropped[worker] = self._arrived.pop(worker)
         self._retiring[worker] = Retirement(self._handles[worker], hangs=hangs, pause=pause)

@@ -27,6 +27,7 @@ from jaxrl.compilation import quick_options
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import frozen
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.spec_limits import check_spec
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.networks.observations import check_observations
@@ -345,6 +346,7 @@ class HostLoop:
         Raises:
           SettingsError: one is not configured.
           SpecChangedError: one differs from what was seen under its name.
+          SpecError: one announces sizes that cannot be meant.
           ConnectorError: a connector does not fit its observations or actions.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
@@ -355,6 +357,7 @@ class HostLoop:
                 name = behavior_name(behavior_id)
                 known = self.behaviors.get(name) or newcomers.get(name)
                 if known is None:
+                    check_spec(behavior_id, spec)
                     newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
                 elif known.spec != spec:
                     raise SpecChangedError(

@@ -178,7 +178,7 @@ def test_async_a_killed_worker_comes_back_and_the_run_ends_as_it_should(tmp_path
 def test_m25_beyond_the_limits_the_run_saves_explains_and_fails(tmp_path):
     limits = RestartLimits(lifetime=10, rate=1, period=60.0)
     script = {(1, 0): (20, "raise"), (1, 1): (20, "raise")}
-    with environments(script, 2, limits=limits) as started:
-        with pytest.raises(EnvironmentFailure, match=r"worker 1 is not started again: it has had 1 within the last 60"):
-            train(configured(tmp_path, 2), started=started)
+    words = r"worker 1 is not started again: it has had 1 within the last 60"
+    with environments(script, 2, limits=limits) as started, pytest.raises(EnvironmentFailure, match=words):
+        train(configured(tmp_path, 2), started=started)
     assert (tmp_path / "results" / "run" / "Toy.onnx").is_file()

@@ -69,7 +69,7 @@ def test_exactly_these_files(run):
     expected = {"configuration.yaml", f"{NAME}.onnx", f"{NAME}/checkpoint"}
     expected |= {f"run_logs/{name}" for name in ("timers.json", "training_status.json", "Player-0.log")}
     expected |= {f"{NAME}/{NAME}-{step}.onnx" for step in steps}
-    expected |= {f"{NAME}/{NAME}-{step}/checkpoint.json" for step in steps}
+    expected |= {f"{NAME}/{NAME}-{step}/{name}.json" for step in steps for name in ("checkpoint", "manifest")}
     found = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
     found = {name for name in found if "/arrays/" not in name}
     events = {name for name in found if name.startswith(f"{NAME}/events.out.tfevents.")}
