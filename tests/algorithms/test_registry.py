@@ -85,8 +85,9 @@ def test_x4_every_algorithm_takes_connectors(trainer: str) -> None:
     chain: list[dict] = [
         {"type": "mask", "sensors": ["sensor_0"], "columns": [0]},
         {"type": "frame_stack", "frames": 2},
+        {"type": "previous_reward"},
+        {"type": "normalize"},
     ]
-    chain += [{"type": "frame_stack", "frames": 2}, {"type": "previous_reward"}, {"type": "normalize"}]
     settings = make_settings(trainer, hyperparameters=NEEDED.get(trainer, {}), connectors=chain)
     for make in (ALGORITHMS[trainer], getattr(jaxrl, f"make_{trainer}")):
         made = make(make_spec((4,), branches=(2,)), settings)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from jaxrl.connectors import chain as chains
-from jaxrl.connectors import make_chain, register, running
+from jaxrl.connectors import MAKERS, make_chain, register, running
 from jaxrl.connectors.interface import Connector, ConnectorError, State
 from jaxrl.settings.connectors import CONNECTORS, ConnectorSettings
+from jaxrl.training.host import connecting
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 from tests.connectors.chains import Stream, chain_of, floats
 from tests.connectors.connected_loops import settings_with
@@ -147,6 +148,16 @@ def test_a14_m9_previous_action_is_the_raw_one_and_is_forgotten_with_the_episode
     np.testing.assert_array_equal(after, [[2.5, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0]])
 
 
+def test_a14_m21_what_an_agent_did_itself_is_its_previous_action() -> None:
+    """Drawn were 0 and 1 of three choices; the first agent took 2 instead."""
+    chain = chain_of(make_spec((1,), branches=(3,)), {"type": "previous_action"})
+    state, everybody = connecting.start(chain, chain.shared, (2, 1)), np.ones((2, 1), bool)
+    drawn, did = (Action(np.zeros((2, 1, 0), np.float32), np.array([[[x]], [[1]]], np.int32)) for x in (0, 2))
+    state, _ = connecting.sent(chain, state, *(Action(*map(jnp.asarray, drawn)),) * 2, everybody)
+    state = connecting.taken(chain, state, np.array([[True], [False]]), did)
+    np.testing.assert_array_equal(state.state.slots[0], [[[0, 0, 1]], [[0, 1, 0]]])
+
+
 def test_x7_previous_reward_is_own_and_group_reward_as_earlier_connectors_left_it() -> None:
     clip = {"type": "clip", "of": "rewards", "low": -1, "high": 1}
     stream = Stream(chain_of(make_spec((1,)), clip, {"type": "previous_reward"}), 1)
@@ -233,7 +244,7 @@ def test_x4_a_connector_of_ones_own_is_registered_by_name() -> None:
         with pytest.raises(ConnectorError, match="a connector of type add is there already"):
             register("add", AddSettings, make)
     finally:
-        del CONNECTORS["add"]
+        del CONNECTORS["add"], MAKERS["add"]
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,8 @@ class Actor:
         replace = self.programs.replace_actions
         if ingested.taken is not None and replace is not None:
             self._buffer = replace(self.policy, self._buffer, *ingested.taken)
+            if self.algorithm.connectors is not None:
+                self._connected = connecting.taken(self.algorithm.connectors, self._connected, *ingested.taken)
         elif ingested.taken is not None and not self.leave_out_taken:
             raise OutsideActionError(
                 f"{self.name}: the environment took actions itself, and this trainer_type learns from its own alone; "

@@ -56,6 +56,16 @@ def received(chain: Chain, connected: Connected, steps: RowsMessage) -> tuple[Co
     return Connected(state, seen), steps._replace(obs=both, reward=reward, earned=earned)
 
 
+def taken(chain: Chain, connected: Connected, mask: Any, action: Action) -> Connected:
+    """Agents did something else than they were sent (M21): it counts as their last action where `mask` [B, A].
+
+    action: [B, A, ...]; call it before the message in which that was told is `received`.
+    """
+    did = Action(*(jnp.asarray(x) for x in action))
+    state, _ = chains.sent(chain, connected.state, did, did, jnp.asarray(mask))
+    return connected._replace(state=state)
+
+
 def sent(
     chain: Chain, connected: Connected, action: Action, to_environment: Action, deciding: Any
 ) -> tuple[Connected, Action]:
