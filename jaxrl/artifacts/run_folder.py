@@ -133,6 +133,7 @@ class RunFolder:
         if initialize_from is not None:
             self._check_source(initialize_from, behaviors)
         if writes:
+            self._check_places(behaviors)
             self._check_writable()
 
     def prepare(self) -> None:
@@ -230,6 +231,15 @@ class RunFolder:
             )
         for name in behaviors:
             checkpoints.resolve(source / behavior_name(name), quiet=True)
+
+    def _check_places(self, behaviors: Sequence[str]) -> None:
+        """What the run writes at its end is no folder now, and the other way round."""
+        for path in (self.configuration, self.timers, *map(self.final_onnx, behaviors)):
+            if path.is_dir():
+                raise RunFolderError(f"{path} is a folder where the run writes a file. Move it away.")
+        for path in (self.logs, *map(self.behavior, behaviors)):
+            if os.path.lexists(path) and not path.is_dir():
+                raise RunFolderError(f"{path} is no folder, but the run writes into one of that name. Move it away.")
 
     def _check_writable(self) -> None:
         """A small file is really written and removed, because permission bits alone do not tell (networks, Windows)."""

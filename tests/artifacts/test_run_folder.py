@@ -127,6 +127,22 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
         RunFolder(tmp_path / "results", "a").check()
 
 
+@pytest.mark.parametrize("name", ["configuration.yaml", "run_logs/timers.json", "Walker.onnx"])
+def test_a_folder_where_a_file_shall_be_written_is_found_before_the_start(old_run, name):
+    (old_run.path / name).unlink()
+    (old_run.path / name).mkdir()
+    with pytest.raises(RunFolderError, match=rf"{name} is a folder where the run writes a file"):
+        old_run.check(resume=True, behaviors=["Walker"])
+
+
+def test_a_file_where_a_folder_shall_be_is_found_before_the_start(old_run):
+    shutil.rmtree(old_run.logs)
+    old_run.logs.write_text("")
+    with pytest.raises(RunFolderError, match="run_logs is no folder"):
+        old_run.check(resume=True)
+    old_run.check(resume=True, writes=False)
+
+
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_write_permission_is_an_error(tmp_path):
     tmp_path.chmod(0o500)
