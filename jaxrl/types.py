@@ -142,6 +142,14 @@ class EnvironmentStat(NamedTuple):
     aggregation: Aggregation
 
 
+class StepTiming(NamedTuple):
+    """Where a worker's time went, in seconds of wall time; parts that an environment does not measure are 0."""
+
+    exchange: float = 0.0  # waiting for the player's answer
+    decode: float = 0.0  # from its bytes to arrays
+    own: float = 0.0  # the worker's, for the command before: unpacking actions, packing and sending the result
+
+
 class EnvMessage(NamedTuple):
     """What one environment answers to a reset or a step."""
 
@@ -151,4 +159,5 @@ class EnvMessage(NamedTuple):
     stats: tuple[EnvironmentStat, ...]
     seconds: float  # wall time the environment took, measured beside it
     infos: Mapping[str, Any] = NOTHING  # what concerns all agents (R16)
+    timing: StepTiming = StepTiming()  # parts of `seconds`, and what the worker itself took
     incarnation: int = 0  # how often the worker was started again: ids of another incarnation are other agents

@@ -21,12 +21,14 @@ from jaxrl.algorithms.hyperparameters import (
     PPOHyperparameters,
     SACHyperparameters,
 )
+from jaxrl.connectors import make_chain
 from jaxrl.settings import BehaviorSettings, Hyperparameters, SettingsError
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import problems_of
 
 if TYPE_CHECKING:
-    from jaxrl.algorithms.interface import Algorithm
+    from jaxrl.algorithms.interface import Algorithm, TrainState
+    from jaxrl.connectors.chain import Chain
     from jaxrl.types import BehaviorSpec
 
 
@@ -54,7 +56,24 @@ HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = {
 
 
 def _make(name: str, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    return getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")(spec, settings)
+    """Of what the connectors make of the observations `spec`. Raises ConnectorError where they do not fit."""
+    make = getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")
+    chain = make_chain(spec, settings.connectors)
+    algorithm = make(spec if chain is None else chain.spec, settings)
+    if settings.postprocess is not None:
+        own = import_module("jaxrl.algorithms.postprocessing")
+        algorithm = own.postprocessed(algorithm, own.resolve(settings.postprocess), settings.postprocess)
+    return algorithm if chain is None else _connected(algorithm, chain)
+
+
+def _connected(algorithm: Algorithm, chain: Chain) -> Algorithm:
+    """With what the connectors share kept in its policy."""
+
+    def init(key: Any) -> TrainState:
+        state = algorithm.init(key)
+        return state.replace(policy=state.policy.replace(connectors=chain.shared))
+
+    return algorithm._replace(init=init, connectors=chain)
 
 
 ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, BehaviorSettings], Algorithm]] = {

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl.connectors.chain import Chain
 from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.rollout.cells import Extras
 from jaxrl.rollout.trajectory import Rollout
@@ -24,6 +25,7 @@ class PolicyState(struct.PyTreeNode):
 
     params: Params
     normalizer: tuple[NormalizerState | None, ...]  # one per observation
+    connectors: Any = ()  # statistics of the connectors, `Chain.shared`; the loops bring them up to date
 
 
 class TrainState(struct.PyTreeNode):
@@ -80,6 +82,8 @@ class Algorithm(NamedTuple):
     learn:    (TrainState, experience) → (TrainState, Metrics): normaliser brought up to date, rewards and returns, all
               epochs and minibatches. The step is that of the decisions which the store has been given.
     estimate: (TrainState, Rollout) → Metrics: what statistics show of values and entropy between two updates.
+    adopt:    (PolicyState, obs, action_mask, carry, action as the environment has it) → the raw action, and the extras
+              that `act` would have noted for it. None: such an algorithm learns from its own actions alone.
     """
 
     init: Callable[[jax.Array], TrainState]
@@ -92,6 +96,8 @@ class Algorithm(NamedTuple):
     extras: Extras  # names and shapes, per member, of what `act` notes beside an action
     carry: Any  # one member's memory before its first decision, a pytree of arrays [*]; () without memory
     team_rows: bool  # rows hold whole teams (True) or single agents
+    connectors: Chain | None = None  # what stands between environment and `act`: it all is made for `connectors.spec`
+    adopt: Callable[..., tuple[Action, dict[str, jax.Array]]] | None = None
 
 
 def put_away(algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout) -> tuple[TrainState, Any, Any]:

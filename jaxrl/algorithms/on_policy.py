@@ -113,6 +113,7 @@ def make(
         extras=(("log_prob", (spec.action.columns,)),),
         carry=(),
         team_rows=team_rows,
+        adopt=partial(adopt, distribution, spec),
     )
 
 
@@ -139,6 +140,24 @@ def act(
         action = actions.sample(key, dist, action_mask, spec.action)
     log_prob = actions.log_prob(dist, action, action_mask, spec.action)
     return Decision(action=action, sent=actions.to_environment(action), extras={"log_prob": log_prob}, carry=carry)
+
+
+def adopt(
+    distribution: Distribution,
+    spec: BehaviorSpec,
+    state: PolicyState,
+    obs: tuple[jax.Array, ...],
+    action_mask: jax.Array,
+    carry: Any,
+    action: Action,
+) -> tuple[Action, dict[str, jax.Array]]:
+    """An action that somebody else took, as if this policy had drawn it: raw, with its log-probabilities.
+
+    obs: [..., A, *shape]; action_mask: bool [..., A, M]; action, as the environment has it: [..., A, C], [..., A, D].
+    """
+    raw = actions.from_environment(action)
+    dist = distribution(state.params, normalizer.normalize_all(state.normalizer, obs))
+    return raw, {"log_prob": actions.log_prob(dist, raw, action_mask, spec.action)}
 
 
 def init_state(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxrl.artifacts import unfinished
 from jaxrl.types import JaxrlError
 
 _REPLACE_SECONDS = 2.0  # Windows: a virus scanner or an open editor holds a file for moments, rarely longer
@@ -25,7 +26,7 @@ def write_text(path: Path, text: str) -> None:
 
     Creates the parent folder. Raises ArtifactError when the disk is full or the folder cannot be written.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = unfinished.beside(path, unfinished.FILE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
@@ -48,8 +49,10 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises ArtifactError that names the file when it is unreadable or no object."""
     try:
+        if path.exists() and not path.is_file():  # to open a pipe would wait for ever
+            raise OSError("it is no file")
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(
             f"{path}: cannot be read ({error}). Restore the file from a backup or delete it."
         ) from error
@@ -60,7 +63,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def copy(source: Path, target: Path) -> None:
     """Make `target` a copy of `source` atomically. Raises ArtifactError when it cannot be written."""
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    temporary = unfinished.beside(target, unfinished.FILE)
     try:
         shutil.copyfile(source, temporary)
         replace(temporary, target)

@@ -24,10 +24,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from jaxrl.artifacts import files
+from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as checkpoints
 from jaxrl.artifacts.lock import RunLock
 from jaxrl.artifacts.names import RunFolderError, behavior_name, check_behavior_size, check_run_names
+from jaxrl.artifacts.status import DAMAGED
 from jaxrl.settings import CheckpointSettings
 
 EVENTS = "events.out.tfevents.*"
@@ -98,8 +99,6 @@ class RunFolder:
             return
         self.check(*asked, writes=False)  # what can be said without making the folder
         with RunLock(self.path):
-            for folder in self._behaviors():
-                checkpoints.recover(folder)
             self.check(*asked)  # once more: another run may have come and gone
             yield
 
@@ -149,6 +148,8 @@ class RunFolder:
         """
         for folder in self._behaviors():
             checkpoints.clean(folder)
+        for folder in (self.path, self.logs):
+            unfinished.remove(folder)
         if not resume:
             self._remove_old_run()
 
@@ -176,7 +177,8 @@ class RunFolder:
             f"{SEEDS}/{EVENTS}",
             checkpoints.POINTER,
             f"*/{checkpoints.METADATA}",
-            f"*{checkpoints.PARTIAL}",
+            f"*/{checkpoints.MANIFEST}",
+            f"*{unfinished.PARTIAL}",
         )
         found = {folder for mark in marks for folder in self.path.glob("*") if any(True for _ in folder.glob(mark))}
         return sorted(found - {self.logs})
@@ -206,8 +208,10 @@ class RunFolder:
                 f"{self.path} does not exist, so --resume has nothing to continue. "
                 "Check --run-id and --results-dir, or leave --resume out to start a new run."
             )
-        set_aside = self.path.glob(f"*/*{checkpoints.OLD}/{checkpoints.METADATA}")  # put back once the folder is ours
-        if any(checkpoints.checkpoints(folder) for folder in self._behaviors()) or any(True for _ in set_aside):
+        for folder in self._behaviors():
+            checkpoints.recover(folder)
+        chosen = [checkpoints.choose(folder).path for folder in self._behaviors()]  # of each, one at least is whole
+        if any(chosen):
             return
         for folder in sorted(path.parent for path in self.path.glob("*/checkpoint.pt")):
             checkpoints.require_latest(folder)
@@ -224,7 +228,7 @@ class RunFolder:
                 f"Give the --run-id of a run under {self.results_dir}."
             )
         for name in behaviors:
-            checkpoints.resolve(source / behavior_name(name))
+            checkpoints.resolve(source / behavior_name(name), quiet=True)
 
     def _check_writable(self) -> None:
         """A small file is really written and removed, because permission bits alone do not tell (networks, Windows)."""
@@ -256,7 +260,7 @@ class RunFolder:
                 _unlink(path)
             if not any(folder.iterdir()):
                 shutil.rmtree(folder)
-        for path in (self.configuration, self.timers, self.status):
+        for path in (self.configuration, self.timers, self.status, self.status.with_name(self.status.name + DAMAGED)):
             _unlink(path)
 
 

@@ -9,59 +9,102 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from jaxrl.artifacts import files
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
+from jaxrl.settings.section import dotted
 
 FORMAT = "0.3.0"
 METADATA = "metadata"
 CHECKPOINTS = "checkpoints"
 FINAL = "final_checkpoint"
 LESSON = "lesson_num"
+DAMAGED = ".damaged"
+"""Ending of the name under which a file that cannot be read is kept."""
 
 _log = logging.getLogger(__name__)
 
 
+class _Saved(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    steps: Annotated[int, Field(ge=0)]
+
+
+class _Entries(BaseModel):
+    """What is read again of one behavior or environment parameter; the rest is kept as it is."""
+
+    model_config = ConfigDict(strict=True)
+
+    checkpoints: list[_Saved] = []
+    lesson_num: Annotated[int, Field(ge=0)] | None = None
+    best_seed: Annotated[int, Field(ge=0)] | None = None
+
+
+_DOCUMENT = TypeAdapter(dict[str, _Entries])
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The entries of the file by behavior, environment parameter and METADATA.
+
+    Raises ArtifactError when it is not what jaxrl or ML-Agents writes; the text says what is wrong.
+    """
+    values = files.read_json(path)
+    try:
+        _DOCUMENT.validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ArtifactError(f"{path}: {dotted(first['loc'])}: {first['msg']}") from error
+    return values
+
+
 class TrainingStatus:
-    """The status of one run; every change is kept in memory until `write`."""
+    """The status of one run; every change is kept in memory until `write`. Threads may share it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._values: dict[str, dict[str, Any]] = {}
+        self._lock = threading.RLock()
 
     @classmethod
     def load(cls, path: Path) -> TrainingStatus:
         """The status of a run that is resumed.
 
-        A missing file gives an empty status and a warning; other versions than this program's give a warning each.
-        Raises ArtifactError when the file is unreadable or has no metadata.
+        A missing file gives an empty status and a warning, a damaged one as well: it is kept as `<name>.damaged`.
+        Other versions than this program's give a warning each. Raises ArtifactError when nothing can be written.
         """
         status = cls(path)
         if not path.exists():
             _log.warning("%s does not exist: lesson numbers and the list of checkpoints start from scratch.", path)
             return status
-        values = files.read_json(path)
-        if METADATA not in values:
-            raise ArtifactError(
-                f"{path}: the entry {METADATA!r} is missing, so it is no training status file. Restore it, or "
-                "delete it to resume without lesson numbers."
-            )
+        try:
+            values = read(path)
+            if METADATA not in values:
+                raise ArtifactError(f"{path}: the entry {METADATA!r} is missing, so it is no training status file")
+        except ArtifactError as error:
+            _set_aside(path, error)
+            return status
         _compare_versions(path, values.pop(METADATA))
         status._values = values
         return status
 
     def get(self, category: str, key: str, default: Any = None) -> Any:
         """One value, for example get("wall_height", LESSON, 0)."""
-        return self._values.get(category, {}).get(key, default)
+        with self._lock:
+            return self._values.get(category, {}).get(key, default)
 
     def set(self, category: str, key: str, value: Any) -> None:
         """Set one value of a behavior or an environment parameter (plain JSON values)."""
-        self._values.setdefault(category, {})[key] = value
+        with self._lock:
+            self._values.setdefault(category, {})[key] = value
 
     def add_checkpoint(
         self,
@@ -77,9 +120,10 @@ class TrainingStatus:
         `reward` is the mean episode return since the last update, None (or NaN) when no episode ended. `auxiliary` are
         the other files of the checkpoint. The files themselves are removed by checkpoint_folder.prune.
         """
-        others = [item for item in self.get(behavior, CHECKPOINTS, []) if item["steps"] != step]
-        entries = [*others, _entry(step, onnx, reward, auxiliary)]
-        self.set(behavior, CHECKPOINTS, entries[-keep:] if keep > 0 else entries)
+        with self._lock:
+            others = [item for item in self.get(behavior, CHECKPOINTS, []) if item["steps"] != step]
+            entries = [*others, _entry(step, onnx, reward, auxiliary)]
+            self.set(behavior, CHECKPOINTS, entries[-keep:] if keep > 0 else entries)
 
     def set_final(
         self, behavior: str, step: int, onnx: Path, reward: float | None, auxiliary: Sequence[Path] = ()
@@ -89,7 +133,21 @@ class TrainingStatus:
 
     def write(self) -> None:
         """Write the file atomically. Raises ArtifactError when it cannot be written."""
-        files.write_json(self.path, {**self._values, METADATA: _metadata()})
+        with self._lock:
+            files.write_json(self.path, {**self._values, METADATA: _metadata()})
+
+
+def _set_aside(path: Path, error: ArtifactError) -> None:
+    """A status that cannot be read makes room for a new one."""
+    kept = path.with_name(path.name + DAMAGED)
+    try:
+        files.replace(path, kept)
+    except OSError as cause:
+        raise files.write_error(kept, cause) from cause
+    _log.warning(
+        "%s. It is kept as %s; lesson numbers and the list of checkpoints start from scratch.",
+        str(error).rstrip("."), kept.name,
+    )  # fmt: skip
 
 
 def _metadata() -> dict[str, str]:

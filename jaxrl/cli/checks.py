@@ -10,7 +10,15 @@ from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.rewards import REWARD_SIGNALS
-from jaxrl.settings import BehaviorSettings, Curriculum, EnvironmentSettings, RunSettings, Sampler, SettingsError
+from jaxrl.settings import (
+    PROCESSES,
+    BehaviorSettings,
+    Curriculum,
+    EnvironmentSettings,
+    RunSettings,
+    Sampler,
+    SettingsError,
+)
 from jaxrl.settings.environment_parameters import ConstantSampler
 from jaxrl.types import JaxrlError
 
@@ -71,6 +79,19 @@ def check_environment_settings(settings: EnvironmentSettings) -> None:
         raise SettingsError(f"env_settings.env_path: {error}") from None
 
 
+def check_compiled(settings: RunSettings) -> None:
+    """Raise SettingsError for what needs single episodes on the host, which a compiled environment does not have."""
+    if settings.checkpoint_settings.inference:
+        raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
+    path = settings.env_settings.env_path
+    instead = f"with env_path {path}, whose episodes never leave the learner's program; serve it as player:NAME"
+    if settings.callbacks:
+        raise SettingsError(f"callbacks: got {', '.join(settings.callbacks)}, expected none {instead}")
+    for where, behavior in settings.every_behavior():
+        if behavior.episode_window is not None:
+            raise SettingsError(f"{where}.episode_window: got {behavior.episode_window}, expected null {instead}")
+
+
 def check_resume(settings: RunSettings) -> None:
     """Raise CheckpointError if --resume asks one training loop to continue a run of the other."""
     options = settings.checkpoint_settings
@@ -80,26 +101,57 @@ def check_resume(settings: RunSettings) -> None:
 
 
 def check_exact(settings: RunSettings) -> None:
-    """Raise SettingsError if checkpoint_settings.exact is asked of environments that cannot keep it."""
+    """Raise SettingsError if checkpoint_settings.exact is asked of what cannot keep it."""
     environment = settings.env_settings
     kind, _ = parse_address(environment.env_path)
     if not settings.checkpoint_settings.exact or kind.compiled:  # whose checkpoints hold the environments
         return
-    if not simulator(kind).reseeds:
-        raise SettingsError(
-            f"checkpoint_settings.exact: got true, expected false with env_path {environment.env_path}: a Unity player "
-            "takes a seed at its start alone, so a resumed run begins other episodes"
+    problem = next(_not_exact(settings), None)
+    if problem is None and not simulator(kind).reseeds:
+        problem = (
+            f"env_path {environment.env_path}: a Unity player takes a seed at its start alone, so a resumed run begins "
+            "other episodes"
         )
-    if environment.mode != "lockstep":
-        raise SettingsError(
-            f"checkpoint_settings.exact: got true, expected false with env_settings.mode: {environment.mode}, where "
-            "the order of the workers depends on their speed: choose lockstep"
-        )
+    if problem is not None:
+        raise SettingsError(f"checkpoint_settings.exact: got true, expected false with {problem}")
+
+
+def _not_exact(settings: RunSettings) -> Iterator[str]:
+    """Settings beside which a resumed run could not equal one that was never stopped."""
+    if settings.env_settings.mode != "lockstep":
+        yield f"env_settings.mode: {settings.env_settings.mode}, where the order of the workers depends on their speed"
+    if settings.checkpoint_settings.checkpoint_minutes is not None:
+        yield "checkpoint_settings.checkpoint_minutes: checkpoints by the clock fall on other steps in every run"
+    if settings.callbacks:
+        yield f"callbacks: what {', '.join(settings.callbacks)} remember is not saved"
+    for path, behavior in settings.every_behavior():
+        if behavior.threaded:
+            yield f"{path}.threaded: true, where it depends on the speed which policy decides"
+
+
+def check_connectors(settings: RunSettings) -> None:
+    """Raise SettingsError for connectors that a Unity build could not do without: its agents only have an ONNX file."""
+    if parse_address(settings.env_settings.env_path).kind is not Kind.UNITY:
+        return
+    problems = [
+        f"{path}.connectors[{i}].type: {connector.type} remembers earlier decisions, which Unity does not give to a "
+        "model: remove it, and let the sensor or the agent's script observe them (Stacked Vectors for frames)"
+        for path, behavior in settings.every_behavior()
+        for i, connector in enumerate(behavior.connectors)
+        if connector.remembers
+    ]
+    if problems:
+        raise SettingsError(problems)
 
 
 def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     """What has no meaning with this kind of environment, one text each."""
     path = settings.env_path
+    drawn = ("render", settings.render, False), ("video_every", settings.video_every, 0)
+    for key, value, usual in drawn:
+        if value and kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO):
+            got = f"got {str(value).lower()}, expected {str(usual).lower()}"
+            yield f"env_settings.{key}: {got} with env_path {path}: only gymnasium: and pettingzoo: are drawn by jaxrl"
     if not kind.compiled:
         if settings.seeds > 1:
             *others, last = [f"{other}:NAME" for other in Kind if other.compiled]
@@ -116,5 +168,7 @@ def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
         yield f"env_settings.env_args: got {' '.join(settings.env_args)}, expected none {instead}"
     if settings.inline:
         yield f"env_settings.inline: got true, expected false {instead}"
+    if settings.workers != PROCESSES:
+        yield f"env_settings.workers: got {settings.workers}, expected {PROCESSES} {instead}"
     if settings.mode != "lockstep":
         yield f"env_settings.mode: got {settings.mode}, expected lockstep {instead}"

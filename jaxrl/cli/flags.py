@@ -21,6 +21,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--run-id", "checkpoint_settings.run_id", str, "ID"),
     ("--initialize-from", "checkpoint_settings.initialize_from", str, "ID"),
     ("--results-dir", "checkpoint_settings.results_dir", str, "DIR"),
+    ("--checkpoint-minutes", "checkpoint_settings.checkpoint_minutes", float, "MINUTES"),
     ("--seed", "env_settings.seed", int, "N"),
     ("--seeds", "env_settings.seeds", int, "N"),
     ("--num-envs", "env_settings.num_envs", int, "N"),
@@ -30,7 +31,11 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--max-lifetime-restarts", "env_settings.max_lifetime_restarts", int, "N"),
     ("--restarts-rate-limit-n", "env_settings.restarts_rate_limit_n", int, "N"),
     ("--restarts-rate-limit-period-s", "env_settings.restarts_rate_limit_period_s", float, "SECONDS"),
+    ("--on-bad-data", "env_settings.on_bad_data", str, "error|restart"),
+    ("--editor-wait", "env_settings.editor_wait", float, "SECONDS"),
+    ("--video", "env_settings.video_every", int, "EPISODES"),
     ("--mode", "env_settings.mode", str, "lockstep|async"),
+    ("--workers", "env_settings.workers", str, "processes|ray://HOST:PORT|ray://auto"),
     ("--width", "engine_settings.width", int, "PIXELS"),
     ("--height", "engine_settings.height", int, "PIXELS"),
     ("--quality-level", "engine_settings.quality_level", int, "N"),
@@ -46,6 +51,7 @@ _SWITCHES = (
     ("--exact", "checkpoint_settings.exact"),
     ("--no-graphics", "engine_settings.no_graphics"),
     ("--no-graphics-monitor", "engine_settings.no_graphics_monitor"),
+    ("--render", "env_settings.render"),
     ("--inline", "env_settings.inline"),
 )
 _HIDDEN_SWITCHES = (("--load", "checkpoint_settings.load_model"), ("--train", "checkpoint_settings.train_model"))
@@ -78,6 +84,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=argparse.SUPPRESS,
         help="listed behaviors act with the mean or most likely action",
+    )
+    parser.add_argument(
+        "--callbacks",
+        dest="callbacks",
+        action="append",
+        metavar="MODULE:CLASS",
+        default=argparse.SUPPRESS,
+        help=f"{RunSettings.model_fields['callbacks'].description}; may be given several times",
     )
     parser.add_argument(
         "--debug", dest="debug", action="store_true", default=argparse.SUPPRESS, help="log in detail, show tracebacks"

@@ -11,14 +11,22 @@ import rich.console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.console import setup_logging
+from jaxrl.callbacks import load_callbacks
 from jaxrl.cli import flags
-from jaxrl.cli.checks import check_environment_settings, check_exact, check_resume, refuse_unsupported
+from jaxrl.cli.checks import (
+    check_compiled,
+    check_connectors,
+    check_environment_settings,
+    check_exact,
+    check_resume,
+    refuse_unsupported,
+)
 from jaxrl.cli.device import choose_device
 from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.version import version_line
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
-from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed
+from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed
 from jaxrl.training.host.launch import launched
 from jaxrl.training.interrupt import Interrupt
 
@@ -58,6 +66,7 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
     setup_logging(console, debug=settings.debug)
     refuse_unsupported(settings, given.config or "command line")
     check_environment_settings(settings.env_settings)
+    check_connectors(settings)
     check_exact(settings)
     check_resume(settings)
     _log.info(version_line())
@@ -69,19 +78,19 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
 def _train_on_host(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
     """Environments of their own, which start before JAX is imported."""
     settings = with_drawn_seed(settings)
+    callbacks = load_callbacks(settings.callbacks or ())  # before anything is written or started
     with launched(settings, interrupt) as started:
         if settings.torch_settings.device is None:
             choose_device(None)
         enable_compilation_cache()
         from jaxrl.training.host.loop import train
 
-        train(settings, console=console, started=started)
+        train(settings, console=console, started=started, callbacks=callbacks)
 
 
 def _train_compiled(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
     """Environment and learner as one program: there is nothing to launch."""
-    if settings.checkpoint_settings.inference:
-        raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
+    check_compiled(settings)
     if settings.torch_settings.device is None:
         choose_device(None, cpu_devices=min(settings.env_settings.seeds, os.cpu_count() or 1))
     enable_compilation_cache()

@@ -30,6 +30,8 @@ class Simulator(NamedTuple):
 SIMULATORS: dict[Kind, str] = {
     Kind.UNITY: "jaxrl.envs.unity.simulator",
     Kind.PLAYER: "jaxrl.jax_envs.served.launcher",
+    Kind.GYMNASIUM: "jaxrl.envs.gymnasium.simulator",
+    Kind.PETTINGZOO: "jaxrl.envs.pettingzoo.simulator",
 }
 """Modules by kind."""
 

@@ -26,6 +26,8 @@ class Kind(StrEnum):
 
     UNITY = "unity"  # the path of a build, or nothing: the Editor
     PLAYER = "player"  # one of jaxrl's own, served by a process as a Unity build would be
+    GYMNASIUM = "gymnasium"
+    PETTINGZOO = "pettingzoo"
     JAX = "jax"  # one of jaxrl's own, compiled
     JAXMARL = "jaxmarl"
     GYMNAX = "gymnax"

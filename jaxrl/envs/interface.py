@@ -16,6 +16,14 @@ class EnvironmentClosed(EnvironmentFailure):
     """The player quit, or play mode was stopped in the Editor: no fault. A run saves and ends normally."""
 
 
+class PortTakenError(EnvironmentFailure):
+    """The port of a player is in use. Another process of the worker may take another one."""
+
+
+class BadNumbersError(EnvironmentFailure):
+    """An observation or a reward is not finite: a fault of the environment's code. See `on_bad_data`."""
+
+
 class HostEnv(Protocol):
     """One environment with any number of agents, as seen by a worker.
 

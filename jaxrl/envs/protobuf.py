@@ -51,7 +51,7 @@ def register() -> ModuleType:
         ProtocolError: the package is not installed, or is another release.
     """
     _register_messages()
-    with _distutils():
+    with distutils_offered():
         return importlib.import_module("mlagents_envs.environment")
 
 
@@ -68,6 +68,18 @@ def messages() -> Any:
     for module in _register_messages():
         names |= {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "DESCRIPTOR"}
     return SimpleNamespace(**names)
+
+
+def message_module(name: str) -> ModuleType:
+    """The module of messages of that full name, such as `mlagents_envs.communicator_objects.agent_info_pb2`.
+
+    Raises:
+        ImportError: there is none. ProtocolError: as `register`.
+    """
+    for module in _register_messages():
+        if module.__name__ == name:
+            return module
+    raise ImportError(f"mlagents-envs has no messages {name}", name=name)
 
 
 @cache
@@ -135,7 +147,7 @@ def _build_module(file: descriptor_pb2.FileDescriptorProto) -> ModuleType:
 
 
 @contextmanager
-def _distutils() -> Iterator[None]:
+def distutils_offered() -> Iterator[None]:
     """Offer a `distutils.version` with `StrictVersion` alone while `mlagents_envs.environment` is imported.
 
     Python 3.12 has none, 3.11 warns about its own, and setuptools' copy warns each time that a version is compared.

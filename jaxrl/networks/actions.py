@@ -102,6 +102,11 @@ def to_environment(action: Action) -> Action:
     return action._replace(continuous=clipped)
 
 
+def from_environment(action: Action) -> Action:
+    """The raw action of one that the environment has: 3 a for continuous dimensions, branches as they are."""
+    return action._replace(continuous=jnp.asarray(action.continuous, jnp.float32) * ENVIRONMENT_CLIP)
+
+
 def one_hot(action: Action, spec: ActionSpec) -> jax.Array:
     """Action as critics see it, float32 [..., C + M]: raw continuous values, then the one-hot of each branch."""
     _check_action(action, spec)

@@ -6,6 +6,8 @@ of -inf) are never drawn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from jaxrl.networks.actions import ENVIRONMENT_CLIP, FORBIDDEN
@@ -16,16 +18,21 @@ SIGMA, PROBABILITIES = "sigma", "probabilities"
 """Inner values that a check may read: a constant, float32 [C]; the tensor `probabilities/<branch>`, [batch, size]."""
 
 
-def continuous_onnx(graph: OnnxGraph, mean: str, log_sigma: np.ndarray) -> None:
-    """a = mean + sigma · noise; what the environment gets is clip(a, -3, 3) / 3. mean [batch, C], log_sigma [C]."""
+def continuous_onnx(
+    graph: OnnxGraph, mean: str, log_sigma: np.ndarray, finish: Callable[[str], str] | None = None
+) -> None:
+    """a = mean + sigma · noise; what the environment gets is clip(a, -3, 3) / 3. mean [batch, C], log_sigma [C].
+
+    `finish` adds what comes after that to a tensor [batch, C].
+    """
     size = len(log_sigma)
     sigma = graph.constant(SIGMA, np.exp(log_sigma))
     graph.constant("environment_clip", np.array([ENVIRONMENT_CLIP]))
     noise = graph.add("RandomNormalLike", [mean], "noise", mean=0.0, scale=1.0)
     noise = graph.add("Mul", [noise, sigma], "noise/scaled")
-    _to_environment(graph, graph.add("Add", [noise, mean], "sample"), "continuous_actions", size)
+    _to_environment(graph, graph.add("Add", [noise, mean], "sample"), "continuous_actions", size, finish)
     graph.constant_output("continuous_action_output_shape", np.array([size], np.float32))
-    _to_environment(graph, mean, "deterministic_continuous_actions", size)
+    _to_environment(graph, mean, "deterministic_continuous_actions", size, finish)
 
 
 def discrete_onnx(graph: OnnxGraph, logits: list[str], action: ActionSpec) -> None:
@@ -43,9 +50,12 @@ def discrete_onnx(graph: OnnxGraph, logits: list[str], action: ActionSpec) -> No
     _columns(graph, best, "deterministic_discrete_actions")
 
 
-def _to_environment(graph: OnnxGraph, x: str, output: str, size: int) -> None:
+def _to_environment(graph: OnnxGraph, x: str, output: str, size: int, finish: Callable[[str], str] | None) -> None:
     clipped = graph.add("Clip", [x], f"{output}/clipped", min=-ENVIRONMENT_CLIP, max=ENVIRONMENT_CLIP)
-    graph.add("Div", [clipped, "environment_clip"], output)
+    if finish is None:
+        graph.add("Div", [clipped, "environment_clip"], output)
+    else:
+        graph.add("Identity", [finish(graph.add("Div", [clipped, "environment_clip"], f"{output}/squashed"))], output)
     graph.output(output, size)
 
 

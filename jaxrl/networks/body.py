@@ -66,9 +66,16 @@ class MLP(nn.Module):
         return x
 
 
-def body_onnx(graph: OnnxGraph, spec: BehaviorSpec, settings: NetworkShape, states: States) -> str:
-    """`NetworkBody` with its inputs and the normaliser before it: the features, [batch, h]."""
-    return mlp_onnx(graph, observations_onnx(graph, "encoder", spec, settings, states), "body", settings.num_layers)
+def body_onnx(
+    graph: OnnxGraph,
+    spec: BehaviorSpec,
+    settings: NetworkShape,
+    states: States,
+    given: tuple[str, ...] | None = None,
+) -> str:
+    """`NetworkBody` with its inputs (or the tensors `given`) and the normaliser before it: the features, [batch, h]."""
+    encoding = observations_onnx(graph, "encoder", spec, settings, states, given)
+    return mlp_onnx(graph, encoding, "body", settings.num_layers)
 
 
 def mlp_onnx(graph: OnnxGraph, x: str, path: str, layers: int) -> str:

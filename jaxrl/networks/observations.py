@@ -41,15 +41,24 @@ class ObservationEncoder(nn.Module):
         return jnp.concatenate(first + second, axis=-1)
 
 
-def observations_onnx(graph: OnnxGraph, path: str, spec: BehaviorSpec, settings: NetworkShape, states: States) -> str:
+def observations_onnx(
+    graph: OnnxGraph,
+    path: str,
+    spec: BehaviorSpec,
+    settings: NetworkShape,
+    states: States,
+    given: tuple[str, ...] | None = None,
+) -> str:
     """Inputs `obs_<i>` [batch, *shape], the normaliser, and `ObservationEncoder`: [batch, E].
+
+    `given`: tensors of the observations, where something else has made them of the inputs.
 
     Raises `UnsupportedObservationError` for an observation without an encoder.
     """
     first_pass, second_pass = _passes(spec)
     shown = []
     for i, (observation, state) in enumerate(zip(spec.observations, states, strict=True)):
-        x = graph.input(f"obs_{i}", *observation.shape)
+        x = graph.input(f"obs_{i}", *observation.shape) if given is None else given[i]
         shown.append(x if state is None else normalize_onnx(graph, x, state))
 
     def encode(i: int, encoder: Encoder, encodings: tuple[str, ...]) -> str:

@@ -93,6 +93,10 @@ class OnnxGraph:
         """Tensors [batch, size] side by side."""
         return parts[0] if len(parts) == 1 else self.add("Concat", parts, output, axis=1)
 
+    def columns(self, x: str, start: int, end: int, output: str) -> str:
+        """Columns start to end of the tensor x [batch, size], without the last."""
+        return self.add("Slice", [x], output, axes=[1], starts=[start], ends=[end])
+
     def output(self, name: str, size: int, *, integer: bool = False) -> None:
         """Declare the tensor `name`, [batch, size], as an output."""
         self.outputs.append(Tensor(name, (BATCH, size), integer))

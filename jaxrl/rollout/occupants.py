@@ -44,6 +44,10 @@ class Occupants:
         """The living agents of a source by id."""
         return self._of.setdefault(source, {})
 
+    def sources(self) -> list[Source]:
+        """All sources that have shown an agent and are not forgotten."""
+        return list(self._of)
+
     def add_rows(self, rows: int) -> None:
         """There are `rows` rows from now on, not fewer than before; the new ones are free."""
         for row in range(self.rows, rows):

@@ -33,7 +33,7 @@ class Pages:
         return (steps.present.any((0, 2)) | steps.deciding.any(-1)) & (self.size + MESSAGE > self.capacity)
 
     def turn(self, turning: np.ndarray, waiting: np.ndarray) -> np.ndarray:
-        """Rows in `turning` [B] go on in fresh pages; those in `waiting` [B] take their newest state along.
+        """Rows in `turning` [B] go on in fresh pages and take `waiting` [B] states along (True: the newest one).
 
         Returns the page of each row from now on, int64 [B].
         """
@@ -53,7 +53,7 @@ class Pages:
         return fresh
 
     def taken(self, waiting: np.ndarray) -> None:
-        """Everything was taken: one state is left in the rows in `waiting` [B], row b goes on in page b."""
+        """Everything was taken but so many states of each row, [B] (True: the newest one); row b goes on in page b."""
         self.size[:] = waiting
         self.page = np.arange(len(self.page))
         self.given = len(self.page)

@@ -25,6 +25,7 @@ class Ending(IntEnum):
     TRUNCATED = 3  # interrupted, and with it the whole row: bootstrap from the final state
     LEFT = 4  # ended before its team: bootstrap from the team's next state (posthumous credit), with which it is told
     CUT = 5  # time_horizon reached: the return restarts from the value of the next state
+    DROPPED = 6  # what came of it will never be known: not trained on, and the state only bootstraps what was before
 
 
 class RowsMessage(NamedTuple):

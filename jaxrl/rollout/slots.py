@@ -9,16 +9,18 @@ follow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxrl.rollout.episodes import EpisodeRecords, Episodes, SoFar, reward_columns
+from jaxrl.rollout.limit import interrupted
 from jaxrl.rollout.occupants import Occupant, Occupants, Source
 from jaxrl.rollout.records import Ending, RowsMessage
-from jaxrl.types import NO_GROUP, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
+from jaxrl.rollout.silence import Silence, dense
+from jaxrl.types import NO_GROUP, NOTHING, Action, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
 
 Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
 NO_EPISODES = EpisodeRecords(
@@ -33,6 +35,7 @@ class Gone(IntEnum):
     TERMINATED = 1
     TRUNCATED = 2
     MOVED = 3  # lives on in another team
+    DROPPED = 4  # with its source: its open decision is not trained on
 
 
 class Ingested(NamedTuple):
@@ -42,6 +45,9 @@ class Ingested(NamedTuple):
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order
     finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
     episodes: list[EpisodeRecords]
+    # Of decisions that were open before this message:
+    taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
+    left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
 
 
 def next_power_of_two(n: int) -> int:
@@ -65,9 +71,20 @@ def first_size(messages: Mapping[Source, BehaviorMessage], *, team_rows: bool) -
 class Slots:
     """Who lives where, and the newest known observation of everybody."""
 
-    def __init__(self, spec: BehaviorSpec, *, team_rows: bool, rows: int, members: int) -> None:
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        *,
+        team_rows: bool,
+        rows: int,
+        members: int,
+        max_length: int | None = None,
+        leave_out_taken: bool = False,
+    ) -> None:
         self.spec = spec
+        self.max_length = max_length  # decisions after which an agent's episode is interrupted here; None: never
         self.team_rows = team_rows
+        self._silence = Silence(spec, leave_out_taken=leave_out_taken)
         self._occupants = Occupants(team_rows=team_rows)
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
         self._moving: dict[tuple[Source, int], SoFar] = {}  # (source, agent id) between two rows
@@ -96,8 +113,15 @@ class Slots:
         """A, the members of a row."""
         return self._alive.shape[1]
 
-    def ingest(self, messages: Mapping[Source, BehaviorMessage]) -> Ingested:
+    def ingest(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> Ingested:
         """Book one message per source, in the order given: moves and endings first (M6), then decisions.
+
+        Nobody learns from the decisions of agents in `untrained`, ids by source, nor from those of agents whose infos
+        say `training_enabled: false` (R45).
+
+        Raises OutsideActionError for what agents cannot have done.
 
         Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
         their open decision (U2). Whoever asks under another group id than before has left its old team.
@@ -107,7 +131,11 @@ class Slots:
         self._present[:] = False
         self._deciding[:] = False
         self._gone_now[:] = False
-        finished, episodes, decisions = self._end_discarded(), [], {}
+        taken = self._silence.taken(messages, self._occupants)
+        self._end_discarded()
+        finished, episodes, decisions = 0, [], {}
+        if self.max_length is not None:
+            messages = {source: self._limited(source, steps, self.max_length) for source, steps in messages.items()}
         for source, steps in messages.items():
             finished += self._move(source, steps)
             if len(steps.ended.agent_id):
@@ -124,15 +152,29 @@ class Slots:
         if self._gone.any():
             self._tell(np.flatnonzero(acts), np.uint8(Ending.LEFT))
         self._present[1] = self._alive & acts[:, None]
-        return Ingested(steps=self._rows_message(), decisions=decisions, finished=finished, episodes=episodes)
+        ingested = Ingested(steps=self._rows_message(), decisions=decisions, finished=finished, episodes=episodes)
+        if not taken and not self._silence.concerns(messages, untrained):  # nearly always
+            return ingested
+        left_out, fewer = self._silence.tell(ingested, messages, untrained, gone_now=self._gone_now)
+        return ingested._replace(
+            finished=finished - fewer, taken=dense(taken, self.spec, self._alive.shape), left_out=left_out
+        )
 
-    def discard(self, source: Source) -> None:
+    def discard(self, source: Source) -> int:
         """Forget the agents of a source that is no more, or was reset; an unknown source is no error (U7, R10).
 
-        The next `ingest` says so, whatever else it brings: their rows end as truncated, with their newest observations
-        as final state, their open decisions count as finished and earned nothing more, and no episode is reported.
+        The next `ingest` says so, whatever else it brings: their rows end as truncated with their newest observations,
+        and no episode is reported. Their open decisions, whose outcome nobody will know, do not count as finished and
+        are not trained on. Returns how many these are, one for each agent.
         """
+        if source in self._discarded:
+            return 0
         self._discarded.append(source)
+        return len(self._occupants.of(source))
+
+    def sources(self, worker: int, incarnation: int) -> list[Source]:
+        """Those of one process of a worker that have ever shown an agent."""
+        return [s for s in self._occupants.sources() if (s.worker, s.incarnation) == (worker, incarnation)]
 
     @property
     def living(self) -> np.ndarray:
@@ -156,20 +198,29 @@ class Slots:
             deciding=self._deciding,
         )
 
-    def _end_discarded(self) -> int:
-        """All rows of discarded sources end here. Returns how many decisions were open."""
+    def _limited(self, source: Source, steps: BehaviorMessage, most: int) -> BehaviorMessage:
+        """The message with an end of the episode for agents that ask after `most` decisions of it (X20)."""
+        homes, ids = self._occupants.of(source), steps.deciding.agent_id.tolist()
+        known = [(i, homes[agent]) for i, agent in enumerate(ids) if agent in homes]
+        lengths = self._episodes.lengths[_places([home for _, home in known])]
+        late = [known[i][0] for i in np.flatnonzero(lengths >= most - 1).tolist()]
+        ended = set(steps.ended.agent_id.tolist()) if late else ()
+        late = [i for i in late if ids[i] not in ended]
+        return interrupted(steps, late) if late else steps
+
+    def _end_discarded(self) -> None:
+        """All rows of discarded sources end here."""
         homes = [home for source in self._discarded for home in self._occupants.forget(source)]
         for source in self._discarded:
             self._cached.pop(source, None)
         self._discarded.clear()
         if not homes:
-            return 0
+            return
         places = _places(homes)
         for slot in zip(*(axis.tolist() for axis in places), strict=True):
             self._episodes.leave(slot)
         newest = tuple(table[1][places] for table in self._obs)
-        self._depart(places, np.full(len(homes), Gone.TRUNCATED), np.zeros((len(homes), 2), np.float32), newest)
-        return len(homes)
+        self._depart(places, np.full(len(homes), Gone.DROPPED), np.zeros((len(homes), 2), np.float32), newest)
 
     def _move(self, source: Source, steps: BehaviorMessage) -> int:
         """Agents that ask under another group id leave their team, and with `team_rows` their row.
@@ -236,14 +287,15 @@ class Slots:
         this row. Who ended before is credited with what an interrupted team would have earned, else with nothing more.
         """
         gone, now = self._gone[rows], self._gone_now[rows]
-        moved = gone == Gone.MOVED
-        interrupted = (now & (gone == Gone.TRUNCATED)).any(-1, keepdims=True)
+        moved, dropped = gone == Gone.MOVED, gone == Gone.DROPPED
+        interrupted = (now & (dropped | (gone == Gone.TRUNCATED))).any(-1, keepdims=True)
         final = now & (moved | interrupted)
         final |= moved & ~final.any(-1, keepdims=True)  # moved before, and the others ended for good
         bootstrap = np.where(final, Ending.TRUNCATED, Ending.LEFT)
         follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)
         self._present[0][rows] = final
-        self._tell(rows, np.where(follows, bootstrap, Ending.TERMINATED).astype(np.uint8))
+        ending = np.where(follows, bootstrap, Ending.TERMINATED)
+        self._tell(rows, np.where(dropped, Ending.DROPPED, ending).astype(np.uint8))
         for row in rows.tolist():
             self._occupants.free(row)
 
@@ -320,6 +372,7 @@ class Slots:
         self._ending = fit(self._ending, 0)
         self._present = fit(self._present, 1)
         self._deciding = fit(self._deciding, 0)
+        self._silence.silent = fit(self._silence.silent, 0)
         self._episodes.resize(rows, members)
         self._cached.clear()
 

@@ -207,7 +207,8 @@ def _credit(
     continues = steps.ending == Ending.CONTINUES
     age = jnp.where(arrived, state.age + 1, state.age)
     cut = continues & (age >= time_horizon)
-    ending = jnp.where(cut, Ending.CUT, steps.ending).astype(jnp.float32)
+    told = jnp.where(steps.ending == Ending.DROPPED, Ending.OPEN, steps.ending)
+    ending = jnp.where(cut, Ending.CUT, told).astype(jnp.float32)
     # Whoever decides at another time than its mates is credited with what they earn while its decision is open.
     mates = state.mates_reward + (steps.earned.sum(-1, keepdims=True) - steps.earned)
     outcome = jnp.stack([steps.reward[..., 0], mates, steps.reward[..., 1], ending], axis=-1)
@@ -245,11 +246,14 @@ def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
     return rollout_of(state), TrajectoryState(stored=stored, carry=state.carry, clock=clock, layout=state.layout)
 
 
-def rollout_of(state: TrajectoryState) -> Rollout:
-    """What stands in the buffer now as something to learn from, [T, P, A, ...]."""
+def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
+    """What stands in the buffer now as something to learn from, [T, P, A, ...].
+
+    Of the pages that rows write to only the first `size` states, int32 [B]; by default all of them.
+    """
     cells = state.cells
     time = jnp.arange(state.shape[0])[:, None, None]
-    held = time < _sizes(state)[None, :, None]  # [T, P, 1]
+    held = time < _sizes(state, state.size if size is None else size)[None, :, None]  # [T, P, 1]
     present, chose = cells.present & held, cells.acted & held
     ending = cells.outcome[..., 3]
     acted = chose & (ending != Ending.OPEN)  # so never in the last state of a living team
@@ -309,11 +313,14 @@ def _rows(state: TrajectoryState) -> int:
     return rows
 
 
-def _sizes(state: TrajectoryState) -> jax.Array:
-    """int32 [P]: states of each page. Pages are given out in order: one below the newest that no row writes is full."""
+def _sizes(state: TrajectoryState, size: Any) -> jax.Array:
+    """int32 [P]: states of each page, `size` [B] of those that rows write to.
+
+    Pages are given out in order: one below the newest that no row writes is full.
+    """
     capacity, pages, _ = state.shape
     given = jnp.arange(pages) <= state.page.max()
-    return jnp.where(given, capacity, 0).at[state.page].set(state.size)
+    return jnp.where(given, capacity, 0).at[state.page].set(size)
 
 
 def _current(state: TrajectoryState, alive: jax.Array) -> Cells:

@@ -20,6 +20,7 @@ from jaxrl.settings.rewards import (
     RNDSettings,
 )
 from jaxrl.settings.run import (
+    PROCESSES,
     CheckpointSettings,
     EngineSettings,
     EnvironmentSettings,
@@ -32,6 +33,7 @@ from jaxrl.settings.section import Section, SettingsError
 
 __all__ = [
     "LARGEST_STEP",
+    "PROCESSES",
     "BehaviorSettings",
     "BehavioralCloningSettings",
     "CheckpointSettings",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from jaxrl.settings.connectors import Connectors
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
 from jaxrl.settings.section import (
@@ -42,6 +43,13 @@ def _steps_of_run(value: int) -> int:
             f"at most {LARGEST_STEP}, agent steps are counted in 32 bits: for a run without end write {LARGEST_STEP} "
             "with constant schedules, and stop it with Ctrl-C, which saves"
         )
+    return value
+
+
+def _function(value: str) -> str:
+    module, colon, name = value.partition(":")
+    if not (colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise expected("module:function")
     return value
 
 
@@ -106,6 +114,11 @@ class BehaviorSettings(Section):
         default={"extrinsic": ExtrinsicSettings()},
         description="reward streams; giving the mapping replaces the default",
     )
+    connectors: Connectors = Field(
+        default=(),
+        exclude_if=lambda value: not value,  # files of runs without any are what they were before there were some
+        description="what stands between environment and policy, in this order; a list replaces the default's",
+    )
     init_path: Text | None = Field(default=None, description="checkpoint to start from")
     keep_checkpoints: Integer = Field(default=5, description="checkpoints kept; 0 or less: all")
     even_checkpoints: Boolean = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
@@ -119,7 +132,27 @@ class BehaviorSettings(Section):
         default=64, description="longest piece of a trajectory, in steps, before it is bootstrapped"
     )
     summary_freq: Count = Field(default=50000, description="trainer steps between summaries")
-    threaded: Boolean = Field(default=False, description="accepted; has no effect here")
+    episode_window: Count | None = Field(
+        default=None,
+        description="newest episodes whose returns and lengths are summed up (mean, least, largest); null: off",
+    )
+    threaded: Boolean = Field(default=False, description="collect while an update runs, at most one update behind")
+    batch_mode: Literal["fragments", "complete_episodes"] = Field(
+        default="fragments",
+        description="fragments: an update takes episodes as they stand; complete_episodes: those that have ended",
+    )
+    count_by: Literal["agent_steps", "env_steps"] = Field(
+        default="agent_steps",
+        description="what buffer_size counts: decisions, or messages of environments",
+    )
+    max_episode_length: CountedSteps | None = Field(
+        default=None,
+        description="decisions after which an agent's episode is interrupted in the data, without the environment; "
+        "null: never",
+    )
+    postprocess: Annotated[Text, AfterValidator(_function)] | None = Field(
+        default=None, description="module:function, changes what was collected before returns are computed; null: none"
+    )
     self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
     behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")
 
@@ -140,8 +173,17 @@ class BehaviorSettings(Section):
         if memory is not None and memory.sequence_length > batch_size:
             text = f"got {memory.sequence_length}, expected at most hyperparameters.batch_size, which is {batch_size}"
             yield ("network_settings", "memory", "sequence_length"), text
+        for i, connector in enumerate(self.connectors if self.network_settings.normalize else ()):
+            if connector.standardizes:
+                text = "network_settings.normalize standardizes the same observations: keep one of the two"
+                yield ("connectors", i, "type"), text
         if self.even_checkpoints and self.keep_checkpoints < 1:
             yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
+
+    @property
+    def segment_limit(self) -> int:
+        """Decisions after which a return restarts from the value: time_horizon, or never where episodes stay whole."""
+        return LARGEST_STEP if self.batch_mode == "complete_episodes" else self.time_horizon
 
     @property
     def last_step(self) -> int:

@@ -111,11 +111,14 @@ def behavior_settings_for(settings: RunSettings, behavior_name: str) -> Behavior
 def to_yaml(settings: RunSettings) -> str:
     """All eight sections with defaults filled in, keys in schema order; reading it again gives equal settings.
 
-    A reward signal that `default_settings` has and a behavior lacks is written as null, or it would be inherited.
+    A reward signal that `default_settings` has and a behavior lacks is written as null, or it would be inherited; so
+    are connectors.
     """
     dump = settings.model_dump(mode="json")
     inherited = dump["default_settings"]["reward_signals"] if dump["default_settings"] else {}
     for behavior in dump["behaviors"].values():
         signals = behavior["reward_signals"]
         behavior["reward_signals"] = signals | {name: None for name in inherited if name not in signals}
+        if "connectors" in (dump["default_settings"] or {}):
+            behavior.setdefault("connectors", None)
     return yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)

@@ -9,7 +9,7 @@ from jaxrl.settings.environment_parameters import Curriculum
 from jaxrl.settings.run import RunSettings
 
 _LEAST_EPSILON = 0.1
-_RESTARTS = ("max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s")
+_RATES = ("restarts_rate_limit_n", "restarts_rate_limit_period_s")
 
 
 def remarks(settings: RunSettings) -> list[str]:
@@ -20,10 +20,12 @@ def remarks(settings: RunSettings) -> list[str]:
             path = f"environment_parameters.{name}.curriculum[{len(parameter.curriculum) - 1}]"
             texts.append(f"{path}.completion_criteria: the last lesson never ends, this has no effect")
     options, usual = settings.env_settings, type(settings.env_settings)()
-    changed = [name for name in _RESTARTS if getattr(options, name) != getattr(usual, name)]
-    if changed and options.max_lifetime_restarts:
+    changed = [name for name in _RATES if getattr(options, name) != getattr(usual, name)]
+    if changed and not options.max_lifetime_restarts:
         names = ", ".join(f"env_settings.{name}" for name in changed)
-        texts.append(f"{names}: environments are not restarted yet: a run whose player dies saves and ends")
+        texts.append(f"{names}: no effect beside env_settings.max_lifetime_restarts: 0, which allows no restart")
+    if options.editor_wait != usual.editor_wait and options.env_path is not None:
+        texts.append(f"env_settings.editor_wait: no effect with env_path {options.env_path}: it is for the Editor")
     if settings.checkpoint_settings.train_model:
         texts.append("checkpoint_settings.train_model: deprecated, has no effect: training is the default")
     return texts
@@ -31,8 +33,6 @@ def remarks(settings: RunSettings) -> list[str]:
 
 def _behavior_remarks(path: str, behavior: BehaviorSettings) -> Iterator[str]:
     hyperparameters, self_play = behavior.hyperparameters, behavior.self_play
-    if behavior.threaded:
-        yield f"{path}.threaded: has no effect"
     if hyperparameters.batch_size > hyperparameters.buffer_size:
         yield (
             f"{path}.hyperparameters.batch_size: {hyperparameters.batch_size} is more than buffer_size, "

@@ -23,15 +23,27 @@ logger = logging.getLogger(__name__)
 Limit = Annotated[Integer, Field(ge=-1)]
 
 
+PROCESSES = "processes"
+
+
+def _place(value: str) -> str:
+    if value != PROCESSES and not re.fullmatch(r"ray://(auto|[^\s:/]+:[0-9]+)", value):
+        raise expected(f"{PROCESSES}, ray://HOST:PORT (Ray's client port, 10001) or ray://auto")
+    return value
+
+
 class EnvironmentSettings(Section):
     """Which environment runs, how often, and what happens when it fails."""
 
     env_path: Text | None = Field(
         default=None,
         description="executable of the environment, or player:NAME for one of jaxrl's own; jax:NAME, jaxmarl:NAME or "
-        "gymnax:NAME: compiled together with the learner; null: the Unity Editor",
+        "gymnax:NAME: compiled together with the learner; gymnasium:ID, pettingzoo:MODULE; null: the Unity Editor",
     )
-    env_args: tuple[Text, ...] | None = Field(default=None, description="appended to the executable's command line")
+    env_args: tuple[Text, ...] | None = Field(
+        default=None,
+        description="appended to the executable's command line; key=value for gymnasium: and pettingzoo:",
+    )
     base_port: Integer = Field(
         default=5005, ge=1, le=_LAST_PORT, description="port of worker 0; worker i uses base_port + i"
     )
@@ -47,14 +59,52 @@ class EnvironmentSettings(Section):
         default=1, description="restarts within restarts_rate_limit_period_s; -1: no limit"
     )
     restarts_rate_limit_period_s: NonNegative = Field(default=60.0, description="seconds")
+    on_bad_data: Literal["error", "restart"] = Field(
+        default="error", description="what an observation or reward that is not finite does: end the run, or restart"
+    )
+    editor_wait: NonNegative = Field(
+        default=60.0, description="seconds to wait for Play after a stop in the Unity Editor; 0: the run ends there"
+    )
     mode: Literal["lockstep", "async"] = Field(
         default="lockstep",
         description="lockstep: workers in fixed order, reproducible; async: whichever is ready first",
     )
+    workers: Annotated[Text, AfterValidator(_place)] = Field(
+        default=PROCESSES,
+        description="where environments run: processes of this machine, or a Ray cluster: ray://HOST:PORT or ray://auto",
+    )
+    render: Boolean = Field(
+        default=False, description="show the first area of worker 0 in a window (gymnasium: and pettingzoo:)"
+    )
+    video_every: Annotated[Integer, Field(ge=0)] = Field(
+        default=0, description="film every n-th episode of it, into the run's folder videos; 0: none"
+    )
+    time_statistics: Boolean = Field(
+        default=False, description="write Time/...: smoothed milliseconds of an environment step, by phase and worker"
+    )
+    outside_actions: Literal["train", "leave_out"] = Field(
+        default="train",
+        description="decisions that the environment took itself: train: learned from as if the policy had chosen so; "
+        "leave_out: not learned from",
+    )
+    missing: Literal["carry", "truncate"] = Field(
+        default="carry",
+        description="agents that vanish without an ending: carry: their decision stays open; truncate: interrupted",
+    )
+    missing_after: Count = Field(
+        default=1000, description="messages of its environment without an agent after which missing: truncate ends it"
+    )
     inline: Boolean = Field(default=False, description="environments in the trainer's own process, for debugging")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """There is one Editor, and ports end at 65535."""
+        """There is one Editor, ports end at 65535, and an environment is in one place."""
+        if self.workers != PROCESSES and self.inline:
+            yield ("workers",), f"got {self.workers}, expected {PROCESSES} with inline: environments are in one place"
+        if self.workers != PROCESSES and self.env_path is None:
+            yield (
+                ("workers",),
+                f"got {self.workers}, expected {PROCESSES} without env_path: the Editor is on this machine",
+            )
         if self.num_envs > 1 and self.env_path is None:
             yield (
                 ("num_envs",),
@@ -95,6 +145,9 @@ class CheckpointSettings(Section):
         description="at each checkpoint, made after an update, seed the environments anew and begin new episodes, "
         "so that a resumed run equals one that was never stopped",
     )
+    checkpoint_minutes: Positive | None = Field(
+        default=None, description="a checkpoint also when the last one is so many minutes old; null: by steps alone"
+    )
     results_dir: Text = Field(default="results", min_length=1, description="folder that holds the folders of all runs")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
@@ -129,6 +182,9 @@ class RunSettings(Section):
     )
     checkpoint_settings: CheckpointSettings = Field(default=CheckpointSettings(), description="the results folder")
     torch_settings: TorchSettings = Field(default=TorchSettings(), description="the accelerator")
+    callbacks: tuple[Text, ...] | None = Field(
+        default=None, description="own code on the episodes of the run: module:Class of subclasses of jaxrl.Callbacks"
+    )
     debug: Boolean = Field(default=False, description="log in detail")
 
     def every_behavior(self) -> Iterator[tuple[str, BehaviorSettings]]:

@@ -10,6 +10,8 @@ Files of an earlier run are touched only when training really begins, that is wh
 from __future__ import annotations
 
 import logging
+import time
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,10 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import numpy as np
+
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.files import ArtifactError, write_text
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.console import ConsoleWriter, listing
+from jaxrl.artifacts.metrics.episode_figures import CUSTOM
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
 from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
@@ -30,7 +36,9 @@ from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
 from jaxrl.artifacts.status import TrainingStatus
 from jaxrl.settings import RunSettings, to_yaml
 from jaxrl.training import saver
+from jaxrl.training.checkpoint_writer import CheckpointWriter
 from jaxrl.training.errors import DivergedError
+from jaxrl.training.lost_writes import LostWrites
 from jaxrl.training.saver import Snapshot
 from jaxrl.types import JaxrlError
 
@@ -62,6 +70,7 @@ class _Track:
     max_steps: int
     writers: list[TensorBoardWriter] = field(default_factory=list)  # one per event file; none in an evaluation
     saved: Hashable = None  # the moment of the last checkpoint
+    saved_at: float = field(default_factory=time.monotonic)  # seconds
 
 
 class Recorder:
@@ -83,7 +92,13 @@ class Recorder:
         self._progress = progress
         self._phases = phases
         self._console = ConsoleWriter()
+        self._lost = LostWrites()
+        self._checkpoints = CheckpointWriter(self._lost)
+        minutes = settings.checkpoint_settings.checkpoint_minutes
+        self._checkpoint_seconds = None if minutes is None else 60.0 * minutes
         self._tracks: dict[str, _Track] = {}
+        self.on_saved: Callable[[str, int], None] | None = None  # told of each checkpoint: behavior, trainer step
+        self._written: deque[tuple[str, int]] = deque()  # by the thread that writes
 
     def open_track(
         self,
@@ -108,33 +123,73 @@ class Recorder:
             self._begin(resume)
         track = self._tracks[name] = _Track(title or name, statistics, max_steps)
         for folder in events if self.writes else ():
-            writer = TensorBoardWriter(folder, step if resume else None)
-            track.writers.append(writer)
-            writer.hyperparameters(listing(described), step)
+            track.writers.append(TensorBoardWriter(folder, step if resume else None))
+        self._write_events([partial(w.hyperparameters, listing(described), step) for w in track.writers])
         self._console.hyperparameters(name, described)
 
     def write_summary(self, name: str, step: int, *, training: bool) -> None:
-        """Write what was collected since the last summary, labelled with `step`: events, gauges, a console line."""
+        """Write what was collected since the last summary, labelled with `step`: events, gauges, a console line.
+
+        Event files that cannot be written lose it, with a message. Raises what has gone wrong in a save meanwhile.
+        """
+        self._checkpoints.raise_errors()
         track = self._tracks[name]
         taken = track.statistics.take()
-        for writer, summaries in zip(track.writers, taken, strict=False):  # no writers in an evaluation
-            writer.summaries(step, summaries)
+        self._write_events(
+            [  # no writers in an evaluation
+                partial(writer.summaries, step, summaries)
+                for writer, summaries in zip(track.writers, taken, strict=False)
+            ]
+        )
         together = taken[0] if len(taken) == 1 else over_seeds(taken)
         together |= {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
         self.timers.gauge_summaries(name, together)
         self._console.summaries(track.title, step, together)
 
-    def checkpoint(self, name: str, moment: Hashable, snapshot: Callable[[], Snapshot], reward: float | None) -> None:
+    def write_images(self, name: str, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Pictures uint8 [H, W, 3] under `Custom/<name>`, in every event file of the behavior."""
+        pictures = {CUSTOM.format(name=image): pixels for image, pixels in images.items()}
+        self._write_events([partial(writer.images, step, pictures) for writer in self._tracks[name].writers])
+
+    def tell_saved(self) -> None:
+        """Tell `on_saved` of the checkpoints that have been written since the last call."""
+        while self.on_saved is not None and self._written:
+            self.on_saved(*self._written.popleft())
+
+    def checkpoint_is_old(self, name: str) -> bool:
+        """Whether checkpoint_minutes have passed since the last checkpoint."""
+        seconds = self._checkpoint_seconds
+        return seconds is not None and time.monotonic() - self._tracks[name].saved_at >= seconds
+
+    def checkpoint(
+        self,
+        name: str,
+        moment: Hashable,
+        snapshot: Callable[[], Snapshot],
+        reward: float | None,
+        *,
+        final: bool = False,
+    ) -> None:
         """A checkpoint and its ONNX file, unless the last one shows this very moment.
 
-        Raises DivergedError, CheckpointError or ExportError, as `saver.save_checkpoint`.
+        They are written beside the training. One that cannot be written is told in the log, and the run goes on; the
+        `final` one is waited for.
+
+        Raises:
+          DivergedError: what was learned is not finite.
+          ExportError: of this save if it is final, or of the one before.
+          CheckpointError: the final one cannot be written; or the disk does not answer.
         """
         track = self._tracks[name]
-        if track.saved == moment:
-            return
         with self.timers(nodes.CHECKPOINT):
-            saver.save_checkpoint(snapshot(), self.folder, self.status, reward)
-        track.saved = moment
+            self._settle(name)
+            if track.saved != moment:
+                frozen = saver.copied(snapshot())
+                self._checkpoints.begin(name, partial(self._write_checkpoint, frozen, reward), final=final)
+                track.saved, track.saved_at = moment, time.monotonic()
+            error = self._settle(name) if final else None
+        if error is not None:
+            raise CheckpointError(f"{error} Then continue with --resume.") from error
 
     def publish(self, name: str, step: int, reward: float | None) -> None:
         """The policy of the checkpoint of this step where Unity's user looks for it. Raises ArtifactError."""
@@ -165,10 +220,38 @@ class Recorder:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close event files and write configuration, timers and status. Nothing if training never began."""
-        steps: list[Callable[[], None]] = [w.close for track in self._tracks.values() for w in track.writers]
+        steps: list[Callable[[], object]] = [partial(self._settle, name) for name in self._tracks]
+        steps += [w.close for track in self._tracks.values() for w in track.writers]
         if self.begun and self.writes:
             steps += [self._write_configuration, partial(self.timers.write, self.folder.timers), self.status.write]
         take_all(steps, value)
+
+    def _write_checkpoint(self, snapshot: Snapshot, reward: float | None) -> None:
+        saver.save_checkpoint(snapshot, self.folder, self.status, reward)
+        if self.on_saved is not None:
+            self._written.append((snapshot.name, snapshot.step))
+
+    def _settle(self, name: str) -> ArtifactError | None:
+        """Wait for the checkpoint under way; why it could not be written, if so."""
+        seconds, error = self._checkpoints.settle(name)
+        if seconds:
+            self.timers.add(nodes.WRITE, seconds, is_parallel=True)
+        if error is not None:
+            self._tracks[name].saved = None
+        return error
+
+    def _write_events(self, writes: Sequence[Callable[[], None]]) -> None:
+        """One summary into each event file of a behavior; a file that cannot be written goes without it."""
+        errors = []
+        for write in writes:
+            try:
+                write()
+            except ArtifactError as error:
+                errors.append(error)
+        if errors:
+            self._lost.failed("summary", errors[0])
+        else:
+            self._lost.worked("summary")
 
     def _begin(self, resume: bool) -> None:
         self.begun = True
@@ -184,7 +267,7 @@ class Recorder:
         write_text(self.folder.configuration, to_yaml(self.settings))
 
 
-def take_all(steps: Sequence[Callable[[], None]], cause: BaseException | None) -> None:
+def take_all(steps: Sequence[Callable[[], object]], cause: BaseException | None) -> None:
     """Take every step, whatever becomes of the others, and raise the first error if nothing was wrong before.
 
     Otherwise what is wrong now is logged, unless it follows from the cause: a full disk is reported once.

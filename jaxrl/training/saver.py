@@ -6,6 +6,7 @@ Each loop says in a file of its own what a checkpoint of it holds (`host/saver.p
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,9 @@ from jaxrl.artifacts.checkpoint.folder import onnx_path, prune
 from jaxrl.artifacts.checkpoint.tree import leaf_paths
 from jaxrl.artifacts.onnx import export as onnx
 from jaxrl.artifacts.run_folder import SEEDS, RunFolder
-from jaxrl.artifacts.status import TrainingStatus
+from jaxrl.artifacts.status import CHECKPOINTS, TrainingStatus
+from jaxrl.connectors import make_chain
+from jaxrl.connectors.chain import Chain
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.trained_policy import STEP, best_seed
@@ -34,40 +37,74 @@ class Snapshot(NamedTuple):
 
     name: str
     step: int
-    contents: Any  # pytree that a resumed run continues from
+    contents: Any  # pytree that a resumed run continues from, or a copy of it
     policy: PolicyState  # exported to ONNX
     learned: Any  # pytree of arrays that must be finite
     spec: BehaviorSpec
     settings: BehaviorSettings
     described: dict[str, Any]  # settings as plain JSON values, which explain a mismatch on resume
     samples: tuple[tuple[np.ndarray, ...], np.ndarray]  # real observations [N, *shape], masks [N, M]: check the export
+    notes: Mapping[str, Any] = {}  # entries of the behavior in training_status.json
+
+
+def copied(snapshot: Snapshot) -> Snapshot:
+    """The same in memory of its own on the host, so that training may go on. Raises DivergedError."""
+    host = snapshot._replace(
+        contents=checkpoint.capture(snapshot.contents),
+        policy=_copy(snapshot.policy),
+        learned=_copy(snapshot.learned),
+        samples=_copy(snapshot.samples),
+    )
+    _require_finite(host)
+    return host
 
 
 def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
     """Write `<Behavior>-<step>` and its ONNX file, drop old ones, note both in the status.
 
-    Raises DivergedError or CheckpointError, and the checkpoint before stays the latest; or ExportError, and the
+    Without the ONNX file where the connectors cannot be put into one; the status then names the checkpoint alone.
+
+    Raises CheckpointError, and the checkpoint before stays the latest; or ExportError or ArtifactError, and the
     checkpoint is complete.
     """
-    _require_finite(snapshot)
     name, step, keep = snapshot.name, snapshot.step, snapshot.settings.keep_checkpoints
     target = folder.behavior(name)
     path = checkpoint.save(target, step, snapshot.contents, spec=snapshot.spec, settings=snapshot.described, keep=0)
-    exported = onnx_path(target, step)
-    _export(snapshot, exported)
-    prune(target, keep)
     beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
-    status.add_checkpoint(name, step, exported, reward, [beside], keep)
+    for key, value in snapshot.notes.items():
+        status.set(name, key, value)
+    chain = make_chain(snapshot.spec, snapshot.settings.connectors)
+    if chain is None or not chain.unexportable:
+        exported, auxiliary = onnx_path(target, step), [beside]
+        _export(snapshot, chain, exported)
+    else:
+        exported, auxiliary = beside, []
+    prune(target, keep)
+    status.add_checkpoint(name, step, exported, reward, auxiliary, keep)
     status.write()
 
 
 def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
     """Copy the ONNX file of the checkpoint of this step to the run's folder. Raises ArtifactError."""
     exported, final = onnx_path(folder.behavior(name), step), folder.final_onnx(name)
+    last = status.get(name, CHECKPOINTS, [{"file_path": exported.as_posix()}])[-1]
+    if not last["file_path"].endswith(exported.suffix):  # a checkpoint without one, see `save_checkpoint`
+        status.set_final(name, step, Path(last["file_path"]), reward, [])
+        status.write()
+        return
     files.copy(exported, final)
     status.set_final(name, step, final, reward, [])
     status.write()
     log.info("Copied %s to %s.", exported, final)
+
+
+def tell_unexportable(name: str, chain: Chain | None) -> None:
+    """Say at the start of a run that it will have no ONNX file, and why."""
+    if chain is not None and chain.unexportable:
+        log.warning(
+            "%s: no ONNX files are written: a file cannot do what its connectors do (%s). Checkpoints are.",
+            name, ", ".join(chain.unexportable),
+        )  # fmt: skip
 
 
 def with_weights_of(
@@ -106,10 +143,15 @@ def _seed_name(folder: Path, index: int, count: int) -> str:
 
 
 def _require_finite(snapshot: Snapshot) -> None:
-    for path, leaf in leaf_paths(jax.device_get(snapshot.learned)):
+    for path, leaf in leaf_paths(snapshot.learned):
         if not np.isfinite(leaf).all():
             rate = snapshot.settings.hyperparameters.learning_rate
             raise DivergedError(snapshot.name, f"parameters {path} are not finite at step {snapshot.step}", rate)
+
+
+def _copy(tree: Any) -> Any:
+    # a copy also on a CPU, where JAX shows its own memory, which the next update overwrites
+    return jax.tree.map(np.array, jax.device_get(tree))
 
 
 def settings_of(settings: BehaviorSettings) -> dict[str, Any]:
@@ -117,7 +159,7 @@ def settings_of(settings: BehaviorSettings) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 
-def _export(snapshot: Snapshot, path: Path) -> None:
+def _export(snapshot: Snapshot, chain: Chain | None, path: Path) -> None:
     obs, masks = snapshot.samples
     difference = onnx.export(
         path,
@@ -127,5 +169,6 @@ def _export(snapshot: Snapshot, path: Path) -> None:
         normalizer=snapshot.policy.normalizer,
         sample_obs=obs,
         sample_masks=masks,
+        connectors=None if chain is None else (chain, snapshot.policy.connectors),
     )
     log.info("Exported %s (largest difference to the policy: %.1e).", path, difference)

@@ -13,13 +13,14 @@ from pydantic import ValidationError
 
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.artifacts import files
+from jaxrl.artifacts import status
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
-from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints, require_latest
+from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
+from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, constants, load_run_settings
@@ -75,7 +76,7 @@ def _latest(folder: RunFolder, behavior: str) -> Path:
     if not folder.path.is_dir():
         raise RunFolderError(f"{folder.path}: no such folder; name the results folder of a run, such as results/first")
     if checkpoints(folder.behavior(behavior)):
-        return require_latest(folder.behavior(behavior))
+        return checkpoint.require_latest(folder.behavior(behavior))
     others = sorted(path.name for path in folder.path.iterdir() if checkpoints(path))
     if others:
         raise RunFolderError(
@@ -105,7 +106,7 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
 def _restore(path: Path, info: CheckpointInfo, template: PolicyState, env: JaxEnv) -> PolicyState:
     """`template` filled from the checkpoint; the rest of the checkpoint is read and dropped."""
     saved = {p.removeprefix(_POLICY): entry for p, entry in info.leaves.items() if p.startswith(_POLICY)}
-    unfit = trees.leaf_mismatches(saved, trees.manifest_of(template))
+    unfit = trees.leaf_mismatches(saved, trees.leaves_of(template))
     if unfit:
         changes = "; ".join(mismatches(info.spec, {}, env.spec, None) or unfit[:3])
         raise CheckpointError(
@@ -118,15 +119,18 @@ def _restore(path: Path, info: CheckpointInfo, template: PolicyState, env: JaxEn
 
 
 def _blank(entry: Any) -> Any:
-    """Zeros as a checkpoint's manifest describes them."""
+    """Zeros as a checkpoint describes them."""
     zeros = np.zeros(entry["shape"], jnp.dtype(entry["dtype"]))
     return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
 
 
 def best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
     """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError."""
-    status = files.read_json(folder.status) if folder.status.is_file() else {}
-    best = status.get(behavior, {}).get(BEST_SEED)
+    try:
+        best = status.read(folder.status).get(behavior, {}).get(BEST_SEED) if folder.status.is_file() else None
+    except ArtifactError as error:
+        _log.warning("%s Taking seed 0 of %d.", error, seeds)
+        return 0
     if best is None and seeds == 1:
         return 0
     if best is None:

@@ -17,10 +17,11 @@ import numpy as np
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.connectors import chain as chains
 from jaxrl.envs.address import Kind, parse_address, unknown
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, State, TeamActions, TeamView
-from jaxrl.training.trained_policy import policy_of
+from jaxrl.training.trained_policy import Trained, policy_of
 from jaxrl.types import JaxrlError
 from jaxrl.watch.painter import Frame, check_ending, write_film
 
@@ -53,8 +54,17 @@ class Game(NamedTuple):
     over: np.ndarray  # bool [T]
 
 
-Act = Callable[[Any, TeamView, Array], TeamActions]
-"""(policy, view of all members, typed key, consumed) → actions."""
+class Moment(NamedTuple):
+    """What members see when they decide, and what came before."""
+
+    view: TeamView
+    begin: Array  # bool [A], whose episode begins
+    decided: Array  # bool [A], who has just been paid for a decision
+    reward: Array  # float32 [A, 2], own and group reward for it
+
+
+Act = Callable[[Any, Any, Moment, Array], tuple[TeamActions, Any]]
+"""(policy, memory, moment, typed key, consumed) → actions and memory."""
 
 
 def watch(
@@ -90,9 +100,11 @@ def watch(
     assert env.draw is not None
     trained = None if run is None else policy_of(run, env, deterministic=deterministic)
     parameters = dict(env.parameters) if trained is None else trained.parameters
-    act = random_actions(env) if trained is None else trained_actions(trained.algorithm)
+    act, memory = random_actions(env), ()
     policy = None if trained is None else trained.policy
-    game = play(env, act, policy, jax.random.key(seed), parameters, steps=steps)
+    if trained is not None:
+        act, memory = trained_actions(trained.algorithm), memory_of(env, trained)
+    game = play(env, act, policy, memory, jax.random.key(seed), parameters, steps=steps)
     length = _length(game.over, episodes)
     rewards = team_rewards(env, game)[:length]
     frames = _frames(env.draw, game, rewards, episodes)
@@ -128,7 +140,8 @@ def random_actions(env: JaxEnv) -> Act:
     action = env.spec.action
     ends = np.cumsum(action.discrete_branches, dtype=int)
 
-    def act(policy: None, view: TeamView, key: Array) -> TeamActions:
+    def act(policy: None, memory: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
+        view = moment.view
         keys = jax.random.split(key, len(ends) + 1)
         members = view.alive.shape[0]
         logits = jnp.where(view.action_mask, 0.0, -jnp.inf)
@@ -138,7 +151,7 @@ def random_actions(env: JaxEnv) -> Act:
         ]
         discrete = jnp.stack(branches, axis=1) if branches else jnp.zeros((members, 0))
         continuous = jax.random.uniform(keys[0], (members, action.continuous_size), minval=-1.0)
-        return TeamActions(continuous=continuous, discrete=discrete.astype(jnp.int32))
+        return TeamActions(continuous=continuous, discrete=discrete.astype(jnp.int32)), memory
 
     return act
 
@@ -146,35 +159,61 @@ def random_actions(env: JaxEnv) -> Act:
 def trained_actions(algorithm: Algorithm) -> Act:
     """What the algorithm of a run does with a policy, as the environment receives it."""
 
-    def act(policy: PolicyState, view: TeamView, key: Array) -> TeamActions:
-        sent = algorithm.act(policy, view.obs, view.action_mask, algorithm.carry, key).sent
-        return TeamActions(continuous=sent.continuous, discrete=sent.discrete)
+    chain = None if algorithm.connectors is None else chains.frozen(algorithm.connectors)
+
+    def act(policy: PolicyState, memory: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
+        view, obs = moment.view, moment.view.obs
+        if chain is not None:
+            memory, _ = chains.rewarded(chain, memory, moment.reward, moment.decided)
+            memory, obs = chains.observed(chain, memory, obs, view.alive, moment.begin)
+        decision = algorithm.act(policy, obs, view.action_mask, algorithm.carry, key)
+        sent = decision.sent
+        if chain is not None:
+            memory, sent = chains.sent(chain, memory, decision.action, sent, view.alive)
+        return TeamActions(continuous=sent.continuous, discrete=sent.discrete), memory
 
     return act
 
 
-def play(env: JaxEnv, act: Act, policy: Any, key: Array, parameters: EnvParams, *, steps: int) -> Game:
-    """`steps` decisions in one area, one episode after the other; `policy` is what `act` takes. `key` is consumed.
+def memory_of(env: JaxEnv, trained: Trained) -> Any:
+    """What `trained_actions` remembers before the first decision: the state of its connectors, () without."""
+    chain = trained.algorithm.connectors
+    return () if chain is None else chains.start(chain, trained.policy.connectors, (env.teams * env.members,))
 
-    The policy is an argument of the program: as a constant, each would be compiled anew.
+
+def play(env: JaxEnv, act: Act, policy: Any, memory: Any, key: Array, parameters: EnvParams, *, steps: int) -> Game:
+    """`steps` decisions in one area, one episode after the other. `key` is consumed.
+
+    `policy` is what `act` takes, `memory` what it takes first. The policy is an argument of the program: as a constant,
+    each would be compiled anew.
     """
     values = {name: jnp.float32(value) for name, value in parameters.items()}
-    game = jax.jit(partial(_play, env, act, steps))(policy, key, values)
+    game = jax.jit(partial(_play, env, act, steps))(policy, memory, key, values)
     return Game(*jax.tree.map(np.asarray, game))
 
 
-def _play(env: JaxEnv, act: Act, steps: int, policy: Any, key: Array, parameters: dict[str, Array]) -> tuple[Any, ...]:
+def _play(
+    env: JaxEnv, act: Act, steps: int, policy: Any, memory: Any, key: Array, parameters: dict[str, Array]
+) -> tuple[Any, ...]:
     """The program of `play`: the fields of a `Game`, as JAX arrays."""
     reset_key, play_key = jax.random.split(key)
 
-    def step(carry: tuple[State, TeamView], key: Array) -> tuple[tuple[State, TeamView], tuple[Any, ...]]:
+    def step(carry: tuple[State, Moment, Any], key: Array) -> tuple[tuple[State, Moment, Any], tuple[Any, ...]]:
         act_key, step_key, reset_key = jax.random.split(key, 3)
-        state, view = carry
-        after, result = env.step(step_key, state, act(policy, view, act_key))
-        carry = jax.lax.cond(result.over, lambda: env.reset(reset_key, parameters), lambda: (after, result.view))
+        state, moment, memory = carry
+        actions, memory = act(policy, memory, moment, act_key)
+        after, result = env.step(step_key, state, actions)
+        going, view = jax.lax.cond(result.over, lambda: env.reset(reset_key, parameters), lambda: (after, result.view))
+        decided, ended = moment.view.alive, result.terminated | result.truncated
+        begin = view.alive & (~decided | ended)
+        reward = jnp.stack([result.reward, result.group_reward], axis=-1)
+        carry = (going, Moment(view, begin, decided, reward), memory)
         return carry, (state, after, result.reward, result.group_reward, result.over)
 
-    return jax.lax.scan(step, env.reset(reset_key, parameters), jax.random.split(play_key, steps))[1]
+    state, view = env.reset(reset_key, parameters)
+    nobody = jnp.zeros_like(view.alive)
+    first = Moment(view, view.alive, nobody, jnp.zeros((*nobody.shape, 2)))
+    return jax.lax.scan(step, (state, first, memory), jax.random.split(play_key, steps))[1]
 
 
 def team_rewards(env: JaxEnv, game: Game) -> np.ndarray:

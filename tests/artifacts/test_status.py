@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.status import LESSON, TrainingStatus
 
 
@@ -58,11 +57,36 @@ def test_a_missing_file_warns_and_starts_empty(tmp_path, log):
     assert [record.levelname for record in log.records] == ["WARNING"]
 
 
-def test_a_file_without_metadata_is_an_error(tmp_path):
-    path = tmp_path / "s.json"
-    path.write_text('{"Walker": {}}')
-    with pytest.raises(ArtifactError, match="metadata"):
-        TrainingStatus.load(path)
+DAMAGES = {
+    "no metadata": b'{"Walker": {}}',
+    "null": b"null",
+    "a list": b"[1, 2]",
+    "empty": b"",
+    "cut": b'{"Walker": {"checkpoints": [',
+    "not UTF-8": b'{"metadata": {}, "\xff\xfe": {}}',
+    "NUL bytes": bytes(300),
+    "a behavior that is null": b'{"metadata": {}, "Walker": null}',
+    "checkpoints that are no list": b'{"metadata": {}, "Walker": {"checkpoints": {}}}',
+    "a checkpoint without its step": b'{"metadata": {}, "Walker": {"checkpoints": [{"file_path": "x"}]}}',
+    "a step in words": b'{"metadata": {}, "Walker": {"checkpoints": [{"steps": "100"}]}}',
+    "a lesson below zero": b'{"metadata": {}, "wall": {"lesson_num": -1}}',
+    "nested without end": b"[" * 200_000,
+    "metadata that is a list": b'{"metadata": []}',
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_named_kept_and_written_anew(tmp_path, log, damage):
+    path = tmp_path / "training_status.json"
+    path.write_bytes(DAMAGES[damage])
+    status = TrainingStatus.load(path)
+    (record,) = log.records
+    assert record.levelname == "WARNING" and record.getMessage().startswith(f"{path}: ")
+    assert "training_status.json.damaged" in record.getMessage() and "\n" not in record.getMessage()
+    assert (tmp_path / "training_status.json.damaged").read_bytes() == DAMAGES[damage]
+    status.add_checkpoint("Walker", 100, Path("w.onnx"), 1.0)
+    status.write()
+    assert [item["steps"] for item in TrainingStatus.load(path).get("Walker", "checkpoints")] == [100]
 
 
 def test_other_versions_warn_one_by_one(tmp_path, log):

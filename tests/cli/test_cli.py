@@ -47,6 +47,7 @@ def test_every_flag():
         "--run-id": ("checkpoint_settings", "run_id", "x"),
         "--initialize-from": ("checkpoint_settings", "initialize_from", "y"),
         "--results-dir": ("checkpoint_settings", "results_dir", "out"),
+        "--checkpoint-minutes": ("checkpoint_settings", "checkpoint_minutes", 2.5),
         "--seed": ("env_settings", "seed", -1),
         "--num-envs": ("env_settings", "num_envs", 2),
         "--num-areas": ("env_settings", "num_areas", 3),

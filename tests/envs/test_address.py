@@ -38,7 +38,10 @@ def test_an_address_is_a_kind_and_a_name(env_path, kind, name):
 @pytest.mark.parametrize(
     ("env_path", "words"),
     [
-        ("foo:bar", r"^foo:bar: no kind of environment is called foo, there are gymnax:, jax:, .*\./foo:bar$"),
+        (
+            "foo:bar",
+            r"^foo:bar: no kind of environment is called foo, there are gymnasium:, .*\./foo:bar$",
+        ),
         ("plyer:basic", r"did you mean player:\?"),
         ("JAX:basic", r"did you mean jax: or "),
         ("unity:Walker", r"no kind of environment is called unity"),

@@ -35,7 +35,7 @@ def test_golden_message():
         agent(9, (0, 0, 1)),
     ]
     steps = decode_steps("B", infos, vector_spec(branches=(2, 1)))
-    ended, deciding = steps
+    ended, deciding, *_ = steps
     assert (ended.agent_id.tolist(), ended.group_id.tolist()) == ([5, 6], [2, 0])
     assert (ended.reward.tolist(), ended.truncated.tolist()) == ([-1, 0], [True, False])
     assert ended.obs[0].tolist() == [[4, 5, 6], [7, 8, 9]]

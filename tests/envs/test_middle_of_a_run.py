@@ -59,7 +59,7 @@ def test_parameters_set_without_a_reset_hold_from_the_next_episode_on(tmp_path, 
             if count == 2:
                 pool.set_parameters({"bonus": 2.0})
             result = step(pool, result)
-            ended, deciding = result.steps[BEHAVIOR]
+            ended, deciding, *_ = result.steps[BEHAVIOR]
             paid.append(float((ended if len(ended.reward) else deciding).reward[-1]))
         assert paid == [1.5] * 4 + [3.0] * 4
 
@@ -76,13 +76,13 @@ def test_a_reset_drops_the_open_step_and_discarding_ends_the_open_rows(tmp_path,
         pool.send(0, zeros(second))  # the step in which member 0 ends
         pool.reset({"bonus": 4.0})
         (fresh,) = pool.recv()
-        ended, deciding = fresh.steps[BEHAVIOR]
+        ended, deciding, *_ = fresh.steps[BEHAVIOR]
         assert len(ended.agent_id) == 0 and deciding.obs[0][:, 2].tolist() == [0.0] * MEMBERS
-        slots.discard(source)
+        assert slots.discard(source) == MEMBERS
         ingested = slots.ingest({source: fresh.steps[BEHAVIOR]})
-        assert ingested.steps.ending.tolist() == [[Ending.TRUNCATED] * MEMBERS]
+        assert ingested.steps.ending.tolist() == [[Ending.DROPPED] * MEMBERS]
         assert [obs[0, :, 2].tolist() for obs in ingested.steps.obs[0]] == [[1.0] * MEMBERS, [0.0] * MEMBERS]
-        assert (ingested.finished, ingested.episodes) == (MEMBERS, [])
+        assert (ingested.finished, ingested.episodes) == (0, [])
         after = slots.ingest({source: step(pool, fresh).steps[BEHAVIOR]})
         assert after.steps.reward[0].tolist() == [[5.0, 10.0]] * MEMBERS
         assert after.steps.ending.tolist() == [[Ending.CONTINUES] * MEMBERS]

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from unity_build import BEHAVIOR, ROOT, SCRIPT, actions, free_port, opener, write_build
 
+from jaxrl.envs.action_checks import ActionError
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity import environment as unity
-from jaxrl.envs.unity.environment import ActionError, UnityHostEnv
+from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.types import Action, Aggregation
 
 

@@ -3,8 +3,8 @@
 Rules: terminals first (M6); the reward of a message belongs to the decision before it (M7); what follows a decision is
 the state in which its agent decides again, the last observation of an interrupted team, or, for an agent that left
 before its team ended, the team's next state; an agent that asks under another group id has left its team, and when
-nobody is left there it is what follows itself; an agent whose source is discarded is interrupted, without a reward; an
-update takes every decision whose reward and following state are known.
+nobody is left there it is what follows itself; an agent whose source is discarded is interrupted, and its open decision
+is never taken; an update takes every decision whose reward and following state are known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Agent:
     decided: Member | None = None
     age: int = 0
     gone: tuple[float, float] | None = None  # rewards, if it left and what follows is not known yet
-    how: str = ""  # it left: terminated, truncated, moved
+    how: str = ""  # it left: terminated, truncated, moved, dropped
     last: Member = (0, 0, 0)  # what it saw when it left
 
 
@@ -60,7 +60,7 @@ class AgentByAgent:
     def feed(self, messages: Mapping[Source, BehaviorMessage]) -> None:
         """One message: everybody who leaves, then all decisions."""
         for agent in [agent for agent in self.home if agent[0] in self.discarded]:
-            self._leave(agent, "truncated", (0.0, 0.0), None)
+            self._leave(agent, "dropped", (0.0, 0.0), None)
         self.discarded = []
         for source, steps in messages.items():
             self._move(source, steps)
@@ -120,12 +120,12 @@ class AgentByAgent:
             team.waiting = before + now
             return
         del self.teams[key]
-        interrupted = any(agent.how == "truncated" for agent in now)
+        interrupted = any(agent.how in ("truncated", "dropped") for agent in now)
         live_on = [agent for agent in now if agent.how == "moved"]
         if not interrupted and not live_on:
             live_on = [agent for agent in before if agent.how == "moved"]
         final = {agent.uid: agent.last for agent in (now if interrupted else live_on)}
-        for agent in before + now:
+        for agent in [agent for agent in before + now if agent.how != "dropped"]:
             if agent in now and agent.how == "terminated":
                 self._finish(agent, agent.gone, "terminated", {})
             elif agent in now or agent in live_on:

@@ -7,7 +7,7 @@ whatever lands with the wrong agent, state or time is seen at once. V of a state
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,13 +16,13 @@ import numpy as np
 
 from jaxrl.algorithms import on_policy
 from jaxrl.rewards import REWARD_SIGNALS
-from jaxrl.rollout import trajectory
+from jaxrl.rollout import outside, trajectory
 from jaxrl.rollout.cells import pack
 from jaxrl.rollout.pages import Pages
 from jaxrl.rollout.repaging import repage
 from jaxrl.rollout.slots import Ingested, Slots, Source
 from jaxrl.rollout.trajectory import Rollout, TrajectoryState
-from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, ObservationSpec
+from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, ObservationSpec
 from tests.helpers import ppo_settings
 
 SPEC = BehaviorSpec(
@@ -33,6 +33,7 @@ ONE_STEP = ppo_settings(hyperparameters__lambd=0.0, reward_signals__extrinsic__g
 
 ADD = jax.jit(trajectory.add, static_argnames="time_horizon")
 TAKE = jax.jit(trajectory.take)
+LEAVE_OUT = jax.jit(outside.leave_out)
 TURN = jax.jit(trajectory.turn)
 EXTRAS = (("log_prob", (2,)),)
 RETURNS = jax.jit(partial(on_policy.stream_returns, settings=ONE_STEP, cooperative=False))
@@ -104,12 +105,16 @@ class RowCollector:
         """A row has no room for a final and a new state."""
         return bool((self.pages.size + 2 > self.pages.capacity).any())
 
-    def feed(self, messages: Mapping[Source, BehaviorMessage]) -> Ingested:
+    def feed(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> Ingested:
         """One message: book, grow, act, append. Checks that every agent gets the action of its own observation."""
-        ingested = self.slots.ingest(messages)
+        ingested = self.slots.ingest(messages, untrained)
         if (self.slots.rows, self.slots.members) != (len(self.pages.page), self.buffer.shape[2]):
             self.resize(self.pages.grow(self.slots.rows))
         self.turn(self.pages.full(ingested.steps) & self.turns)
+        if ingested.left_out is not None:
+            self.buffer = LEAVE_OUT(self.buffer, ingested.left_out)
         action, log_prob = policy(ingested.steps.obs)
         steps = jax.tree.map(np.copy, ingested.steps)
         self.buffer = ADD(self.buffer, steps, action, {"log_prob": log_prob}, time_horizon=self.horizon)

@@ -1,4 +1,7 @@
-"""A source that is no more: its rows end as truncated, its ids are forgotten, and no episode is reported (U7, R10)."""
+"""A source that is no more: its rows end as truncated, its ids are forgotten, and no episode is reported (U7, R10, A19).
+
+What came of its open decisions nobody knows: they are dropped, and their states are what those before bootstrap from.
+"""
 
 from __future__ import annotations
 
@@ -18,36 +21,44 @@ def started() -> Script:
     return say
 
 
-def test_open_rows_are_followed_by_their_newest_observation_and_earn_nothing_more() -> None:
+def test_r10_open_decisions_are_dropped_and_those_before_bootstrap_from_the_newest_state() -> None:
+    """Five decisions: two have their reward, three are open when the source is lost."""
     say = started()
-    say.collector.slots.discard(ONE)
+    assert say.collector.slots.discard(ONE) == 3
+    assert say.collector.slots.discard(ONE) == 0
     ingested = say.collector.feed({})
-    assert (ingested.finished, ingested.episodes) == (3, [])
+    assert (ingested.finished, ingested.episodes) == (0, [])
     trained = say.collector.take()
-    assert brief(trained) == [
-        (1, 1, "continues", 32.0),
-        (1, 2, "truncated", 32.0),
-        (2, 1, "continues", 32.0),
-        (2, 2, "truncated", 32.0),
-        (101, 1, "truncated", 100.0),
-    ]
-    assert [t.reward for t in trained] == [1.0, 0.0, 2.0, 0.0, 0.0]
+    assert brief(trained) == [(1, 1, "continues", 32.0), (2, 1, "continues", 32.0)]
+    assert [t.reward for t in trained] == [1.0, 2.0]
     assert say.collector.pages.size.tolist() == [0, 0]
     assert say.collector.feed({}).finished == 0
 
 
 def test_it_is_told_with_the_next_message_of_anybody_also_after_an_update() -> None:
-    """The open decisions of a row outlive the update; the rows are free for the agents of that next message."""
+    """The open decisions of a row outlive the update, not the next message; then its rows are free."""
     say = started()
     say.collector.slots.discard(ONE)
     assert [t[:2] for t in say.collector.take()] == [(1, 1), (2, 1)]
+    assert say.collector.slots.living.all()
     say.collector.feed({OTHER: message(say.collector.slots.spec)})
-    assert [t[:2] + t[4:6] for t in say.collector.take()] == [
-        (1, 2, "truncated", 32.0),
-        (2, 2, "truncated", 32.0),
-        (101, 1, "truncated", 100.0),
+    assert say.collector.take() == []
+    assert say.collector.slots.rows == 2 and not say.collector.slots.living.any()
+
+
+def test_what_is_open_when_the_horizon_is_reached_does_not_age_the_next_episode() -> None:
+    """Horizon 2: the lost agent's one finished decision does not count for whoever takes its row."""
+    say = script(rows=1, members=1, horizon=2)
+    say.say(ask={1: 10})
+    say.say(ask={1: 11}, reward=[1.0])
+    say.collector.slots.discard(ONE)
+    for weight, reward in ((12, 50.0), (13, 2.0), (14, 3.0)):
+        say.say(ask={2: weight}, reward=[reward])
+    assert [(t.uid, t.serial, t.ending, t.bootstrap) for t in say.collector.take()] == [
+        (1, 1, "continues", 11.0),
+        (2, 1, "continues", 13.0),
+        (2, 2, "cut", 14.0),
     ]
-    assert say.collector.slots.rows == 2
 
 
 def test_ids_that_come_again_are_new_agents_in_the_same_message() -> None:
@@ -58,10 +69,8 @@ def test_ids_that_come_again_are_new_agents_in_the_same_message() -> None:
     trained = [t for t in say.collector.take() if t.uid < 100]
     assert [(t.serial, t.ending, t.bootstrap, t.reward) for t in trained] == [
         (1, "continues", 32.0, 1.0),
-        (2, "truncated", 32.0, 0.0),
         (3, "continues", 36.0, 3.0),
         (1, "continues", 32.0, 2.0),
-        (2, "truncated", 32.0, 0.0),
         (3, "continues", 36.0, 4.0),
     ]
 
@@ -71,10 +80,7 @@ def test_a_member_that_had_left_is_credited_with_what_the_others_last_saw() -> N
     say.say(end={1: 12}, end_reward=[7.0])
     say.collector.slots.discard(ONE)
     say.collector.feed({})
-    assert brief([t for t in say.collector.take() if t.serial == 2]) == [
-        (1, 2, "left", 21.0),
-        (2, 2, "truncated", 21.0),
-    ]
+    assert brief([t for t in say.collector.take() if t.serial == 2]) == [(1, 2, "left", 21.0)]
 
 
 def test_other_sources_go_on_and_an_unknown_one_is_no_error() -> None:
@@ -85,7 +91,7 @@ def test_other_sources_go_on_and_an_unknown_one_is_no_error() -> None:
     slots.discard(ONE)
     slots.discard(Source(5, "Nobody"))
     ingested = slots.ingest({OTHER: asks})
-    assert ingested.finished == 2
+    assert ingested.finished == 1
     assert ingested.steps.present[0].tolist() == [[True], [False]]
     assert ingested.steps.reward[:, 0, 0].tolist() == [0.0, 1.0]
     over = slots.ingest({OTHER: message(spec, terminal_steps(spec, [1], groups=[7], reward=[4.0], group_reward=[8.0]))})

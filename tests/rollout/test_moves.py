@@ -197,8 +197,8 @@ def test_teams_of_the_same_group_id_in_two_incarnations_of_a_worker_are_two() ->
     slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [0], groups=[1]))})
     slots.discard(ONE)
     ingested = slots.ingest({again: message(SPEC, None, decision_steps(SPEC, [0], groups=[1], reward=[5.0]))})
-    assert ingested.finished == 1
-    assert ingested.steps.ending.tolist() == [[Ending.TRUNCATED], [Ending.OPEN]]
+    assert ingested.finished == 0
+    assert ingested.steps.ending.tolist() == [[Ending.DROPPED], [Ending.OPEN]]
     assert ingested.steps.reward.tolist() == [[[0.0, 0.0]], [[0.0, 0.0]]]
     both = slots.ingest({again: message(SPEC, None, decision_steps(SPEC, [0], groups=[1], reward=[6.0]))})
     assert (both.finished, both.steps.reward[0].tolist()) == (1, [[6.0, 0.0]])

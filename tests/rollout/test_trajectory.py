@@ -219,7 +219,7 @@ def test_m20_raw_action_is_stored_and_the_clipped_one_is_sent() -> None:
     slots = Slots(SPEC, team_rows=True, rows=1, members=1)
     steps = slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [1]))}).steps
     buffer = trajectory.init(SPEC, algorithm.extras, capacity=3, rows=1, members=1)
-    sent, buffer = decide(algorithm, 64, None, buffer, steps, noise_key([0, 0], 0))
+    sent, buffer, _ = decide(algorithm, 64, None, buffer, steps, noise_key([0, 0], 0))
     assert sent.continuous.tolist() == [[[1.0]]]
     assert buffer.cells.action.continuous[0].tolist() == [[[30.0]]]
     assert sent.discrete.tolist() == [[[1]]]

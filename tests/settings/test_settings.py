@@ -228,16 +228,18 @@ def test_whole_schema_round_trip(tmp_path):
     ):
         assert f"{path}: " in named
     assert "gravity" not in named and "drag" not in named
-    assert any("threaded" in text for text in remarks(settings))
 
 
-def test_restarts_that_are_asked_for_are_said_to_be_missing(tmp_path):
+def test_fault_settings_without_effect_are_remarked(tmp_path):
     def said(text: str) -> list[str]:
-        return [remark for remark in remarks(load(tmp_path, text)) if "not restarted" in remark]
+        return [remark for remark in remarks(load(tmp_path, text)) if "no effect" in remark]
 
-    (one,) = said("env_settings: {restarts_rate_limit_n: 2, max_lifetime_restarts: 5}")
-    assert one.startswith("env_settings.max_lifetime_restarts, env_settings.restarts_rate_limit_n: ")
-    assert said("env_settings: {max_lifetime_restarts: 0}") == said("env_settings: {seed: 1}") == []
+    (one,) = said("env_settings: {restarts_rate_limit_n: 2, max_lifetime_restarts: 0}")
+    assert one.startswith("env_settings.restarts_rate_limit_n: no effect beside env_settings.max_lifetime_restarts: 0")
+    (one,) = said("env_settings: {env_path: Game, editor_wait: 5}")
+    assert one.startswith("env_settings.editor_wait: no effect with env_path Game")
+    for usual in ("max_lifetime_restarts: 0", "restarts_rate_limit_n: 2", "editor_wait: 5", "seed: 1"):
+        assert said(f"env_settings: {{{usual}}}") == []
 
 
 def test_deprecated_keys_warn_once(tmp_path, caplog):

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 import yaml
 from rich.console import Console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms.ppo import make_ppo
+from jaxrl.artifacts.checkpoint.folder import checkpoints
+from jaxrl.artifacts.checkpoint.store import require_latest, restore
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.errors import DivergedError
+from jaxrl.training.saver import Snapshot
 from jaxrl.types import JaxrlError
+from tests.event_files import read_events
+from tests.helpers import settings_of
 
+ROOT = Path(__file__).parents[2]
 NAME = "SimpleSpread"
 
 
@@ -76,6 +93,144 @@ def test_every_file_is_attempted_and_the_first_error_raised(tmp_path: Path, log:
         block(files.folder.timers)
         files.folder.configuration.unlink()
     assert files.folder.configuration.is_file() and files.folder.status.is_file()
+
+
+def snapshot(files: CompiledRecorder, step: int, value: float = 0.5) -> Snapshot:
+    """A tiny policy, and contents that are too large for the limit below."""
+    tiny = {"hyperparameters": {}, "network_settings": {"hidden_units": 4, "num_layers": 1}}
+    behavior, spec = settings_of("ppo", tiny), files.subject.spec
+    train = make_ppo(spec, behavior).init(jax.random.key(0))
+    noise = np.random.default_rng(step).normal(size=100_000) * value
+    mask = np.ones((2, spec.action.mask_size), bool)
+    obs = tuple(np.zeros((2, *sensor.shape), np.float32) for sensor in spec.observations)
+    described = {"seeds": 2}
+    return Snapshot(NAME, step, {"a": noise}, train.policy, noise, spec, behavior, described, (obs, mask))
+
+
+def save(files: CompiledRecorder, step: int, *, final: bool = False) -> None:
+    """A checkpoint, and the wait for it that the next one would bring."""
+    files.checkpoint(NAME, step, partial(snapshot, files, step), 1.0, final=final)
+    files.checkpoint(NAME, step, lambda: pytest.fail("it is saved"), 1.0)
+
+
+def test_what_is_saved_is_the_moment_of_the_call(tmp_path: Path) -> None:
+    """The loop overwrites its arrays while they are written."""
+    with recorder(tmp_path) as files:
+        files.begin(0)
+        kept, slow = snapshot(files, 1), threading.Event()
+        handed = kept._replace(contents={"a": kept.contents["a"].copy()})
+        files._checkpoints.begin("slow disk", lambda: slow.wait(60) and None)  # the next one waits for its turn
+        files.checkpoint(NAME, 1, lambda: handed, 1.0)
+        handed.contents["a"][:] = 7.0
+        handed.samples[0][0][:] = np.nan  # would fail the comparison of the exported policy
+        slow.set()
+    path = require_latest(files.folder.behavior(NAME))
+    np.testing.assert_array_equal(restore(path, kept.contents)["a"], kept.contents["a"])
+    assert files.timers.seconds("write_checkpoint") > 0.0
+
+
+def test_minutes_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
+    with recorder(tmp_path, checkpoint_minutes=0.3 / 60) as files:
+        files.begin(0)
+        assert not files.save_due()
+        time.sleep(0.35)
+        assert files.save_due()
+        save(files, 1)
+        files.checkpoint(NAME, 2, partial(snapshot, files, 2), 1.0)
+        assert not files.save_due()
+    with recorder(tmp_path, force=True) as files:
+        files.begin(0)
+        assert not files.save_due()
+
+
+def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    with recorder(tmp_path) as files:
+        files.begin(0)
+        save(files, 1)
+        with pytest.raises(DivergedError, match="not finite at step 2"):
+            files.checkpoint(NAME, 2, partial(snapshot, files, 2, np.nan), 1.0)
+    assert require_latest(files.folder.behavior(NAME)).name == f"{NAME}-1"
+
+
+class Summaries:
+    """Statistics of two seeds in which something has always happened."""
+
+    def take(self) -> list[dict[str, Summary]]:
+        return [{"Policy/Entropy": Summary(value=1.0, mean=1.0, std=0.0, sum=1.0, count=1, histogram=None)}] * 2
+
+    def mean_reward(self) -> float | None:
+        return None
+
+    def result_line(self, name: str) -> str | None:
+        return None
+
+
+FULL = """
+import logging, resource, sys
+from pathlib import Path
+from jaxrl.types import JaxrlError
+from tests.training import test_recorder as here
+
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(levelname)s %(message)s", force=True)
+logging.getLogger("jaxrl").propagate = True
+logging.getLogger("jaxrl").setLevel(logging.INFO)
+
+def room(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+try:
+    with here.recorder(Path(sys.argv[1])) as files:
+        files.begin(0)
+        files._tracks[here.NAME].statistics = here.Summaries()
+        here.save(files, 1)
+        files.summary(1)
+        room(100)
+        for step in (2, 3):
+            files.summary(step)
+            files.checkpoint(here.NAME, step, here.partial(here.snapshot, files, step), 1.0)
+        files._settle(here.NAME)
+        room(resource.RLIM_INFINITY)
+        files.summary(4)
+        here.save(files, 4)
+        room(100 if sys.argv[2] == "full" else resource.RLIM_INFINITY)
+        here.save(files, 5, final=True)
+        room(resource.RLIM_INFINITY)
+except JaxrlError as error:
+    print("RAISED", error)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs setrlimit")
+@pytest.mark.parametrize("end", ["room", "full"])
+def test_a_run_goes_on_without_what_a_full_disk_cannot_take(tmp_path: Path, end: str) -> None:
+    """Told once of each kind; written again when there is room; only the final save is an error."""
+    command = [sys.executable, "-c", FULL, str(tmp_path), end]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    assert result.returncode == 0, result.stderr
+    lines = [line.replace(str(tmp_path), "") for line in result.stdout.splitlines()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    assert len(errors) == 2, lines
+    assert "tfevents" in errors[0] and "goes on without this summary" in errors[0]
+    assert f"{NAME}-2: the checkpoint cannot be written" in errors[1] and f"{NAME}-1, is intact" in errors[1]
+    assert "goes on without this checkpoint and tries again with the next one" in errors[1]
+    again = [line for line in lines if "written again" in line]
+    assert again == [
+        f"INFO A {kind} could be written again; 2 before it could not." for kind in ("summary", "checkpoint")
+    ]
+    raised = [line for line in lines if line.startswith("RAISED")]
+    folder = tmp_path / "results" / "run" / NAME
+    steps = [found.step for found in checkpoints(folder)]
+    if end == "room":
+        assert steps == [1, 4, 5] and not raised
+    else:
+        assert steps == [1, 4]
+        assert f"{NAME}-5: the checkpoint cannot be written" in raised[0] and "Then continue with --resume" in raised[0]
+    assert require_latest(folder).name == f"{NAME}-{steps[-1]}"
+    assert not [path for path in folder.iterdir() if path.name.endswith((".partial", ".tmp"))]
+    for seed in ("seed_1", "seed_2"):
+        events = read_events(next((folder / seed).glob("events.*")))
+        assert [event.step for event in events if event.summary.value] == [0, 1, 4]
 
 
 def test_an_evaluation_writes_nothing(tmp_path: Path, log: Any) -> None:

@@ -2,12 +2,13 @@
 
     <run>/<Behavior>/<Behavior>-<step>/arrays/           the arrays (orbax)
     <run>/<Behavior>/<Behavior>-<step>/checkpoint.json   what they are; its presence says that the folder is complete
+    <run>/<Behavior>/<Behavior>-<step>/manifest.json     size and SHA-256 of the other files
     <run>/<Behavior>/<Behavior>-<step>.onnx              the policy of that step
     <run>/<Behavior>/checkpoint                          JSON: which folder is the latest
 
 ML-Agents writes `<Behavior>-<step>.pt` and `checkpoint.pt` (PyTorch) in the same places.
-A checkpoint is written to `<Behavior>-<step>.partial` and renamed when it is complete and flushed; one that is replaced
-by a second save at the same step waits as `<Behavior>-<step>.old` meanwhile.
+A checkpoint is written to `<Behavior>-<step>.<owner>.partial` (see artifacts/unfinished.py) and renamed when it is
+complete and flushed; one that is replaced by a second save at the same step waits as `.old` meanwhile.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from jaxrl.artifacts import files
+from jaxrl.artifacts import files, unfinished
+from jaxrl.artifacts.checkpoint.document import METADATA, verify
+from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.manifest import MANIFEST
 from jaxrl.artifacts.files import ArtifactError
 
-METADATA = "checkpoint.json"
 ARRAYS = "arrays"
 POINTER = "checkpoint"
-PARTIAL = ".partial"
-OLD = ".old"
+
+Verify = Callable[[Path], None]
+"""Raises DamagedError for a checkpoint folder whose content is not what was written."""
 
 _log = logging.getLogger(__name__)
-
-
-class CheckpointError(ArtifactError):
-    """A checkpoint is missing, damaged, cannot be written or does not fit. The text says which and what to do."""
 
 
 class Found(NamedTuple):
@@ -39,6 +40,13 @@ class Found(NamedTuple):
 
     step: int
     path: Path
+
+
+class Choice(NamedTuple):
+    """Which checkpoint a run is continued from, and what was passed over for it."""
+
+    path: Path | None  # None: there is no checkpoint at all
+    passed: tuple[str, ...]  # one text for each thing that is not as it should be
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -53,34 +61,49 @@ def onnx_path(folder: Path, step: int) -> Path:
 
 def checkpoints(folder: Path) -> list[Found]:
     """All complete checkpoints of a behavior's folder, oldest (lowest step) first; empty when it does not exist."""
-    pattern = re.compile(re.escape(folder.name) + r"-(\d+)")
-    names = ((pattern.fullmatch(path.parent.name), path.parent) for path in folder.glob(f"*/{METADATA}"))
-    return sorted(Found(step=int(match[1]), path=path) for match, path in names if match)
+    return _marked(folder, METADATA)
 
 
-def latest(folder: Path) -> Path | None:
-    """The checkpoint that `<Behavior>/checkpoint` points at; None when the folder holds no checkpoint at all.
+def choose(folder: Path, check: Verify = verify) -> Choice:
+    """The checkpoint to continue from: the one that `<Behavior>/checkpoint` points at, or the best in its place.
 
-    A pointer that is missing or names a folder that is gone (the run was killed in between) gives the newest complete
-    checkpoint, with a warning.
+    A damaged one is passed over for the one before it. A pointer that is missing, damaged or names a folder that is
+    gone (the run was killed in between) stands for the newest. Raises CheckpointError when all are damaged.
     """
-    found = checkpoints(folder)
-    pointer = folder / POINTER
+    found = _candidates(folder)
     if not found:
-        return None
-    if pointer.is_file():
-        path = folder / str(files.read_json(pointer).get("folder"))
-        if path in [item.path for item in found]:
-            return path
-    _log.warning("%s does not name a complete checkpoint; using the newest one, %s.", pointer, found[-1].path.name)
-    return found[-1].path
+        return Choice(None, ())
+    pointed = _pointed(folder, found)
+    passed = [] if pointed else [f"{folder / POINTER} does not name a complete checkpoint"]
+    newest_first = found[::-1]
+    if pointed is not None:
+        newest_first.sort(key=lambda item: (item.step > pointed.step, -item.step))
+    for item in newest_first:
+        try:
+            check(item.path)
+        except DamagedError as error:
+            passed.append(f"{item.path}: the checkpoint is damaged ({error.why})")
+        else:
+            return Choice(item.path, tuple(passed))
+    raise CheckpointError(
+        f"{'; '.join(passed)}. No other checkpoint is left: restore one from a backup, or start again with --force."
+    )
 
 
-def require_latest(folder: Path) -> Path:
+def latest(folder: Path, check: Verify = verify) -> Path | None:
+    """`choose`, with one warning for all that was passed over; None when the folder holds no checkpoint at all."""
+    choice = choose(folder, check)
+    if choice.passed and choice.path is not None:
+        _log.warning("%s; using %s.", "; ".join(choice.passed), choice.path.name)
+    return choice.path
+
+
+def require_latest(folder: Path, check: Verify = verify) -> Path:
     """`latest`, or a CheckpointError that says why there is nothing to load and what to do."""
-    path = latest(folder)
-    if path is not None:
-        return path
+    return latest(folder, check) or _nothing(folder)
+
+
+def _nothing(folder: Path) -> NoReturn:
     if list(folder.glob("*.pt")):
         raise CheckpointError(
             f"{folder}: holds PyTorch checkpoints (.pt) of ML-Agents, which jaxrl cannot continue. "
@@ -92,19 +115,21 @@ def require_latest(folder: Path) -> Path:
     )
 
 
-def resolve(path: Path) -> Path:
+def resolve(path: Path, *, quiet: bool = False) -> Path:
     """The checkpoint folder that a path given by the user means (`init_path`, `--initialize-from`).
 
-    Accepts a checkpoint folder, the pointer file `checkpoint`, or a behavior's folder. Raises CheckpointError.
+    Accepts a checkpoint folder, the pointer file `checkpoint`, or a behavior's folder. `quiet`: warnings are left to
+    whoever loads it. Raises CheckpointError, also for a damaged checkpoint if it is the one that was named.
     """
     if path.suffix == ".pt":
         raise CheckpointError(f"{path}: jaxrl cannot read PyTorch checkpoints; name a checkpoint folder of jaxrl.")
     if (path / METADATA).is_file():
+        verify(path)
         return path
     folder = path.parent if path.name == POINTER and path.is_file() else path
     if not folder.is_dir():
         raise CheckpointError(f"{path}: does not exist; expected a checkpoint folder such as Walker/Walker-500000.")
-    return require_latest(folder)
+    return (choose(folder).path if quiet else latest(folder)) or _nothing(folder)
 
 
 def point_at(path: Path, step: int) -> None:
@@ -117,7 +142,7 @@ def install(partial: Path, path: Path) -> None:
 
     Killed between the two renames, `recover` brings the older one back.
     """
-    old = path.with_name(path.name + OLD)
+    old = unfinished.beside(path, unfinished.OLD)
     if path.exists():
         files.replace(path, old)
     files.replace(partial, path)
@@ -128,13 +153,11 @@ def install(partial: Path, path: Path) -> None:
 def clean(folder: Path) -> list[str]:
     """Remove what a killed run left half-written in a behavior's folder; returns the names removed. Call at start-up.
 
-    A complete checkpoint that was being replaced when the run died is put back first.
+    A complete checkpoint that was being replaced when the run died is put back first. What a living process writes is
+    left alone.
     """
     recover(folder)
-    removed = []
-    for path in sorted([*folder.glob(f"*{PARTIAL}"), *folder.glob(f"*{OLD}"), *folder.glob("*.tmp")]):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        removed.append(path.name)
+    removed = unfinished.remove(folder)
     if removed:
         _log.warning("%s: removed unfinished files of an interrupted save: %s.", folder, ", ".join(removed))
     return removed
@@ -142,28 +165,59 @@ def clean(folder: Path) -> list[str]:
 
 def recover(folder: Path) -> None:
     """Put back a complete checkpoint that was set aside for a new one of the same step when the run was killed."""
-    for old in sorted(folder.glob(f"*{OLD}")):
-        target = old.with_name(old.name.removesuffix(OLD))
-        if (old / METADATA).is_file() and not target.exists():
+    for old in sorted(folder.glob(f"*{unfinished.OLD}")):
+        target = unfinished.target(old)
+        if (old / METADATA).is_file() and not target.exists() and unfinished.abandoned(old):
             files.replace(old, target)
 
 
 def prune(folder: Path, keep: int) -> list[int]:
     """Remove the oldest checkpoints beyond `keep`, with their .onnx files; returns the steps removed.
 
-    `keep` <= 0 keeps all, as in ML-Agents. The one that `checkpoint` points at is never removed.
+    `keep` <= 0 keeps all, as in ML-Agents. Neither removed nor counted are those of later steps than the one that
+    `checkpoint` points at: the run went back behind them, because they are damaged or the user chose an earlier one.
+    Raises ArtifactError when one cannot be removed.
     """
-    if keep <= 0:
+    found = checkpoints(folder)
+    if keep <= 0 or not found:
         return []
-    current = latest(folder)
-    old = [item for item in checkpoints(folder)[:-keep] if item.path != current]
+    current = _pointed(folder, found) or found[-1]
+    old = [item for item in found if item.step <= current.step][:-keep]
     for item in old:
         remove(item)
     return [item.step for item in old]
 
 
 def remove(item: Found) -> None:
-    """Delete one checkpoint and its .onnx file; the metadata first, so that a kill leaves none that looks whole."""
-    (item.path / METADATA).unlink(missing_ok=True)
-    shutil.rmtree(item.path, ignore_errors=True)
-    onnx_path(item.path.parent, item.step).unlink(missing_ok=True)
+    """Delete one checkpoint and its .onnx file, so that a kill leaves none that looks whole. Raises ArtifactError."""
+    leaving = unfinished.beside(item.path, unfinished.PARTIAL)
+    try:
+        files.replace(item.path, leaving)
+        shutil.rmtree(leaving)
+        onnx_path(item.path.parent, item.step).unlink(missing_ok=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"{item.path}: this old checkpoint cannot be removed ({error.strerror or error}). "
+            "Check the folder's permissions, or remove it by hand."
+        ) from error
+
+
+def _candidates(folder: Path) -> list[Found]:
+    """All that was a complete checkpoint once, oldest first: one of its two JSON files may be gone."""
+    return sorted({*_marked(folder, METADATA), *_marked(folder, MANIFEST)})
+
+
+def _marked(folder: Path, name: str) -> list[Found]:
+    """Folders of checkpoints that hold a file `name`, oldest (lowest step) first."""
+    pattern = re.compile(re.escape(folder.name) + r"-(\d+)")
+    names = ((pattern.fullmatch(path.parent.name), path.parent) for path in folder.glob(f"*/{name}"))
+    return sorted(Found(step=int(match[1]), path=path) for match, path in names if match)
+
+
+def _pointed(folder: Path, found: Sequence[Found]) -> Found | None:
+    """The one of `found` that the pointer names; None when it names none or cannot be read."""
+    try:
+        name = files.read_json(folder / POINTER).get("folder")
+    except ArtifactError:
+        return None
+    return next((item for item in found if item.path.name == name), None)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jaxrl.artifacts.checkpoint.tree import Manifest
+from jaxrl.artifacts.checkpoint.document import FORMAT
+from jaxrl.artifacts.checkpoint.tree import Leaves
 
-FORMAT = 2
-READABLE = (1, 2)
 MOVED = {"train/max_team": "train/own/max_team"}
 """Format 1: old path to new. A learner that has the leaf under neither path does without it."""
 ADDED = frozenset({"play/sums/received", "play/sums/mates_reward", "fresh"})
@@ -23,13 +22,13 @@ ADDED = frozenset({"play/sums/received", "play/sums/mates_reward", "fresh"})
 class Layout(NamedTuple):
     """How the leaves of one checkpoint fill a state of today."""
 
-    saved: Manifest  # under the names of today
-    wanted: Manifest  # of the state, without what stays as it is
+    saved: Leaves  # under the names of today
+    wanted: Leaves  # of the state, without what stays as it is
     rename: Callable[[Mapping[str, Any]], dict[str, Any]]  # values by saved path → by today's
 
 
-def layout(written: int, saved: Manifest, wanted: Manifest) -> Layout:
-    """The layout of a checkpoint that was `written` in one of the READABLE formats and holds the leaves `saved`.
+def layout(written: int, saved: Leaves, wanted: Leaves) -> Layout:
+    """The layout of a checkpoint that was `written` in one of the readable formats and holds the leaves `saved`.
 
     `wanted` are the leaves of the state to fill. One that still has a leaf under its old path keeps it there.
     """

@@ -6,21 +6,24 @@ how many decisions were made. Neither can continue from the other's, but either 
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Any
 
-from jaxrl.artifacts import files
-from jaxrl.artifacts.checkpoint.folder import METADATA, CheckpointError, checkpoints, require_latest
+from jaxrl.artifacts.checkpoint.document import read_info
+from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.folder import checkpoints
 
 OF_RUN = SEEDS, AREAS, FIRST_SEED = "seeds", "num_areas", "first_seed"
 """What the compiled loop alone notes beside a behavior's settings: numbers of seeds and areas, and the first seed."""
 
 
 def require_loop_of_run(run: Path, *, compiled: bool) -> None:
-    """`require_loop` for the latest checkpoint of every behavior in the results folder `run`, if it has any."""
+    """`require_loop` for the newest readable checkpoint of every behavior in the results folder `run`."""
     for folder in sorted(run.glob("*/")):
-        if checkpoints(folder):
-            require_loop(require_latest(folder), compiled=compiled)
+        for item in reversed(checkpoints(folder)):
+            with contextlib.suppress(DamagedError):  # told by whoever loads it
+                require_loop(item.path, compiled=compiled)
+                break
 
 
 def require_loop(path: Path, *, compiled: bool) -> None:
@@ -28,7 +31,7 @@ def require_loop(path: Path, *, compiled: bool) -> None:
 
     `compiled`: whether that is the compiled loop. A checkpoint that was written without settings is let pass.
     """
-    settings = _settings(path)
+    settings = read_info(path).settings
     if not settings or compiled == (SEEDS in settings):
         return
     host, seeds = "with a player, a build or the Editor", settings.get(SEEDS)
@@ -42,10 +45,9 @@ def require_loop(path: Path, *, compiled: bool) -> None:
 
 def first_seed_of_run(run: Path) -> int | None:
     """The number of the first seed of the compiled run in results folder `run`; None where no checkpoint tells it."""
-    found = (checkpoint for folder in sorted(run.glob("*/")) for checkpoint in checkpoints(folder))
-    return next((number for item in found if (number := _settings(item.path).get(FIRST_SEED)) is not None), None)
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    """What checkpoint `path` notes of its behavior's settings and its run; empty when it was written without."""
-    return files.read_json(path / METADATA).get("settings", {})
+    for item in (item for folder in sorted(run.glob("*/")) for item in checkpoints(folder)):
+        with contextlib.suppress(DamagedError):
+            number = read_info(item.path).settings.get(FIRST_SEED)
+            if isinstance(number, int):
+                return number
+    return None

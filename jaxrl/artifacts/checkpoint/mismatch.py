@@ -12,6 +12,7 @@ from jaxrl.types import BehaviorSpec
 _SHAPING = (
     "trainer_type",
     "network_settings",
+    "connectors",
     "reward_signals",
     "hyperparameters.shared_critic",
     "hyperparameters.team_capacity",

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,31 +19,39 @@ from typing import Any, NamedTuple
 import numpy as np
 import orbax.checkpoint as ocp
 
-from jaxrl.artifacts import files
+from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as folders
+from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import tree as trees
-from jaxrl.artifacts.checkpoint.folder import CheckpointError
-from jaxrl.artifacts.checkpoint.layout import FORMAT, READABLE, layout
+from jaxrl.artifacts.checkpoint.document import FORMAT, METADATA, CheckpointInfo, read_info, verify
+from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.layout import layout
 from jaxrl.artifacts.checkpoint.mismatch import mismatches, spec_to_json
 from jaxrl.artifacts.versions import versions
 from jaxrl.types import BehaviorSpec
 
+__all__ = [
+    "Captured", "CheckpointError", "CheckpointInfo", "capture", "read_info", "require_latest", "restore",
+    "restore_params_only", "save",
+]  # fmt: skip
+
 _SLACK_BYTES = 2**20
+_ARRAY_STORE = threading.RLock()  # `_quiet` changes what belongs to the whole process
 
 _log = logging.getLogger(__name__)
 
 
-class CheckpointInfo(NamedTuple):
-    """What checkpoint.json says about the arrays beside it."""
+class Captured(NamedTuple):
+    """A state at one moment, in memory of its own on the host: whoever had it may go on with it."""
 
-    behavior: str
-    step: int
-    spec: Mapping[str, Any]  # observations and action sizes, as `spec_to_json` writes them; empty when not given
-    settings: Mapping[str, Any]  # the behavior's resolved settings
-    versions: Mapping[str, str]
-    created: float  # seconds since 1970
-    leaves: trees.Manifest  # under the names that they were written with
-    format: int
+    leaves: trees.Leaves
+    arrays: Mapping[str, np.ndarray]  # by path
+
+
+def capture(state: Any) -> Captured:
+    """Copy a pytree of JAX arrays, typed keys, numpy arrays and numbers; waits for those that are being computed."""
+    # a copy also on a CPU, where JAX shows its own memory, which the next update overwrites
+    return Captured(trees.leaves_of(state), {path: x.copy() for path, x in trees.to_arrays(state).items()})
 
 
 def save(
@@ -56,13 +65,13 @@ def save(
 ) -> Path:
     """Write `<folder>/<Behavior>-<step>`, make it the latest, then remove all but the newest `keep` (<= 0: none).
 
-    `state` is any pytree of JAX arrays, typed keys, numpy arrays and numbers; call it between two updates, while its
-    buffers are not donated. A checkpoint of the same step is replaced. `spec` and `settings` (plain JSON values) are
-    kept to explain a mismatch on resume. Returns the folder written. Raises CheckpointError when it cannot be written;
-    the checkpoint before stays the latest.
+    `state` is any pytree that `capture` takes, or what it gave. A checkpoint of the same step is replaced. `spec` and
+    `settings` (plain JSON values) are kept to explain a mismatch on resume. Returns the folder written. Raises
+    CheckpointError when it cannot be written; the checkpoint before stays the latest.
     """
     path = folders.checkpoint_path(folder, step).absolute()
-    partial = path.with_name(path.name + folders.PARTIAL)
+    partial = unfinished.beside(path, unfinished.PARTIAL)
+    captured = state if isinstance(state, Captured) else capture(state)
     document = {
         "format": FORMAT,
         "behavior": folder.name,
@@ -71,11 +80,11 @@ def save(
         "versions": versions(),
         "spec": {} if spec is None else spec_to_json(spec),
         "settings": dict(settings or {}),
-        "leaves": trees.manifest_of(state),
+        "leaves": captured.leaves,
+        "manifest": manifest.MANIFEST,
     }
-    arrays = trees.to_arrays(state)
     try:
-        _write(partial, arrays, document)
+        _write(partial, captured.arrays, document)
         folders.install(partial, path)
         folders.point_at(path, step)
     except Exception as error:  # the array store reports a full disk as ValueError, RuntimeError or OSError
@@ -86,15 +95,15 @@ def save(
     return path
 
 
-def read_info(path: Path) -> CheckpointInfo:
-    """What the checkpoint at `path` holds. Raises CheckpointError when it is no checkpoint, or a newer format."""
-    document = files.read_json(path / folders.METADATA)
-    if document.get("format") not in READABLE:
-        raise CheckpointError(
-            f"{path}: checkpoint format {document.get('format')}, this jaxrl reads formats up to {FORMAT}. "
-            f"It was written by jaxrl {document.get('versions', {}).get('jaxrl_version')}: install that version."
-        )
-    return CheckpointInfo(**{name: document[name] for name in CheckpointInfo._fields})
+def require_latest(folder: Path) -> Path:
+    """`folder.require_latest`, reading the arrays of those checkpoints too that have no manifest."""
+
+    def check(path: Path) -> None:
+        verify(path)
+        if not (path / manifest.MANIFEST).is_file():
+            _read_arrays(path)
+
+    return folders.require_latest(folder, check)
 
 
 def restore(
@@ -107,7 +116,7 @@ def restore(
     """
     info = read_info(path)
     changed = mismatches(info.spec, info.settings, spec, settings)
-    found = layout(info.format, info.leaves, trees.manifest_of(template))
+    found = layout(info.format, info.leaves, trees.leaves_of(template))
     leaves = trees.leaf_mismatches(found.saved, found.wanted)
     if leaves:
         raise CheckpointError(_mismatch_text(path, changed, leaves))
@@ -130,7 +139,7 @@ def restore_params_only(
     `params/critic`) that does not fit keeps its new weights, with a warning. Raises CheckpointError when nothing fits.
     """
     info = read_info(path)
-    found = layout(info.format, info.leaves, trees.manifest_of(template))
+    found = layout(info.format, info.leaves, trees.leaves_of(template))
     wanted, saved = (
         {p: entry for p, entry in leaves.items() if p.split("/")[0] in fields} for leaves in (found.wanted, found.saved)
     )
@@ -160,7 +169,8 @@ def _write(partial: Path, arrays: Mapping[str, np.ndarray], document: Mapping[st
     partial.mkdir(parents=True)
     with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(partial / folders.ARRAYS, args=ocp.args.PyTreeSave(trees.nest(arrays)))
-    files.write_json(partial / folders.METADATA, document)
+    files.write_json(partial / METADATA, document)
+    manifest.write(partial)
     files.sync_tree(partial)
 
 
@@ -170,10 +180,7 @@ def _read_arrays(path: Path) -> dict[str, Any]:
         with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             return trees.unnest(checkpointer.restore(path.absolute() / folders.ARRAYS))
     except Exception as error:  # every kind of damage has its own exception in the array store
-        raise CheckpointError(
-            f"{path}: the checkpoint is damaged ({_brief(error)}). "
-            "Delete this folder; the run then continues from the checkpoint before it."
-        ) from error
+        raise DamagedError(path, _brief(error)) from error
 
 
 def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
@@ -181,7 +188,7 @@ def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
     usable = f"The checkpoint before it, {before[-1]}, is intact. " if before else "There is no checkpoint before it. "
     return CheckpointError(
         f"{path}: the checkpoint cannot be written ({_brief(error)}; {files.free_text(folder)}). {usable}"
-        "Free disk space or check the folder's permissions, then continue with --resume."
+        "Free disk space or check the folder's permissions."
     )
 
 
@@ -207,14 +214,15 @@ def _quiet() -> Iterator[None]:
     we have left, so the hook that drops those reports stays after an error.
     """
     logger = logging.getLogger("absl")
-    level, hook = logger.level, sys.unraisablehook
-    logger.setLevel(logging.CRITICAL)
-    sys.unraisablehook = partial(_drop_late_reports, hook)
-    try:
-        yield
-        sys.unraisablehook = hook
-    finally:
-        logger.setLevel(level)
+    with _ARRAY_STORE:
+        level, hook = logger.level, sys.unraisablehook
+        logger.setLevel(logging.CRITICAL)
+        sys.unraisablehook = partial(_drop_late_reports, hook)
+        try:
+            yield
+            sys.unraisablehook = hook
+        finally:
+            logger.setLevel(level)
 
 
 def _drop_late_reports(hook: Callable[[sys.UnraisableHookArgs], Any], report: sys.UnraisableHookArgs) -> None:

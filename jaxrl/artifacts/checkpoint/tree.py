@@ -1,6 +1,6 @@
 """A pytree as a nested dictionary of numpy arrays and back, leaf by leaf, so that a mismatch can be named.
 
-The manifest (dtype and shape of every leaf, by path) lies in the checkpoint's JSON: a checkpoint is judged before its
+What the leaves are (dtype and shape of each, by path) lies in the checkpoint's JSON: a checkpoint is judged before its
 arrays are read, typed PRNG keys remember their generator, and arrays of size zero, which the array store refuses
 (an agent without continuous actions has some), need not be stored.
 """
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Manifest = Mapping[str, Mapping[str, Any]]
+Leaves = Mapping[str, Mapping[str, Any]]
 
 _PYTHON = {"int": jnp.integer, "float": jnp.floating, "bool": jnp.bool_}
 
@@ -25,14 +25,14 @@ def leaf_paths(tree: Any) -> list[tuple[str, Any]]:
     return [("/".join(_entry(entry) for entry in path), leaf) for path, leaf in leaves]
 
 
-def manifest_of(tree: Any) -> dict[str, dict[str, Any]]:
-    """The manifest of a pytree: {path: {"dtype", "shape", and "key" for typed PRNG keys}}.
+def leaves_of(tree: Any) -> dict[str, dict[str, Any]]:
+    """What the leaves of a pytree are: {path: {"dtype", "shape", and "key" for typed PRNG keys}}.
 
     Python numbers have the dtype "int", "float" or "bool": they fit any array of rank 0 of that kind, because a counter
     that starts as a Python number comes back from a compiled function as an array.
     Leaves may be JAX arrays, typed keys, numpy arrays, numpy or Python numbers. Raises TypeError for any other leaf.
     """
-    return {path: _manifest_entry(path, leaf) for path, leaf in leaf_paths(tree)}
+    return {path: _leaf_entry(path, leaf) for path, leaf in leaf_paths(tree)}
 
 
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:
@@ -65,18 +65,18 @@ def unnest(nested: Mapping[str, Any], prefix: str = "", *, separator: str = "/")
     return flat
 
 
-def rebuild(template: Any, arrays: Mapping[str, Any], manifest: Manifest) -> Any:
-    """`template` with the values of `arrays`; leaves whose path is not in `manifest` keep the template's value.
+def rebuild(template: Any, arrays: Mapping[str, Any], saved: Leaves) -> Any:
+    """`template` with the values of `arrays`; leaves whose path is not in `saved` keep the template's value.
 
     Each leaf comes back as the kind of value it is in the template: JAX array, typed key, numpy array or number.
     """
     leaves = [
-        _like(leaf, _value(arrays, manifest, path)) if path in manifest else leaf for path, leaf in leaf_paths(template)
+        _like(leaf, _value(arrays, saved, path)) if path in saved else leaf for path, leaf in leaf_paths(template)
     ]
     return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(template), leaves)
 
 
-def leaf_mismatches(saved: Manifest, wanted: Manifest) -> list[str]:
+def leaf_mismatches(saved: Leaves, wanted: Leaves) -> list[str]:
     """One line per leaf that differs between a checkpoint and the state it shall fill; empty when they fit."""
     lines = [
         f"{path}: {_text(saved[path])} in the checkpoint, {_text(wanted[path])} now"
@@ -101,7 +101,7 @@ def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _manifest_entry(path: str, leaf: Any) -> dict[str, Any]:
+def _leaf_entry(path: str, leaf: Any) -> dict[str, Any]:
     if _is_key(leaf):
         data = jax.random.key_data(leaf)
         return {"dtype": str(data.dtype), "shape": list(data.shape), "key": str(leaf.dtype)}
@@ -112,8 +112,8 @@ def _manifest_entry(path: str, leaf: Any) -> dict[str, Any]:
     raise TypeError(f"{path}: a checkpoint holds arrays and numbers, not {type(leaf).__name__}")
 
 
-def _value(arrays: Mapping[str, Any], manifest: Manifest, path: str) -> np.ndarray:
-    entry = manifest[path]
+def _value(arrays: Mapping[str, Any], saved: Leaves, path: str) -> np.ndarray:
+    entry = saved[path]
     if path in arrays:
         return np.asarray(arrays[path], dtype=jnp.dtype(entry["dtype"]))
     if np.prod(entry["shape"]):

@@ -12,6 +12,8 @@ from jaxrl.types import Aggregation, EnvironmentStat, JaxrlError
 CUMULATIVE_REWARD = "Environment/Cumulative Reward"
 GROUP_CUMULATIVE_REWARD = "Environment/Group Cumulative Reward"
 EPISODE_LENGTH = "Environment/Episode Length"
+WORKER_RESTARTS = "Environment/Worker Restarts"
+FAULTY_EPISODES = "Environment/Faulty Episodes"
 LESSON_NUMBER = "Environment/Lesson Number/{parameter}"
 ENTROPY = "Policy/Entropy"
 LEARNING_RATE = "Policy/Learning Rate"

@@ -7,21 +7,24 @@ blanks in tags ("Environment/Cumulative Reward") by underscores, which would emp
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import socket
+import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue] made at import
 from tensorboardX.proto.summary_pb2 import Summary as SummaryProto  # pyright: ignore[reportAttributeAccessIssue]
-from tensorboardX.record_writer import RecordWriter
+from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import make_histogram, text
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.statistics import INTERNAL, MetricsError, Summary
 
 _POSITIVE = 1e-12 * 1.1 ** np.arange(700)  # up to 9e16; TensorBoard's own spacing, so that buckets agree over time
 _BINS = np.concatenate([[-np.finfo(np.float64).max], -_POSITIVE[::-1], [0.0], _POSITIVE, [np.finfo(np.float64).max]])
@@ -32,59 +35,88 @@ class TensorBoardWriter:
     """Appends the summaries of one behavior to a new event file in `<run>/<Behavior>/`.
 
     TensorBoard joins the files of a folder. With `resume_step` it also drops older points at or after that step: they
-    were written between the checkpoint that is continued and the end of the interrupted run. Creates the folder. All
-    methods raise ArtifactError when the disk is full.
+    were written between the checkpoint that is continued and the end of the interrupted run. Folder and file are made
+    with the first thing written.
+
+    `summaries` and `hyperparameters` raise ArtifactError when the disk is full. What they were to write is lost then,
+    all of it, and the file is as before: half a record would hide whatever follows it.
     """
 
     def __init__(self, folder: Path, resume_step: int | None = None) -> None:
         stamp = f"{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(_count):04d}"
         self.path = folder / f"events.out.tfevents.{stamp}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._records = RecordWriter(str(self.path))
-        except OSError as error:
-            raise files.write_error(self.path, error) from error
-        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        self._file: io.FileIO | None = None
+        self._end = 0  # bytes of whole records
+        self._head = [Event(wall_time=time.time(), file_version="brain.Event:2")]
         if resume_step is not None:
             start = SessionLog(status=SessionLog.START)
-            self._write(Event(wall_time=time.time(), step=resume_step, session_log=start))
-        self._flush()
+            self._head.append(Event(wall_time=time.time(), step=resume_step, session_log=start))
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
         """Write a scalar per tag, and a histogram `<tag>_hist` where there is one, labelled with `step`; flush."""
+        values = []
         for tag, summary in summaries.items():
             if tag in INTERNAL:
                 continue
-            self._add(step, SummaryProto.Value(tag=tag, simple_value=summary.value))
+            values.append(SummaryProto.Value(tag=tag, simple_value=summary.value))
             histogram = None if summary.histogram is None else summary.histogram[np.isfinite(summary.histogram)]
             if histogram is not None and histogram.size:
-                self._add(step, SummaryProto.Value(tag=f"{tag}_hist", histo=make_histogram(histogram, _BINS)))
-        self._flush()
+                values.append(SummaryProto.Value(tag=f"{tag}_hist", histo=make_histogram(histogram, _BINS)))
+        now = time.time()
+        self._append([Event(wall_time=now, step=step, summary=SummaryProto(value=[value])) for value in values])
+
+    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Write pictures uint8 [H, W, 3] by tag; flush. Raises MetricsError for anything else."""
+        events = []
+        for tag, pixels in images.items():
+            array = np.asarray(pixels)
+            if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+                raise MetricsError(f"{tag}: got {array.dtype} {list(array.shape)}, expected a picture, uint8 [H, W, 3]")
+            png = io.BytesIO()
+            Image.fromarray(array).save(png, "PNG")
+            height, width, colors = array.shape
+            shown = SummaryProto.Image(
+                height=height, width=width, colorspace=colors, encoded_image_string=png.getvalue()
+            )
+            value = SummaryProto.Value(tag=tag, image=shown)
+            events.append(Event(wall_time=time.time(), step=step, summary=SummaryProto(value=[value])))
+        self._append(events)
 
     def hyperparameters(self, listing: str, step: int = 0) -> None:
         """Write the behavior's settings as the text entry "Hyperparameters" (indented, so that Markdown keeps it)."""
         markdown = "\n".join(f"    {line}" for line in listing.splitlines())
-        self._write(Event(wall_time=time.time(), step=step, summary=text("Hyperparameters", markdown)))
-        self._flush()
+        self._append([Event(wall_time=time.time(), step=step, summary=text("Hyperparameters", markdown))])
 
     def close(self) -> None:
-        """Flush and close the file; may be called twice."""
+        """Close the file; may be called twice. Raises ArtifactError."""
+        if self._file is None:
+            return
         try:
-            self._records.close()
+            self._file.close()
         except OSError as error:
             raise files.write_error(self.path, error) from error
 
-    def _add(self, step: int, value: SummaryProto.Value) -> None:
-        self._write(Event(wall_time=time.time(), step=step, summary=SummaryProto(value=[value])))
-
-    def _write(self, event: Event) -> None:
+    def _append(self, events: Sequence[Event]) -> None:
+        """Write whole events and flush them to disk, or none of them."""
+        data = b"".join(map(_record, events if self._end else [*self._head, *events]))
         try:
-            self._records.write(event.SerializeToString())
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("wb", buffering=0)
+            self._file.seek(self._end)
+            self._file.truncate()  # what a write that failed has left
+            written = 0
+            while written < len(data):
+                written += self._file.write(data[written:])
+            os.fsync(self._file.fileno())
         except OSError as error:
             raise files.write_error(self.path, error) from error
+        self._end += len(data)
 
-    def _flush(self) -> None:
-        try:
-            self._records.flush()
-        except OSError as error:
-            raise files.write_error(self.path, error) from error
+
+def _record(event: Event) -> bytes:
+    """An event as it stands in the file: length and content, each with its checksum."""
+    content = event.SerializeToString()
+    length = struct.pack("<Q", len(content))
+    checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, content)]
+    return length + checksums[0] + content + checksums[1]

@@ -13,16 +13,18 @@ import numpy as np
 import onnx
 from flax.traverse_util import flatten_dict
 
-from jaxrl.artifacts import files
+from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.onnx.check import RuntimeErrors, check_contract, check_operators
-from jaxrl.artifacts.onnx.graph import build
-from jaxrl.artifacts.onnx.parity import output_differences
+from jaxrl.artifacts.onnx.graph import Connectors, build
+from jaxrl.artifacts.onnx.parity import Expected, output_differences
+from jaxrl.connectors import chain as chains
+from jaxrl.networks import actions
 from jaxrl.networks import normalizer as normalization
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.models import Actor
 from jaxrl.networks.onnx_graph import ExportError
 from jaxrl.networks.settings import NetworkShape
-from jaxrl.types import BehaviorSpec
+from jaxrl.types import Action, BehaviorSpec
 
 __all__ = ["TOLERANCE", "ExportError", "check_contract", "export"]
 
@@ -42,6 +44,7 @@ def export(
     normalizer: normalization.States,
     sample_obs: tuple[np.ndarray, ...],
     sample_masks: np.ndarray,
+    connectors: Connectors | None = None,
 ) -> float:
     """Write the policy to `path` and return the largest difference between the file and the Flax policy.
 
@@ -57,6 +60,7 @@ def export(
       sample_obs: recorded observations before normalisation, float32 [N, *shape] each, N >= 1. Keep N the same from
         one export to the next: JAX compiles the policy's operations anew for each N.
       sample_masks: bool or float [N, M], 1 where allowed; [N, 0] without discrete branches.
+      connectors: what stands between environment and policy, all of it `exportable`, and its statistics.
 
     Raises:
       ExportError: a parameter that the graph does not know or lacks, or a file that fails a check or differs by more
@@ -68,11 +72,14 @@ def export(
     if not len(sample_masks):
         raise ValueError("sample_obs and sample_masks hold no row; the parity check needs at least one")
     host = tuple(jax.device_get(state) for state in normalizer)
-    model = build(spec, network_settings, _parameters(actor_params), host)
-    dist = _policy(spec, network_settings, actor_params, host, sample_obs)
+    if connectors is not None:
+        connectors = connectors[0], jax.device_get(connectors[1])
+    model = build(spec, network_settings, _parameters(actor_params), host, connectors)
+    dist = _policy(spec, network_settings, actor_params, host, sample_obs, connectors)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        difference = _install(path, model, spec, dist, sample_obs, sample_masks)
+        expected = Expected(dist, _sent(dist, connectors))
+        difference = _install(path, model, spec, expected, sample_obs, sample_masks)
         files.sync_folder(path.parent)
     except OSError as error:
         raise files.write_error(path, error) from error
@@ -83,18 +90,18 @@ def _install(
     path: Path,
     model: onnx.ModelProto,
     spec: BehaviorSpec,
-    dist: ActionDistribution,
+    expected: Expected,
     obs: tuple[np.ndarray, ...],
     masks: np.ndarray,
 ) -> float:
     """Write beside `path`, verify what lies on disk, rename; the temporary file never survives."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = unfinished.beside(path, unfinished.FILE)
     try:
         with temporary.open("wb") as file:
             file.write(model.SerializeToString(deterministic=True))
             file.flush()
             os.fsync(file.fileno())
-        difference = _verify(path, temporary, spec, dist, obs, masks)
+        difference = _verify(path, temporary, spec, expected, obs, masks)
         files.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -113,18 +120,31 @@ def _policy(
     actor_params: Mapping[str, Any],
     normalizer: normalization.States,
     obs: tuple[np.ndarray, ...],
+    connectors: Connectors | None,
 ) -> ActionDistribution:
     """What the policy says about the recorded observations, on the host; full float32 also on an accelerator."""
+    seen = tuple(jnp.asarray(x) for x in obs)
+    if connectors is not None:
+        lead = obs[0].shape[:1]
+        spec, seen = connectors[0].spec, chains.shown(connectors[0], chains.start(*connectors, lead), seen, lead)
     with jax.default_matmul_precision("highest"):
-        shown = normalization.normalize_all(normalizer, tuple(jnp.asarray(x) for x in obs))
+        shown = normalization.normalize_all(normalizer, seen)
         return jax.device_get(Actor(spec, network_settings).apply(actor_params, shown))
+
+
+def _sent(dist: ActionDistribution, connectors: Connectors | None) -> np.ndarray:
+    """The mean as the environment gets it, [N, C]."""
+    mean = actions.to_environment(Action(jnp.asarray(dist.mean), jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32)))
+    if connectors is None:
+        return np.asarray(mean.continuous)
+    return np.asarray(chains.sent_exported(connectors[0], mean).continuous)
 
 
 def _verify(
     path: Path,
     temporary: Path,
     spec: BehaviorSpec,
-    dist: ActionDistribution,
+    expected: Expected,
     obs: tuple[np.ndarray, ...],
     masks: np.ndarray,
 ) -> float:
@@ -134,7 +154,7 @@ def _verify(
     if problems:
         raise ExportError(f"{path} was not written, Unity could not use it: {'; '.join(problems)}")
     try:
-        found = output_differences(model, spec, dist, obs, masks)
+        found = output_differences(model, spec, expected, obs, masks)
     except RuntimeErrors as error:
         raise ExportError(f"{path} was not written, ONNX Runtime cannot run it: {error}") from error
     for difference in found:

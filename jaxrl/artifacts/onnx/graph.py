@@ -11,11 +11,15 @@ them, and IR 4 is the first in which constants are no inputs. Operators are plai
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from jaxrl.connectors import chain as chains
+from jaxrl.connectors.chain import Chain
 from jaxrl.networks.actions_onnx import continuous_onnx, discrete_onnx
 from jaxrl.networks.body import body_onnx
 from jaxrl.networks.heads import logits_onnx, mean_onnx
@@ -24,39 +28,57 @@ from jaxrl.networks.onnx_graph import ExportError, OnnxGraph, Tensor
 from jaxrl.networks.settings import NetworkShape
 from jaxrl.types import BehaviorSpec
 
+Connectors = tuple[Chain, tuple[Any, ...]]
+"""The connectors of a behavior, and their statistics: `PolicyState.connectors`."""
+
 OPSET = 9
 IR_VERSION = 4
 API_VERSION = 3.0
 OPERATORS = (
     *("Add", "ArgMax", "Clip", "Concat", "Div", "Gemm", "Identity", "Log", "Mul", "Multinomial", "RandomNormalLike"),
     *("Sigmoid", "Slice", "Softmax", "Sub"),
+    "Flatten",  # of connectors alone
 )
 """All operators that a written file may contain."""
 
 
 def build(
-    spec: BehaviorSpec, settings: NetworkShape, params: Mapping[str, np.ndarray], normalizer: States
+    spec: BehaviorSpec,
+    settings: NetworkShape,
+    params: Mapping[str, np.ndarray],
+    normalizer: States,
+    connectors: Connectors | None = None,
 ) -> onnx.ModelProto:
     """The model of a policy with the inputs, outputs and names that ML-Agents' Unity package expects (API version 3).
 
     Args:
-      spec: observations and actions.
+      spec: observations and actions of the environment.
       settings: as given to the actor.
       params: the arrays of `networks.models.Actor` by path ("body/layer_0/kernel"), kernels [inputs, outputs].
       normalizer: one state per observation, or None where it is shown as it is.
+      connectors: what stands between the environment and the actor, and its statistics as numpy arrays.
 
     Raises:
       UnsupportedObservationError: an observation of a kind without an encoder.
       ExportError: a parameter that is missing, or one that no builder knows.
     """
     graph = OnnxGraph(params)
-    features = body_onnx(graph, spec, settings, normalizer)
+    if connectors is None:
+        features, finish = body_onnx(graph, spec, settings, normalizer), None
+    else:
+        chain, statistics = connectors
+        inputs = tuple(graph.input(f"obs_{i}", *sensor.shape) for i, sensor in enumerate(spec.observations))
+        seen = chains.observations_onnx(graph, chain, statistics, inputs)
+        features, finish = (
+            body_onnx(graph, chain.spec, settings, normalizer, seen),
+            partial(chains.sent_onnx, graph, chain),
+        )
     if spec.action.discrete_branches:
         graph.input("action_masks", spec.action.mask_size)
     graph.constant_output("version_number", np.array([API_VERSION], np.float32))
     graph.constant_output("memory_size", np.zeros(1, np.float32))
     if spec.action.continuous_size:
-        continuous_onnx(graph, *mean_onnx(graph, features))
+        continuous_onnx(graph, *mean_onnx(graph, features), finish)
     if spec.action.discrete_branches:
         discrete_onnx(graph, logits_onnx(graph, features, spec.action.discrete_branches), spec.action)
     if graph.unread():

@@ -19,8 +19,17 @@ from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.actions_onnx import PROBABILITIES, SIGMA
 from jaxrl.types import ActionSpec, BehaviorSpec
 
+BRIGHTEST = 255.0
+"""Of images in whole numbers."""
 TIE = 1e-5
 """Probability gap of the two best actions below which either may come out as the best one."""
+
+
+class Expected(NamedTuple):
+    """What the policy says about the N recorded rows."""
+
+    dist: ActionDistribution
+    sent: np.ndarray  # float32 [N, C], the mean as the environment gets it
 
 
 class Difference(NamedTuple):
@@ -32,19 +41,19 @@ class Difference(NamedTuple):
 
 
 def output_differences(
-    model: onnx.ModelProto, spec: BehaviorSpec, dist: ActionDistribution, obs: tuple[np.ndarray, ...], masks: np.ndarray
+    model: onnx.ModelProto, spec: BehaviorSpec, expected: Expected, obs: tuple[np.ndarray, ...], masks: np.ndarray
 ) -> list[Difference]:
     """One entry per output compared: the file against the policy.
 
     Args:
       model: the file as it was read back.
       spec: observations and actions.
-      dist: the policy's distribution for the N recorded rows.
-      obs: recorded observations, raw, float32 [N, *shape] each.
+      expected: the policy's answers to the N recorded rows.
+      obs: recorded observations, raw, their dtype [N, *shape] each; images in whole numbers are given as 0 to 1.
       masks: bool or float [N, M], 1 where allowed.
     """
-    outputs = _run(model, spec.action, obs, masks)
-    found = _continuous(model, outputs, dist) if spec.action.continuous_size else []
+    outputs, dist = _run(model, spec.action, obs, masks), expected.dist
+    found = _continuous(model, outputs, expected) if spec.action.continuous_size else []
     return found + (_discrete(outputs, dist, masks, spec.action) if spec.action.discrete_branches else [])
 
 
@@ -56,19 +65,20 @@ def _run(model: onnx.ModelProto, action: ActionSpec, obs: tuple[np.ndarray, ...]
     for name, size in zip(inner, action.discrete_branches, strict=True):
         probe.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, size]))
     names = [*inner, *(node.name for node in model.graph.output if node.name.startswith("deterministic_"))]
-    feed = {f"obs_{i}": np.asarray(x, np.float32) for i, x in enumerate(obs)}
+    feed = {
+        f"obs_{i}": np.asarray(x, np.float32) / (BRIGHTEST if x.dtype == np.uint8 else 1) for i, x in enumerate(obs)
+    }
     if action.discrete_branches:
         feed["action_masks"] = np.asarray(masks, np.float32)
     return run(open_session(probe.SerializeToString()), names, feed)
 
 
-def _continuous(model: onnx.ModelProto, outputs: Outputs, dist: ActionDistribution) -> list[Difference]:
-    expected = np.clip(dist.mean, -actions.ENVIRONMENT_CLIP, actions.ENVIRONMENT_CLIP) / actions.ENVIRONMENT_CLIP
+def _continuous(model: onnx.ModelProto, outputs: Outputs, expected: Expected) -> list[Difference]:
     sigma = next(numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == SIGMA)
     name = "deterministic_continuous_actions"
     return [
-        _largest(name, outputs[name], expected),
-        _largest("continuous_actions (standard deviation of the noise)", sigma, np.exp(dist.log_sigma)),
+        _largest(name, outputs[name], expected.sent),
+        _largest("continuous_actions (standard deviation of the noise)", sigma, np.exp(expected.dist.log_sigma)),
     ]
 
 

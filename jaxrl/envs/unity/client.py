@@ -8,6 +8,7 @@ import logging
 import re
 import shlex
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ class UnityClient(_package.UnityEnvironment):
         steps: agents of the last message by behavior; behaviors without agents are left out.
         specs: all behaviors seen so far.
         new_specs: those first seen since the owner last emptied it.
+        exchange_seconds, decode_seconds: waiting for the player, and turning its messages into arrays.
         connection: what the environment said of itself in the handshake, in the words of mlagents-learn.
 
     Raises:
@@ -49,6 +51,8 @@ class UnityClient(_package.UnityEnvironment):
         self.specs: dict[str, BehaviorSpec] = {}
         self.new_specs: dict[str, BehaviorSpec] = {}
         self.connection = ""
+        self.exchange_seconds = 0.0  # since the owner last set it to 0, and so the next
+        self.decode_seconds = 0.0
         self._brains: dict[str, Any] = {}
         channels = list(side_channels)
         try:
@@ -69,9 +73,17 @@ class UnityClient(_package.UnityEnvironment):
             if len(action.continuous) or len(action.discrete):
                 _add_actions(inputs.agent_actions[behavior].value, action, deprecated)
         inputs.side_channel = bytes(self._side_channel_manager.generate_side_channel_messages())
+        asked = time.perf_counter()
         output = self._communicator.exchange_message(message, self._poll_process)
+        answered = time.perf_counter()
         self._update_behavior_specs(output)
         self._update_state(output.rl_output)
+        self.exchange_seconds += answered - asked
+        self.decode_seconds += time.perf_counter() - answered
+
+    def answer_within(self, seconds: float) -> None:
+        """From now on the player has so long for each answer."""
+        self._communicator.patience = seconds
 
     def why_closed(self, error: EnvironmentFailure) -> EnvironmentFailure:
         """The error, or what the exit code of the player's process, for which it waits up to 3 s, makes of it.

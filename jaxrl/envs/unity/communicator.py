@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.protobuf import messages
 from jaxrl.envs.unity.decode import InvalidMessage
 
@@ -42,12 +42,18 @@ class BrokenConnectionError(EnvironmentFailure):
     """The player hung up without a word: whether in order, its exit code tells."""
 
 
+class NotConnectedError(EnvironmentFailure):
+    """No player came in time."""
+
+
 class Communicator:
     """Serves one player on `port`. Not thread-safe: one caller.
 
     Raises:
-        EnvironmentFailure: the port is taken, or the player is silent for `timeout_wait` seconds. What a
-            `poll_callback` raises passes through; it is called several times a second during each wait.
+        EnvironmentFailure: the player is silent for `patience` seconds. What a `poll_callback` raises passes through;
+            it is called several times a second during each wait.
+        PortTakenError: (a subclass) the port is in use.
+        NotConnectedError: (a subclass) nobody connected.
         EnvironmentClosed: (a subclass) the player said that it stops, with status 400. It may fail afterwards.
         BrokenConnectionError: (a subclass) the connection broke.
         InvalidMessage: the player sent bytes that are no message.
@@ -55,7 +61,7 @@ class Communicator:
 
     def __init__(self, port: int, timeout_wait: float) -> None:
         self.port = port
-        self._timeout = timeout_wait
+        self.patience = timeout_wait
         self._slice = min(_SLICE, timeout_wait / 10)
         self._inbox: SimpleQueue[bytes | None] = SimpleQueue()  # None: the connection broke
         self._outbox: SimpleQueue[bytes] = SimpleQueue()
@@ -70,11 +76,11 @@ class Communicator:
 
         Returns the `UnityOutputProto` of the player's first message.
         """
-        start_text = _START_TIMEOUT.format(seconds=self._timeout, port=self.port)
-        introduction = self._receive(poll_callback, start_text)
+        missing = NotConnectedError(_START_TIMEOUT.format(seconds=self.patience, port=self.port))
+        introduction = self._receive(poll_callback, missing)
         _check_status(introduction, (_OK, _UNSET))
         self._send(_wrap(inputs))
-        _check_status(self._receive(poll_callback, start_text), (_OK, _UNSET))
+        _check_status(self._receive(poll_callback, missing), (_OK, _UNSET))
         return introduction.unity_output
 
     def exchange(self, inputs: Any, poll_callback: Callable[[], None] | None = None) -> Any:
@@ -84,8 +90,8 @@ class Communicator:
     def exchange_message(self, message: Any, poll_callback: Callable[[], None] | None = None) -> Any:
         """As `exchange`, with a whole `UnityMessageProto`: saves the copy that `exchange` makes."""
         self._send(message)
-        text = f"the environment sent no answer within {self._timeout:g} seconds: it hangs, or needs a longer time-out"
-        answer = self._receive(poll_callback, text)
+        text = f"the environment sent no answer within {self.patience:g} seconds: it hangs, or needs a longer time-out"
+        answer = self._receive(poll_callback, EnvironmentFailure(text))
         _check_status(answer, (_OK,))
         return answer.unity_output
 
@@ -117,9 +123,9 @@ class Communicator:
             # All interfaces, as ML-Agents does, so that a player in a container reaches it.
             bound = server.add_insecure_port(f"[::]:{self.port}")
         except RuntimeError as error:
-            raise EnvironmentFailure(_port_in_use(self.port)) from error
+            raise PortTakenError(_port_in_use(self.port)) from error
         if bound != self.port:
-            raise EnvironmentFailure(_port_in_use(self.port))
+            raise PortTakenError(_port_in_use(self.port))
         server.start()
         return server
 
@@ -140,8 +146,8 @@ class Communicator:
     def _send(self, message: Any) -> None:
         self._outbox.put(message.SerializeToString())
 
-    def _receive(self, poll_callback: Callable[[], None] | None, timeout_text: str) -> Any:
-        data = self._wait(poll_callback, timeout_text)
+    def _receive(self, poll_callback: Callable[[], None] | None, late: EnvironmentFailure) -> Any:
+        data = self._wait(poll_callback, late)
         if data is None:
             raise BrokenConnectionError("the environment closed: the connection broke")
         try:
@@ -149,8 +155,8 @@ class Communicator:
         except DecodeError as error:
             raise InvalidMessage(f"received {len(data)} bytes that are no ML-Agents message: {error}") from error
 
-    def _wait(self, poll_callback: Callable[[], None] | None, timeout_text: str) -> bytes | None:
-        deadline = time.monotonic() + self._timeout
+    def _wait(self, poll_callback: Callable[[], None] | None, late: EnvironmentFailure) -> bytes | None:
+        deadline = time.monotonic() + self.patience
         while True:
             try:
                 return self._inbox.get(timeout=self._slice)
@@ -159,7 +165,7 @@ class Communicator:
             if poll_callback is not None:
                 poll_callback()
             if time.monotonic() >= deadline:
-                raise EnvironmentFailure(timeout_text)
+                raise late
 
 
 class _DaemonThreads(futures.Executor):
@@ -216,7 +222,28 @@ def _check_port(port: int) -> None:
         try:
             probe.bind(("localhost", port))
         except OSError as error:
-            raise EnvironmentFailure(_port_in_use(port)) from error
+            raise PortTakenError(_port_in_use(port)) from error
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def is_free(port: int, patience: float) -> bool:
+    """Whether the port can be used now, or within `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            _check_port(port)
+        except PortTakenError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_SLICE)
+        else:
+            return True
 
 
 def _port_in_use(port: int) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.unity.observations import AgentError, check_finite, decode_sensors, first_other
+from jaxrl.envs.interface import BadNumbersError, EnvironmentFailure
+from jaxrl.envs.unity.observations import AgentError, NotFiniteError, check_finite, decode_sensors, first_other
 from jaxrl.types import (
     ActionSpec,
     BehaviorMessage,
@@ -27,7 +27,11 @@ _SPACE_CONTINUOUS = 1
 
 
 class InvalidMessage(EnvironmentFailure):
-    """The environment sent something that no restart mends: a number that is not finite, a wrong shape, garbage."""
+    """The environment sent something wrong: a wrong shape, garbage."""
+
+
+class InvalidNumber(InvalidMessage, BadNumbersError):
+    """The environment sent a number that is not finite."""
 
 
 def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any) -> BehaviorSpec:
@@ -59,8 +63,8 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
         allowed, and all are allowed for an agent that sent no mask.
 
     Raises:
-        InvalidMessage: an observation or reward is not finite, or a shape or mask differs from the spec. The text names
-            behavior, sensor and agent.
+        InvalidMessage: a shape or mask differs from the spec. The text names behavior, sensor and agent.
+        InvalidNumber: (a subclass) an observation or reward is not finite.
     """
     ended: list[Any] = []
     deciding: list[Any] = []
@@ -73,7 +77,8 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
         obs = decode_sensors(infos, spec)
         mask = _decode_masks(infos, spec.action.mask_size)
     except AgentError as error:
-        raise InvalidMessage(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
+        kind = InvalidNumber if isinstance(error, NotFiniteError) else InvalidMessage
+        raise kind(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
     agent_id = np.array([info.id for info in infos], np.int64)
     group_id = np.array([info.group_id for info in infos], np.int64)
     return BehaviorMessage(

@@ -12,25 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.action_checks import check_actions
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.unity.client import UnityClient
+from jaxrl.envs.unity.communicator import NotConnectedError, free_port, is_free
 from jaxrl.envs.unity.decode import InvalidMessage
-from jaxrl.envs.unity.launch import check_executable, log_path, log_tail
+from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel
-from jaxrl.types import Action, BehaviorSpec, EnvMessage, JaxrlError
+from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.types import Action, EnvMessage, StepTiming
 
 EDITOR_PORT = 5004
+_PORT_SECONDS = 2.0  # for what the last process of a worker may still hold of its port
+_IDLE_NOTICE = 0.25  # of timeout_wait without a decision, after which that is said once (R54)
 _engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
 _parameters = importlib.import_module("mlagents_envs.side_channel.environment_parameters_channel")
 _exceptions = importlib.import_module("mlagents_envs.exception")
 
 
-class ActionError(JaxrlError):
-    """Actions that do not fit the agents that asked, or are not finite. Nothing was sent."""
-
-
 class UnityHostEnv:
     """Launches a player (or waits for the Editor), shakes hands and steps it. All arguments are plain values.
+
+    A worker that was started again takes another port where its own is in use, keeps the log of the player before
+    beside the new one (`Player-<worker>.previous.log`), and waits for the Editor as long as `editor_wait` says.
 
     Args:
         worker: number of this environment; the port is `base_port + worker`.
@@ -38,6 +42,7 @@ class UnityHostEnv:
         base_port: first port of the run.
         seed: of this environment (the caller has added the worker number).
         timeout_wait: seconds; limits the start, each answer, and the time without any agent that asks for a decision.
+        editor_wait: seconds to wait for Play once it was stopped.
         env_args: appended to the player's command line.
         no_graphics: start with -nographics -batchmode.
         num_areas: copies of the training area that the environment may make, sent in the handshake.
@@ -46,11 +51,14 @@ class UnityHostEnv:
         time_scale: speed of the simulation's clock.
         target_frame_rate: frames per second, -1: as fast as it can.
         capture_frame_rate: simulated frames per simulated second.
+        side_channels: of one's own; one with the id of a channel that is there (engine, parameters, statistics) takes
+            its place.
         log_folder: where the player writes `Player-<worker>.log`; None: it chooses.
 
     Raises:
-        EnvironmentFailure: missing or unstartable file, port in use, start-up time-out, other protocol version; nothing
-            is left running. `InvalidMessage` (a subclass) if what it sends is wrong, which no restart mends.
+        EnvironmentFailure: missing or unstartable file, start-up time-out, other protocol version; nothing is left
+            running. Subclasses: `PortTakenError`, `InvalidMessage` if what it sends is wrong.
+        EnvironmentClosed: (a subclass) nobody pressed Play again within `editor_wait`.
     """
 
     def __init__(
@@ -61,6 +69,7 @@ class UnityHostEnv:
         seed: int,
         base_port: int = 5005,
         timeout_wait: float = 60.0,
+        editor_wait: float = 60.0,
         env_args: tuple[str, ...] = (),
         no_graphics: bool = False,
         num_areas: int = 1,
@@ -70,15 +79,22 @@ class UnityHostEnv:
         time_scale: float = 20.0,
         target_frame_rate: int = -1,
         capture_frame_rate: int = 60,
+        side_channels: tuple[Any, ...] = (),
         log_folder: str | None = None,
     ) -> None:
         self._worker = worker
         self._timeout = timeout_wait
         self._idle = 0.0
+        self._said_idle = False
         self._asked: dict[str, np.ndarray] = {}
         self._client: UnityClient | None = None
-        base_port = base_port if file_name is not None else EDITOR_PORT
-        self._place = f"{file_name or 'the Unity Editor'}, port {base_port + worker}"
+        self._again = INCARNATION.get() > 0
+        self._is_editor = file_name is None
+        port = EDITOR_PORT + worker if file_name is None else self._usable(base_port + worker)
+        self._elsewhere = (
+            "" if self._is_editor or port == base_port + worker else f", on port {port}: its own is in use"
+        )
+        self._place = f"{file_name or 'the Unity Editor'}, port {port}"
         log_folder = str(Path(log_folder).absolute()) if log_folder else None
         self._log = log_path(worker, log_folder, env_args) if file_name is not None else None
         self._stats = StatsChannel()
@@ -88,24 +104,25 @@ class UnityHostEnv:
             width, height, quality_level, time_scale, target_frame_rate, capture_frame_rate
         )
         with self._reporting():
-            self._prepare(file_name, base_port, log_folder)
+            self._prepare(file_name, port, log_folder)
             self._client = UnityClient(
-                side_channels=(engine, self._parameters, self._stats),
+                side_channels=self._channels(engine, side_channels),
                 file_name=file_name,
                 worker_id=worker,
-                base_port=base_port,
+                base_port=port - worker,
                 seed=seed,
                 no_graphics=no_graphics,
-                timeout_wait=timeout_wait,
+                timeout_wait=editor_wait if self._is_editor and self._again else timeout_wait,
                 additional_args=list(env_args),
                 log_folder=log_folder,
                 num_areas=num_areas,
             )
+            self._client.answer_within(timeout_wait)
 
     @property
     def about(self) -> str:
         """Versions of the package and the protocol, as mlagents-learn reports them."""
-        return self._open_client().connection
+        return self._open_client().connection + self._elsewhere
 
     def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
         """Set the environment parameters, start all episodes anew and return the first agents that ask.
@@ -146,7 +163,7 @@ class UnityHostEnv:
         """
         start = time.perf_counter()
         client = self._open_client()
-        _check_actions(actions, self._asked, client.specs)
+        check_actions(actions, self._asked, client.specs)
         with self._reporting():
             client.advance(actions)
             return self._collect(client, start)
@@ -157,16 +174,29 @@ class UnityHostEnv:
         if client is not None:
             client._close()
 
-    def _prepare(self, file_name: str | None, base_port: int, log_folder: str | None) -> None:
+    def _usable(self, port: int) -> int:
+        """A player started again is told another port if its own stays taken; at first that is the user's to know."""
+        return port if not self._again or is_free(port, _PORT_SECONDS) else free_port()
+
+    def _channels(self, engine: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All side channels. Parameters go through the channel that is connected, whoever made it."""
+        ids = {channel.channel_id: channel for channel in given}
+        self._parameters = ids.get(self._parameters.channel_id, self._parameters)
+        own = (engine, self._parameters, self._stats)
+        return (*(channel for channel in own if channel.channel_id not in ids), *given)
+
+    def _prepare(self, file_name: str | None, port: int, log_folder: str | None) -> None:
         if file_name is not None:
             check_executable(file_name)
             if log_folder:
                 Path(log_folder).mkdir(parents=True, exist_ok=True)
+                if self._again and self._log is not None:
+                    keep_log(self._log)
             return
         if self._worker != 0:
             raise EnvironmentFailure("the Editor can be worker 0 only: set num_envs to 1, or give a build with --env")
         # Printed, not logged: without this line the user waits for ever, and a worker process has no log handlers.
-        print(f"Listening on port {base_port}: press Play in the Unity Editor to start.", file=sys.stderr, flush=True)
+        print(f"Listening on port {port}: press Play in the Unity Editor to start.", file=sys.stderr, flush=True)
 
     def _open_client(self) -> UnityClient:
         if self._client is None:
@@ -183,13 +213,26 @@ class UnityHostEnv:
         asking = any(map(len, self._asked.values()))
         self._idle = 0.0 if asking else self._idle + seconds
         new_specs, client.new_specs = client.new_specs, {}
+        timing = StepTiming(exchange=client.exchange_seconds, decode=client.decode_seconds)
+        client.exchange_seconds = client.decode_seconds = 0.0
         return EnvMessage(
-            worker=self._worker, steps=client.steps, new_specs=new_specs, stats=self._stats.take(), seconds=seconds
+            worker=self._worker,
+            steps=client.steps,
+            new_specs=new_specs,
+            stats=self._stats.take(),
+            seconds=seconds,
+            timing=timing,
         )
 
     def _check_idle(self, start: float) -> None:
         """Only time inside calls counts: between them the learner may take as long as it likes."""
-        if self._idle + time.perf_counter() - start > self._timeout:
+        idle = self._idle + time.perf_counter() - start
+        if idle > _IDLE_NOTICE * self._timeout and not self._said_idle:
+            self._said_idle = True
+            # Printed, not logged: a worker process has no log handlers.
+            text = f"no agent has asked for a decision for {idle:.0f} seconds; after {self._timeout:g} the run ends."
+            print(f"Worker {self._worker} ({self._place}): it runs, but {text}", file=sys.stderr, flush=True)
+        if idle > self._timeout:
             raise EnvironmentFailure(
                 f"it runs, but no agent has asked for a decision for {self._timeout:g} seconds. Check that an active "
                 'agent has a Decision Requester (or calls RequestDecision), that its Behavior Type is "Default" (not '
@@ -201,13 +244,16 @@ class UnityHostEnv:
         """Say in each failure which environment it was, and what its log says."""
         try:
             yield
-        except InvalidMessage as error:
-            raise InvalidMessage(self._describe(error)) from error
+        except (InvalidMessage, PortTakenError) as error:
+            kind = EnvironmentFailure if self._is_editor and isinstance(error, PortTakenError) else type(error)
+            raise kind(self._describe(error)) from error
         except (EnvironmentFailure, _exceptions.UnityException, OSError) as error:
             raise self._ending(error) from error
 
     def _ending(self, error: Exception) -> EnvironmentFailure:
-        """Orderly only for a player that had started."""
+        """Orderly only for a player that had started, and for an Editor that had and was not started again."""
+        if self._is_editor and self._again and isinstance(error, NotConnectedError):
+            return EnvironmentClosed("nobody pressed Play in the Unity Editor again in time")
         if self._client is not None and isinstance(error, EnvironmentFailure):
             error = self._client.why_closed(error)
             if isinstance(error, EnvironmentClosed):
@@ -216,40 +262,3 @@ class UnityHostEnv:
 
     def _describe(self, error: Exception) -> str:
         return f"worker {self._worker} ({self._place}): {error}"
-
-
-def _check_actions(
-    actions: Mapping[str, Action], asked: Mapping[str, np.ndarray], specs: Mapping[str, BehaviorSpec]
-) -> None:
-    for behavior, agents in asked.items():
-        if behavior in actions:
-            _check_action(behavior, actions[behavior], agents, specs[behavior])
-        elif len(agents):
-            raise ActionError(f"behavior {behavior!r}: {len(agents)} agents asked for actions and got none")
-    for behavior in actions.keys() - asked.keys():
-        if len(actions[behavior].continuous) or len(actions[behavior].discrete):
-            raise ActionError(f"behavior {behavior!r}: no agent of it asked for actions; asked: {sorted(asked)}")
-
-
-def _check_action(behavior: str, action: Action, agents: np.ndarray, spec: BehaviorSpec) -> None:
-    branches = spec.action.discrete_branches
-    expected = (len(agents), spec.action.continuous_size), (len(agents), len(branches))
-    given: Any = action.continuous.shape, action.discrete.shape
-    if given != expected:
-        raise ActionError(
-            f"behavior {behavior!r}: expected actions of shapes {expected} (continuous, discrete), given {given}"
-        )
-    wrong = ~np.isfinite(action.continuous).all(axis=1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ActionError(
-            f"behavior {behavior!r}, agent {agents[row]}: continuous action {action.continuous[row].tolist()} is not "
-            "finite: the policy has diverged; lower the learning rate, or check the observations' scale"
-        )
-    wrong = ((action.discrete < 0) | (action.discrete >= np.array(branches, np.int64))).any(axis=1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ActionError(
-            f"behavior {behavior!r}, agent {agents[row]}: discrete action {action.discrete[row].tolist()} is outside "
-            f"of the branch sizes {branches}"
-        )

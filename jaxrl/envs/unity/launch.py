@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,6 +47,12 @@ def log_path(worker: int, log_folder: str | None, env_args: Sequence[str]) -> Pa
         if argument.lower() == "-logfile":
             return Path(value)
     return Path(log_folder) / f"Player-{worker}.log" if log_folder else None
+
+
+def keep_log(path: Path) -> None:
+    """Move a player's log aside, `NAME.previous.log`, before the next player of its worker writes a new one."""
+    with suppress(OSError):  # there is none, or another process still holds it (Windows): then it is written over
+        path.replace(path.with_suffix(".previous.log"))
 
 
 def log_tail(path: Path | None) -> str:

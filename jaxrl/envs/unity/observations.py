@@ -27,6 +27,10 @@ class AgentError(ValueError):
         self.row = row
 
 
+class NotFiniteError(AgentError):
+    """It sent a number that is not finite."""
+
+
 def decode_sensors(infos: Sequence[Any], spec: BehaviorSpec) -> tuple[np.ndarray, ...]:
     """One float32 [N, *shape] per sensor of `spec`, N being the number of `AgentInfoProto`s; images are 0 to 1.
 
@@ -121,13 +125,13 @@ def first_other(values: list[Any], expected: Any) -> int | None:
 
 
 def check_finite(name: str, values: np.ndarray) -> None:
-    """Raise `AgentError` if a number in `values` [N, ...] is NaN or infinite."""
+    """Raise `NotFiniteError` if a number in `values` [N, ...] is NaN or infinite."""
     finite = np.isfinite(values)
     if finite.all():
         return
     position = np.unravel_index(int(np.argmin(finite)), values.shape)
     hint = "mend the environment's code"
-    raise AgentError(int(position[0]), f"{name}: {values[position]} is not a finite number; {hint}")
+    raise NotFiniteError(int(position[0]), f"{name}: {values[position]} is not a finite number; {hint}")
 
 
 def _wrong_shape(row: int, name: str, sensor: ObservationSpec, proto: Any) -> AgentError:

@@ -29,6 +29,7 @@ def make_factory(path: str | None, settings: RunSettings, log_folder: str) -> En
         "file_name": path,
         "base_port": options.base_port,
         "timeout_wait": options.timeout_wait,
+        "editor_wait": options.editor_wait,
         "env_args": tuple(options.env_args or ()),
         "num_areas": options.num_areas,
         "width": engine.width,

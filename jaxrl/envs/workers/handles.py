@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.diagnosis import describe_exit, process_state
+from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, through_bytes
 from jaxrl.envs.workers.worker import execute, failure_message, ready_message, worker_main
 
@@ -63,11 +64,14 @@ class WorkerHandle(Protocol):
 class ProcessHandle:
     """A worker in its own process, which starts at once and builds its environment while others do the same."""
 
-    def __init__(self, pickled_factory: bytes, worker: int, patience: float) -> None:
+    def __init__(self, pickled_factory: bytes, worker: int, patience: float, incarnation: int = 0) -> None:
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours, patience)
         self._process = multiprocessing.get_context("spawn").Process(
-            target=worker_main, args=(theirs, pickled_factory, worker), name=f"jaxrl-env-{worker}", daemon=True
+            target=worker_main,
+            args=(theirs, pickled_factory, worker, incarnation),
+            name=f"jaxrl-env-{worker}",
+            daemon=True,
         )
         try:
             with _interrupts_blocked():
@@ -85,7 +89,8 @@ class ProcessHandle:
         return self._channel.poll()
 
     def waitables(self) -> list[Any]:
-        return [self._channel, self._process.sentinel]
+        ends = [self._process.sentinel]
+        return ends if self._channel.fileno() < 0 else [self._channel, *ends]
 
     def has_ended(self) -> bool:
         return self._process.exitcode is not None
@@ -112,15 +117,18 @@ class InlineHandle:
     """A worker without a process: commands run in `send`. Data take the same way through bytes as between processes,
     so that results are the same and nothing is shared by accident."""
 
-    def __init__(self, factory: EnvFactory, worker: int) -> None:
+    def __init__(self, factory: EnvFactory, worker: int, incarnation: int = 0) -> None:
         self._answers: list[Message] = []
         self._ended = False
         self._environment: HostEnv | None = None
+        before = INCARNATION.set(incarnation)
         try:
             self._environment = factory(worker)
             self._answers.append(ready_message(self._environment))
         except Exception as error:
             self._fail(error, "start-up")
+        finally:
+            INCARNATION.reset(before)
 
     def send(self, command: Message) -> None:
         if self._environment is None or self._ended:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.types import Action, BehaviorMessage, DecisionSteps, EnvMessage, Taken, TerminalSteps
+from jaxrl.types import Action, BehaviorMessage, DecisionSteps, EnvMessage, StepTiming, Taken, TerminalSteps
 
 _HEADER = struct.Struct("<IQ")  # bytes of the pickled head, bytes of the arrays
 _ALIGNMENT = 8
@@ -80,10 +80,20 @@ def unpack(content: bytearray, head_size: int) -> Message:
     return Message(kind=kind, facts=facts, arrays=arrays)
 
 
+def to_bytes(message: Message) -> bytes:
+    """The message for a way that carries whole pieces of bytes."""
+    return b"".join(pack(message))
+
+
+def from_bytes(content: bytes) -> Message:
+    """The inverse of `to_bytes`."""
+    head_size, _ = _HEADER.unpack_from(content)
+    return unpack(bytearray(memoryview(content)[_HEADER.size :]), head_size)
+
+
 def through_bytes(message: Message) -> Message:
     """The message as the other side would get it: the inline form's channel."""
-    _, head, *body = pack(message)
-    return unpack(bytearray(b"".join([head, *body])), len(head))
+    return from_bytes(to_bytes(message))
 
 
 def encode_result(result: EnvMessage) -> Message:
@@ -98,13 +108,20 @@ def encode_result(result: EnvMessage) -> Message:
             arrays += record.obs
         if steps.taken is not None:
             arrays += [steps.taken.agent_id, *steps.taken.action]
-    facts = (behaviors, dict(result.new_specs), tuple(result.stats), result.seconds, dict(result.infos))
+    facts = (
+        behaviors,
+        dict(result.new_specs),
+        tuple(result.stats),
+        result.seconds,
+        dict(result.infos),
+        tuple(result.timing),
+    )
     return Message(kind="result", facts=facts, arrays=arrays)
 
 
 def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMessage:
     """The inverse of `encode_result`."""
-    behaviors, new_specs, stats, seconds, env_infos = message.facts
+    behaviors, new_specs, stats, seconds, env_infos, timing = message.facts
     steps, first = {}, 0
     for behavior, ended_obs, deciding_obs, infos, has_taken in behaviors:
         ended = message.arrays[first : (first := first + _RECORD_ARRAYS + ended_obs)]
@@ -123,6 +140,7 @@ def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMes
         stats=stats,
         seconds=seconds,
         infos=env_infos,
+        timing=StepTiming(*timing),
         incarnation=incarnation,
     )
 

@@ -17,17 +17,29 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from enum import Enum, auto
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
-from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, HostEnv
+from jaxrl.envs.interface import BadNumbersError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
+from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
-from jaxrl.types import EnvMessage
+from jaxrl.types import EnvMessage, JaxrlError
 
 GRACE_SECONDS = 3.0
 """Seconds that a terminated worker has for closing its environment before it ends without."""
 ORPHAN_SECONDS = 12.0
 """The same when the parent has died: nobody waits, and nobody else would kill a player that does not end."""
+
+
+class FaultKind(Enum):
+    """What an exception of the environment means to the pool."""
+
+    FAULT = auto()  # another process may do better
+    PORT_TAKEN = auto()  # so it may before anything has worked
+    BAD_NUMBERS = auto()  # the settings decide
+    CLOSED = auto()  # in order: no fault
+    OURS = auto()  # not the environment's fault (actions that are not finite), and no restart mends it
 
 
 class FailureReport(NamedTuple):
@@ -36,7 +48,7 @@ class FailureReport(NamedTuple):
     doing: str  # "start-up", "reset", "step" or "parameters"
     summary: str  # type and text of the exception
     trace: str  # the worker's traceback
-    orderly: bool = False  # the environment was closed: no fault
+    kind: FaultKind
 
 
 def ready_message(environment: HostEnv) -> Message:
@@ -59,12 +71,33 @@ def failure_message(error: Exception, doing: str) -> Message:
     text = str(error)
     summary = text if isinstance(error, EnvironmentFailure) else f"{type(error).__name__}: {text}"
     trace = "".join(traceback.format_exception(error))
-    orderly = isinstance(error, EnvironmentClosed)
-    return Message(kind="failure", facts=FailureReport(doing=doing, summary=summary, trace=trace, orderly=orderly))
+    return Message(kind="failure", facts=FailureReport(doing=doing, summary=summary, trace=trace, kind=_kind(error)))
 
 
-def execute(environment: HostEnv, command: Message) -> Message | None:
+def _kind(error: Exception) -> FaultKind:
+    if not isinstance(error, EnvironmentFailure):
+        return FaultKind.OURS if isinstance(error, JaxrlError) else FaultKind.FAULT
+    kinds = {
+        EnvironmentClosed: FaultKind.CLOSED,
+        PortTakenError: FaultKind.PORT_TAKEN,
+        BadNumbersError: FaultKind.BAD_NUMBERS,
+    }
+    return next((kind for of_type, kind in kinds.items() if isinstance(error, of_type)), FaultKind.FAULT)
+
+
+class WorkerClock:
+    """What the last command took: inside the environment, and in all the worker does around it. Seconds."""
+
+    __slots__ = ("environment", "own")
+
+    def __init__(self) -> None:
+        self.environment = self.own = 0.0
+
+
+def execute(environment: HostEnv, command: Message, clock: WorkerClock | None = None) -> Message | None:
     """Carry out one command; the answer, if it has one, holds the environment's own wall time in `seconds`.
+
+    With a clock it also tells what the worker took for the command before.
 
     Raises:
         Exception: whatever the environment raises.
@@ -75,14 +108,18 @@ def execute(environment: HostEnv, command: Message) -> Message | None:
     actions = decode_actions(command) if command.kind == "step" else {}
     start = time.perf_counter()
     result = environment.step(actions) if command.kind == "step" else _reset(environment, *command.facts)
-    return encode_result(result._replace(seconds=time.perf_counter() - start))
+    seconds = time.perf_counter() - start
+    if clock is not None:
+        clock.environment = seconds
+        result = result._replace(timing=result.timing._replace(own=clock.own))
+    return encode_result(result._replace(seconds=seconds))
 
 
 def _reset(environment: HostEnv, parameters: Mapping[str, float] | None, seed: int | None) -> EnvMessage:
     return environment.reset(parameters) if seed is None else environment.reset(parameters, seed)
 
 
-def worker_main(end: socket.socket, pickled_factory: bytes, worker: int) -> None:
+def worker_main(end: socket.socket, pickled_factory: bytes, worker: int, incarnation: int = 0) -> None:
     """The process's target: serve until the parent closes its end of the socket or dies.
 
     Args:
@@ -90,7 +127,9 @@ def worker_main(end: socket.socket, pickled_factory: bytes, worker: int) -> None
         pickled_factory: `factory(worker)` returns the environment; pickled, so that a failure to load it is reported
             like any other failure of the start-up.
         worker: index of this worker.
+        incarnation: how many processes it has had before this one.
     """
+    INCARNATION.set(incarnation)
     _leave_interrupts_to_the_parent()
     _end_with_the_parent()
     channel = Channel(end, patience=None)
@@ -106,12 +145,14 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
     try:
         environment = pickle.loads(pickled_factory)(worker)
         channel.send(ready_message(environment))
+        clock = WorkerClock()
         while True:
             command = channel.receive()
-            doing = command.kind
-            answer = execute(environment, command)
+            doing, begun = command.kind, time.perf_counter()
+            answer = execute(environment, command, clock)
             if answer is not None:
                 channel.send(answer)
+                clock.own = time.perf_counter() - begun - clock.environment
     except ChannelClosedError:
         raise
     except Exception as error:

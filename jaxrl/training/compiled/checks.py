@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.settings import RunSettings, SettingsError, constants
+from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, constants
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog, JittedTrainer
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
 from jaxrl.types import JaxrlError
+
+log = logging.getLogger(__name__)
 
 
 class JaxEnvError(JaxrlError):
@@ -52,6 +55,26 @@ def check_jax_env(env: JaxEnv) -> None:
     figures: Any = dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
     asked = TeamStep(_view(env), numbers, numbers, flags, flags, _array((), jnp.bool_), figures)
     _compare(env, "what step returns", step, asked)
+
+
+def check_sampling(name: str, behavior: BehaviorSettings) -> None:
+    """Refuse what only the host loop can: in a compiled run all environments step alike, and rows have one length.
+
+    Raises SettingsError.
+    """
+    path = f"behaviors.{name}"
+    problems = []
+    if behavior.batch_mode != "fragments":
+        problems.append(f"{path}.batch_mode: got {behavior.batch_mode}, expected fragments in a compiled run")
+    if behavior.max_episode_length is not None:
+        problems.append(
+            f"{path}.max_episode_length: got {behavior.max_episode_length}, expected null in a compiled run, whose "
+            "environments end their episodes themselves"
+        )
+    if problems:
+        raise SettingsError([f"{text}; player:NAME runs the same environment in the host loop" for text in problems])
+    if behavior.threaded:
+        log.warning("%s.threaded: has no effect in a compiled run, which acts and learns in one program", path)
 
 
 def check_memory(subject: Subject, trainer: JittedTrainer) -> None:

@@ -15,7 +15,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.connectors.chain import Chain
 from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, TeamActions, TeamView, advance_areas, start_areas
+from jaxrl.training.compiled import connecting
 from jaxrl.types import Action
 
 
@@ -36,30 +38,38 @@ class Play(NamedTuple):
     view: TeamView  # [S, E, A, ...]
     sums: EpisodeSums
     carry: Any  # what the members remember, a pytree of arrays [S, E, A, *]; () without memory
+    connectors: Any = ()  # what the connectors remember of them, likewise; () without connectors
 
 
 class Transitions(NamedTuple):
     """T decisions and what came of them. Leading axes [T, S, E, A]."""
 
-    obs: tuple[Array, ...]  # float32 [..., *shape]
+    obs: tuple[Array, ...]  # as the policies saw them: float32 [..., *shape], or what the connectors make of it
     action_mask: Array  # bool [..., M]
     action: Action  # raw samples, [..., C] and [..., D]
     extras: dict[str, Array]  # float32 [..., *shape], what the algorithm noted
     carry: Any  # memory before the decision, a pytree of arrays [..., *]
     begin: Array  # bool, the first decision of an episode
     alive: Array  # bool, the member decided
-    reward: Array  # float32
-    group_reward: Array  # float32
+    reward: Array  # float32, as the connectors leave it
+    group_reward: Array  # float32, likewise
     terminated: Array  # bool
     truncated: Array  # bool
     stays: Array  # bool, alive after the step; nobody where the episode is over
     last_obs: tuple[Array, ...]  # what the members saw after the step; empty unless the environment truncates
-    sums: EpisodeSums  # with this step's rewards
+    sums: EpisodeSums  # with this step's rewards, as the environment gave them
     over: Array  # bool [T, S, E]
     stats: dict[str, Array]  # float32 [T, S, E], valid where over
 
 
-def start_play(env: JaxEnv, carry: Any, keys: Array, areas: int, parameters: dict[str, Array]) -> Play:
+def start_play(
+    env: JaxEnv,
+    carry: Any,
+    keys: Array,
+    areas: int,
+    parameters: dict[str, Array],
+    connectors: Chain | None = None,
+) -> Play:
     """Begin an episode in each of E = `areas` areas of every seed. `keys` [S] are consumed.
 
     `carry` is one member's memory before its first decision; `parameters` are float32 [S] by name.
@@ -75,7 +85,7 @@ def start_play(env: JaxEnv, carry: Any, keys: Array, areas: int, parameters: dic
         mates_reward=jnp.zeros(lead, jnp.float32),
     )
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), carry)
-    return Play(areas=started, view=view, sums=sums, carry=memory)
+    return Play(started, view, sums, memory, connecting.start(connectors, lead))
 
 
 def collect(
@@ -87,19 +97,25 @@ def collect(
       policy: one per seed, leading axis [S].
       keys: typed keys [T, S], consumed: the noise of each decision.
       parameters: float32 [S] by name, for episodes that begin.
+
+    Returns:
+      The areas after it, whose `connectors` are a whole `ChainState`, with statistics; and what happened.
     """
+    chain = algorithm.connectors
     seeds, areas = play.view.alive.shape[:2]
     values = {name: jnp.repeat(value, areas) for name, value in parameters.items()}
 
     def step(play: Play, key: Array) -> tuple[Play, Transitions]:
-        view = play.view
-        begin = view.alive & (play.sums.length == 0)
+        begin = begins(play)
+        connected, view = connecting.observed(chain, play.connectors, play.view, begin)
         carry = jax.tree.map(partial(_forget, begin), play.carry)
         decision = jax.vmap(algorithm.act)(policy, view.obs, view.action_mask, carry, key)
-        sent = TeamActions(continuous=decision.sent.continuous, discrete=decision.sent.discrete)
+        connected, action = connecting.sent(chain, connected, decision, view.alive)
+        sent = TeamActions(continuous=action.continuous, discrete=action.discrete)
         moved, result = advance_areas(env, _join(play.areas), _join(sent), values)
         done = _split(result.step, seeds)
         sums, after = _add_up(env, play.sums, view.alive, done)
+        connected, own, group = connecting.rewarded(chain, connected, done.reward, done.group_reward, view.alive)
         here = Transitions(
             obs=view.obs,
             action_mask=view.action_mask,
@@ -108,20 +124,27 @@ def collect(
             carry=carry,
             begin=begin,
             alive=view.alive,
-            reward=done.reward,
-            group_reward=done.group_reward,
+            reward=own,
+            group_reward=group,
             terminated=done.terminated,
             truncated=done.truncated,
             stays=done.view.alive,
-            last_obs=done.view.obs if env.truncates else (),
+            last_obs=connecting.last(chain, connected, done.view) if env.truncates else (),
             sums=sums,
             over=done.over,
             stats=dict(done.stats),
         )
-        after_step = Play(_split(moved, seeds), _split(result.view, seeds), after, decision.carry)
+        after_step = Play(_split(moved, seeds), _split(result.view, seeds), after, decision.carry, connected)
         return after_step, here
 
-    return jax.lax.scan(step, play, keys)
+    return jax.lax.scan(
+        step, play._replace(connectors=connecting.with_statistics(chain, play.connectors, policy)), keys
+    )
+
+
+def begins(play: Play) -> Array:
+    """bool [S, E, A]: members whose next decision is the first of an episode."""
+    return play.view.alive & (play.sums.length == 0)
 
 
 def _forget(begin: Array, x: Array) -> Array:

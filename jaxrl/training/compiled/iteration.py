@@ -18,7 +18,8 @@ from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
-from jaxrl.training.compiled.collect import Play, Transitions, collect, start_play
+from jaxrl.training.compiled import connecting
+from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
 
 METRIC, PARAMETERS = 2, 3
@@ -102,7 +103,7 @@ def start(plan: Plan, numbers: Array) -> JittedState:
         train=jax.vmap(plan.algorithm.init)(keys[:, 0]),
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*numbers.shape, *x.shape)), store),
         fresh=jnp.zeros(numbers.shape, jnp.int32),
-        play=start_play(plan.env, plan.algorithm.carry, keys[:, 1], plan.areas, parameters),
+        play=start_play(plan.env, plan.algorithm.carry, keys[:, 1], plan.areas, parameters, plan.algorithm.connectors),
         parameters=parameters,
         key=keys[:, 2],
         iteration=jnp.zeros(numbers.shape, jnp.uint32),
@@ -122,13 +123,27 @@ def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
     play, steps = collect(
         plan.env, plan.algorithm, state.train.policy, state.play, jnp.swapaxes(keys, 0, 1), state.parameters
     )
+    train, play, last = _connected(plan, state.train, play)
     learn, steps = partial(_learn, plan), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-    arguments = (state.train, state.store, state.fresh, state.frozen, steps, play.view, state.iteration)
+    arguments = (train, state.store, state.fresh, state.frozen, steps, last, state.iteration)
     learned = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
     train, store, fresh, log = learned
     frozen = state.frozen | (log.fault[:, 0] >= 0)
+    chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
+    train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
     after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen)
     return after.replace(iteration=state.iteration + 1), log
+
+
+def _connected(plan: Plan, train: TrainState, play: Play) -> tuple[TrainState, Play, TeamView]:
+    """Statistics of the connectors go back to the learners; and the view after the last step, as policies will see it.
+
+    Those of a seed that has passed max_steps stay as they were, like everything that it has learned.
+    """
+    chain = plan.algorithm.connectors
+    _, last = connecting.observed(chain, play.connectors, play.view, begins(play))
+    train = connecting.statistics_of(chain, train, play.connectors, train.step <= plan.max_steps)
+    return train, play if chain is None else play._replace(connectors=play.connectors.slots), last
 
 
 def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[JittedState, IterationLog]:

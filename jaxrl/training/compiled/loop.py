@@ -71,7 +71,7 @@ class JittedLoop:
         label = crossed_multiple(before, step - before, self.settings.summary_freq)
         if label is not None:
             self.recorder.summary(label)
-        if crossed_multiple(before, step - before, self.settings.checkpoint_interval):
+        if crossed_multiple(before, step - before, self.settings.checkpoint_interval) or self.recorder.save_due():
             self.recorder.save(state, step)
         self.recorder.show_progress(step)
 

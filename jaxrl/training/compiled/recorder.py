@@ -60,6 +60,10 @@ class CompiledRecorder(Recorder):
             events=[behavior] if len(seeds) == 1 else [behavior / f"seed_{number}" for number in seeds],
             title=name if len(seeds) == 1 else f"{name} ({len(seeds)} seeds)",
         )
+        best = self.status.get(name, BEST_SEED, 0)
+        if best >= len(seeds):
+            log.warning("%s: %s is %d of %d seeds; the first is taken.", self.status.path, BEST_SEED, best, len(seeds))
+            self.status.set(name, BEST_SEED, 0)
 
     def add(self, chunk: IterationLog) -> None:
         """Some iterations have run."""
@@ -84,24 +88,27 @@ class CompiledRecorder(Recorder):
         if self.progress_due():
             self.progress_of({self.subject.name: step})
 
-    def save(self, state: JittedState, step: int) -> None:
+    def save(self, state: JittedState, step: int, *, final: bool = False) -> None:
         """A checkpoint of all seeds and the ONNX file of the best, unless this step is saved already.
 
-        Raises DivergedError, CheckpointError or ExportError.
+        Raises DivergedError, ArtifactError or ExportError, as `Recorder.checkpoint`.
         """
         name, rewards = self.subject.name, self._statistics.recent_reward()
         resumed = np.isnan(rewards).all()  # and no episode has ended since
         best = int(self.status.get(name, BEST_SEED, 0)) if resumed else int(np.nanargmax(rewards))
         frozen = self._statistics.frozen
         best = int(np.argmin(frozen)) if frozen[best] else best
-        self.status.set(name, BEST_SEED, best)
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
-        self.checkpoint(name, step, partial(self._snapshot, state, step, best), reward)
+        self.checkpoint(name, step, partial(self._snapshot, state, step, best), reward, final=final)
+
+    def save_due(self) -> bool:
+        """Whether the last checkpoint is older than checkpoint_minutes."""
+        return self.checkpoint_is_old(self.subject.name)
 
     def finish(self, state: JittedState, step: int) -> None:
         """The last save, and the policy where Unity's user looks for it; says how the run ended."""
         self.say_results()
-        self.save(state, step)
+        self.save(state, step, final=True)
         highest = np.nanmax(self._statistics.recent_reward(), initial=-np.inf)
         self.publish(self.subject.name, step, float(highest) if np.isfinite(highest) else None)
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import JittedState, step_of
 from jaxrl.training.saver import Snapshot
+from jaxrl.training.trained_policy import BEST_SEED
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         settings=subject.settings,
         described=subject.described(),
         samples=_samples(state, best),
+        notes={BEST_SEED: best},
     )
 
 
@@ -91,7 +92,7 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
     """
     options = settings.checkpoint_settings
     if options.resume:
-        path = require_latest(folder.behavior(subject.name))
+        path = checkpoint.require_latest(folder.behavior(subject.name))
         require_loop(path, compiled=True)
         some = "frozen" in checkpoint.read_info(path).leaves
         wanted = contents(fresh).replace(frozen=fresh.frozen if some else ())

@@ -32,7 +32,7 @@ from jaxrl.compilation import quick_options
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
-from jaxrl.training.compiled.checks import check_jax_env, check_memory, parameters_of
+from jaxrl.training.compiled.checks import check_jax_env, check_memory, check_sampling, parameters_of
 from jaxrl.training.compiled.iteration import (
     IterationLog,
     JittedState,
@@ -46,6 +46,7 @@ from jaxrl.training.compiled.loop import JittedLoop
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
+from jaxrl.training.saver import tell_unexportable
 
 SEEDS, AREAS = "seeds", "areas"
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def make_jitted_trainer(
     episode in all areas, so that an iteration holds about buffer_size agent steps.
 
     Args:
-      env, algorithm: made for the same spec.
+      env, algorithm: made for the same spec, or the algorithm for what its connectors make of the environment's.
       settings: of the behavior; buffer_size, time_horizon and max_steps are used here, the rest by the algorithm.
       areas: E, environments of each seed.
       seeds: S, independent runs side by side.
@@ -85,7 +86,8 @@ def make_jitted_trainer(
     seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds learn at once: the last two terms count S times.
     """
     values = {**env.parameters, **(parameters or {})}
-    steps = math.ceil(algorithm.period / (areas * agents_at_start(env, values)))
+    each = 1 if settings.count_by == "env_steps" else agents_at_start(env, values)
+    steps = math.ceil(algorithm.period / (areas * each))
     mesh = _mesh(list(devices or jax.devices()), seeds, areas)
     accelerated = mesh.devices.flat[0].platform != "cpu"
     plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.last_step, accelerated)
@@ -181,6 +183,7 @@ def train(settings: RunSettings, console: Console | None = None, interrupt: Inte
     with ExitStack() as stack:
         signals = interrupt or stack.enter_context(Interrupt())
         stack.enter_context(folder.claimed(options, [env.name]))
+        check_sampling(env.name, behavior)
         check_jax_env(env)
         seeds = tuple(environment.seed + i for i in range(environment.seeds))
         subject = Subject(env.name, env.spec, behavior, seeds, environment.num_areas)
@@ -202,6 +205,7 @@ def train(settings: RunSettings, console: Console | None = None, interrupt: Inte
 
 def _trainer_for(settings: RunSettings, env: JaxEnv, subject: Subject) -> JittedTrainer:
     algorithm = ALGORITHMS[subject.settings.trainer_type](env.spec, subject.settings)
+    tell_unexportable(env.name, algorithm.connectors)
     return make_jitted_trainer(
         env,
         algorithm,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import jax
@@ -15,7 +15,8 @@ from jaxrl.rollout.slots import Source
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
+from jaxrl.training.host.threaded import ThreadedLearner
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
 class Programs(NamedTuple):
@@ -58,8 +59,9 @@ class Behavior(NamedTuple):
 
     @property
     def state(self) -> TrainState:
-        """Of the learner."""
-        return self.learner.state
+        """Of the learner, with what the actor's connectors have learned of their input."""
+        state, statistics = self.learner.state, self.actor.statistics
+        return state if not statistics else state.replace(policy=state.policy.replace(connectors=statistics))
 
     @property
     def step(self) -> int:
@@ -88,9 +90,9 @@ class Behavior(NamedTuple):
 
     def begin_anew(self) -> None:
         """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
+        state = self.state.replace(step=jnp.int32(min(self.step, LARGEST_STEP)))
         self.learner.begin_anew()
         self.actor.begin_anew()
-        state = self.state.replace(step=jnp.int32(min(self.step, LARGEST_STEP)))
         self.restore(state, step=self.step, decisions=self.decisions)
 
     def begin_from(self, state: TrainState) -> None:
@@ -105,12 +107,14 @@ class Behavior(NamedTuple):
         """What statistics show of values and entropy between two updates."""
         return self.learner.estimates(self.actor)
 
-    def act(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
         """Book one message per source; each source's actions in its agents' order, and finished episodes.
 
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
         """
-        actions, episodes, finished = self.actor.act(messages)
+        actions, episodes, finished = self.actor.act(messages, untrained)
         self.learner.step += finished
         if self.training:
             self.learner.compile_for(self.actor)
@@ -122,7 +126,10 @@ class Behavior(NamedTuple):
 
     def due(self) -> bool:
         """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
-        return self.actor.full or self.actor.fresh > self.actor.keeps
+        actor = self.actor
+        if self.settings.count_by == "env_steps":
+            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.settings.hyperparameters.buffer_size)
+        return actor.full or actor.fresh > actor.keeps
 
     def learn(self) -> dict[str, float]:
         """What was collected is learned from, or kept for later; the actor goes on with the new policy.
@@ -130,7 +137,7 @@ class Behavior(NamedTuple):
         Returns the metrics of the update, nothing where there was none. Raises DivergedError.
         """
         metrics = self.learner.learn(self.actor)
-        self.actor.policy = self.state.policy
+        self.actor.policy = self.learner.state.policy
         return metrics
 
 
@@ -143,9 +150,31 @@ def make_behavior(
     key: jax.Array,
     *,
     training: bool,
+    workers: int = 1,
+    leave_out_taken: bool = False,
 ) -> Behavior:
-    """A fresh learner and its actor. The key is consumed."""
-    learner = Learner(name, spec, settings, algorithm, programs.learner, key, training=training)
+    """A fresh learner and its actor. The key is consumed.
+
+    Of `workers` environments that step alike, each gives its share where buffer_size counts environment steps.
+    """
+    threaded = settings.threaded and training
+    kind = ThreadedLearner if threaded else Learner
+    learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
     keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
-    actor = Actor(name, spec, algorithm, programs.actor, learner.state.policy, learner.run_key, keeps=keeps)
+    whole = training and settings.batch_mode == "complete_episodes"
+    actor = Actor(
+        name,
+        spec,
+        algorithm,
+        programs.actor,
+        learner.state.policy,
+        learner.run_key,
+        keeps=keeps,
+        max_length=settings.max_episode_length,
+        env_steps=-(-settings.hyperparameters.buffer_size // workers) if settings.count_by == "env_steps" else None,
+        whole_episodes_only=whole,
+        leave_out_taken=leave_out_taken,
+    )
+    if isinstance(learner, ThreadedLearner):
+        actor.watch = lambda steps: learner.staleness.note(steps, learner.updates)
     return Behavior(learner, actor)

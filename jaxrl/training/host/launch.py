@@ -13,7 +13,8 @@ from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.settings import RunSettings
+from jaxrl.envs.workers.restarts import RestartLimits
+from jaxrl.settings import PROCESSES, RunSettings
 from jaxrl.training.interrupt import Interrupt, leave_if_busy
 
 
@@ -36,15 +37,27 @@ def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Itera
         stack.enter_context(folder.claimed(options, list(settings.behaviors)))
         with _log_folder(folder, kept=not evaluates) as logs:
             factory = make_factory(settings, str(logs))
+            cluster = None if environment.workers == PROCESSES else environment.workers
+            if cluster is not None:
+                from jaxrl.envs.workers.ray_handle import connect
+
+                connect(cluster)  # before anything is written
             if not evaluates:
                 folder.prepare()
             pool = EnvPool(
                 factory,
                 environment.num_envs,
                 inline=environment.inline,
+                cluster=cluster,
                 timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
-                startup_timeout=environment.timeout_wait + 60.0,
+                startup_timeout=max(environment.timeout_wait, environment.editor_wait) + 60.0,
                 wait=False,
+                limits=RestartLimits(
+                    lifetime=environment.max_lifetime_restarts,
+                    rate=environment.restarts_rate_limit_n,
+                    period=environment.restarts_rate_limit_period_s,
+                ),
+                restart_bad_numbers=environment.on_bad_data == "restart",
             )
             with pool:
                 yield signals, pool

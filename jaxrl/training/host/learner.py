@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.rollout import trajectory, whole_episodes
+from jaxrl.rollout.trajectory import Rollout, TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.actor import Actor
@@ -32,21 +32,35 @@ def start(algorithm: Algorithm, key: jax.Array) -> tuple[TrainState, Any, jax.Ar
     return algorithm.init(init_key), algorithm.storage.init(), jax.random.key_data(act_key)
 
 
+def take(buffer: TrajectoryState, *begin: Any) -> tuple[Rollout, TrajectoryState]:
+    """All rows as they stand, or the episodes that have ended where it is told where the running ones begin."""
+    return whole_episodes.take(buffer, *begin) if begin else trajectory.take(buffer)
+
+
 def learn(
-    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState
+    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState, *begin: Any
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows and learn from them: the one call per update."""
-    rollout, buffer = trajectory.take(buffer)
+    rollout, buffer = take(buffer, *begin)
     state, experience, store = put_away(algorithm, state, store, rollout)
     state, metrics = algorithm.learn(state, experience)
     return state, store, buffer, metrics
 
 
+def learn_from(
+    algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
+) -> tuple[TrainState, Any, Metrics]:
+    """Learn from a rollout that was taken before: the one call of an update beside which collection goes on."""
+    state, experience, store = put_away(algorithm, state, store, rollout)
+    state, metrics = algorithm.learn(state, experience)
+    return state, store, metrics
+
+
 def keep(
-    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState
+    algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState, *begin: Any
 ) -> tuple[TrainState, Any, TrajectoryState]:
     """Take all rows into the store, where nothing is learned yet."""
-    rollout, buffer = trajectory.take(buffer)
+    rollout, buffer = take(buffer, *begin)
     state, _, store = put_away(algorithm, state, store, rollout)
     return state, store, buffer
 
@@ -56,13 +70,23 @@ def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -
     return algorithm.estimate(state, trajectory.rollout_of(buffer))
 
 
+class Held(NamedTuple):
+    """How much a buffer held when it was taken (R56)."""
+
+    env_steps: int  # messages of all environments
+    agent_steps: int  # decisions that are learned from
+
+
 class LearnerPrograms(NamedTuple):
     """The compiled programs of a learner."""
 
-    learn: Callable[[TrainState, Any, TrajectoryState], tuple[TrainState, Any, TrajectoryState, Metrics]]
+    learn: Callable[..., tuple[TrainState, Any, TrajectoryState, Metrics]]  # (state, store, buffer, *begin)
     start: Callable[[Algorithm, jax.Array], tuple[TrainState, Any, jax.Array]] = start  # once per run
     keep: Callable[..., tuple[TrainState, Any, TrajectoryState]] = keep  # instead of `learn` until that is due
     estimate: Callable[..., Metrics] = estimate
+    # In the place of `learn` where an update has a thread of its own.
+    take: Callable[..., tuple[Rollout, TrajectoryState]] = take
+    learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
 
 
 def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
@@ -102,6 +126,7 @@ class Learner:
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
         self.step = 0  # counted on the host; state.step follows at each update
         self.updates = 0
+        self.held = Held(0, 0)  # what the newest update that began was given
         self.fresh = 0  # decisions that the store was given since the last update
         self._programs = programs
         self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_sizes`
@@ -122,7 +147,7 @@ class Learner:
             return
         sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
         if self._sizes != sizes:
-            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer)
+            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
             self._sizes = sizes
 
     def await_program(self, actor: Actor) -> None:
@@ -137,18 +162,29 @@ class Learner:
         Returns the metrics of the update as floats, nothing where there was none.
         Raises DivergedError if one of them is not finite.
         """
-        assert actor.buffer is not None
-        self.fresh += actor.fresh
-        if not self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
-            self.state, self.store, buffer = self._programs.keep(self.algorithm, self.state, self.store, actor.buffer)
-            actor.taken(buffer)
+        if not self._prepared(actor):
             return {}
-        self._warn_of_few(actor.fresh)
         learn = self._programs.learn if self._ahead is None else self._ahead.result()
-        self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer)
+        self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer, *actor.begin)
         actor.taken(buffer)
         self.updates, self.fresh = self.updates + 1, 0
-        values = {name: float(value) for name, value in metrics.items()}
+        return self._checked({name: float(value) for name, value in metrics.items()})
+
+    def _prepared(self, actor: Actor) -> bool:
+        """Whether an update is due with what the actor has; if not, that has gone into the store."""
+        assert actor.buffer is not None
+        self.fresh += actor.fresh
+        self.held = Held(actor.env_steps, actor.fresh)
+        if self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
+            self._warn_of_few(actor.fresh)
+            return True
+        arguments = (self.algorithm, self.state, self.store, actor.buffer, *actor.begin)
+        self.state, self.store, buffer = self._programs.keep(*arguments)
+        actor.taken(buffer)
+        return False
+
+    def _checked(self, values: dict[str, float]) -> dict[str, float]:
+        """The metrics of an update. Raises DivergedError if one of them is not finite."""
         for name, value in values.items():
             if not math.isfinite(value):
                 rate = self.settings.hyperparameters.learning_rate
@@ -164,6 +200,8 @@ class Learner:
 
     def _warn_of_few(self, decisions: int) -> None:
         wanted = self.algorithm.period
+        if self.settings.count_by == "env_steps":
+            return  # how many decisions those bring is the environment's affair
         if self._warned or 2 * decisions >= wanted:
             return
         self._warned = True

@@ -8,41 +8,59 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 import jax
 from rich.console import Console
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
+from jaxrl.algorithms.postprocessing import resolve
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
 from jaxrl.compilation import quick_options
+from jaxrl.connectors import make_chain
+from jaxrl.connectors.chain import frozen
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.networks.observations import check_observations
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout import outside, trajectory, whole_episodes
+from jaxrl.rollout.absence import Absences
 from jaxrl.rollout.slots import Source
-from jaxrl.settings import RunSettings, behavior_settings_for, constants, with_drawn_seed
+from jaxrl.rollout.tracker import EpisodeTracker
+from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.exact import environment_seeds, steps_of_run
+from jaxrl.training.host.following import Following
+from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
-from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, start
+from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
+from jaxrl.training.host.notices import Notices
+from jaxrl.training.host.policies import Acted, Policies
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
 
 INTERRUPTED = "Learning was interrupted. Please wait while the policies are saved and exported."
 
-Acted = tuple[Behavior, int, list[EpisodeRecords]]
-"""A behavior that acted, its step before, and the episodes that had ended."""
+
+class Turn(NamedTuple):
+    """One turn of the loop: what ended before what was learned (M18)."""
+
+    results: Sequence[EnvMessage]
+    acted: Sequence[Acted]  # with the episodes that ended
+    learned: Mapping[str, Learned]  # by behavior, updates whose policy decides from now on
 
 
 class SpecChangedError(JaxrlError):
@@ -53,36 +71,59 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
     quick = quick_options()
     actor = ActorPrograms(
-        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=1),
+        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
         allocate=jax.jit(
             trajectory.init,
             static_argnames=("spec", "extras", "capacity", "rows", "members"),
             compiler_options=quick,
         ),
         turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=quick),
+        turn_whole=jax.jit(whole_episodes.turn, donate_argnums=0, compiler_options=quick),
         discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=quick),
+        leave_out=jax.jit(outside.leave_out, donate_argnums=0, compiler_options=quick),
+        replace_actions=None
+        if algorithm.adopt is None
+        else jax.jit(partial(outside.replace_actions, algorithm.adopt), donate_argnums=1, compiler_options=quick),
     )
     learner = LearnerPrograms(
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),
         start=jax.jit(start, static_argnums=0, compiler_options=quick),
         keep=jax.jit(keep, static_argnums=0, donate_argnums=(2, 3), compiler_options=quick),
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
+        take=jax.jit(take, donate_argnums=0, compiler_options=quick),
+        learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
     )
     return Programs(actor, learner)
 
 
 def train(
-    settings: RunSettings, console: Console | None = None, started: tuple[Interrupt, EnvPool] | None = None
+    settings: RunSettings,
+    console: Console | None = None,
+    started: tuple[Interrupt, EnvPool] | None = None,
+    *,
+    callbacks: Sequence[Callbacks] | None = None,
+    policy_mapping: PolicyMapping | None = None,
 ) -> None:
     """One whole run, from checked settings to a results folder.
 
     Ends when every behavior has passed its max_steps, at Ctrl-C or when an environment is closed (saves, returns),
-    or with an error (saves and raises it). `started`: from `launched(settings)`, done before JAX was imported.
+    or with an error (saves and raises it).
+
+    Args:
+      started: from `launched(settings)`, done before JAX was imported.
+      callbacks: called in this order, instead of those that the settings name (`callbacks: [module:Class]`).
+      policy_mapping: (agent, episode, worker) → the policy that the agent follows, as `Callbacks.policy_mapping`; asked
+        before those of the callbacks.
 
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
     settings = with_drawn_seed(settings)
+    for _, behavior in settings.every_behavior():
+        if behavior.postprocess is not None:
+            resolve(behavior.postprocess)
+    mapped = [] if policy_mapping is None else [MappedBy(policy_mapping)]
+    hooks = Hooks([*mapped, *(load_callbacks(settings.callbacks or ()) if callbacks is None else callbacks)])
     options = settings.checkpoint_settings
     with ExitStack() as stack:
         interrupt, pool = started or stack.enter_context(launched(settings))
@@ -97,7 +138,7 @@ def train(
                 raise
             log.info("Interrupted before the environments had started; nothing to save.")
             return
-        HostLoop(settings, recorder, interrupt, pool).run()
+        HostLoop(settings, recorder, interrupt, pool, hooks).run()
 
 
 def failed_by_signal(error: Exception, interrupt: Interrupt) -> bool:
@@ -108,28 +149,44 @@ def failed_by_signal(error: Exception, interrupt: Interrupt) -> bool:
 class HostLoop:
     """Behaviors and what goes back and forth between them and the environments.
 
-    `route` says which actor decides for a behavior id of the wire, `behaviors` who learns from it: today one each.
+    `route` says which actor decides for a behavior id of the wire, `behaviors` who learns from it: one each, unless its
+    agents are mapped to other `policies`.
     """
 
-    def __init__(self, settings: RunSettings, recorder: HostRecorder, interrupt: Interrupt, pool: EnvPool) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        recorder: HostRecorder,
+        interrupt: Interrupt,
+        pool: EnvPool,
+        hooks: Hooks | None = None,
+    ) -> None:
         self.settings = settings
         self.recorder = recorder
         self.interrupt = interrupt
         self.pool = pool
         self.behaviors: dict[str, Behavior] = {}
+        self.paused = False  # play mode was stopped in the Editor, and nothing has come since
+        self.updates = Updates(recorder, interrupt)
+        self.notices = Notices()
+        self.env_steps = 0  # messages of environments that answered actions, those of all workers (M27)
+        self.turn = Turn((), (), {})  # the last one
+        self._incarnations: dict[int, int] = {}  # by worker, of its last message
         self.key = jax.random.key(settings.env_settings.seed)
+        self.policies = Policies(settings, self.key, self.behaviors, self.make, self.open)
+        self.hooks = hooks or Hooks(())
+        self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
+        options = settings.env_settings
+        self.absences = Absences(options.missing_after) if options.missing == "truncate" else None
 
     def run(self) -> None:
         """Until every behavior is done; saves on every way out (not with inference)."""
         cause = None
-        everybody = self.pool.num_envs
-        at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         try:
             with self.recorder.timers(nodes.LEARNING):
-                self.reset(steps_of_run(self.recorder.folder) if self.settings.checkpoint_settings.resume else {})
-                results = self.receive(everybody)
-                while self.advance(results):
-                    results = self.receive(at_least)
+                for _ in self.iterate():
+                    pass
+                self.updates.await_all()
         except KeyboardInterrupt:
             log.info(INTERRUPTED)
         except EnvironmentClosed as end:
@@ -143,17 +200,74 @@ class HostLoop:
             log.info(INTERRUPTED)
         finally:
             self.pool.hang_up()  # they close while we save
-            kept = self.recorder.exact and (self.interrupt.requested or cause is not None)
-            self.recorder.finish([] if kept else list(self.behaviors.values()), cause)
+            failed = self.updates.join()
+            kept = self.recorder.exact and (self.interrupt.requested or cause is not None)  # the last exact checkpoint
+            self.recorder.finish([] if kept else list(self.behaviors.values()), cause or failed)
+            if failed is not None and cause is None:
+                raise failed
+
+    def iterate(self) -> Iterator[Turn]:
+        """Begin all episodes anew, then one turn after the other until every behavior is done.
+
+        For who wants to see what is collected while a loop goes on; nothing is saved but what `advance` saves.
+        """
+        everybody = self.pool.num_envs
+        at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
+        with self.recorder.timers(nodes.RESET):
+            self.reset(steps_of_run(self.recorder.folder) if self.settings.checkpoint_settings.resume else {})
+        results = self.receive(everybody)
+        while self.advance(results):
+            yield self.turn
+            results = self.receive(at_least)
+        yield self.turn
 
     def receive(self, at_least: int) -> list[EnvMessage]:
-        """Wait for environments. Ctrl-C strikes only here and while the update is compiled."""
+        """Wait for environments. Ctrl-C strikes only here and while the update is compiled.
+
+        Processes that were lost meanwhile are told to everybody before anything of the next ones is seen.
+        """
         timers = self.recorder.timers
-        with timers(nodes.ENV_STEP), self.interrupt.waiting():
-            results = self.pool.recv(at_least)
-            for result in results:
-                timers.add(nodes.WORKERS, result.seconds, is_parallel=True)
+        try:
+            with timers(nodes.ENV_STEP), self.interrupt.waiting():
+                results = self.pool.recv(at_least)
+                for result in results:
+                    self.recorder.times.worker(result)
+        except EnvironmentClosed as end:
+            if not self.may_open_again():
+                raise
+            self.pause(end)
+            return self.receive(at_least)
+        self.paused = False
+        for loss in self.pool.losses():
+            self.lose(loss)
         return results
+
+    def lose(self, loss: Loss) -> None:
+        """A worker's process is no more: its agents' episodes end as truncated, without their open decisions (R10)."""
+        for behavior in self.behaviors.values():
+            self.recorder.lost(behavior.name, loss, behavior.actor.lose(loss.worker, loss.incarnation))
+        self.policies.lose(loss)
+        if self.absences is not None:
+            self.absences.forget(loss.worker, loss.incarnation)
+        if self.following is not None:
+            self.recorder.followed(self.following.lost(loss.worker, loss.incarnation, EnvironmentFailure(loss.why)))
+
+    def may_open_again(self) -> bool:
+        """Whether play mode was stopped in the Editor, and there is something that could go on."""
+        options = self.settings.env_settings
+        waits = options.env_path is None and options.editor_wait > 0.0
+        return waits and not self.paused and bool(self.behaviors)
+
+    def pause(self, end: EnvironmentClosed) -> None:
+        """Save everything, and wait for Play from now on."""
+        self.paused = True
+        self.recorder.pause(list(self.behaviors.values()))
+        log.warning(
+            "%s. Everything is saved. Press Play within %g seconds (env_settings.editor_wait) to go on with new "
+            "episodes; Ctrl-C ends the run.",
+            end, self.settings.env_settings.editor_wait,
+        )  # fmt: skip
+        self.pool.reopen(worker=0)
 
     def advance(self, results: Sequence[EnvMessage]) -> bool:
         """Act on what arrived, send the actions, then learn while the environments step. False: all are done.
@@ -161,16 +275,35 @@ class HostLoop:
         The state that waits for its reward during an update acted with the policy before it and carries that policy's
         log-probability, like ML-Agents' trajectories in flight, only shorter: one state per row.
         """
+        self.updates.publish_done()
         self.meet(results)
+        asked = results
+        if self.absences is not None:
+            results = [self.absences.complete(result) for result in results]
+        over = [] if self.following is None else self.following.observe(results)
         actions, acted = self.act(results)
-        for result in results:
-            self.pool.send(result.worker, actions[result.worker])
+        if self.following is not None:
+            self.following.decided(results, actions)
+        with self.recorder.timers(nodes.TAKE_STEP):
+            for result in asked:
+                self.pool.send(result.worker, {name: actions[result.worker][name] for name in result.steps})
         self.book(results, acted)
-        learned = [self.use_up(behavior) for behavior in self.behaviors.values() if behavior.due()]
-        if self.recorder.due and any(learned):
+        if over:  # before their samples are learned from (M18)
+            self.recorder.followed(over)
+        stepped = self.count(results)
+        for behavior in list(self.behaviors.values()):
+            behavior.actor.env_steps += stepped
+            self.notices.collected(behavior)
+            if behavior.due():
+                self.updates.use_up(behavior)
+        self.turn = Turn(results, acted, self.updates.told())
+        for name, learned in self.turn.learned.items():
+            self.hooks.call("on_policy_updated", name, learned.metrics)
+        self.recorder.times.tick(len(results))
+        if self.recorder.due and self.turn.learned:
             self.begin_anew()
         self.recorder.show_progress(list(self.behaviors.values()))
-        return not self.behaviors or any(behavior.unfinished() for behavior in self.behaviors.values())
+        return self.unfinished()
 
     def reset(self, steps: Mapping[str, int]) -> None:
         """New episodes everywhere; `steps` are those of the checkpoints that the run goes on from."""
@@ -184,19 +317,27 @@ class HostLoop:
         self.recorder.save_all(list(self.behaviors.values()))
         for behavior in self.behaviors.values():
             behavior.begin_anew()
-        self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
+        if self.absences is not None:
+            self.absences = Absences(self.settings.env_settings.missing_after)
+        self._incarnations.clear()
+        with self.recorder.timers(nodes.RESET):
+            self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
 
-    def use_up(self, behavior: Behavior) -> bool:
-        """Learn from what has been collected, or forget it where nobody learns (any more). True: it has learned."""
-        if not behavior.training or not behavior.unfinished():
-            behavior.actor.discard()
-            return False
-        with self.recorder.timers(nodes.UPDATE_POLICY):
-            with self.interrupt.waiting():
-                behavior.learner.await_program(behavior.actor)
-            metrics = behavior.learn()
-        self.recorder.updated(behavior, metrics)
-        return bool(metrics)
+    def unfinished(self) -> bool:
+        """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""
+        mapped = self.following is not None and self.following.router is not None
+        counted = [behavior for behavior in self.behaviors.values() if behavior.decisions or not mapped]
+        return not counted or any(behavior.unfinished() for behavior in counted)
+
+    def count(self, results: Sequence[EnvMessage]) -> int:
+        """How many of the messages are environment steps: all but the first one of each environment."""
+        self.notices.messages(results)
+        stepped = 0
+        for result in results:
+            stepped += self._incarnations.get(result.worker) == result.incarnation
+            self._incarnations[result.worker] = result.incarnation
+        self.env_steps += stepped
+        return stepped
 
     def route(self, behavior_id: str) -> str:
         """The name of the actor that decides for a behavior id: its teams share one."""
@@ -204,6 +345,9 @@ class HostLoop:
 
     def act(self, results: Sequence[EnvMessage]) -> tuple[dict[int, dict[str, Action]], list[Acted]]:
         """One policy call per behavior for everything that arrived: worker → behavior id → actions, and what ended."""
+        if self.following is not None and self.following.router is not None:
+            with self.recorder.timers(nodes.EVALUATE):
+                return self.policies.act(self.following.router.split(results, self.route), results)
         messages: dict[str, dict[Source, BehaviorMessage]] = {}
         for result in results:
             for behavior_id, steps in result.steps.items():
@@ -234,6 +378,7 @@ class HostLoop:
         Raises:
           SettingsError: one is not configured.
           SpecChangedError: one differs from what was seen under its name.
+          ConnectorError: a connector does not fit its observations or actions.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
         """
@@ -243,21 +388,61 @@ class HostLoop:
                 name = behavior_name(behavior_id)
                 known = self.behaviors.get(name) or newcomers.get(name)
                 if known is None:
-                    check_observations(spec, behavior_id)
-                    newcomers[name] = self.make(name, spec)
+                    newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
                 elif known.spec != spec:
                     raise SpecChangedError(
                         f"{behavior_id}: its observations or actions differ from those seen as {name}."
                     )
         for name, behavior in newcomers.items():
-            self.recorder.open(behavior)
+            self.open(behavior)
             self.behaviors[name] = behavior
+        if newcomers and self.following is None and self.wants_episodes():
+            self.following = self.follow()
 
-    def make(self, name: str, spec: BehaviorSpec) -> Behavior:
-        """A learner and its actor, fresh. Raises SettingsError if the behavior is not configured."""
-        settings = behavior_settings_for(self.settings, name)
+    def open(self, behavior: Behavior) -> None:
+        """A behavior begins: its weights and files."""
+        self.recorder.open(behavior)
+        self.updates.meet(behavior)
+
+    def make(
+        self, name: str, spec: BehaviorSpec, settings: BehaviorSettings | None = None, behavior_id: str | None = None
+    ) -> Behavior:
+        """A learner and its actor, fresh; its settings are those under its name, unless others are given.
+
+        Raises SettingsError if the behavior is not configured, ConnectorError or UnsupportedObservationError.
+        """
+        settings = settings or behavior_settings_for(self.settings, name)
+        chain = make_chain(spec, settings.connectors, behavior_id or name)
+        check_observations(spec if chain is None else chain.spec, behavior_id or name)
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
         training = not self.settings.checkpoint_settings.inference
-        programs = compile_programs(algorithm, settings.time_horizon)
-        return make_behavior(name, spec, settings, algorithm, programs, key, training=training)
+        if not training and algorithm.connectors is not None:
+            algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
+        tell_unexportable(name, algorithm.connectors)
+        programs = compile_programs(algorithm, settings.segment_limit)
+        return make_behavior(
+            name,
+            spec,
+            settings,
+            algorithm,
+            programs,
+            key,
+            training=training,
+            workers=self.pool.num_envs,
+            leave_out_taken=self.settings.env_settings.outside_actions == "leave_out",
+        )
+
+    def wants_episodes(self) -> bool:
+        """Whether anybody asks for single episodes: callbacks, a mapping or an episode window."""
+        windows = any(behavior.episode_window for _, behavior in self.settings.every_behavior())
+        return windows or bool(self.hooks.callbacks)
+
+    def follow(self) -> Following:
+        """Follow episodes from here on."""
+        begun_at = sum(behavior.step for behavior in self.behaviors.values())
+        tracker = EpisodeTracker(self.settings.env_settings.seed, begun_at)
+        following = self.policies.following = Following(self.hooks, tracker, self.policies)
+        self.recorder.on_saved = partial(self.hooks.call, "on_checkpoint_saved")
+        self.hooks.call("on_run_start", self.policies)
+        return following

@@ -9,8 +9,11 @@ from functools import partial
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.metrics.step_times import StepTimes
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host import saver as host_saver
@@ -31,6 +34,7 @@ class HostRecorder(Recorder):
         super().__init__(settings, folder, progress, PHASES)
         self.exact = settings.checkpoint_settings.exact and not settings.checkpoint_settings.inference
         self.due = False  # with `exact`: a checkpoint is to be made after the next update
+        self.times = StepTimes(self.timers)
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
 
@@ -66,12 +70,24 @@ class HostRecorder(Recorder):
         label = crossed_multiple(before, new, settings.summary_freq)
         if label is not None:
             self._summary(behavior, label, training=behavior.training and before <= settings.max_steps)
-        if behavior.training and crossed_multiple(before, new, settings.checkpoint_interval):
+        if behavior.training and (
+            crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoint_is_old(behavior.name)
+        ):
             self.due = self.exact
             if not self.exact:
                 self._save(behavior)
-        self._notice_group_rewards(behavior, episodes)
-        self._statistics[behavior.name].episodes(episodes)
+        with self.timers(nodes.PROCESS):
+            self._notice_group_rewards(behavior, episodes)
+            self._statistics[behavior.name].episodes(episodes)
+
+    def followed(self, episodes: Sequence[Episode]) -> None:
+        """Episodes that somebody follows are over. They count for every behavior that they had agents of.
+
+        Faulty ones count for none: their returns are only a part.
+        """
+        for episode in episodes:
+            for name in () if episode.faulty else dict.fromkeys(agent.behavior for agent in episode.agents):
+                self._statistics[name].followed(name, episode)
 
     def save_all(self, behaviors: Sequence[Learning]) -> None:
         """Checkpoints of one moment; statistics begin anew, as in a run that is resumed from them."""
@@ -92,8 +108,24 @@ class HostRecorder(Recorder):
         for name in names:
             self._statistics[name].environment(result.stats, result.worker)
 
+    def lost(self, name: str, loss: Loss, dropped: int) -> None:
+        """A worker's process is no more, and `dropped` agents' episodes, with one open decision each (X11)."""
+        self._statistics[name].lost(dropped)
+        why = loss.why.partition("\n")[0]
+        log.warning(
+            "%s: %d faulty episodes of worker %d end here and their %d open decisions are dropped: it %s",
+            name, dropped, loss.worker, dropped, why,
+        )  # fmt: skip
+
+    def pause(self, behaviors: Sequence[Learning]) -> None:
+        """Save every behavior as at the end of a run, because this may be one."""
+        for behavior in behaviors:
+            if behavior.training:
+                self._save_final(behavior)
+
     def show_progress(self, behaviors: Sequence[Learning]) -> None:
         """Refresh the progress bar if it is due."""
+        self.tell_saved()
         if self.progress_due():
             self.progress_of({behavior.name: behavior.step for behavior in behaviors})
 
@@ -104,21 +136,31 @@ class HostRecorder(Recorder):
         finished one decision is not saved: a model of step 0 is nobody's result.
         """
         self.say_results()
+        for name, spent in self.times.by_name().items():
+            self.timers.gauge(f"Time.{name.replace(' ', '')}.mean_ms", spent.mean)
+            self.timers.gauge(f"Time.{name.replace(' ', '')}.smoothed_ms", spent.smoothed)
+        log.debug("%s", self.times.table())
         trained = [behavior for behavior in behaviors if behavior.training and (cause is None or behavior.step > 0)]
-        take_all([partial(self._save_final, behavior) for behavior in trained], cause)
+        take_all([*(partial(self._save_final, behavior) for behavior in trained), self.tell_saved], cause)
 
     def _summary(self, behavior: Learning, label: int, *, training: bool) -> None:
         statistics = self._statistics[behavior.name]
         if not statistics.updated:  # entropy and value estimates stand in every summary
             statistics.estimates(behavior.estimates())
+        if self.settings.env_settings.time_statistics:
+            statistics.times({name: spent.smoothed for name, spent in self.times.by_name().items()})
         self.write_summary(behavior.name, label, training=training)
+        media = statistics.media()
+        if media:
+            self.write_images(behavior.name, label, media)
 
-    def _save(self, behavior: Learning) -> None:
+    def _save(self, behavior: Learning, *, final: bool = False) -> None:
         reward = self._statistics[behavior.name].checkpoint_reward()
-        self.checkpoint(behavior.name, behavior.moment, partial(host_saver.snapshot_of, behavior), reward)
+        snapshot = partial(host_saver.snapshot_of, behavior)
+        self.checkpoint(behavior.name, behavior.moment, snapshot, reward, final=final)
 
     def _save_final(self, behavior: Learning) -> None:
-        self._save(behavior)
+        self._save(behavior, final=True)
         self.publish(behavior.name, behavior.step, self._statistics[behavior.name].checkpoint_reward())
 
     def _notice_group_rewards(self, behavior: Learning, episodes: Sequence[EpisodeRecords]) -> None:

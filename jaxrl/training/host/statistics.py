@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.artifacts.metrics.episode_figures import EpisodeFigures, EpisodeNumbers
 from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, StatsAggregator, Summary
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.followed import Episode
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.signal_rewards import extrinsic_sum
 from jaxrl.types import Aggregation, EnvironmentStat
@@ -25,6 +27,8 @@ class EpisodeStatistics:
         self._settings = settings
         self._first_signal = next(iter(settings.reward_signals))
         self._stats = StatsAggregator()
+        self._figures = EpisodeFigures(settings.episode_window)
+        self._media: dict[str, np.ndarray] = {}
         self._returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._team_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._since_update: list[float] = []
@@ -48,6 +52,35 @@ class EpisodeStatistics:
                 self._stats.extend(tags.GROUP_CUMULATIVE_REWARD, record.group_returns, Aggregation.HISTOGRAM)
                 self._team_returns.extend(record.team_returns)
 
+    def lost(self, episodes: int) -> None:
+        """A worker was started again, and so many agents' episodes with it."""
+        self._stats.add(tags.WORKER_RESTARTS, 1.0, Aggregation.SUM)
+        self._stats.add(tags.FAULTY_EPISODES, float(episodes), Aggregation.SUM)
+
+    def followed(self, name: str, episode: Episode) -> None:
+        """An episode that somebody follows is over. It counts for behavior `name` as far as its agents are of it."""
+        agents = [agent for agent in episode.agents if agent.behavior == name]
+        shared = episode.group_return_of(agents)
+        self._figures.add(
+            EpisodeNumbers(
+                total=sum(agent.own_return for agent in agents) + shared,
+                length=episode.length,
+                agent_returns=[(agent.policy, agent.own_return) for agent in agents],
+                custom=episode.custom_metrics,
+                histograms=episode.hist_data,
+            )
+        )
+        self._media |= episode.media
+
+    def newest_returns(self) -> list[float]:
+        """Individual returns of the last 100 agents' episodes, the oldest first (B7): lessons look at them."""
+        return list(self._returns)
+
+    def media(self) -> dict[str, np.ndarray]:
+        """The newest picture of each name that episodes left since this was asked last, uint8 [H, W, 3]."""
+        taken, self._media = self._media, {}
+        return taken
+
     def environment(self, stats: Sequence[EnvironmentStat], worker: int) -> None:
         """Values that an environment sent through its stats channel."""
         self._stats.add_environment_stats(stats, worker)
@@ -58,6 +91,11 @@ class EpisodeStatistics:
         self.updated = True
         self._since_update.clear()
 
+    def times(self, milliseconds: Mapping[str, float]) -> None:
+        """Smoothed means of what an environment step costs, by name."""
+        for name, value in milliseconds.items():
+            self._stats.add(f"Time/{name}", value)
+
     def estimates(self, metrics: Mapping[str, float]) -> None:
         """Metrics that were made without an update."""
         for name, value in metrics.items():
@@ -66,13 +104,14 @@ class EpisodeStatistics:
     def begin_anew(self) -> None:
         """Nothing has been collected."""
         self._stats, self.updated = StatsAggregator(), False
+        self._figures, self._media = EpisodeFigures(self._settings.episode_window), {}
         for collected in (self._returns, self._team_returns, self._since_update):
             collected.clear()
 
     def take(self) -> list[dict[str, Summary]]:
         """The summary of each tag, for the one event file; afterwards everything is empty."""
         self.updated = False
-        return [self._stats.take()]
+        return [self._stats.take() | self._figures.take()]
 
     def mean_reward(self) -> float | None:
         """Mean over the last 100 team episodes (group return) or, without teams, agent episodes; None before any."""

@@ -220,3 +220,18 @@ def test_what_of_an_update_is_not_finite(metrics: Any, learned: Any, due: bool, 
     nothing, seen = np.full(3, -1, np.int32), np.array([3, 2, 1], np.int32)
     assert fault_of(nothing, np.bool_(due), numbers, learned).tolist() == expected
     assert fault_of(seen, np.bool_(due), numbers, learned).tolist() == [3, 2, 1]  # the environment's come first
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"batch_mode": "complete_episodes"}, "batch_mode: got complete_episodes, expected fragments"),
+        ({"max_episode_length": 5}, "max_episode_length: got 5, expected null in a compiled run"),
+    ],
+)
+def test_what_only_the_host_loop_samples_is_refused(
+    changes: dict[str, Any], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train({f"behaviors.{NAME}.{key}": value for key, value in changes.items()}) == 1
+    assert text in (error := capsys.readouterr().err) and "player:NAME" in error
+    assert not Path("results").exists()

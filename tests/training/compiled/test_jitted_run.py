@@ -130,7 +130,9 @@ def test_files(whole: Path) -> None:
     assert len(steps) == MAX_STEPS // INTERVAL and steps[-1] > MAX_STEPS
     expected = {"configuration.yaml", f"{NAME}.onnx", f"{NAME}/checkpoint"}
     expected |= {"run_logs/timers.json", "run_logs/training_status.json"}
-    expected |= {f"{NAME}/{NAME}-{step}{rest}" for step in steps for rest in (".onnx", "/checkpoint.json")}
+    expected |= {
+        f"{NAME}/{NAME}-{step}{rest}" for step in steps for rest in (".onnx", "/checkpoint.json", "/manifest.json")
+    }
     found = {path.relative_to(whole).as_posix() for path in whole.rglob("*") if path.is_file()}
     found = {name for name in found if "/arrays/" not in name}
     events = {name for name in found if "/events.out.tfevents." in name}

@@ -113,6 +113,15 @@ def episode(*, team_rows: bool = True) -> list[Any]:
     return told
 
 
+def test_b7_newest_returns(opened: Any) -> None:
+    """Oldest first, of the last 100: each episode of two gives 5 and 26."""
+    run = opened()
+    with run.recorder:
+        run.advance(50, [*episode()] * 51)
+        newest = run.recorder._statistics[NAME].newest_returns()
+    assert newest[-2:] == [5.0, 26.0] and len(newest) == 100
+
+
 OWN, GROUP, MATES = np.array([5.0, 26.0]), np.array([10.0, 35.0]), np.array([10.0, 5.0])
 
 

@@ -11,6 +11,8 @@ from tests import trainer
 pytestmark = trainer.MARKS
 ENDLESS = {"*.max_steps": trainer.ENDLESS}
 RARE = {**ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
+ONCE = {**RARE, "env_settings.max_lifetime_restarts": 0}
+"""What a fault means where nobody is started again; where somebody is stands in test_restarts.py."""
 
 
 def ends_with_one_error(process: trainer.Trainer, *words: str, seconds: float = 40.0) -> str:
@@ -20,12 +22,12 @@ def ends_with_one_error(process: trainer.Trainer, *words: str, seconds: float = 
     error = process.stderr
     assert [word for word in words if word not in error] == [], error
     assert "Traceback" not in error + process.stdout and "[ERROR]" not in process.stdout
-    assert error.count("environment worker 0") == 1
+    assert error.count("environment worker 0 is not started again: env_settings.max_lifetime_restarts is 0.") == 1
     return error
 
 
 def test_killed_player(start, tmp_path):
-    process = start(trainer.config(tmp_path, RARE))
+    process = start(trainer.config(tmp_path, ONCE))
     process.says("Step: 600.")
     process.one(trainer.PLAYER).kill()
     ends_with_one_error(process, "worker 0", "SIGKILL", "To see its output, run")
@@ -48,7 +50,7 @@ def test_player_that_is_closed(start, tmp_path):
 
 
 def test_killed_worker(start, tmp_path):
-    process = start(trainer.config(tmp_path, RARE))
+    process = start(trainer.config(tmp_path, ONCE))
     process.says("Step: 600.")
     process.one(trainer.WORKER).kill()
     ends_with_one_error(process, "worker 0", "SIGKILL", "out of memory")
@@ -56,7 +58,7 @@ def test_killed_worker(start, tmp_path):
 
 
 def test_hanging_player(start, tmp_path):
-    process = start(trainer.config(tmp_path, RARE), "--timeout-wait", "3")
+    process = start(trainer.config(tmp_path, ONCE), "--timeout-wait", "3")
     process.says("Step: 600.")
     process.one(trainer.PLAYER).suspend()
     begin = time.monotonic()

@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from jaxrl.algorithms import HYPERPARAMETER_TYPES
-from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.settings import RunSettings, SettingsError, load_run_settings
+from jaxrl.settings import SettingsError
 from jaxrl.training.host.loop import train
-from jaxrl.training.interrupt import Interrupt
-from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.event_files import read_events
+from tests.toy_runs import configured, environment
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
-SMALL = {
-    "trainer_type": "poca",
-    "hyperparameters": {"batch_size": 16, "buffer_size": 64, "num_epoch": 1},
-    "network_settings": {"hidden_units": 4, "num_layers": 1},
-    "summary_freq": 100,
-    "checkpoint_interval": 1000,
-    "keep_checkpoints": 2,
-}
-
-
-@contextlib.contextmanager
-def environment(*behaviors: str) -> Iterator[tuple[Interrupt, EnvPool]]:
-    """Two areas with a team of two of each behavior, in this process."""
-    toy = ToySettings(behaviors=behaviors, living_reward=1.0, stats=True)
-    with Interrupt() as interrupt, EnvPool(partial(make_toy, toy), 1, inline=True, wait=False) as pool:
-        yield interrupt, pool
-
-
-def make_toy(settings: ToySettings, worker: int) -> ToyEnv:
-    return ToyEnv(worker, settings)
-
-
-def configured(folder: Path, **behaviors: dict[str, Any]) -> RunSettings:
-    written = {
-        "behaviors": {name: SMALL | changes for name, changes in behaviors.items()},
-        "env_settings": {"seed": 3},
-        "checkpoint_settings": {"run_id": "two", "results_dir": str(folder / "results")},
-    }
-    path = folder / "two.yaml"
-    path.write_text(yaml.safe_dump(written))
-    return load_run_settings(path, {}, HYPERPARAMETER_TYPES)
 
 
 def summaries(folder: Path, tag: str) -> list[tuple[int, float]]:
@@ -77,6 +38,20 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(tmp_path: Path) -> None:
     assert [s for s, _ in summaries(run / "Short", "Losses/Policy Loss")] == [100, 200], "no update after 200"
     (short,) = (path for path in (run / "Short").glob("Short-*") if path.is_dir())
     assert int(short.name.rpartition("-")[2]) > 600, "its counter went on"
+
+
+def test_one_learns_in_a_thread_and_the_other_between_messages(tmp_path: Path) -> None:
+    """The summaries of both are whole; staleness is told of the threaded one alone."""
+    with environment("Apart?team=0", "Inside?team=0") as started:
+        train(
+            configured(tmp_path, Apart={"max_steps": 400, "threaded": True}, Inside={"max_steps": 400}), started=started
+        )
+    run = tmp_path / "results" / "two"
+    for name in ("Apart", "Inside"):
+        assert (run / f"{name}.onnx").is_file()
+        assert [s for s, _ in summaries(run / name, "Policy/Entropy")] == [100, 200, 300, 400]
+    assert [s for s, _ in summaries(run / "Inside", "Losses/Policy Loss")] == [100, 200, 300, 400]
+    assert summaries(run / "Apart", "Policy/Staleness") and not summaries(run / "Inside", "Policy/Staleness")
 
 
 def test_one_right_and_one_wrong_behavior_fail_before_anything_is_written(tmp_path: Path) -> None:

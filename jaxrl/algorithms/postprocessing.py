@@ -1,0 +1,68 @@
+"""A user's own function on what was collected, before values and returns (R57): `postprocess: module:function`.
+
+    def shaped(rollout):  # a bonus for what the mates of a decision have earned while it was open
+        return rollout._replace(reward=rollout.reward + 0.1 * rollout.mates_reward)
+
+It is pure, is compiled with the update in both loops, and sees whole rows [T, B, A, ...]: an agent's decisions beside
+those of its mates. Rewards, flags and extras may change; shapes and dtypes may not. A decision whose `acted` it takes
+away is not trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.rollout.trajectory import Rollout
+from jaxrl.types import JaxrlError
+
+Postprocess = Callable[[Rollout], Rollout]
+
+
+class PostprocessingError(JaxrlError):
+    """The function does not exist, or gives something else than a rollout of the same form."""
+
+
+def resolve(address: str) -> Postprocess:
+    """The function behind `module:function`. Raises PostprocessingError."""
+    module, _, name = address.partition(":")
+    try:
+        found = getattr(import_module(module), name, None)
+    except ImportError as error:
+        raise PostprocessingError(f"postprocess: {address}: {module} cannot be imported: {error}") from error
+    if not callable(found):
+        raise PostprocessingError(f"postprocess: {address}: {module} has no function {name!r}")
+    return cast(Postprocess, found)
+
+
+def postprocessed(algorithm: Algorithm, function: Postprocess, name: str = "postprocess") -> Algorithm:
+    """The algorithm, whose storage is given what `function` makes of each rollout.
+
+    Raises PostprocessingError when it is traced and the function gives other fields, shapes or dtypes.
+    """
+
+    def add(store: Any, rollout: Rollout) -> Any:
+        return algorithm.storage.add(store, _checked(function(rollout), rollout, name))
+
+    return algorithm._replace(storage=algorithm.storage._replace(add=add))
+
+
+def _checked(found: Any, rollout: Rollout, name: str) -> Rollout:
+    if not isinstance(found, Rollout):
+        raise PostprocessingError(f"{name}: gives {type(found).__name__}, expected a Rollout")
+    if jax.tree.structure(found) != jax.tree.structure(rollout):
+        raise PostprocessingError(f"{name}: the rollout that it gives has other fields than the one that it was given")
+    pairs = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(rollout), strict=True)
+    for (path, leaf), given in pairs:
+        shape, dtype = jnp.shape(leaf), jnp.result_type(leaf)
+        if (shape, dtype) != (given.shape, given.dtype):
+            raise PostprocessingError(
+                f"{name}: rollout{jax.tree_util.keystr(path)} is {dtype}{list(shape)}, expected "
+                f"{given.dtype}{list(given.shape)}"
+            )
+    return found

@@ -1,0 +1,122 @@
+"""`checkpoint.json`: what the arrays beside it are. Read as a stranger's file, since users open and edit it. No JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from jaxrl.artifacts import files
+from jaxrl.artifacts.checkpoint import manifest
+from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.files import ArtifactError
+from jaxrl.settings.section import dotted
+
+METADATA = "checkpoint.json"
+FORMAT = 2
+READABLE = (1, 2)
+
+_Size = Annotated[int, Field(ge=0)]
+_DTYPE = r"^(bool|int|float|bfloat16|u?int(2|4|8|16|32|64)|float(8_\w+|16|32|64)|complex(64|128))$"
+
+
+class CheckpointInfo(NamedTuple):
+    """What checkpoint.json says about the arrays beside it."""
+
+    behavior: str
+    step: int
+    spec: Mapping[str, Any]  # observations and action sizes, as `spec_to_json` writes them; empty when not given
+    settings: Mapping[str, Any]  # the behavior's resolved settings
+    versions: Mapping[str, str]
+    created: float  # seconds since 1970
+    leaves: Mapping[str, Mapping[str, Any]]  # `tree.Leaves`, under the names that they were written with
+    format: int
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Leaf(_Strict):
+    dtype: Annotated[str, Field(pattern=_DTYPE)]
+    shape: list[_Size]
+    key: str | None = None
+
+
+class _Sensor(_Strict):
+    name: str
+    shape: list[_Size]
+    type: str
+
+
+class _Spec(_Strict):
+    observations: list[_Sensor]
+    continuous_actions: _Size
+    discrete_branches: list[_Size]
+
+
+class _Nothing(_Strict):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Document(_Strict):
+    format: int
+    behavior: str
+    step: _Size
+    spec: _Spec | _Nothing
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    created: float
+    leaves: dict[str, _Leaf]
+    manifest: Literal["manifest.json"] | None = None
+
+
+def verify(path: Path) -> None:
+    """Raise DamagedError unless the checkpoint at `path` is what was written there, every byte of it.
+
+    One without a manifest, of jaxrl 0.2.0 or older, is judged by its checkpoint.json alone. Raises CheckpointError for
+    a format that this version does not read.
+    """
+    document = _read(path)
+    if document.get("manifest") is None and not (path / manifest.MANIFEST).exists():
+        return
+    difference = manifest.difference(path)
+    if difference is not None:
+        raise DamagedError(path, difference)
+
+
+def read_info(path: Path) -> CheckpointInfo:
+    """What the checkpoint at `path` holds.
+
+    Raises DamagedError when its checkpoint.json is not what jaxrl writes, CheckpointError for a newer format.
+    """
+    document = _read(path)
+    return CheckpointInfo(**{name: document[name] for name in CheckpointInfo._fields})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The checked document of the checkpoint at `path`."""
+    try:
+        document = files.read_json(path / METADATA)
+    except ArtifactError as error:
+        gone = not (path / METADATA).exists()
+        raise DamagedError(path, f"{METADATA} {'is missing' if gone else 'cannot be read'}") from error
+    written = document.get("format")
+    if isinstance(written, int) and written > FORMAT:
+        versions = document.get("versions")
+        version = versions.get("jaxrl_version") if isinstance(versions, dict) else "unknown"
+        raise CheckpointError(
+            f"{path}: checkpoint format {written}, this jaxrl reads formats up to {FORMAT}. "
+            f"It was written by jaxrl {version}: install that version."
+        )
+    if written not in READABLE:
+        raise DamagedError(path, f"{METADATA}: format is {written!r:.40}")
+    try:
+        _Document.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        text = f"{METADATA}: {dotted(first['loc'])}: {first['msg']}"
+        raise DamagedError(path, text) from error
+    return document

@@ -1,0 +1,77 @@
+"""`manifest.json` of a checkpoint: size and SHA-256 of every other file in its folder, written last. No JAX.
+
+    {"files": {"checkpoint.json": {"size": 4711, "sha256": "9f86..."}, "arrays/d/...": {...}}}
+
+Checkpoints of jaxrl 0.2.0 and older have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from jaxrl.artifacts import files
+from jaxrl.artifacts.files import ArtifactError
+
+MANIFEST = "manifest.json"
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    size: int
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Manifest(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    files: dict[str, _File]
+
+
+def write(folder: Path) -> None:
+    """Describe every file below `folder` as it lies there. Raises OSError or ArtifactError."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    described: dict[str, Any] = {}
+    for name in names:
+        size, digest = _measured(folder / name)
+        described[name] = {"size": size, "sha256": digest}
+    files.write_json(folder / MANIFEST, {"files": described})
+
+
+def difference(folder: Path) -> str | None:
+    """In words, how `folder` differs from its manifest; None when all is as it was written.
+
+    The manifest itself must be there. Files that it does not list are the user's own.
+    """
+    try:
+        listed = _Manifest.model_validate(files.read_json(folder / MANIFEST)).files
+    except (ArtifactError, ValidationError):
+        return f"{MANIFEST} cannot be read"
+    found = [text for name, entry in listed.items() if (text := _difference(folder, name, entry)) is not None]
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else f"{found[0]}, and {len(found) - 1} more of its files differ"
+
+
+def _difference(folder: Path, name: str, entry: _File) -> str | None:
+    path = folder / name
+    if not path.is_file():
+        return f"{name} is missing"
+    try:
+        size = path.stat().st_size
+        if size != entry.size:
+            return f"{name} has {size} bytes instead of {entry.size}"
+        return None if _measured(path)[1] == entry.sha256 else f"the content of {name} has changed"
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror or error}"
+
+
+def _measured(path: Path) -> tuple[int, str]:
+    """Size in bytes and SHA-256 in hexadecimal digits."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return file.tell(), digest.hexdigest()

@@ -1,0 +1,88 @@
+"""Numbers of single episodes: of the user's own, and of the newest episodes of a behavior (`episode_window`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.artifacts.metrics.statistics import Summary
+
+CUSTOM = "Custom/{name}"
+RETURN = "Episode/Return"
+AGENT_RETURN = "Episode/Agent Return"
+POLICY_RETURN = "Episode/Return of {policy}"
+LENGTH = "Episode/Length"
+LEAST, LARGEST = "{tag} Min", "{tag} Max"
+
+
+class EpisodeNumbers(NamedTuple):
+    """What one finished episode shows of one behavior."""
+
+    total: float  # individual rewards of its agents, and what the team earned together
+    length: int  # messages of the environment
+    agent_returns: list[tuple[str, float]]  # policy and individual rewards, one per agent
+    custom: Mapping[str, float]
+    histograms: Mapping[str, Sequence[float]]
+
+
+class EpisodeFigures:
+    """Mean, least and largest of each number, over the last `window` episodes, or since the last summary.
+
+    Args:
+      window: episodes; None: of the user's own numbers those since the last summary, and no others.
+    """
+
+    def __init__(self, window: int | None = None) -> None:
+        self.window = window
+        self._episodes: deque[EpisodeNumbers] = deque(maxlen=window)
+        self._fresh = False
+
+    def add(self, numbers: EpisodeNumbers) -> None:
+        """One finished episode. Faulty ones are none."""
+        self._episodes.append(numbers)
+        self._fresh = True
+
+    def take(self) -> dict[str, Summary]:
+        """Summaries by tag; nothing where no episode has finished since they were taken last."""
+        if not self._fresh:
+            return {}
+        self._fresh = False
+        found = dict(self._own())
+        if self.window is None:
+            self._episodes.clear()
+        else:
+            found |= dict(self._usual())
+        return found
+
+    def _own(self) -> Iterator[tuple[str, Summary]]:
+        for name in dict.fromkeys(name for episode in self._episodes for name in episode.custom):
+            values = [episode.custom[name] for episode in self._episodes if name in episode.custom]
+            yield from spread(CUSTOM.format(name=name), values)
+        for name in dict.fromkeys(name for episode in self._episodes for name in episode.histograms):
+            values = [value for episode in self._episodes for value in episode.histograms.get(name, ())]
+            yield from list(spread(CUSTOM.format(name=name), values, histogram=True))[:1]
+
+    def _usual(self) -> Iterator[tuple[str, Summary]]:
+        yield from spread(RETURN, [episode.total for episode in self._episodes], histogram=True)
+        yield from spread(LENGTH, [episode.length for episode in self._episodes], histogram=True)
+        returns = [pair for episode in self._episodes for pair in episode.agent_returns]
+        yield from spread(AGENT_RETURN, [value for _, value in returns], histogram=True)
+        policies = sorted({policy for policy, _ in returns})
+        for policy in policies if len(policies) > 1 else ():
+            tag = POLICY_RETURN.format(policy=policy)
+            yield from spread(tag, [value for name, value in returns if name == policy])
+
+
+def spread(tag: str, values: Sequence[float], *, histogram: bool = False) -> Iterator[tuple[str, Summary]]:
+    """Mean under `tag`, with its values where a histogram is asked for; least and largest under tags of their own."""
+    if not len(values):
+        return
+    array = np.asarray(values, np.float64)
+    mean, total = float(array.mean()), float(array.sum())
+    kept = array if histogram else None
+    yield tag, Summary(mean, mean=mean, std=float(array.std()), sum=total, count=array.size, histogram=kept)
+    for name, value in ((LEAST, float(array.min())), (LARGEST, float(array.max()))):
+        yield name.format(tag=tag), Summary(value, mean=value, std=0.0, sum=value, count=1, histogram=None)

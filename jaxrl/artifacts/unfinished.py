@@ -1,0 +1,83 @@
+"""Names of unfinished files and folders: they tell who writes them, so that only those of the dead are removed.
+
+    Walker-500.4711-myhost.partial     process 4711 on myhost writes what will be Walker-500
+
+A name without an owner is one of jaxrl 0.2.0 or older, whose runs are over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import time
+from pathlib import Path
+
+FILE = ".tmp"
+PARTIAL = ".partial"
+"""A checkpoint's folder that is not complete, or is on its way out."""
+OLD = ".old"
+"""A complete checkpoint that gives way to a new one of the same step."""
+KINDS = (FILE, PARTIAL, OLD)
+
+ELSEWHERE_SECONDS = 3600.0
+"""What another machine writes is taken for abandoned when it was not touched for so long: a save takes seconds."""
+_OWNER = re.compile(r"\.(\d+)-([A-Za-z0-9_-]*)(\.[a-z]+)$")
+_LONGEST_HOST = 40
+
+
+def beside(path: Path, kind: str) -> Path:
+    """The name under which this process writes what will be `path`; `kind` is one of KINDS."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{_host()}{kind}")
+
+
+def target(path: Path) -> Path:
+    """What `path`, a name of `beside` or of an older version, was to become."""
+    owner = _OWNER.search(path.name)
+    return path.with_name(path.name[: owner.start()] if owner else path.name.rpartition(".")[0])
+
+
+def abandoned(path: Path) -> bool:
+    """Whether nobody writes `path` any more; a name of this very process counts, as what it wrote failed.
+
+    Of a process on another machine only the time tells, as everywhere on Windows, where a process cannot be asked.
+    """
+    owner = _OWNER.search(path.name)
+    if owner is None or (int(owner[1]) == os.getpid() and owner[2] == _host()):
+        return True
+    if owner[2] != _host() or os.name == "nt":
+        return _untouched(path)
+    return not _lives(int(owner[1]))
+
+
+def remove(folder: Path) -> list[str]:
+    """Remove what is abandoned in `folder` itself; returns the names removed, in order. What resists stays."""
+    found = sorted(path for kind in KINDS for path in folder.glob(f"*{kind}") if abandoned(path))
+    for path in found:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return [path.name for path in found if not path.exists()]
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())[:_LONGEST_HOST]
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
+def _untouched(path: Path) -> bool:
+    try:
+        newest = max(item.stat().st_mtime for item in (path, *path.rglob("*")))
+    except OSError:  # it goes on changing
+        return False
+    return time.time() - newest > ELSEWHERE_SECONDS

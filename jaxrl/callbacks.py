@@ -1,0 +1,131 @@
+"""Your own code on the episodes of a run: subclass `Callbacks`, override what you need.
+
+    jaxrl train config.yaml --callbacks mine:MyCallbacks            # or `callbacks: [mine:MyCallbacks]` in the file
+    train(settings, callbacks=[MyCallbacks()])                      # in Python, jaxrl.training.host.loop
+
+They run in the trainer's process, in the order in which they were given, before the actions are sent: what takes long
+there keeps the environments waiting. One that raises ends the run, which is saved first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
+from jaxrl.types import JaxrlError
+
+
+class CallbackError(JaxrlError):
+    """A callback cannot be imported, or raised an error. The text names it."""
+
+
+class Follows(NamedTuple):
+    """What a mapping may answer instead of the name alone."""
+
+    policy: str
+    samples: bool = True  # False: the agent acts, and nobody learns from it
+
+
+PolicyMapping = Callable[[AgentRecord, Episode, int], "str | Follows | None"]
+"""(agent, episode, worker) → what `Callbacks.policy_mapping` answers."""
+
+
+class Run(Protocol):
+    """What callbacks can do with the run that they belong to."""
+
+    @property
+    def policy_names(self) -> list[str]:
+        """Policies that agents can follow now."""
+        ...
+
+    def add_policy(
+        self, name: str, *, like: str, weights: str | os.PathLike[str] | None = None, trains: bool = False
+    ) -> None:
+        """A new policy. See `HostLoop.add_policy`."""
+        ...
+
+    def remove_policy(self, name: str) -> None:
+        """Forget a policy that was added; agents that follow it are mapped again. See `HostLoop.remove_policy`."""
+        ...
+
+
+class Callbacks:
+    """Called in this order (M19); every method does nothing unless it is overridden.
+
+    For each message of an environment: of the episodes that it concerns `on_episode_step`, then of streams that are cut
+    or ended `on_trajectory_complete`, then of episodes that are over `on_episode_end`; then of new ones
+    `on_episode_created`, `policy_mapping` of their agents and `on_episode_start`. Numbers of an episode reach the
+    statistics before its samples are learned from (M18).
+    """
+
+    def on_run_start(self, run: Run) -> None:
+        """The first behaviors are known, no episode has begun. Keep `run` to add and remove policies later."""
+
+    def on_episode_created(self, episode: Episode) -> None:
+        """A new episode; its agents follow no policy yet."""
+
+    def policy_mapping(self, agent: AgentRecord, episode: Episode, worker: int) -> str | Follows | None:
+        """The policy that a new agent follows as long as it lives (R20); None: that of its behavior.
+
+        Asked again when the policy is removed (R41). The first of several callbacks that gives a name decides.
+        """
+
+    def on_episode_start(self, episode: Episode) -> None:
+        """The agents with which it begins are known, and whose policy each follows."""
+
+    def on_episode_step(self, episode: Episode) -> None:
+        """A message after the first has arrived from its environment, also the last one."""
+
+    def on_trajectory_complete(
+        self, episode: Episode, agent: AgentRecord, trajectory: Trajectory, mates: Mapping[AgentRecord, Trajectory]
+    ) -> None:
+        """A stream was cut at time_horizon or ended (R57). `mates`: what the others of the episode did meanwhile."""
+
+    def on_faulty_episode(self, episode: Episode, error: Exception) -> None:
+        """Its worker was lost; `on_episode_end` follows."""
+
+    def on_episode_end(self, episode: Episode) -> None:
+        """It is over; what is written into `custom_metrics`, `hist_data` and `media` still counts."""
+
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
+        """A policy has learned; metrics as the algorithm names them, in their own units."""
+
+    def on_checkpoint_saved(self, policy: str, step: int) -> None:
+        """A checkpoint of this trainer step is on disk."""
+
+
+def overrides(callbacks: Callbacks, method: str) -> bool:
+    """Whether the callbacks do something of their own there."""
+    return getattr(type(callbacks), method) is not getattr(Callbacks, method)
+
+
+def load_callbacks(names: Sequence[str]) -> list[Callbacks]:
+    """One object of each `module:Class`. Modules of the current folder are found, too.
+
+    Raises CallbackError if one cannot be imported or made, or is no `Callbacks`.
+    """
+    here = str(Path.cwd())
+    if names and here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    return [_load(name) for name in names]
+
+
+def _load(name: str) -> Callbacks:
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise CallbackError(f"callbacks: got {name!r}, expected module:Class, such as mine:MyCallbacks")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        made = found()
+    except Exception as error:  # whatever somebody else's module does when it is imported
+        raise CallbackError(f"callbacks: {name} cannot be used: {type(error).__name__}: {error}") from error
+    if not isinstance(made, Callbacks):
+        raise CallbackError(f"callbacks: {name} makes a {type(made).__name__}, expected a subclass of jaxrl.Callbacks")
+    return made

@@ -1,0 +1,111 @@
+"""A Unity environment with a single agent as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from jaxrl.client.environment import UnityEnvironment
+from jaxrl.client.spaces import BehaviorSpaces
+from jaxrl.types import Action, BehaviorMessage, JaxrlError
+
+
+class ViewError(JaxrlError):
+    """The environment does not fit the view. The text says what would."""
+
+
+def gymnasium_view(env: UnityEnvironment) -> GymnasiumView:
+    """`env`, which has one agent at a time, as a `gymnasium.Env`. It is reset once, to learn its spaces.
+
+    Raises:
+        ViewError: it has several behaviors, or several agents.
+        EnvironmentFailure: as `UnityEnvironment.reset`.
+    """
+    return GymnasiumView(env)
+
+
+class GymnasiumView(gymnasium.Env[Any, Any]):
+    """See `gymnasium_view`. Spaces: `jaxrl.client.spaces`.
+
+    The reward is the agent's own plus its group's. `info` holds `agent_id`, and `action_mask` (bool [M], True: allowed)
+    where actions are discrete. `reset` begins with the episode that the scene itself has begun, and starts the scene
+    anew only in the middle of one; `options` are environment parameters. A player cannot be seeded again: the seed of
+    `reset` is that of `np_random` alone.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012, as Gymnasium declares it
+
+    def __init__(self, env: UnityEnvironment) -> None:
+        self.spec = EnvSpec(id="jaxrl/Unity-v0", nondeterministic=True)
+        self._env = env
+        steps = env.reset()
+        if len(steps) != 1:
+            raise ViewError(
+                f"there are the behaviors {', '.join(steps)}, the Gymnasium view shows one; use jaxrl.pettingzoo_view"
+            )
+        (self._behavior,) = steps
+        self._spaces = BehaviorSpaces(env.specs[self._behavior])
+        self.observation_space, self.action_space = self._spaces.observation, self._spaces.action
+        self._agent: int | None = None  # whose episode goes on; None: that of the next one has not begun
+        self._wait_for(None)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The first observation of an episode and its info. Raises ViewError, EnvironmentFailure."""
+        super().reset(seed=seed)
+        if options:
+            self._env.set_parameters({name: float(value) for name, value in options.items()})
+        if self._agent is not None:
+            self._env.reset()
+        message = self._wait_for(None)
+        return self._spaces.see(message.deciding.obs, 0), _info(message)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Act and wait until the agent asks again or its episode is over. Raises ViewError, EnvironmentFailure."""
+        agent = int(self._env.get_steps(self._behavior).deciding.agent_id[0])
+        chosen = self._spaces.act(action)
+        self._env.set_actions(self._behavior, Action(chosen.continuous[None], chosen.discrete[None]))
+        self._env.step()
+        message = self._wait_for(agent)
+        rows = np.flatnonzero(message.ended.agent_id == agent)
+        if len(rows):
+            self._agent = None
+            ended, row = message.ended, int(rows[0])
+            truncated = bool(ended.truncated[row])
+            reward = float(ended.reward[row] + ended.group_reward[row])
+            return self._spaces.see(ended.obs, row), reward, not truncated, truncated, {"agent_id": agent}
+        self._agent = agent
+        deciding = message.deciding
+        reward = float(deciding.reward[0] + deciding.group_reward[0])
+        return self._spaces.see(deciding.obs, 0), reward, False, False, _info(message)
+
+    def close(self) -> None:
+        """End the player."""
+        self._env.close()
+
+    def _wait_for(self, agent: int | None) -> BehaviorMessage:
+        """The next message, which may be there already, in which `agent` ended or asks; None: in which somebody asks.
+
+        Raises ViewError: others ask.
+        """
+        while True:
+            message = self._env.get_steps(self._behavior)
+            asking = message.deciding.agent_id.tolist()
+            ended = agent is not None and agent in message.ended.agent_id
+            if len(asking) > 1 or (agent is not None and not ended and asking not in ([], [agent])):
+                raise ViewError(
+                    f"behavior {self._behavior}: the agents {asking} ask, the Gymnasium view shows exactly one; use "
+                    "jaxrl.pettingzoo_view, or num_areas=1"
+                )
+            if asking or ended:
+                return message
+            self._env.step()
+
+
+def _info(message: BehaviorMessage) -> dict[str, Any]:
+    info: dict[str, Any] = {"agent_id": int(message.deciding.agent_id[0])}
+    if message.deciding.action_mask.shape[1]:
+        info["action_mask"] = message.deciding.action_mask[0].copy()
+    return info

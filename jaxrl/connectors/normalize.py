@@ -1,0 +1,46 @@
+"""`normalize`: vector observations by their running mean and deviation, brought up to date at every decision.
+
+`network_settings.normalize` does the same once per update, and shows the policy and its critics what it has learned
+since; a run has one or the other. This one stores what was seen at the moment of the decision, and may stand anywhere
+in a chain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.connectors import running
+from jaxrl.connectors.interface import Connector, Obs, State
+from jaxrl.connectors.sensors import chosen, vectors
+from jaxrl.networks import normalizer
+from jaxrl.networks.onnx_graph import OnnxGraph
+from jaxrl.settings.connectors import NormalizeSettings
+from jaxrl.types import BehaviorSpec
+
+
+def make_normalize(spec: BehaviorSpec, settings: NormalizeSettings) -> Connector:
+    """clip((x - mean) / deviation, -5, 5) with the statistics of all that decided so far, now included.
+
+    Raises ConnectorError.
+    """
+    at = chosen(spec, settings.sensors, vectors, "a vector")
+
+    def observe(state: State, obs: Obs, deciding: jax.Array) -> tuple[State, Obs]:
+        shared, shown = dict(state.shared), list(obs)
+        for i in at:
+            x = jnp.asarray(obs[i], jnp.float32)
+            shared[str(i)] = running.update(state.shared[str(i)], x, deciding)
+            shown[i] = normalizer.normalize(running.as_normalizer(shared[str(i)]), x)
+        return State(state.slot, shared), tuple(shown)
+
+    def onnx(graph: OnnxGraph, shared: Any, obs: tuple[str, ...]) -> tuple[str, ...]:
+        shown = list(obs)
+        for i in at:
+            shown[i] = normalizer.normalize_onnx(graph, obs[i], running.as_normalizer(shared[str(i)]))
+        return tuple(shown)
+
+    statistics = {str(i): running.init(spec.observations[i].shape[0]) for i in at}
+    return Connector(spec, shared=statistics, observe=observe, onnx=onnx)

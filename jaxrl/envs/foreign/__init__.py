@@ -1,0 +1,1 @@
+"""Environments that others wrote for Python, stepped by the host loop: what Gymnasium's and PettingZoo's share."""

@@ -1,0 +1,159 @@
+"""Action spaces of Gymnasium as continuous dimensions and discrete branches, and the way back.
+
+| space | action |
+|---|---|
+| Discrete(n, start), MultiDiscrete | a branch of n choices each; `start` is added |
+| MultiBinary | a branch of 2 for each number |
+| Box | a continuous dimension for each number |
+| Dict, Tuple | those of the parts, in the order of the space: hybrid actions |
+
+Policies send numbers from -1 to 1. Where a dimension of a Box has two finite bounds, -1 is the lower and 1 the upper,
+and what lies between is linear. A dimension without two bounds gets the number as it is, not below or above the bound
+that it has. A Box of integers gets rounded numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from jaxrl.envs.foreign.observations import SpaceError
+from jaxrl.types import ActionSpec
+
+_ENDLESS = 1e30
+"""A bound beyond it is none: many a space writes the largest float32 for infinity."""
+
+Pair = tuple[np.ndarray, np.ndarray]
+"""Continuous float32 [C] and discrete int32 [D] of one agent."""
+
+
+class _Part(NamedTuple):
+    """One space without parts: how many columns it takes, and the two ways."""
+
+    continuous: int
+    branches: tuple[int, ...]
+    value: Callable[[np.ndarray, np.ndarray], Any]  # its continuous and its discrete columns → what the space holds
+    columns: Callable[[Any], Pair]  # the inverse
+
+
+class ActionWriter:
+    """Writes actions into one space, and reads back those that an environment took itself.
+
+    Raises:
+        SpaceError: a part of the space is no kind of the table above; the text names it by its path.
+    """
+
+    def __init__(self, space: spaces.Space) -> None:
+        self._space = space
+        self._parts = tuple(_parts(space, "action"))
+        self.spec = ActionSpec(
+            continuous_size=sum(part.continuous for part in self._parts),
+            discrete_branches=tuple(size for part in self._parts for size in part.branches),
+        )
+        if not self.spec.columns:
+            raise SpaceError(f"action space {space} holds nothing to choose")
+
+    def value(self, continuous: np.ndarray, discrete: np.ndarray) -> Any:
+        """What the environment is given: float32 [C] from -1 to 1 and int32 [D] as an element of the space."""
+        values, c, d = [], 0, 0
+        for part in self._parts:
+            own = continuous[c : c + part.continuous], discrete[d : d + len(part.branches)]
+            values.append(part.value(*own))
+            c, d = c + part.continuous, d + len(part.branches)
+        return _assembled(self._space, iter(values))
+
+    def columns(self, value: Any) -> Pair:
+        """The inverse of `value`: what would have to be sent for it.
+
+        Raises:
+            ValueError, TypeError, LookupError: it is no element of the space.
+        """
+        taken = list(_taken_apart(self._space, value))
+        pairs = [part.columns(own) for part, own in zip(self._parts, taken, strict=True)]
+        continuous = np.concatenate([pair[0] for pair in pairs]).astype(np.float32)
+        discrete = np.concatenate([pair[1] for pair in pairs]).astype(np.int32)
+        branches = np.array(self.spec.discrete_branches)
+        wrong = ((discrete < 0) | (discrete >= branches)).any() or not np.isfinite(continuous).all()
+        if len(continuous) != self.spec.continuous_size or len(discrete) != len(branches) or wrong:
+            raise ValueError(f"{value!r} is no element of {self._space}")
+        return continuous, discrete
+
+
+def _parts(space: spaces.Space, name: str) -> Iterator[_Part]:
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from _parts(part, f"{name}/{key}")
+    elif isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            yield from _parts(part, f"{name}/{index}")
+    elif isinstance(space, spaces.Discrete):
+        yield _choices((int(space.n),), np.array([space.start]), lambda numbers: space.dtype.type(numbers[0]))
+    elif isinstance(space, spaces.MultiDiscrete):
+        shape, start = space.nvec.shape, np.asarray(space.start).ravel()
+        yield _choices(
+            tuple(space.nvec.ravel().tolist()), start, lambda numbers: numbers.astype(space.dtype).reshape(shape)
+        )
+    elif isinstance(space, spaces.MultiBinary):
+        size = prod(space.shape)
+        yield _choices(
+            (2,) * size, np.zeros(size, np.int64), lambda numbers: numbers.astype(space.dtype).reshape(space.shape)
+        )
+    elif isinstance(space, spaces.Box):
+        yield _numbers(space)
+    else:
+        raise SpaceError(
+            f"{name} space: {space} is no Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, which are those "
+            "that policies can act in; wrap the environment so that it takes one of them"
+        )
+
+
+def _choices(branches: tuple[int, ...], start: np.ndarray, shaped: Callable[[np.ndarray], Any]) -> _Part:
+    nothing = np.zeros(0, np.float32)
+    return _Part(
+        continuous=0,
+        branches=branches,
+        value=lambda _, discrete: shaped(discrete.astype(np.int64) + start),
+        columns=lambda value: (nothing, np.asarray(value).reshape(-1).astype(np.int64) - start),
+    )
+
+
+def _numbers(space: spaces.Box) -> _Part:
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    bounded = (low > -_ENDLESS) & (high < _ENDLESS)
+    least, most = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    middle, half = (most + least) / 2, (most - least) / 2
+    whole = space.dtype.kind in "iub"
+
+    def value(continuous: np.ndarray, _: np.ndarray) -> np.ndarray:
+        numbers = np.clip(continuous.astype(np.float64) * half + middle, low, high)
+        return (np.rint(numbers) if whole else numbers).astype(space.dtype).reshape(space.shape)
+
+    def columns(given: Any) -> Pair:
+        numbers = np.asarray(given, np.float64).reshape(-1)
+        scale = np.where(half > 0, half, 1.0)  # of a dimension whose bounds are equal there is nothing to choose
+        return ((numbers - middle) / scale).astype(np.float32), np.zeros(0, np.int64)
+
+    return _Part(continuous=len(low), branches=(), value=value, columns=columns)
+
+
+def _assembled(space: spaces.Space, values: Iterator[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _assembled(part, values) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_assembled(part, values) for part in space.spaces)
+    return next(values)
+
+
+def _taken_apart(space: spaces.Space, value: Any) -> Iterator[Any]:
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from _taken_apart(part, value[key])
+    elif isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            yield from _taken_apart(part, value[index])
+    else:
+        yield value

@@ -1,0 +1,51 @@
+"""What the host environment asks of one copy of somebody's environment: any number of agents, called by name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from gymnasium import spaces
+
+
+class AreaOutcome(NamedTuple):
+    """What one copy answers to a reset or a step. All mappings are by the agent's name and may lack agents."""
+
+    obs: Mapping[Any, Any]
+    reward: Mapping[Any, Any]  # missing: 0
+    terminated: Mapping[Any, Any]  # missing: False
+    truncated: Mapping[Any, Any]
+    infos: Mapping[Any, Mapping[Any, Any]]  # missing: empty
+    living: Collection[Any]  # agents whose episode goes on; nobody: the episode of the whole copy is over
+    asked: Collection[Any]  # those of them that act next, if they have an observation
+
+
+class Area(Protocol):
+    """One copy. A team is all agents of one behavior in one copy, if it has `teams`."""
+
+    teams: bool
+    frames_per_second: float | None  # at which its pictures look natural; None: it does not say
+
+    def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
+        """Of observations and of actions of a living agent."""
+        ...
+
+    def behavior(self, agent: Any) -> str:
+        """The name of the behavior to which an agent belongs, unless its spaces are others than those of the name."""
+        ...
+
+    def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
+        """Begin a new episode; a seed makes everything random repeat itself from here on."""
+        ...
+
+    def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
+        """One step, with an element of its action space for each agent that was asked."""
+        ...
+
+    def render(self) -> Any:
+        """A picture, or what the environment gives in place of one."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...

@@ -1,0 +1,52 @@
+"""Which behavior an agent belongs to: those of one name and equal spaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium import spaces
+
+from jaxrl.envs.foreign.actions import ActionWriter
+from jaxrl.envs.foreign.observations import ObservationReader
+from jaxrl.types import BehaviorSpec
+
+
+class AgentKind:
+    """What agents of one behavior share: the name, the spaces, and how they are read and written."""
+
+    def __init__(self, name: str, observation: spaces.Space, action: spaces.Space) -> None:
+        self.name = name
+        self.action = ActionWriter(action)
+        self.observation = ObservationReader(observation, self.action.spec.mask_size)
+        self.spec = BehaviorSpec(observations=self.observation.specs, action=self.action.spec)
+        self._spaces = observation, action
+
+    def fits(self, observation: spaces.Space, action: spaces.Space) -> bool:
+        """Whether these are its spaces."""
+        return self._spaces == (observation, action)
+
+
+class Behaviors:
+    """The kinds of agents seen so far. A second kind of one name is called NAME-2, and so on."""
+
+    def __init__(self) -> None:
+        self._of: dict[Any, AgentKind] = {}
+        self._kinds: dict[str, list[AgentKind]] = {}
+        self.new: dict[str, BehaviorSpec] = {}  # since the owner last emptied it
+
+    def of(self, agent: Any) -> AgentKind | None:
+        """The kind of an agent that was met before."""
+        return self._of.get(agent)
+
+    def meet(self, agent: Any, name: str, observation: spaces.Space, action: spaces.Space) -> AgentKind:
+        """The kind of an agent that is seen for the first time. Raises SpaceError."""
+        kinds = self._kinds.setdefault(name, [])
+        for kind in kinds:
+            if kind.fits(observation, action):
+                self._of[agent] = kind
+                return kind
+        kind = AgentKind(f"{name}-{len(kinds) + 1}" if kinds else name, observation, action)
+        kinds.append(kind)
+        self._of[agent] = kind
+        self.new[kind.name] = kind.spec
+        return kind

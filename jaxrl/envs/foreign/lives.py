@@ -1,0 +1,188 @@
+"""The living agents of one copy of an environment: who began, who earned what, who ended and how."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jaxrl.envs.foreign.area import Area, AreaOutcome
+from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
+from jaxrl.envs.foreign.infos import plain
+from jaxrl.envs.foreign.message import Draft, Report
+from jaxrl.envs.foreign.observations import MASK, ObservationError, SpaceError
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.types import NO_GROUP
+
+ACTION_TAKEN = "action_taken"
+"""The key of `infos` under which an environment tells what an agent really did, as an element of its action space."""
+
+
+@dataclass
+class Life:
+    """One episode of one agent."""
+
+    kind: AgentKind
+    agent_id: int
+    obs: list[np.ndarray] | None = None  # the newest
+    reward: float = 0.0  # since the last report
+    group_reward: float = 0.0
+    infos: dict[str, Any] = field(default_factory=dict)  # since the last report
+    taken: tuple[np.ndarray, np.ndarray] | None = None
+
+
+class Lives:
+    """Follows one copy.
+
+    Args:
+        place: worker and area, for errors.
+        team: group id of its agents, if they are teams.
+        shares: whether the mean of a team's rewards is paid to all of it, instead of each its own.
+        ids: gives the agent ids of a worker.
+    """
+
+    def __init__(
+        self, area: Area, behaviors: Behaviors, place: str, *, team: int, shares: bool, ids: Iterator[int]
+    ) -> None:
+        self._area = area
+        self._behaviors = behaviors
+        self._place = place
+        self._group = team if area.teams else NO_GROUP
+        self._shares = shares
+        self._ids = ids
+        self._lives: dict[Any, Life] = {}
+
+    def begin(self, outcome: AreaOutcome, draft: Draft) -> list[tuple[AgentKind, Any]]:
+        """A new episode of the whole copy, whatever lived before. Returns who asks, in the order of the draft.
+
+        Raises:
+            EnvironmentFailure: nobody lives after a reset, or as `follow`.
+        """
+        self._lives = {}
+        if not outcome.living:
+            raise EnvironmentFailure(f"{self._place}: reset gave no agent; expected at least one")
+        return self.follow(outcome, draft)
+
+    def follow(self, outcome: AreaOutcome, draft: Draft) -> list[tuple[AgentKind, Any]]:
+        """Book what one step brought. Returns who asks, in the order of the draft.
+
+        An agent that is no longer among the living has ended: as its flags say; where they say nothing, terminated if
+        the episode of all is over (R25), else truncated. Its last observation is repeated if it has no new one.
+
+        Raises:
+            EnvironmentFailure: an observation, reward or mask does not fit; the text names worker, area and agent.
+        """
+        self._see(outcome)
+        self._pay(outcome.reward)
+        over = not outcome.living
+        for agent in [agent for agent in self._lives if agent not in outcome.living]:
+            life = self._lives.pop(agent)
+            terminated = bool(outcome.terminated.get(agent, False))
+            truncated = bool(outcome.truncated.get(agent, False))
+            if life.obs is None:  # it was never seen: nothing was ever decided for it (R22)
+                continue
+            if not terminated and not truncated:
+                truncated = not over
+            draft.end(life.kind, self._report(agent, life, truncated=truncated and not terminated))
+        asked = [agent for agent in outcome.asked if agent in outcome.obs and agent in self._lives]
+        for agent in asked:
+            life = self._lives[agent]
+            draft.ask(life.kind, self._report(agent, life, mask=self._mask(agent, life.kind, outcome)))
+        return [(self._lives[agent].kind, agent) for agent in asked]
+
+    def _see(self, outcome: AreaOutcome) -> None:
+        """Newest observations and infos; agents that are new among the living begin."""
+        for agent in outcome.living:
+            if agent not in self._lives:
+                self._lives[agent] = Life(kind=self._kind(agent), agent_id=next(self._ids))
+        for agent, life in self._lives.items():
+            if agent in outcome.obs:
+                try:
+                    life.obs = life.kind.observation.read(outcome.obs[agent])
+                except ObservationError as error:
+                    raise EnvironmentFailure(f"{self._where(agent)}, {error}") from error
+            given = outcome.infos.get(agent)
+            if given:
+                self._hear(agent, life, given)
+
+    def _hear(self, agent: Any, life: Life, given: Mapping[Any, Any]) -> None:
+        life.infos = plain({key: value for key, value in given.items() if key not in (MASK, ACTION_TAKEN)})
+        if given.get(ACTION_TAKEN) is not None:
+            try:
+                life.taken = life.kind.action.columns(given[ACTION_TAKEN])
+            except (ValueError, TypeError, LookupError) as error:
+                raise EnvironmentFailure(f"{self._where(agent)}, infos['{ACTION_TAKEN}']: {error}") from error
+
+    def _pay(self, rewards: Mapping[Any, Any]) -> None:
+        teams: dict[str, list[tuple[Life, float]]] = {}
+        for agent, life in self._lives.items():
+            reward = self._number(agent, rewards.get(agent, 0.0))
+            if self._shares:
+                teams.setdefault(life.kind.name, []).append((life, reward))
+            else:
+                life.reward += reward
+        for members in teams.values():
+            mean = sum(reward for _, reward in members) / len(members)
+            for life, _ in members:
+                life.group_reward += mean
+
+    def _report(self, agent: Any, life: Life, *, truncated: bool = False, mask: np.ndarray | None = None) -> Report:
+        assert life.obs is not None
+        report = Report(
+            where=self._where(agent),
+            agent_id=life.agent_id,
+            group_id=self._group,
+            reward=life.reward,
+            group_reward=life.group_reward,
+            obs=life.obs,
+            infos=life.infos,
+            taken=life.taken,
+            mask=mask,
+            truncated=truncated,
+        )
+        life.reward, life.group_reward, life.infos, life.taken = 0.0, 0.0, {}, None
+        return report
+
+    def _kind(self, agent: Any) -> AgentKind:
+        known = self._behaviors.of(agent)
+        if known is not None:
+            return known
+        try:
+            return self._behaviors.meet(agent, self._area.behavior(agent), *self._area.spaces(agent))
+        except SpaceError as error:
+            raise SpaceError(f"{self._where(agent)}: {error}") from error
+
+    def _mask(self, agent: Any, kind: AgentKind, outcome: AreaOutcome) -> np.ndarray | None:
+        """bool [M], from the observation or from `infos["action_mask"]`; None: all is allowed."""
+        given = kind.observation.mask(outcome.obs[agent])
+        if given is None:
+            given = outcome.infos.get(agent, {}).get(MASK)
+        if given is None:
+            return None
+        parts = given if isinstance(given, tuple | list) else (given,)
+        mask = np.concatenate([np.asarray(part).reshape(-1) for part in parts]).astype(bool)
+        if len(mask) != kind.action.spec.mask_size:
+            raise EnvironmentFailure(
+                f"{self._where(agent)}, {MASK}: got {len(mask)} entries, expected {kind.action.spec.mask_size}, one "
+                "for each choice of the discrete actions"
+            )
+        return mask
+
+    def _number(self, agent: Any, reward: Any) -> float:
+        if isinstance(reward, float | int):
+            return float(reward)
+        numbers = np.asarray(reward)
+        if numbers.size != 1 or numbers.dtype.kind not in "biuf":
+            raise EnvironmentFailure(f"{self._where(agent)}, reward: got {reward!r}, expected one number")
+        return float(numbers.reshape(-1)[0])
+
+    def _where(self, agent: Any) -> str:
+        return f"{self._place}, agent {agent!r}"
+
+
+def agent_ids() -> Iterator[int]:
+    """0, 1, 2, ...: an id names one episode of one agent and is never used again."""
+    return itertools.count()

@@ -1,0 +1,138 @@
+"""From what single agents say to the arrays of one message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.envs.foreign.behaviors import AgentKind
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.types import (
+    Action,
+    BehaviorMessage,
+    BehaviorSpec,
+    DecisionSteps,
+    Taken,
+    TerminalSteps,
+)
+
+
+class Report(NamedTuple):
+    """What one agent says in one message."""
+
+    where: str  # worker, area and name, for errors
+    agent_id: int
+    group_id: int
+    reward: float  # own, since its last report
+    group_reward: float
+    obs: Sequence[np.ndarray]  # [*shape], one per sensor
+    infos: Mapping[str, Any]
+    taken: tuple[np.ndarray, np.ndarray] | None  # [C] and [D], if it did not do what it was told
+    mask: np.ndarray | None = None  # bool [M]; None: all is allowed, or it ended
+    truncated: bool = False  # of an end
+
+
+class Draft:
+    """A message that grows: agents that ended and agents that ask, by behavior, each in the order of their reports."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, AgentKind] = {}
+        self._ended: dict[str, list[Report]] = {}
+        self._asking: dict[str, list[Report]] = {}
+
+    def end(self, kind: AgentKind, report: Report) -> None:
+        """An agent's episode is over."""
+        self._kinds[kind.name] = kind
+        self._ended.setdefault(kind.name, []).append(report)
+
+    def ask(self, kind: AgentKind, report: Report) -> None:
+        """An agent wants an action."""
+        self._kinds[kind.name] = kind
+        self._asking.setdefault(kind.name, []).append(report)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody said anything."""
+        return not self._kinds
+
+    def messages(self) -> dict[str, BehaviorMessage]:
+        """All that was said, by behavior.
+
+        Raises:
+            EnvironmentFailure: an observation or reward is not finite; the text says which agent's.
+        """
+        return {
+            name: _message(kind.spec, self._ended.get(name, []), self._asking.get(name, []))
+            for name, kind in self._kinds.items()
+        }
+
+
+def _message(spec: BehaviorSpec, ended: list[Report], asking: list[Report]) -> BehaviorMessage:
+    everybody = ended + asking
+    obs = tuple(_stacked(spec, everybody, sensor) for sensor in range(len(spec.observations)))
+    rewards = np.array([(report.reward, report.group_reward) for report in everybody], np.float32)
+    _check_finite("reward", rewards, everybody)
+    ids = np.array([(report.agent_id, report.group_id) for report in everybody], np.int64)
+    n = len(ended)
+    own, group = np.ascontiguousarray(rewards[:, 0]), np.ascontiguousarray(rewards[:, 1])
+    agent_id, group_id = np.ascontiguousarray(ids[:, 0]), np.ascontiguousarray(ids[:, 1])
+    return BehaviorMessage(
+        ended=TerminalSteps(
+            agent_id=agent_id[:n],
+            group_id=group_id[:n],
+            reward=own[:n],
+            group_reward=group[:n],
+            truncated=np.array([report.truncated for report in ended], np.bool_),
+            obs=tuple(sensor[:n] for sensor in obs),
+        ),
+        deciding=DecisionSteps(
+            agent_id=agent_id[n:],
+            group_id=group_id[n:],
+            reward=own[n:],
+            group_reward=group[n:],
+            action_mask=_masks(spec, asking),
+            obs=tuple(sensor[n:] for sensor in obs),
+        ),
+        infos={report.agent_id: report.infos for report in everybody if report.infos},
+        taken=_taken(everybody),
+    )
+
+
+def _stacked(spec: BehaviorSpec, reports: list[Report], sensor: int) -> np.ndarray:
+    array = np.stack([report.obs[sensor] for report in reports])
+    _check_finite(f"sensor {spec.observations[sensor].name!r}", array, reports)
+    return array
+
+
+def _check_finite(what: str, values: np.ndarray, reports: list[Report]) -> None:
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    position = np.unravel_index(int(np.argmin(finite)), values.shape)
+    hint = "mend the environment's code"
+    raise EnvironmentFailure(
+        f"{reports[int(position[0])].where}, {what}: {values[position]} is not a finite number; {hint}"
+    )
+
+
+def _masks(spec: BehaviorSpec, asking: list[Report]) -> np.ndarray:
+    masks = np.ones((len(asking), spec.action.mask_size), np.bool_)
+    for row, report in enumerate(asking):
+        if report.mask is not None:
+            masks[row] = report.mask
+    return masks
+
+
+def _taken(reports: list[Report]) -> Taken | None:
+    taken = [(report.agent_id, report.taken) for report in reports if report.taken is not None]
+    if not taken:
+        return None
+    return Taken(
+        agent_id=np.array([agent for agent, _ in taken], np.int64),
+        action=Action(
+            continuous=np.stack([columns[0] for _, columns in taken]),
+            discrete=np.stack([columns[1] for _, columns in taken]),
+        ),
+    )

@@ -1,0 +1,175 @@
+"""Observation spaces of Gymnasium as sensors: which there are, and one agent's observation as one array for each.
+
+| space | sensor |
+|---|---|
+| Box, uint8 from 0 to 255, 2 or 3 axes | an image, uint8 as it is, [H, W, C] (one of 2 axes gets C = 1) |
+| any other Box | float32 [F], flattened |
+| Discrete, MultiDiscrete | one-hot, float32 [n], or all of them one after the other |
+| MultiBinary | float32 [F], flattened |
+| Dict, Tuple | a sensor for each part, named by its path (`hand/left`), a Dict's in the order of the space |
+
+In a Dict the entry `action_mask` is no sensor where it has one number for each choice of the discrete actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.types import DimensionProperty, ObservationSpec
+
+MASK = "action_mask"
+_WHOLE = "observation"  # the name of the sensor of a space without parts
+
+Path = tuple[Any, ...]
+Encode = Callable[[Any], np.ndarray]
+
+
+class SpaceError(EnvironmentFailure):
+    """A space that has no meaning to a policy of jaxrl. The text names it."""
+
+
+class ObservationError(ValueError):
+    """An observation does not fit its space. The reader adds worker, area and agent."""
+
+
+class _Leaf(NamedTuple):
+    path: Path
+    spec: ObservationSpec
+    encode: Encode
+
+
+class ObservationReader:
+    """Reads the observations of one space. `mask_size`: M of the actions that belong to it.
+
+    Raises:
+        SpaceError: a part of the space is no kind of the table above; the text names it by its path.
+    """
+
+    def __init__(self, space: spaces.Space, mask_size: int) -> None:
+        self.has_mask = _holds_mask(space, mask_size)
+        self._leaves = tuple(_leaves(space, (), self.has_mask))
+        if not self._leaves:
+            raise SpaceError(f"observation space {space} holds nothing that an agent could see")
+        self.specs = tuple(leaf.spec for leaf in self._leaves)
+
+    def read(self, observation: Any) -> list[np.ndarray]:
+        """One new array [*shape] per sensor, of the sensor's dtype; whether they are finite is not looked at.
+
+        Raises:
+            ObservationError: a part is missing or of another shape, or a number that should be one of n is none.
+        """
+        return [self._encoded(leaf, observation) for leaf in self._leaves]
+
+    def mask(self, observation: Any) -> Any:
+        """The entry `action_mask`, or None."""
+        return observation[MASK] if self.has_mask else None
+
+    def _encoded(self, leaf: _Leaf, observation: Any) -> np.ndarray:
+        try:
+            for key in leaf.path:
+                observation = observation[key]
+            return leaf.encode(observation)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ObservationError(f"sensor {leaf.spec.name!r}: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, LookupError):
+        return f"there is no part {error}"
+    return str(error)
+
+
+def _holds_mask(space: spaces.Space, mask_size: int) -> bool:
+    if not isinstance(space, spaces.Dict) or MASK not in space.spaces or len(space.spaces) == 1:
+        return False
+    shape = space.spaces[MASK].shape
+    return shape is not None and prod(shape) == mask_size > 0
+
+
+def _leaves(space: spaces.Space, path: Path, without_mask: bool = False) -> Iterator[_Leaf]:
+    if isinstance(space, spaces.Dict):
+        parts = [(key, part) for key, part in space.spaces.items() if not (without_mask and key == MASK)]
+    elif isinstance(space, spaces.Tuple):
+        parts = list(enumerate(space.spaces))
+    else:
+        yield _leaf(space, path)
+        return
+    for key, part in parts:
+        yield from _leaves(part, (*path, key))
+
+
+def _leaf(space: spaces.Space, path: Path) -> _Leaf:
+    name = "/".join(map(str, path)) or _WHOLE
+    if isinstance(space, spaces.Box) and _is_image(space):
+        return _image(space, path, name)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        size, encode = prod(space.shape), _flat(space.shape)
+    elif isinstance(space, spaces.Discrete):
+        sizes, starts = np.array([space.n]), np.array([space.start])
+        size, encode = int(space.n), _one_hot(sizes, starts)
+    elif isinstance(space, spaces.MultiDiscrete):
+        size, encode = int(space.nvec.sum()), _one_hot(space.nvec.ravel(), np.asarray(space.start).ravel())
+    else:
+        raise SpaceError(
+            f"observation space {name!r}: {space} is no Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, "
+            "which are those that policies can read; wrap the environment so that it gives one of them"
+        )
+    if not size:
+        raise SpaceError(f"observation space {name!r}: {space} has no numbers in it; leave it out of the space")
+    return _Leaf(path, ObservationSpec(name, (size,), (DimensionProperty.NONE,)), encode)
+
+
+def _flat(shape: tuple[int, ...]) -> Encode:
+    def encode(value: Any) -> np.ndarray:
+        array = np.array(value, np.float32)
+        if array.shape != shape:
+            raise ValueError(f"got shape {array.shape}, expected {shape}")
+        return array.reshape(-1)
+
+    return encode
+
+
+def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> Encode:
+    """One-hot of each of K numbers from starts[k] to starts[k] + sizes[k] - 1, one after the other."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - starts
+    total = int(sizes.sum())
+
+    def encode(value: Any) -> np.ndarray:
+        numbers = np.asarray(value)
+        if numbers.dtype.kind not in "iub" or numbers.size != len(sizes):
+            raise ValueError(f"got {value!r}, expected {len(sizes)} whole number(s)")
+        numbers = numbers.reshape(-1)
+        if (numbers < starts).any() or (numbers >= starts + sizes).any():
+            raise ValueError(f"got {value}, expected from {starts.tolist()} to {(starts + sizes - 1).tolist()}")
+        array = np.zeros(total, np.float32)
+        array[numbers + offsets] = 1.0
+        return array
+
+    return encode
+
+
+def _is_image(space: spaces.Box) -> bool:
+    whole = space.dtype == np.uint8 and len(space.shape) in (2, 3)
+    return whole and bool((space.low == 0).all() and (space.high == 255).all())
+
+
+def _image(space: spaces.Box, path: Path, name: str) -> _Leaf:
+    """The smaller of first and last axis holds the channels: stacked frames come as [C, H, W]."""
+    given = space.shape
+    shape = given if len(given) == 3 else (*given, 1)
+    side, channel = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE, DimensionProperty.NONE
+    properties = (channel, side, side) if shape[0] < shape[2] else (side, side, channel)
+
+    def encode(value: Any) -> np.ndarray:
+        array = np.array(value)
+        if array.shape != given or array.dtype != np.uint8:
+            raise ValueError(f"got shape {array.shape} of {array.dtype}, expected {given} of uint8")
+        return array.reshape(shape)
+
+    return _Leaf(path, ObservationSpec(name, shape, properties, dtype="uint8"), encode)

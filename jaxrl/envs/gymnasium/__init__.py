@@ -1,0 +1,1 @@
+"""`--env gymnasium:ID`: any environment that is registered with Gymnasium."""

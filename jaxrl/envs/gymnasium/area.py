@@ -1,0 +1,75 @@
+"""One Gymnasium environment: an area with a single agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from jaxrl.envs.foreign.area import AreaOutcome
+from jaxrl.envs.foreign.rendering import rate_of
+
+AGENT = "agent"
+_LIVING, _NOBODY = (AGENT,), ()
+
+
+class GymnasiumArea:
+    """`env`, whose one agent belongs to the behavior `name`."""
+
+    teams = False
+
+    def __init__(self, env: gymnasium.Env, name: str) -> None:
+        self.frames_per_second = rate_of(env)
+        self._env = env
+        self._name = name
+
+    def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
+        """Of observations and actions."""
+        return self._env.observation_space, self._env.action_space
+
+    def behavior(self, agent: Any) -> str:
+        """The name of the environment."""
+        return self._name
+
+    def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
+        """Raises whatever the environment raises; ValueError: it returns something else than Gymnasium defines."""
+        answer = self._env.reset(seed=seed, options=None if options is None else dict(options))
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise ValueError(f"returned {_kind(answer)}, expected a pair (observation, info)")
+        obs, info = answer
+        return _outcome(obs, 0.0, False, False, info)
+
+    def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
+        """As `reset`."""
+        answer: Any = self._env.step(actions[AGENT])
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            expected = "(observation, reward, terminated, truncated, info)"
+            raise ValueError(f"returned {_kind(answer)}, expected {expected}, as Gymnasium (not gym) has it")
+        return _outcome(*answer)
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._env.render()
+
+    def close(self) -> None:
+        """Close it."""
+        self._env.close()
+
+
+def _outcome(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> AreaOutcome:
+    living = _NOBODY if terminated or truncated else _LIVING
+    return AreaOutcome(
+        obs={AGENT: obs},
+        reward={AGENT: reward},
+        terminated={AGENT: terminated},
+        truncated={AGENT: truncated},
+        infos={AGENT: info or {}},
+        living=living,
+        asked=living,
+    )
+
+
+def _kind(answer: Any) -> str:
+    return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"

@@ -1,0 +1,98 @@
+"""Gymnasium's environments for the host loop: from `gymnasium:ID` and settings to a recipe that a worker follows.
+
+`ID` is what `gymnasium.make` takes: `CartPole-v1`, `namespace/Name-v0`, or `module:ID` for an environment that is
+registered when `module` is imported. The behavior is called as the registry has it, without module and namespace.
+`env_args` are keyword arguments of `gymnasium.make`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from jaxrl.envs.address import UnknownEnvironmentError, unknown
+from jaxrl.envs.foreign.arguments import keyword_arguments
+from jaxrl.envs.foreign.imports import import_for, require_package
+from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, drawing_options, make_drawn
+from jaxrl.envs.interface import EnvironmentFailure, HostEnv
+from jaxrl.envs.workers.handles import EnvFactory
+
+if TYPE_CHECKING:
+    from jaxrl.settings import RunSettings
+
+
+def check(name: str | None) -> None:
+    """Look the environment up in Gymnasium's registry, without making it.
+
+    Raises:
+        MissingPackageError: Gymnasium is not installed.
+        UnknownEnvironmentError: there is no such environment, or its module cannot be imported.
+    """
+    require_package("gymnasium", f"gymnasium:{name}")
+    import gymnasium
+
+    module, _, environment = (name or "").rpartition(":")
+    if module:
+        import_for(f"gymnasium:{name}", module)
+    try:
+        gymnasium.spec(environment)
+    except gymnasium.error.Error:
+        known = (entry for entry in gymnasium.registry if not entry.startswith(("phys2d/", "tabular/", "GymV")))
+        raise UnknownEnvironmentError(unknown(f"gymnasium:{name}", environment, known, prefix="gymnasium:")) from None
+
+
+def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
+    """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
+    check(name)
+    options = settings.env_settings
+    return partial(
+        make_gymnasium,
+        name or "",
+        keyword_arguments(options.env_args),
+        areas=options.num_areas,
+        seed=options.seed,
+        timeout=options.timeout_wait,
+        drawing=drawing_options(settings),
+    )
+
+
+def make_gymnasium(
+    name: str,
+    arguments: dict[str, Any],
+    worker: int,
+    *,
+    areas: int,
+    seed: int,
+    timeout: float,
+    drawing: DrawingOptions = NOTHING_DRAWN,
+) -> HostEnv:
+    """Build one worker's environment; runs inside the worker.
+
+    Raises:
+        EnvironmentFailure: it cannot be made, or jaxrl cannot read its spaces.
+    """
+    import gymnasium
+
+    from jaxrl.envs.foreign.environment import ForeignEnvironment
+    from jaxrl.envs.gymnasium.area import GymnasiumArea
+
+    behavior = name.rpartition(":")[2].rpartition("/")[2]
+
+    def make_area(area: int) -> GymnasiumArea:
+        make = partial(gymnasium.make, name, disable_env_checker=True, **arguments)
+        try:
+            env = make_drawn(make, drawing) if drawing.wanted and worker == area == 0 else make()
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise EnvironmentFailure(f"gymnasium:{name} needs a package that is not installed: {error}") from error
+        return GymnasiumArea(env, behavior)
+
+    return ForeignEnvironment(
+        worker=worker,
+        name=f"gymnasium:{name}",
+        make_area=make_area,
+        areas=areas,
+        seed=seed + worker,
+        timeout=timeout,
+        drawing=drawing,
+        about=f"gymnasium:{name} of Gymnasium {gymnasium.__version__}, {areas} side by side",
+    )

@@ -1,0 +1,1 @@
+"""`--env pettingzoo:MODULE`: parallel environments of PettingZoo, and those with turns through its own conversion."""

@@ -1,0 +1,90 @@
+"""One PettingZoo environment: an area with agents that come and go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
+
+from jaxrl.envs.foreign.area import AreaOutcome
+from jaxrl.envs.foreign.rendering import rate_of
+
+_NUMBERED = re.compile(r"(.*?)[_-]?\d+")
+
+
+class PettingZooArea:
+    """A parallel environment, or one in turns, in which only the agent whose turn it is is asked.
+
+    The behavior of `adversary_0` is `adversary`, that of `agent_1` is `agent`; an agent without a number is its own.
+
+    Args:
+        env: agents of an AEC environment that says it is parallelizable act all at once, those of another in turns.
+        teams: whether the agents of a behavior are a team.
+
+    Raises:
+        TypeError: `env` is none of PettingZoo's environments.
+    """
+
+    def __init__(self, env: Any, *, teams: bool) -> None:
+        self._turns: AECEnv | None = None
+        if isinstance(env, AECEnv):
+            in_turns = not env.metadata.get("is_parallelizable", False)
+            self._turns = env if in_turns else None
+            env = turn_based_aec_to_parallel(env) if in_turns else aec_to_parallel(env)
+        if not isinstance(env, ParallelEnv):
+            raise TypeError(f"got a {type(env).__name__}, expected a ParallelEnv or an AECEnv of PettingZoo")
+        self._env: ParallelEnv = env
+        self.teams = teams
+        self.frames_per_second = rate_of(env)
+
+    def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
+        """Of observations and actions."""
+        return self._env.observation_space(agent), self._env.action_space(agent)
+
+    def behavior(self, agent: Any) -> str:
+        """The name without its number."""
+        match = _NUMBERED.fullmatch(str(agent))
+        name = match.group(1) if match else str(agent)
+        return re.sub(r"[^\w.-]", "_", name) or "agent"
+
+    def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
+        """Raises whatever the environment raises; ValueError: it returns something else than PettingZoo defines."""
+        answer = self._env.reset(seed=seed, options=None if options is None else dict(options))
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise ValueError("returned no pair (observations, infos): an environment of PettingZoo before 1.24")
+        obs, infos = answer
+        return self._outcome(obs, {}, {}, {}, infos)
+
+    def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
+        """As `reset`."""
+        answer: Any = self._env.step(dict(actions))
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            expected = "(observations, rewards, terminations, truncations, infos)"
+            raise ValueError(f"returned {len(answer)} values, expected {expected}: an environment of PettingZoo 1.24")
+        return self._outcome(*answer)
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._env.render()
+
+    def close(self) -> None:
+        """Close it."""
+        self._env.close()
+
+    def _outcome(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> AreaOutcome:
+        """Who has a flag is over, also where the environment lists it still."""
+        living = [a for a in self._env.agents if not terminated.get(a, False) and not truncated.get(a, False)]
+        asked = living if self._turns is None else [a for a in living if a == self._turns.agent_selection]
+        return AreaOutcome(
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            infos={agent: told for agent, told in (infos or {}).items() if isinstance(told, Mapping)},
+            living=living,
+            asked=asked,
+        )

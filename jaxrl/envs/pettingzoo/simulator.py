@@ -1,0 +1,117 @@
+"""PettingZoo's environments for the host loop: from `pettingzoo:MODULE` and settings to a recipe for workers.
+
+`MODULE` is imported and its `parallel_env`, or else its `env`, is called: `mpe2.simple_spread_v3`. `MODULE:NAME` calls
+`NAME` of the module instead, a function or class that gives a parallel or an AEC environment. `env_args` are its
+keyword arguments, but for two:
+- `team_reward=true`: the mean of a team's rewards is paid to all of it as group reward, in place of each its own;
+- `teams=false`: every agent is alone. Else all agents of one behavior in one environment are a team.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from jaxrl.envs.address import UnknownEnvironmentError
+from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
+from jaxrl.envs.foreign.imports import import_for, require_package
+from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, drawing_options, make_drawn
+from jaxrl.envs.interface import HostEnv
+from jaxrl.envs.workers.handles import EnvFactory
+
+if TYPE_CHECKING:
+    from jaxrl.settings import RunSettings
+
+_MAKERS = ("parallel_env", "env")
+
+
+def check(name: str | None) -> None:
+    """Import the module and look for what makes its environment, without making it.
+
+    Raises:
+        MissingPackageError: PettingZoo is not installed.
+        UnknownEnvironmentError: the module cannot be imported, or holds no such function.
+    """
+    require_package("pettingzoo", f"pettingzoo:{name}")
+    _maker(name or "")
+
+
+def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
+    """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
+    check(name)
+    options = settings.env_settings
+    arguments = keyword_arguments(options.env_args)
+    team_reward = take_switch(arguments, "team_reward", False)
+    teams = take_switch(arguments, "teams", True)
+    return partial(
+        make_pettingzoo,
+        name or "",
+        arguments,
+        team_reward=team_reward,
+        teams=teams,
+        areas=options.num_areas,
+        seed=options.seed,
+        timeout=options.timeout_wait,
+        drawing=drawing_options(settings),
+    )
+
+
+def make_pettingzoo(
+    name: str,
+    arguments: dict[str, Any],
+    worker: int,
+    *,
+    team_reward: bool,
+    teams: bool,
+    areas: int,
+    seed: int,
+    timeout: float,
+    drawing: DrawingOptions = NOTHING_DRAWN,
+) -> HostEnv:
+    """Build one worker's environment; runs inside the worker.
+
+    Raises:
+        EnvironmentFailure: it cannot be made, or jaxrl cannot read its spaces.
+    """
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    import pettingzoo
+
+    from jaxrl.envs.foreign.environment import ForeignEnvironment
+    from jaxrl.envs.pettingzoo.area import PettingZooArea
+
+    make = partial(_maker(name), **arguments)
+
+    def make_area(area: int) -> PettingZooArea:
+        drawn = drawing.wanted and worker == area == 0
+        return PettingZooArea(make_drawn(make, drawing) if drawn else make(), teams=teams)
+
+    return ForeignEnvironment(
+        worker=worker,
+        name=f"pettingzoo:{name}",
+        make_area=make_area,
+        areas=areas,
+        seed=seed + worker,
+        team_reward=team_reward,
+        timeout=timeout,
+        drawing=drawing,
+        about=f"pettingzoo:{name} of PettingZoo {pettingzoo.__version__}, {areas} side by side",
+    )
+
+
+def _maker(name: str) -> Callable[..., Any]:
+    address = f"pettingzoo:{name}"
+    path, _, wanted = name.partition(":")
+    module = import_for(address, path) if path else None
+    makers = (wanted,) if wanted else _MAKERS
+    for maker in makers:
+        if callable(getattr(module, maker, None)):
+            return getattr(module, maker)
+    known = (
+        [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")] if module else []
+    )
+    raise UnknownEnvironmentError(
+        f"{address}: module {path or '(none)'} has no {' or '.join(makers)}; expected pettingzoo:MODULE, whose "
+        f"parallel_env or env makes the environment, or pettingzoo:MODULE:NAME; it has {', '.join(known) or 'nothing'}"
+    )

@@ -1,0 +1,69 @@
+"""`import mlagents_envs` with the current protobuf runtime, in every process that has imported jaxrl.
+
+The modules of mlagents-envs 0.28.0 that need protobuf 3 are replaced by those of `jaxrl.envs.protobuf`, when somebody
+imports them. Until then it costs one small class: no protobuf, numpy or JAX is imported here, nor `importlib.abc`,
+whose base classes would cost more than the rest.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+_MESSAGES = "mlagents_envs.communicator_objects."
+_CLIENT = "mlagents_envs.environment"
+
+
+class _Messages:
+    """Gives the module that jaxrl makes of a descriptor."""
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        from jaxrl.envs.protobuf import message_module
+
+        return message_module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It is complete."""
+
+
+class _Client:
+    """Runs the package's own module while there is a `distutils`."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        from jaxrl.envs.protobuf import distutils_offered
+
+        with distutils_offered():
+            self._loader.exec_module(module)
+
+
+class _Finder:
+    """Asked before the finders of Python, about every module; answers for two kinds."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.startswith(_MESSAGES) and fullname.endswith("_pb2"):
+            messages: Any = _Messages()
+            return importlib.machinery.ModuleSpec(fullname, messages)
+        if fullname != _CLIENT:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            client: Any = _Client(spec.loader)
+            spec.loader = client
+        return spec
+
+
+def install() -> None:
+    """From now on `mlagents_envs` can be imported. May be called again."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

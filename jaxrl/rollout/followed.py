@@ -1,0 +1,115 @@
+"""Episodes that are followed one by one, for callbacks, mappings and windows. Host side, numpy only.
+
+An `Episode` is one team's stay, or that of an agent without a team, from the first decision to the end of its last
+member. A team may hold agents of several behaviors; it is over when its last living member ends, also if another one
+asks in the same message under the same group id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.types import Action
+
+
+class Outcome(Enum):
+    """How the stay of an agent in an episode, or a piece of its stream, came to an end."""
+
+    TERMINATED = "terminated"
+    TRUNCATED = "truncated"
+    MOVED = "moved"  # it asks under another group id: it is part of another episode now
+    LOST = "lost"  # with its worker
+    CUT = "cut"  # of streams alone: time_horizon reached, the agent goes on
+
+
+@dataclass(eq=False)
+class AgentRecord:
+    """One agent in one episode. Rewards in reward units; the one before the first decision belongs to none."""
+
+    agent_id: int
+    behavior_id: str  # with its team: "Soccer?team=1"
+    policy: str  # that it follows, for its whole life
+    samples: bool = True  # False: it acts, and nobody learns from it
+    mapped: bool = False  # whether its policy is settled
+    decisions: int = 0  # that it has asked for
+    own_return: float = 0.0  # sum of its individual rewards
+    group_return: float = 0.0  # sum of the group rewards that it received
+    outcome: Outcome | None = None  # None: it goes on
+    infos: Mapping[str, Any] = field(default_factory=dict)  # the newest that came with it
+
+    @property
+    def behavior(self) -> str:
+        """The behavior's name without a team."""
+        return self.behavior_id.partition("?")[0]
+
+
+@dataclass(eq=False)
+class Episode:
+    """One episode. Callbacks may write into the last four fields."""
+
+    episode_id: str  # 16 hexadecimal digits, see `episode_id`
+    worker: int
+    incarnation: int  # of the worker
+    group_id: int  # NO_GROUP: one agent without a team
+    agents: list[AgentRecord] = field(default_factory=list)  # in the order in which they came, also ended ones
+    length: int = 0  # messages of the environment after the first
+    over: bool = False
+    truncated: bool = False  # over because it was interrupted
+    error: Exception | None = None  # that cost it its worker
+    finishers: list[AgentRecord] = field(default_factory=list, repr=False)  # with whom it was over
+    infos: Mapping[str, Any] = field(default_factory=dict)  # the newest that concern all agents of the worker (R16)
+    custom_metrics: dict[str, float] = field(default_factory=dict)  # mean, least and largest become tags Custom/<name>
+    hist_data: dict[str, list[float]] = field(default_factory=dict)  # a histogram Custom/<name>
+    media: dict[str, np.ndarray] = field(default_factory=dict)  # uint8 [H, W, 3], shown under Custom/<name>
+    user_data: dict[str, Any] = field(default_factory=dict)  # nobody else reads it
+
+    @property
+    def faulty(self) -> bool:
+        """Whether it broke off with its worker."""
+        return self.error is not None
+
+    @property
+    def living(self) -> list[AgentRecord]:
+        """Agents that go on."""
+        return [agent for agent in self.agents if agent.outcome is None]
+
+    @property
+    def group_return(self) -> float:
+        """What the team earned together, as its longest-lived member at the end received it."""
+        return self.group_return_of(self.agents)
+
+    def group_return_of(self, agents: Sequence[AgentRecord]) -> float:
+        """The same of some of its agents alone; 0.0 of none."""
+        last = [agent for agent in agents if agent in self.finishers or agent.outcome is None]
+        return max(last or agents, key=lambda agent: agent.decisions).group_return if agents else 0.0
+
+    @property
+    def total_return(self) -> float:
+        """Individual rewards of all agents and the group return."""
+        return sum(agent.own_return for agent in self.agents) + self.group_return
+
+
+class Trajectory(NamedTuple):
+    """A piece of an agent's stream: T decisions up to its end, or to time_horizon (R57)."""
+
+    obs: tuple[np.ndarray, ...]  # one per sensor, its dtype [T, *shape]
+    action: Action  # as the environment has it: float32 [T, C], int32 [T, D]
+    reward: np.ndarray  # float32 [T], what the agent earned after each decision
+    group_reward: np.ndarray  # float32 [T]
+    last_obs: tuple[np.ndarray, ...]  # one per sensor [*shape], what it saw after the last decision
+    outcome: Outcome | None  # None: of a mate that goes on
+
+
+def episode_id(seed: int, begun_at: int, worker: int, incarnation: int, number: int) -> str:
+    """The id of a worker's episode `number`: unique, and the same in every run of the same seed (M28, X18).
+
+    `begun_at` are the decisions that a resumed run begins with: it does not repeat the ids of its first part.
+    """
+    words = f"{seed} {begun_at} {worker} {incarnation} {number}"
+    return blake2b(words.encode(), digest_size=8).hexdigest()

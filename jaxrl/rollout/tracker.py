@@ -1,0 +1,168 @@
+"""Messages of environments → episodes that begin, go on and end. Host side, in use only where somebody follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jaxrl.rollout.followed import AgentRecord, Episode, Outcome, episode_id
+from jaxrl.rollout.occupants import Source
+from jaxrl.types import NO_GROUP, BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
+
+Agent = tuple[str, int]  # behavior id, agent id
+
+
+class Noticed(NamedTuple):
+    """What one message of one environment says, in the order in which it counts."""
+
+    went_on: list[Episode]  # that had begun before, also those that end now
+    over: list[Episode]
+    begun: list[Episode]
+    newcomers: list[tuple[Episode, AgentRecord]]  # first decisions, also in episodes that had begun before
+
+
+@dataclass
+class _Worker:
+    """What goes on in one incarnation of a worker."""
+
+    episodes: dict[Hashable, Episode] = field(default_factory=dict)  # by team, or agent without one
+    records: dict[Agent, tuple[Episode, AgentRecord]] = field(default_factory=dict)  # of living agents
+    gone: set[AgentRecord] = field(default_factory=set)  # with this message
+    count: int = 0  # episodes so far
+
+
+class EpisodeTracker:
+    """Follows every agent of every worker.
+
+    Args:
+      seed: of the run.
+      begun_at: decisions that the run begins with, 0 unless it is resumed.
+    """
+
+    def __init__(self, seed: int, begun_at: int = 0) -> None:
+        self._seed = seed
+        self._begun_at = begun_at
+        self._workers: dict[tuple[int, int], _Worker] = {}  # by worker and incarnation
+
+    def record(self, source: Source, agent_id: int) -> AgentRecord | None:
+        """The record of a living agent; None: nobody of that id lives."""
+        here = self._workers.get((source.worker, source.incarnation))
+        found = None if here is None else here.records.get((source.behavior_id, agent_id))
+        return None if found is None else found[1]
+
+    def living(self) -> list[tuple[Episode, AgentRecord]]:
+        """All agents that live now, by worker."""
+        return [found for here in self._workers.values() for found in here.records.values()]
+
+    def observe(self, message: EnvMessage) -> Noticed:
+        """Book one message: endings first (M6), then whoever changes its team, then decisions.
+
+        Agents that are first seen ended leave no trace (R22). An agent that asks under another group id leaves its
+        episode and is a newcomer of the next, with the policy that it has.
+        """
+        here = self._workers.setdefault((message.worker, message.incarnation), _Worker())
+        went_on = list(here.episodes.values())
+        for episode in went_on:
+            episode.length += 1
+            episode.infos = message.infos or episode.infos
+        moved: dict[Agent, AgentRecord] = {}
+        for behavior_id, steps in message.steps.items():
+            self._end(here, behavior_id, steps.ended, steps)
+        for behavior_id, steps in message.steps.items():
+            moved |= self._move(here, behavior_id, steps.deciding)
+        over = self._close(here)
+        noticed = Noticed(went_on=went_on, over=over, begun=[], newcomers=[])
+        for behavior_id, steps in message.steps.items():
+            self._decide(here, message, behavior_id, steps, moved, noticed)
+        return noticed
+
+    def lost(self, worker: int, incarnation: int, error: Exception) -> list[Episode]:
+        """The worker is no more: its episodes end here, faulty (R10, X11). Unknown ones are no error."""
+        here = self._workers.pop((worker, incarnation), _Worker())
+        for episode in here.episodes.values():
+            episode.over, episode.truncated, episode.error = True, True, error
+            for agent in episode.living:
+                agent.outcome = Outcome.LOST
+        return list(here.episodes.values())
+
+    def _end(self, here: _Worker, behavior_id: str, ended: TerminalSteps, steps: BehaviorMessage) -> None:
+        for i, agent_id in enumerate(ended.agent_id.tolist()):
+            _, record = here.records.pop((behavior_id, agent_id), (None, None))
+            if record is None:
+                continue
+            _pay(record, float(ended.reward[i]), float(ended.group_reward[i]))
+            record.infos = steps.infos.get(agent_id, record.infos)
+            record.outcome = Outcome.TRUNCATED if ended.truncated[i] else Outcome.TERMINATED
+            here.gone.add(record)
+
+    def _move(self, here: _Worker, behavior_id: str, deciding: DecisionSteps) -> dict[Agent, AgentRecord]:
+        moved: dict[Agent, AgentRecord] = {}
+        for i, (agent_id, group) in enumerate(zip(deciding.agent_id.tolist(), deciding.group_id.tolist(), strict=True)):
+            agent = behavior_id, agent_id
+            if agent in here.records and here.records[agent][0].group_id != group:
+                _, record = here.records.pop(agent)
+                _pay(record, float(deciding.reward[i]), float(deciding.group_reward[i]))
+                record.outcome = Outcome.MOVED
+                moved[agent] = record
+                here.gone.add(record)
+        return moved
+
+    def _close(self, here: _Worker) -> list[Episode]:
+        """Episodes that nobody lives in any more."""
+        alive = {id(episode) for episode, _ in here.records.values()}
+        over = {key: episode for key, episode in here.episodes.items() if id(episode) not in alive}
+        for key, episode in over.items():
+            del here.episodes[key]
+            episode.over = True
+            episode.finishers = [agent for agent in episode.agents if agent in here.gone]
+            episode.truncated = any(agent.outcome is not Outcome.TERMINATED for agent in episode.finishers)
+        here.gone.clear()
+        return list(over.values())
+
+    def _decide(
+        self,
+        here: _Worker,
+        message: EnvMessage,
+        behavior_id: str,
+        steps: BehaviorMessage,
+        moved: dict[Agent, AgentRecord],
+        noticed: Noticed,
+    ) -> None:
+        deciding = steps.deciding
+        for i, (agent_id, group) in enumerate(zip(deciding.agent_id.tolist(), deciding.group_id.tolist(), strict=True)):
+            agent = behavior_id, agent_id
+            if agent in here.records:
+                record = here.records[agent][1]
+                _pay(record, float(deciding.reward[i]), float(deciding.group_reward[i]))
+            else:
+                key = ("agent", *agent) if group == NO_GROUP else ("team", group)
+                episode = here.episodes.get(key) or self._begin(here, message, key, group, noticed)
+                record = _newcomer(behavior_id, agent_id, moved.get(agent))
+                episode.agents.append(record)
+                here.records[agent] = episode, record
+                noticed.newcomers.append((episode, record))
+            record.decisions += 1
+            record.infos = steps.infos.get(agent_id, record.infos)
+
+    def _begin(self, here: _Worker, message: EnvMessage, key: Hashable, group: int, noticed: Noticed) -> Episode:
+        name = episode_id(self._seed, self._begun_at, message.worker, message.incarnation, here.count)
+        here.count += 1
+        episode = here.episodes[key] = Episode(
+            name, message.worker, message.incarnation, group_id=group, infos=message.infos
+        )
+        noticed.begun.append(episode)
+        return episode
+
+
+def _pay(record: AgentRecord, own: float, group: float) -> None:
+    record.own_return += own
+    record.group_return += group
+
+
+def _newcomer(behavior_id: str, agent_id: int, before: AgentRecord | None) -> AgentRecord:
+    """An agent's record, with the policy that it had in its team before."""
+    record = AgentRecord(agent_id, behavior_id, policy=behavior_id.partition("?")[0])
+    if before is not None:
+        record.policy, record.samples, record.mapped = before.policy, before.samples, before.mapped
+    return record

@@ -1,0 +1,71 @@
+"""Connectors in the compiled loop: the views, rewards and actions of S seeds go through them side by side.
+
+Functions take None for the chain of a behavior without connectors, and then give back what they were given. Between two
+iterations the statistics are the policies' (`PolicyState.connectors`), so that checkpoints of both loops are alike.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxrl.algorithms.interface import Decision, PolicyState, TrainState
+from jaxrl.connectors import chain as chains
+from jaxrl.connectors.chain import Chain, ChainState
+from jaxrl.jax_envs.interface import TeamView
+from jaxrl.types import Action
+
+
+def start(chain: Chain | None, lead: tuple[int, ...]) -> Any:
+    """What members [S, E, A] remember before their first decision; () without connectors."""
+    return () if chain is None else chains.start(chain, (), lead).slots
+
+
+def with_statistics(chain: Chain | None, slots: Any, policy: PolicyState) -> Any:
+    """The state of the connectors, with the statistics of the policies."""
+    return () if chain is None else ChainState(slots, policy.connectors)
+
+
+def statistics_of(chain: Chain | None, train: TrainState, state: Any, active: Array) -> TrainState:
+    """The learners with the statistics of `state`, those of seeds that are not `active` [S] as they were."""
+    if chain is None:
+        return train
+    choose = partial(chains.where, active)
+    return train.replace(
+        policy=train.policy.replace(connectors=jax.tree.map(choose, state.shared, train.policy.connectors))
+    )
+
+
+def observed(chain: Chain | None, state: Any, view: TeamView, begin: Array) -> tuple[Any, TeamView]:
+    """The view as the policies see it; `begin` is bool [S, E, A]."""
+    if chain is None:
+        return state, view
+    state, obs = jax.vmap(partial(chains.observed, chain))(state, view.obs, view.alive, begin)
+    return state, view._replace(obs=obs)
+
+
+def last(chain: Chain | None, state: Any, view: TeamView) -> tuple[Array, ...]:
+    """What members saw after a step, if no decision follows."""
+    if chain is None:
+        return view.obs
+    lead = view.alive.shape[1:]
+    return jax.vmap(lambda state, obs: chains.shown(chain, state, obs, lead))(state, view.obs)
+
+
+def sent(chain: Chain | None, state: Any, decision: Decision, alive: Array) -> tuple[Any, Action]:
+    """What the environment gets of a decision [S, E, A]."""
+    if chain is None:
+        return state, decision.sent
+    return jax.vmap(partial(chains.sent, chain))(state, decision.action, decision.sent, alive)
+
+
+def rewarded(chain: Chain | None, state: Any, own: Array, group: Array, alive: Array) -> tuple[Any, Array, Array]:
+    """Own and group rewards, float32 [S, E, A], as they are learned from."""
+    if chain is None or not chain.watches_rewards:
+        return state, own, group
+    state, reward = jax.vmap(partial(chains.rewarded, chain))(state, jnp.stack([own, group], axis=-1), alive)
+    return state, reward[..., 0], reward[..., 1]

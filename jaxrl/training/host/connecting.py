@@ -1,0 +1,64 @@
+"""Connectors in the host loop: a message of the environments goes through them inside the one compiled `decide`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.connectors import chain as chains
+from jaxrl.connectors.chain import Chain, ChainState
+from jaxrl.rollout.records import Ending, RowsMessage
+from jaxrl.rollout.trajectory import begins
+from jaxrl.types import Action
+
+
+class Connected(NamedTuple):
+    """What the connectors of an actor remember between two messages."""
+
+    state: ChainState
+    seen: tuple[Any, ...]  # what each member's newest decision was shown: its dtype [B, A, *shape] of each sensor
+
+
+def start(chain: Chain, shared: tuple[Any, ...], lead: tuple[int, int]) -> Connected:
+    """Before the first message, for B rows of A members; arrays of its own, for they are updated in place."""
+    seen = tuple(jnp.zeros((*lead, *sensor.shape), sensor.dtype) for sensor in chain.spec.observations)
+    return Connected(jax.tree.map(jnp.array, chains.start(chain, shared, lead)), seen)
+
+
+def resize(connected: Connected, lead: tuple[int, int]) -> Connected:
+    """Room for more rows and members. Whoever gets a place there begins an episode, which sets it right."""
+
+    def room(x: Any) -> jax.Array:
+        return jnp.pad(x, [(0, lead[0] - x.shape[0]), (0, lead[1] - x.shape[1])] + [(0, 0)] * (x.ndim - 2))
+
+    state, seen = connected
+    return Connected(state._replace(slots=jax.tree.map(room, state.slots)), jax.tree.map(room, seen))
+
+
+def received(chain: Chain, connected: Connected, steps: RowsMessage) -> tuple[Connected, RowsMessage]:
+    """The message as policy and learner get it, before anybody decides.
+
+    Final states are shown what they would decide on. Members that are present and do not decide keep what they were
+    shown when they did.
+    """
+    state, deciding = connected.state, jnp.asarray(steps.deciding)
+    reward, earned = jnp.asarray(steps.reward), jnp.asarray(steps.earned)
+    if chain.watches_rewards:
+        state, reward = chains.rewarded(chain, state, reward, steps.ending != Ending.OPEN)
+        earned = chains.paid(chain, state, jnp.stack([earned, jnp.zeros_like(earned)], axis=-1))[..., 0]
+    final = chains.shown(chain, state, tuple(jnp.asarray(o[0]) for o in steps.obs), deciding.shape)
+    new = tuple(jnp.asarray(o[1]) for o in steps.obs)
+    state, obs = chains.observed(chain, state, new, deciding, jnp.asarray(begins(steps)))
+    seen = tuple(chains.where(deciding, x, old) for x, old in zip(obs, connected.seen, strict=True))
+    both = tuple(jnp.stack(pair) for pair in zip(final, seen, strict=True))
+    return Connected(state, seen), steps._replace(obs=both, reward=reward, earned=earned)
+
+
+def sent(
+    chain: Chain, connected: Connected, action: Action, to_environment: Action, deciding: Any
+) -> tuple[Connected, Action]:
+    """What the environments get; raw actions [B, A, ...] and `deciding` [B, A] are noted."""
+    state, out = chains.sent(chain, connected.state, action, to_environment, jnp.asarray(deciding))
+    return connected._replace(state=state), out

@@ -1,0 +1,138 @@
+"""Episodes of a run that somebody follows: tracked, handed to callbacks in order, and mapped to policies.
+
+In use only with callbacks, a mapping or an episode window; otherwise the loop has none and pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from jaxrl.callbacks import Follows
+from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
+from jaxrl.rollout.occupants import Source
+from jaxrl.rollout.segments import Segments
+from jaxrl.rollout.tracker import EpisodeTracker, Noticed
+from jaxrl.training.host.hooks import Hooks
+from jaxrl.training.host.routing import Router
+from jaxrl.types import Action, EnvMessage
+
+Complete = list[tuple[AgentRecord, Trajectory]]
+
+
+class Followable(Protocol):
+    """What following needs of the policies of a run."""
+
+    def check(self, name: str, behavior_id: str) -> None:
+        """Raises if agents of this behavior id cannot follow the policy."""
+        ...
+
+    def horizon(self, behavior_id: str) -> int:
+        """time_horizon of a behavior id."""
+        ...
+
+
+class Following:
+    """Tracks the episodes of all workers and calls the callbacks.
+
+    Args:
+      tracker: what notices them.
+      policies: that agents can be mapped to.
+
+    `router` splits messages by policy; None: nobody maps agents, each follows the policy of its behavior.
+    """
+
+    def __init__(self, hooks: Hooks, tracker: EpisodeTracker, policies: Followable) -> None:
+        self.hooks = hooks
+        self.tracker = tracker
+        self.router = Router(tracker.record) if hooks.wants("policy_mapping") else None
+        self._policies = policies
+        self._segments = Segments() if hooks.wants("on_trajectory_complete") else None
+        self._steps = hooks.wants("on_episode_step")
+
+    def observe(self, results: Sequence[EnvMessage]) -> list[Episode]:
+        """Book what arrived; every callback but `on_policy_updated` and those of files is called here.
+
+        Returns the episodes that are over. Raises CallbackError.
+        """
+        return [episode for result in results for episode in self._observe(result)]
+
+    def decided(self, results: Sequence[EnvMessage], chosen: Mapping[int, Mapping[str, Action]]) -> None:
+        """What the deciding agents of the results do: worker → behavior id → actions in their order."""
+        if self._segments is None:
+            return
+        for result in results:
+            for behavior_id, steps in result.steps.items():
+                source = Source(result.worker, behavior_id, result.incarnation)
+                ids = steps.deciding.agent_id.tolist()
+                records = [record for record in (self.tracker.record(source, i) for i in ids) if record is not None]
+                self._segments.decided(source, steps, records, chosen[result.worker][behavior_id])
+
+    def lost(self, worker: int, incarnation: int, error: Exception) -> list[Episode]:
+        """A worker is no more: `on_faulty_episode`, then `on_episode_end` of each of its episodes, which it returns."""
+        episodes = self.tracker.lost(worker, incarnation, error)
+        for kept in (self.router, self._segments):
+            if kept is not None:
+                kept.forget(worker, incarnation)
+        for episode in episodes:
+            self.hooks.call("on_faulty_episode", episode, error)
+            self.hooks.call("on_episode_end", episode)
+        return episodes
+
+    def removed(self, policy: str) -> None:
+        """The policy is no more: its agents are mapped again (R41)."""
+        if self.router is None:
+            return
+        self.router.removed(policy)
+        for episode, agent in self.tracker.living():
+            if agent.policy == policy:
+                agent.policy, agent.samples = agent.behavior, True
+                self._map(episode, agent)
+
+    def _observe(self, result: EnvMessage) -> list[Episode]:
+        noticed = self.tracker.observe(result)
+        complete = self._complete(result)
+        for episode in noticed.went_on:
+            if self._steps:
+                self.hooks.call("on_episode_step", episode)
+            self._hand_on(episode, complete)
+            if episode.over:
+                self.hooks.call("on_episode_end", episode)
+        for episode in noticed.begun:
+            self.hooks.call("on_episode_created", episode)
+        self._meet(noticed)
+        for episode in noticed.begun:
+            self.hooks.call("on_episode_start", episode)
+        return noticed.over
+
+    def _meet(self, noticed: Noticed) -> None:
+        for episode, agent in noticed.newcomers:
+            if not agent.mapped:
+                self._map(episode, agent)
+
+    def _map(self, episode: Episode, agent: AgentRecord) -> None:
+        agent.mapped = True
+        answer = self.hooks.policy_of(agent, episode) if self.router is not None else None
+        agent.policy, agent.samples = answer or Follows(agent.behavior)
+        if answer is not None:
+            self._policies.check(agent.policy, agent.behavior_id)
+
+    def _complete(self, result: EnvMessage) -> Complete:
+        if self._segments is None:
+            return []
+        found: Complete = []
+        for behavior_id, steps in result.steps.items():
+            source = Source(result.worker, behavior_id, result.incarnation)
+            found += self._segments.outcomes(source, steps, self._policies.horizon(behavior_id))
+        return found
+
+    def _hand_on(self, episode: Episode, complete: Complete) -> None:
+        if self._segments is None:
+            return
+        mine = {agent: trajectory for agent, trajectory in complete if agent in episode.agents}
+        if not mine:
+            return
+        everybody = self._segments.of_mates(episode.living) | mine
+        for agent, trajectory in mine.items():
+            mates = {mate: theirs for mate, theirs in everybody.items() if mate is not agent}
+            self.hooks.call("on_trajectory_complete", episode, agent, trajectory, mates)

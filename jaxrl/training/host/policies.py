@@ -1,0 +1,232 @@
+"""Policies that agents may follow beside those that come with the environment: added and removed while a run goes on.
+
+A frozen policy is an actor without a learner: it decides, and what it collects is forgotten. One that trains is a
+behavior like any other, with a folder, statistics and checkpoints under its own name.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms.interface import PolicyState, TrainState
+from jaxrl.artifacts.run_folder import behavior_name
+from jaxrl.envs.workers.restarts import Loss
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.slots import Source
+from jaxrl.settings import BehaviorSettings, RunSettings
+from jaxrl.training import saver
+from jaxrl.training.host.actor import UNTRAINED, Actor
+from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.routing import Chosen, Share, blank, join
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
+
+if TYPE_CHECKING:
+    from jaxrl.training.host.following import Following
+
+Acted = tuple[Behavior, int, list[EpisodeRecords]]
+"""A behavior that acted, its step before, and the episodes that had ended."""
+
+
+class PolicyError(JaxrlError):
+    """A policy cannot be added, removed or followed. The text names it and those that exist."""
+
+
+class Frozen(NamedTuple):
+    """A policy that acts and does not change."""
+
+    name: str
+    actor: Actor
+
+    @property
+    def spec(self) -> BehaviorSpec:
+        """Observations and actions."""
+        return self.actor.spec
+
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> dict[Source, Action]:
+        """Each source's actions in its agents' order; nothing is kept."""
+        actions, _, _ = self.actor.act(messages, untrained)
+        if self.actor.full or self.actor.fresh > self.actor.keeps:
+            self.actor.discard()
+        return actions
+
+
+def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) -> Frozen:
+    """An actor of the behavior's algorithm and compiled programs. The key is consumed."""
+    run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
+    actor = Actor(
+        name,
+        like.spec,
+        like.algorithm,
+        like.actor.programs,
+        policy,
+        run_key,
+        keeps=min(like.algorithm.period, UNTRAINED),
+        leave_out_taken=like.actor.leave_out_taken,
+    )
+    return Frozen(name, actor)
+
+
+def weights_of(
+    weights: str | os.PathLike[str] | None, like: Behavior, fresh: TrainState, named: Mapping[str, Behavior | Frozen]
+) -> TrainState:
+    """`fresh` with the weights of a policy as it is now, or of a checkpoint; None: those of `like`.
+
+    Args:
+      weights: a name in `named`, else the path of a checkpoint folder `<Behavior>-<step>`.
+
+    Raises PolicyError for what is neither, CheckpointError if the checkpoint does not fit.
+    """
+    origin = like if weights is None else named.get(str(weights))
+    if isinstance(origin, Behavior):
+        return fresh.replace(policy=_copied(origin.actor.policy), critic=_copied(origin.state.critic))
+    if isinstance(origin, Frozen):
+        if origin.spec != like.spec:
+            raise PolicyError(f"weights: policy {origin.name} has other observations or actions than {like.name}")
+        return fresh.replace(policy=_copied(origin.actor.policy))
+    path = Path(str(weights))
+    if not path.is_dir():
+        raise PolicyError(
+            f"weights: {str(weights)!r} is neither a policy ({', '.join(named)}) nor the folder of a checkpoint"
+        )
+    return saver.with_weights_of(path, fresh, like.spec, like.settings)[0]
+
+
+class Policies:
+    """All policies of a run: its behaviors, and frozen ones. What callbacks know as `jaxrl.callbacks.Run`.
+
+    Args:
+      key: of the run; not consumed.
+      behaviors: those of the loop, which are added to.
+      make: (name, specs, settings or None) → a behavior.
+      begin: opens its files.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        key: jax.Array,
+        behaviors: dict[str, Behavior],
+        make: Callable[[str, BehaviorSpec, BehaviorSettings | None], Behavior],
+        begin: Callable[[Behavior], None],
+    ) -> None:
+        self.following: Following | None = None
+        self._settings = settings
+        self._key = key
+        self._behaviors = behaviors
+        self._frozen: dict[str, Frozen] = {}
+        self._make = make
+        self._begin = begin
+
+    @property
+    def policy_names(self) -> list[str]:
+        """Policies that agents can follow now."""
+        return list(self._named())
+
+    def act(self, shares: Mapping[str, Share], results: Sequence[EnvMessage]) -> tuple[Chosen, list[Acted]]:
+        """One call per policy: worker → behavior id → actions, and what ended for those who learn."""
+        chosen, acted = blank(results, lambda name: self._of(name).spec.action), []
+        for name, share in shares.items():
+            behavior = self._behaviors.get(name)
+            if behavior is None:
+                join(chosen, share, self._frozen[name].act(share.messages, share.untrained))
+                continue
+            before = behavior.step
+            actions, episodes = behavior.act(share.messages, share.untrained)
+            join(chosen, share, actions)
+            acted.append((behavior, before, episodes))
+        return chosen, acted
+
+    def lose(self, loss: Loss) -> None:
+        """A process of a worker is no more: frozen policies forget its agents, as the behaviors do."""
+        for policy in self._frozen.values():
+            policy.actor.lose(loss.worker, loss.incarnation)
+
+    def horizon(self, behavior_id: str) -> int:
+        """time_horizon of a behavior id."""
+        return self._of(behavior_id).settings.time_horizon
+
+    def check(self, name: str, behavior_id: str) -> None:
+        """Raises PolicyError if agents of this behavior id cannot follow the policy (R20).
+
+        One that is only listed in the configuration is made now, for agents with these observations and actions.
+        """
+        spec = self._of(behavior_id).spec
+        if name not in self._named() and name in self._settings.behaviors:
+            self._add(self._make(name, spec, None))
+        found = self._named().get(name)
+        if found is None:
+            raise PolicyError(
+                f"policy_mapping: an agent of {behavior_id} is mapped to {name!r}, which is none of the policies "
+                f"({', '.join(self.policy_names)}); add it with add_policy, or list it below `behaviors:`"
+            )
+        if found.spec != spec:
+            raise PolicyError(
+                f"policy_mapping: agents of {behavior_id} cannot follow {name}: its observations or actions differ"
+            )
+
+    def add_policy(
+        self, name: str, *, like: str, weights: str | os.PathLike[str] | None = None, trains: bool = False
+    ) -> None:
+        """A new policy that agents can be mapped to from now on; a resumed run has it when it is added again.
+
+        Args:
+          name: its own; with `trains` also that of its folder, whose checkpoint a resumed run goes on from.
+          like: the behavior whose settings, observations and actions it has.
+          weights: a policy's name (as it is now) or the folder of a checkpoint; None: those of `like`.
+          trains: whether it learns from its agents, as a behavior does.
+
+        Raises PolicyError for a name that is taken, or weights or a behavior that do not exist; CheckpointError if the
+        checkpoint does not fit.
+        """
+        named = self._named()
+        if name in named:
+            raise PolicyError(f"add_policy: there is a policy {name} already; remove it, or choose another name")
+        model = self._behaviors.get(like)
+        if model is None:
+            raise PolicyError(f"add_policy: like={like!r} is no behavior; there are: {', '.join(self._behaviors)}")
+        if not trains:
+            policy = weights_of(weights, model, model.state, named).policy
+            key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
+            self._frozen[name] = make_frozen(name, model, policy, key)
+            return
+        behavior = self._make(behavior_name(name), model.spec, model.settings)
+        behavior.begin_from(weights_of(weights, model, behavior.state, named))
+        self._add(behavior)
+
+    def remove_policy(self, name: str) -> None:
+        """Forget a frozen policy; agents that follow it are mapped again (R41).
+
+        Raises PolicyError for any other: what learns belongs to the run to its end.
+        """
+        if name not in self._frozen:
+            raise PolicyError(
+                f"remove_policy: {name!r} is no frozen policy; there are: {', '.join(self._frozen) or 'none'}"
+            )
+        del self._frozen[name]
+        if self.following is not None:
+            self.following.removed(name)
+
+    def _named(self) -> dict[str, Behavior | Frozen]:
+        return {**self._behaviors, **self._frozen}
+
+    def _of(self, behavior_id: str) -> Behavior:
+        return self._behaviors[behavior_name(behavior_id)]
+
+    def _add(self, behavior: Behavior) -> None:
+        self._begin(behavior)
+        self._behaviors[behavior.name] = behavior
+
+
+def _copied(tree: Any) -> Any:
+    """Its own arrays: those of a learner are updated in place."""
+    return jax.tree.map(jnp.copy, tree)

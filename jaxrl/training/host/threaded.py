@@ -1,0 +1,173 @@
+"""A learner whose updates run in a thread while collection goes on (`threaded: true`).
+
+When the buffer is due its rollout is taken and learned from in a thread; XLA releases Python's lock. Meanwhile actors
+decide with the policy before, which stays whole: nothing of the old state is overwritten. The newest policy is handed
+on between two decisions (M23, S28). One update at a time: if the next buffer is full before, the loop waits for it, so
+that no decision is more than one update older than the policy that learns from it (the one open state of each row: two,
+and with complete episodes as many as an episode spans). It is measured: `Policy/Staleness`, and `Policy/Time Waited`,
+the share of time in which the loop waited for the update before.
+
+Which decisions still follow the old policy depends on the speed of the machine: threaded runs do not repeat bit for
+bit. On an accelerator that runs one program after the other, decisions wait for the update in the device's own queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.interface import TrainState
+from jaxrl.rollout.records import Ending, RowsMessage
+from jaxrl.rollout.trajectory import Rollout
+from jaxrl.training.host.actor import Actor
+from jaxrl.training.host.learner import Learner, compile_ahead
+
+log = logging.getLogger(__name__)
+
+JOIN_SECONDS = 60.0
+"""How long the end of a run waits for an update that is under way (U46)."""
+LEAVE_SECONDS = 5.0
+"""The same after Ctrl-C or SIGTERM: what is saved without it is the policy before, which is whole."""
+_SLICE_SECONDS = 0.5  # Windows notices no interrupt before the end of a wait
+_DIAGNOSIS_SECONDS = 60.0
+
+
+class Staleness:
+    """How old the policies were that made the decisions of a buffer, in updates. Host side, numpy."""
+
+    def __init__(self) -> None:
+        self._version = np.zeros((0, 0), np.int64)  # [B, A], updates before the newest decision of each member
+        self._sum, self._count = 0, 0
+
+    def note(self, steps: RowsMessage, version: int) -> None:
+        """One message: rewards arrived for what was decided before, and decisions were made after `version` updates."""
+        rows, members = self._version.shape
+        grown = steps.deciding.shape
+        if grown != (rows, members):
+            self._version = np.pad(self._version, [(0, grown[0] - rows), (0, grown[1] - members)])
+        finished = steps.ending != Ending.OPEN
+        self._sum += int(self._version[finished].sum())
+        self._count += int(np.count_nonzero(finished))
+        self._version[steps.deciding] = version
+
+    def take(self, updates: int) -> float:
+        """Mean number of updates that decisions since the last call lag behind `updates`; 0 where there were none."""
+        mean = updates - self._sum / self._count if self._count else 0.0
+        self._sum, self._count = 0, 0
+        return mean
+
+
+class Learned(NamedTuple):
+    """What the thread hands back."""
+
+    state: TrainState
+    store: Any
+    metrics: dict[str, float]
+    seconds: float
+
+
+class ThreadedLearner(Learner):
+    """`learn` begins an update; `publish` brings its state in as soon as it is done. Arguments as `Learner`."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.staleness = Staleness()
+        self.seconds = 0.0  # of the newest update that is done
+        self._under_way: Future[Learned] | None = None
+        self._begun = 0.0
+        self._waited = 0.0  # since the newest update began
+        self._lag: dict[str, float] = {}  # what the next published metrics tell of it
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an update has begun and was not published."""
+        return self._under_way is not None
+
+    def done(self) -> bool:
+        """Whether there is something to publish."""
+        return self._under_way is not None and self._under_way.done()
+
+    def compile_for(self, actor: Actor) -> None:
+        """Begin to compile the update for rollouts of the actor's buffer, unless that is done."""
+        if actor.buffer is None:
+            return
+        sizes = (actor.buffer.shape, ())  # a rollout has the pages' shape, however many rows write them
+        if self._sizes != sizes:
+            rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
+            self._ahead = compile_ahead(self._programs.learn_from, self.state, self.store, rollout)
+            self._sizes = sizes
+
+    def await_program(self, actor: Actor) -> None:
+        """Nothing to wait for: the thread of the update does."""
+        self.compile_for(actor)
+
+    def learn(self, actor: Actor) -> dict[str, float]:
+        """Begin an update from what the actor has collected, if the algorithm is ready for it. Gives no metrics yet.
+
+        The one before must have been published.
+        """
+        assert self._under_way is None
+        if not self._prepared(actor):
+            return {}
+        assert actor.buffer is not None
+        now = time.perf_counter()
+        elapsed = now - self._begun if self._begun else 0.0
+        self._lag = {
+            "staleness": self.staleness.take(self.updates),
+            "time_waited": self._waited / elapsed if elapsed else 0.0,
+        }
+        self._begun, self._waited = now, 0.0
+        rollout, buffer = self._programs.take(actor.buffer, *actor.begin)
+        actor.taken(buffer)
+        thread = ThreadPoolExecutor(1, "jaxrl-learn")
+        self._under_way = thread.submit(self._work, self._ahead, self.state, self.store, rollout)
+        thread.shutdown(wait=False)  # it ends with this update
+        self.fresh = 0
+        return {}
+
+    def wait(self) -> None:
+        """Wait until the update that is under way is done, as long as it takes; says every minute what for."""
+        begun = told = time.perf_counter()
+        while self._under_way is not None and not self._under_way.done():
+            wait((self._under_way,), _SLICE_SECONDS)
+            now = time.perf_counter()
+            if now - told > _DIAGNOSIS_SECONDS:
+                told = now
+                log.warning("%s: the next buffer is full and waits for %s.", self.name, self.diagnosis())
+        self._waited += time.perf_counter() - begun
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the update that is under way, at most so long; whether none is running any more."""
+        return self._under_way is None or bool(wait((self._under_way,), seconds).done)
+
+    def diagnosis(self) -> str:
+        """Which update is under way, since when, in words."""
+        return f"update {self.updates + 1}, which has been running for {time.perf_counter() - self._begun:.0f} s"
+
+    def publish(self, actor: Actor) -> dict[str, float]:
+        """Take over the state of the update that is done; the actor goes on with its policy.
+
+        Returns its metrics, with `staleness` and `time_waited`.
+        Raises DivergedError, or whatever went wrong in the thread.
+        """
+        assert self._under_way is not None
+        under_way, self._under_way = self._under_way, None
+        learned = under_way.result()
+        self.state, self.store, self.seconds = learned.state, learned.store, learned.seconds
+        self.updates += 1
+        actor.policy = self.state.policy
+        return self._checked({**learned.metrics, **self._lag})
+
+    def _work(self, ahead: Future[Any] | None, state: TrainState, store: Any, rollout: Rollout) -> Learned:
+        """In the thread. What `state` and `rollout` hold is not given away: others read them."""
+        begun = time.perf_counter()
+        learn = self._programs.learn_from if ahead is None else ahead.result()
+        assert learn is not None
+        state, store, metrics = jax.block_until_ready(learn(state, store, rollout))
+        values = {name: float(value) for name, value in metrics.items()}
+        return Learned(state, store, values, time.perf_counter() - begun)

@@ -1,0 +1,112 @@
+"""When behaviors learn: at once, between two messages, or in threads beside the collection, and how those end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.learner import Held
+from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.threaded import JOIN_SECONDS, LEAVE_SECONDS, ThreadedLearner
+from jaxrl.training.interrupt import Interrupt
+
+log = logging.getLogger(__name__)
+
+
+class Learned(NamedTuple):
+    """One update: its metrics, and how much it learned from."""
+
+    metrics: Mapping[str, float]
+    held: Held
+
+
+_NOTHING: Mapping[str, Learned] = {}
+
+
+class Updates:
+    """The updates of all behaviors of a host loop. Costs nothing per message where none is threaded."""
+
+    def __init__(self, recorder: HostRecorder, interrupt: Interrupt) -> None:
+        self._recorder = recorder
+        self._interrupt = interrupt
+        self._told: Mapping[str, Learned] = _NOTHING
+        self._threaded: dict[str, tuple[Behavior, ThreadedLearner]] = {}  # by name
+
+    def meet(self, behavior: Behavior) -> None:
+        """A behavior is part of the loop from now on."""
+        if isinstance(behavior.learner, ThreadedLearner):
+            self._threaded[behavior.name] = behavior, behavior.learner
+
+    def use_up(self, behavior: Behavior) -> None:
+        """Learn from what has been collected, or forget it where nobody learns (any more).
+
+        Raises DivergedError, and KeyboardInterrupt while it waits for a program or for an update before this one.
+        """
+        if not behavior.training or not behavior.unfinished() or not behavior.actor.held:
+            behavior.actor.discard()
+            return
+        if behavior.name in self._threaded:
+            self._await(*self._threaded[behavior.name])
+        with self._recorder.timers(nodes.UPDATE_POLICY):
+            with self._interrupt.waiting():
+                behavior.learner.await_program(behavior.actor)
+            metrics = behavior.learn()
+        self._tell(behavior, metrics)
+
+    def told(self) -> Mapping[str, Learned]:
+        """Updates that came in since the last call, by behavior."""
+        told, self._told = self._told, _NOTHING
+        return told
+
+    def publish_done(self) -> None:
+        """Updates that threads have done: their policies decide from now on. Raises what failed in a thread."""
+        for behavior, learner in self._threaded.values():
+            if learner.done():
+                self._publish(behavior, learner)
+
+    def await_all(self) -> None:
+        """Wait for every update that is under way. Raises as `use_up`."""
+        for behavior, learner in self._threaded.values():
+            self._await(behavior, learner)
+
+    def join(self) -> Exception | None:
+        """The last updates, within bounds, so that what is saved is the newest (U46).
+
+        Returns the first error of one that failed. One that does not end in time is named and left out: its behavior
+        is saved as it was before.
+        """
+        failed = None
+        for behavior, learner in self._threaded.values():
+            if not learner.under_way:
+                continue
+            if not learner.join(LEAVE_SECONDS if self._interrupt.requested else JOIN_SECONDS):
+                log.warning("%s: saved without %s; it is lost.", behavior.name, learner.diagnosis())
+                continue
+            try:
+                self._publish(behavior, learner)
+            except Exception as error:
+                failed = failed or error
+        return failed
+
+    def _await(self, behavior: Behavior, learner: ThreadedLearner) -> None:
+        if not learner.under_way:
+            return
+        with self._recorder.timers(nodes.UPDATE_POLICY), self._interrupt.waiting():
+            learner.wait()
+        self._publish(behavior, learner)
+
+    def _publish(self, behavior: Behavior, learner: ThreadedLearner) -> None:
+        metrics = learner.publish(behavior.actor)
+        self._recorder.timers.add(nodes.THREADS, learner.seconds, is_parallel=True)
+        self._tell(behavior, metrics)
+
+    def _tell(self, behavior: Behavior, metrics: dict[str, float]) -> None:
+        self._recorder.updated(behavior, metrics)
+        if metrics:
+            held = behavior.learner.held
+            self._told = {**self._told, behavior.name: Learned(metrics, held)}
+            self._recorder.timers.gauge(f"{behavior.name}.Buffer.EnvSteps", held.env_steps)
+            self._recorder.timers.gauge(f"{behavior.name}.Buffer.AgentSteps", held.agent_steps)

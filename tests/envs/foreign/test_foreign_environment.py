@@ -1,0 +1,180 @@
+"""Copies of a single-agent environment as a `HostEnv`: endings, seeds, infos, masks, actions taken, and faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from games import Stairs, choose, stairs_env
+from gymnasium import spaces
+
+from jaxrl.envs.action_checks import ActionError
+from jaxrl.envs.foreign.environment import ForeignEnvironment, area_seeds
+from jaxrl.envs.foreign.observations import SpaceError
+from jaxrl.envs.gymnasium.area import GymnasiumArea
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.types import NO_GROUP, Action, Aggregation
+
+NAME = "Stairs-v0"
+
+
+def test_r14_m2_an_end_and_the_next_episode_come_in_one_message_and_a_cut_is_no_end():
+    env = stairs_env(Stairs(), Stairs())
+    first = env.reset()
+    assert first.worker == 3 and first.new_specs[NAME].action.discrete_branches == (3,)
+    assert first.steps[NAME].deciding.agent_id.tolist() == [0, 1]
+    message = env.step(choose(first)).steps[NAME]
+    assert len(message.ended.agent_id) == 0
+    assert message.deciding.reward.tolist() == [1.0, 1.0] and message.deciding.agent_id.tolist() == [0, 1]
+    message = (last := env.step(choose(first))).steps[NAME]
+    assert message.ended.agent_id.tolist() == [0, 1] and message.ended.truncated.tolist() == [False, False]
+    assert message.ended.reward.tolist() == [2.0, 2.0]
+    np.testing.assert_array_equal(message.ended.obs[0], [[0, 2], [0, 2]])  # its own last observation
+    np.testing.assert_array_equal(message.deciding.obs[0], [[1, 0], [1, 0]])  # and that of the next episode
+    assert message.deciding.agent_id.tolist() == [2, 3] and message.deciding.reward.tolist() == [0.0, 0.0]
+    assert message.deciding.group_id.tolist() == [NO_GROUP, NO_GROUP]
+    for _ in range(3):
+        last = env.step(choose(last))
+    message = last.steps[NAME]
+    assert message.ended.agent_id.tolist() == [2, 3] and message.ended.truncated.tolist() == [True, True]
+    np.testing.assert_array_equal(message.ended.obs[0], [[1, 3], [1, 3]])
+
+
+def test_choices_reach_the_environment_with_the_start_of_their_space():
+    game = Stairs()
+    env = stairs_env(game)
+    env.step(choose(env.reset(), 2))
+    assert game.given == [7]  # start 5
+
+
+def test_actions_that_do_not_fit_are_refused_and_nothing_is_done():
+    game = Stairs()
+    env = stairs_env(game)
+    env.reset()
+    wrong = Action(np.zeros((1, 0), np.float32), np.full((1, 1), 3, np.int32))
+    with pytest.raises(ActionError, match="outside"):
+        env.step({NAME: wrong})
+    with pytest.raises(ActionError, match="got none"):
+        env.step({})
+    assert game.given == []
+
+
+def test_seeds_belong_to_worker_and_area_and_are_given_once():
+    """The first reset seeds, a later one goes on, one with a seed begins again."""
+    games = Stairs(), Stairs()
+    env = stairs_env(*games, seed=7)
+    env.reset()
+    env.reset()
+    env.reset(seed=7)
+    assert [game.seeds for game in games] == [[seed, None, seed] for seed in area_seeds(7, 2)]
+    assert len({*area_seeds(7, 3), *area_seeds(8, 3)}) == 6  # neighbouring workers share none
+    assert all(0 <= seed < 2**31 for seed in area_seeds(7, 3))
+
+
+def test_parameters_are_the_options_of_the_episodes_to_come():
+    game = Stairs()
+    env = stairs_env(game)
+    message = env.reset({"gravity": 2.0})
+    env.set_parameters({"wind": 1.0})
+    for _ in range(2):
+        message = env.step(choose(message))
+    assert game.options == [{"gravity": 2.0}, {"gravity": 2.0, "wind": 1.0}]
+
+
+def test_r24_infos_of_each_agent_are_kept_as_far_as_they_are_plain():
+    env = stairs_env(Stairs())
+    message = env.reset()
+    assert message.steps[NAME].infos == {0: {"episode_number": 0}}
+    message = env.step(choose(message))
+    assert message.steps[NAME].infos == {0: {"clock": 1}}  # the entry `self` is no plain value
+    message = env.step(choose(message))
+    assert message.steps[NAME].infos == {0: {"clock": 2}, 1: {"episode_number": 1}}
+
+
+@pytest.mark.parametrize("mask", [np.array([1, 0, 1], np.int8), (np.array([True, False, True]),)])
+def test_masks_from_infos(mask):
+    class Masked(Stairs):
+        def reset(self, **arguments):
+            return super().reset(**arguments)[0], {"action_mask": mask}
+
+    assert stairs_env(Masked()).reset().steps[NAME].deciding.action_mask.tolist() == [[True, False, True]]
+
+
+def test_r44_m21_an_action_that_the_environment_took_itself_is_told_with_its_outcome():
+    class Stubborn(Stairs):
+        def step(self, action):
+            *answer, info = super().step(action)
+            return (*answer, info | {"action_taken": 6})
+
+    env = stairs_env(Stubborn())
+    message = env.step(choose(env.reset(), 2))
+    taken = message.steps[NAME].taken
+    assert taken is not None and taken.agent_id.tolist() == [0]
+    assert taken.action.discrete.tolist() == [[1]] and taken.action.continuous.shape == (1, 0)  # 6 less the start
+    assert message.steps[NAME].infos[0] == {"clock": 1}
+
+
+def test_x12_a_monitor_reports_the_whole_game_where_an_episode_is_one_life():
+    """The monitor speaks only with the second life: one game of return 3 + 6, not two."""
+
+    class Lives(Stairs):
+        def step(self, action):
+            *answer, info = super().step(action)
+            game = {"episode": {"r": np.array([9.0]), "l": np.array([5]), "t": 0.1}}
+            return (*answer, info | game if self.episode == 1 and self.clock == 3 else info)
+
+    env = stairs_env(Lives())
+    message = env.reset()
+    stats = []
+    for _ in range(5):
+        message = env.step(choose(message))
+        stats += [(stat.name, stat.value, stat.aggregation) for stat in message.stats]
+    assert stats == [("Game/Return", 9.0, Aggregation.AVERAGE), ("Game/Length", 5.0, Aggregation.AVERAGE)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("raises", "worker 3 .*area 1: step raised ValueError: out of stairs"),
+        ("four", "area 1: step raised ValueError: returned 4 values, expected .*truncated"),
+        ("nan", "area 1, agent 'agent', sensor 'observation': nan is not a finite number"),
+        ("shape", r"area 1, agent 'agent', sensor 'observation': got shape \(3,\), expected \(2,\)"),
+        ("reward", "area 1, agent 'agent', reward: inf is not a finite number"),
+        ("rewards", "area 1, agent 'agent', reward: got array.* expected one number"),
+        ("mask", "area 1, agent 'agent', action_mask: got 4 entries, expected 3"),
+    ],
+)
+def test_faults_name_worker_area_agent_and_what(wrong, words):
+    env = stairs_env(Stairs(), Stairs(wrong))
+    message = env.step(choose(env.reset()))
+    with pytest.raises(EnvironmentFailure, match=words):
+        env.step(choose(message))
+
+
+def test_a_copy_that_cannot_be_made_closes_the_others():
+    game = Stairs()
+    with pytest.raises(EnvironmentFailure, match="area 1: making it raised IndexError"):
+        ForeignEnvironment(
+            worker=0, name="x", make_area=lambda area: GymnasiumArea((game,)[area], "x"), areas=2, seed=0
+        )
+    assert game.closed
+
+
+def test_a_space_that_means_nothing_to_a_policy_is_named():
+    class Texts(Stairs):
+        observation_space = spaces.Dict({"seen": spaces.Box(0, 1, (2,)), "heard": spaces.Text(3)})
+
+    with pytest.raises(SpaceError, match=r"worker 3 .*observation space 'heard': Text.* is no Box, Disc"):
+        stairs_env(Texts()).reset()
+
+
+def test_closing_goes_on_where_one_copy_fails_to():
+    class Stuck(Stairs):
+        def close(self):
+            raise RuntimeError("no")
+
+    games = Stairs(), Stuck(), Stairs()
+    env = stairs_env(*games)
+    with pytest.raises(EnvironmentFailure, match="area 1: closing it raised RuntimeError: no"):
+        env.close()
+    assert games[0].closed and games[2].closed
+    env.close()

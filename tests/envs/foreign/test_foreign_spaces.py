@@ -1,0 +1,216 @@
+"""Spaces of observations and actions, what goes through them, infos and arguments: every number is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from jaxrl.envs.foreign.actions import ActionWriter
+from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments, take_switch
+from jaxrl.envs.foreign.infos import LARGEST, plain
+from jaxrl.envs.foreign.observations import ObservationError, ObservationReader, SpaceError
+from jaxrl.types import DimensionProperty
+
+SIDE, CHANNEL = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE, DimensionProperty.NONE
+
+
+def read(space, observation, mask_size=0):
+    """Names and lists of an observation."""
+    reader = ObservationReader(space, mask_size)
+    values = reader.read(observation)
+    assert [value.shape for value in values] == [spec.shape for spec in reader.specs]
+    assert [str(value.dtype) for value in values] == [spec.dtype for spec in reader.specs]
+    return {spec.name: value.tolist() for spec, value in zip(reader.specs, values, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "expected"),
+    [
+        (spaces.Box(-1, 1, (3,), np.float64), np.array([0.5, -1, 1]), [0.5, -1, 1]),
+        (spaces.Box(0, 9, (2, 2), np.int64), np.array([[1, 2], [3, 4]]), [1, 2, 3, 4]),
+        (spaces.Box(0, 1, (), np.float32), np.float32(0.25), [0.25]),
+        (spaces.Box(0, 1, (1, 2, 1), np.uint8), np.ones((1, 2, 1), np.uint8), [1, 1]),  # not up to 255: no image
+        (spaces.Box(0, 255, (4,), np.uint8), np.array([0, 1, 2, 255], np.uint8), [0, 1, 2, 255]),
+        (spaces.Discrete(3), 2, [0, 0, 1]),
+        (spaces.Discrete(3, start=-1), np.int64(-1), [1, 0, 0]),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 0]), [0, 1, 1, 0, 0]),
+        (spaces.MultiDiscrete([2, 3], start=[5, 1]), np.array([5, 3]), [1, 0, 0, 0, 1]),
+        (spaces.MultiDiscrete([[2, 2]]), np.array([[1, 0]]), [0, 1, 1, 0]),
+        (spaces.MultiBinary((2, 2)), np.array([[1, 0], [0, 1]], np.int8), [1, 0, 0, 1]),
+    ],
+)
+def test_spaces_that_are_vectors(space, observation, expected):
+    assert read(space, observation) == {"observation": expected}
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected", "properties"),
+    [
+        ((6, 8, 3), (6, 8, 3), (SIDE, SIDE, CHANNEL)),
+        ((6, 8), (6, 8, 1), (SIDE, SIDE, CHANNEL)),
+        ((4, 6, 8), (4, 6, 8), (CHANNEL, SIDE, SIDE)),  # stacked frames
+    ],
+)
+def test_images_stay_bytes(shape, expected, properties):
+    reader = ObservationReader(spaces.Box(0, 255, shape, np.uint8), 0)
+    (spec,) = reader.specs
+    assert (spec.shape, spec.dimension_property, spec.dtype) == (expected, properties, "uint8")
+    image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    (seen,) = reader.read(image)
+    np.testing.assert_array_equal(seen.ravel(), image.ravel())
+    assert seen.dtype == np.uint8 and not np.shares_memory(seen, image)
+
+
+def test_a_sensor_for_each_part_named_by_its_path():
+    space = spaces.Dict(
+        {
+            "hand": spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,))]),
+            "eye": spaces.Dict({"left": spaces.Box(0, 1)}),
+        }
+    )
+    observation = {"eye": {"left": np.array([0.5])}, "hand": (1, np.array([0.25]))}
+    assert read(space, observation) == {"eye/left": [0.5], "hand/0": [0, 1], "hand/1": [0.25]}
+
+
+def test_a_mask_in_the_observation_is_no_sensor_where_it_has_one_number_for_each_choice():
+    space = spaces.Dict({"observation": spaces.Box(0, 1, (2,)), "action_mask": spaces.Box(0, 1, (3,), np.int8)})
+    given = {"observation": np.zeros(2), "action_mask": np.array([1, 0, 1])}
+    assert read(space, given, mask_size=3) == {"observation": [0, 0]}
+    assert ObservationReader(space, 3).mask(given).tolist() == [1, 0, 1]
+    assert read(space, given, mask_size=4) == {"action_mask": [1, 0, 1], "observation": [0, 0]}
+    assert ObservationReader(space, 4).mask(given) is None
+
+
+def test_an_array_that_is_read_is_a_copy():
+    given = np.zeros(2, np.float32)
+    (seen,) = ObservationReader(spaces.Box(0, 1, (2,)), 0).read(given)
+    given[:] = 9
+    assert seen.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "words"),
+    [
+        (spaces.Box(0, 1, (2,)), np.zeros(3), r"'observation': got shape \(3,\), expected \(2,\)"),
+        (spaces.Box(0, 1, (2,)), "no", "'observation': could not convert"),
+        (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)), "of float64, expected .* of uint8"),
+        (spaces.Discrete(3), 3, r"got 3, expected from \[0\] to \[2\]"),
+        (spaces.Discrete(3), 0.5, "got 0.5, expected 1 whole"),
+        (spaces.MultiDiscrete([2, 2]), np.array([1]), "expected 2 whole"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), {"b": 1}, "sensor 'a': there is no part 'a'"),
+    ],
+)
+def test_observations_that_do_not_fit_are_named(space, observation, words):
+    with pytest.raises(ObservationError, match=words):
+        ObservationReader(space, 0).read(observation)
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Text(3), "observation space 'observation': Text.* is no Box"),
+        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), "observation space 'a': Sequence"),
+        (spaces.Box(0, 1, (0,)), "has no numbers in it"),
+        (spaces.Dict({}), "holds nothing"),
+    ],
+)
+def test_spaces_of_observations_that_are_not_read(space, words):
+    with pytest.raises(SpaceError, match=words):
+        ObservationReader(space, 0)
+
+
+@pytest.mark.parametrize(
+    ("space", "continuous", "discrete", "expected"),
+    [
+        (spaces.Discrete(3, start=2), [], [1], 3),
+        (spaces.MultiDiscrete([2, 3], start=[0, 4]), [], [1, 2], [1, 6]),
+        (spaces.MultiBinary(2), [], [0, 1], [0, 1]),
+        (spaces.Box(-2, 2, (1,)), [0.5], [], [1.0]),  # Pendulum
+        (spaces.Box(np.array([0, -1], np.float32), np.array([10, 1], np.float32)), [-1, 1], [], [0, 1]),
+        (spaces.Box(np.array([0, -1], np.float32), np.array([10, 1], np.float32)), [0.5, 0], [], [7.5, 0]),
+        (spaces.Box(-np.inf, np.inf, (1,)), [-0.75], [], [-0.75]),  # as it is
+        (spaces.Box(0, np.inf, (1,)), [-0.75], [], [0]),  # not below the bound that it has
+        (spaces.Box(-3.4e38, 3.4e38, (1,)), [0.75], [], [0.75]),  # the largest numbers are no bounds
+        (spaces.Box(0, 4, (1,), np.int64), [0.4], [], [3]),  # 2.8, rounded
+        (spaces.Box(3, 3, (1,)), [0.5], [], [3]),
+    ],
+)
+def test_actions_in_their_spaces_and_back(space, continuous, discrete, expected):
+    writer = ActionWriter(space)
+    spec = writer.spec
+    assert (spec.continuous_size, len(spec.discrete_branches)) == (len(continuous), len(discrete))
+    value = writer.value(np.array(continuous, np.float32), np.array(discrete, np.int32))
+    assert np.asarray(value).tolist() == expected and space.contains(value)
+    again = writer.value(*writer.columns(value))
+    np.testing.assert_array_equal(again, value)
+
+
+def test_hybrid_actions_are_taken_apart_and_put_together():
+    space = spaces.Dict(
+        {
+            "kind": spaces.Discrete(3),
+            "where": spaces.Tuple([spaces.Box(-4, 4, (2,)), spaces.MultiBinary(1)]),
+        }
+    )
+    writer = ActionWriter(space)
+    assert (writer.spec.continuous_size, writer.spec.discrete_branches) == (2, (3, 2))
+    value = writer.value(np.array([0.5, -1], np.float32), np.array([2, 1], np.int32))
+    assert space.contains(value)
+    assert value["kind"] == 2 and value["where"][0].tolist() == [2, -4] and value["where"][1].tolist() == [1]
+    continuous, discrete = writer.columns(value)
+    assert continuous.tolist() == [0.5, -1] and discrete.tolist() == [2, 1]
+    with pytest.raises(ValueError, match="is no element of"):
+        writer.columns(value | {"kind": 3})
+    with pytest.raises(KeyError):
+        writer.columns({"kind": 1})
+
+
+@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Dict({"a": spaces.Text(3)}), spaces.Dict({})])
+def test_spaces_of_actions_that_are_not_written(space):
+    with pytest.raises(SpaceError, match=r"is no Box|nothing to choose"):
+        ActionWriter(space)
+
+
+def test_infos_that_are_small_and_plain_are_kept():
+    array = np.arange(3)
+    given = {
+        "number": 1, "text": "a", "nothing": None, "numpy": np.float32(0.5), "array": array, "list": [1, 2.0],
+        "dict": {"r": np.int64(3), 4: object()}, "object": object(), "large": np.zeros(LARGEST + 1),
+        "long": "x" * (LARGEST + 1), "objects": [object()],
+    }  # fmt: skip
+    kept = plain(given)
+    array[:] = 9
+    assert kept.pop("array").tolist() == [0, 1, 2]  # a copy
+    assert kept == {"number": 1, "text": "a", "nothing": None, "numpy": 0.5, "list": [1, 2.0], "dict": {"r": 3}}
+    deep = {"a": {"b": {"c": {"d": {"e": 1}}}}}
+    assert plain(deep) == {"a": {"b": {"c": {}}}}
+
+
+def test_arguments_are_read_as_yaml():
+    given = ("gravity=-9.8", "wind=true", "name=a=b", "sizes=[1, 2]", "nothing=")
+    assert keyword_arguments(given) == {
+        "gravity": -9.8, "wind": True, "name": "a=b", "sizes": [1, 2], "nothing": None,
+    }  # fmt: skip
+    assert keyword_arguments(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--fast",), "env_settings.env_args: got '--fast', expected key=value"),
+        (("a=1", "a=2"), "a is there twice"),
+        (("a=[1",), r"the value of 'a=\[1' is no YAML"),
+    ],
+)
+def test_arguments_that_cannot_be_read(given, words):
+    with pytest.raises(ArgumentsError, match=words):
+        keyword_arguments(given)
+
+
+def test_a_switch_is_taken_out_of_the_arguments():
+    arguments = {"team_reward": True, "n": 1}
+    assert take_switch(arguments, "team_reward", False) and arguments == {"n": 1}
+    assert not take_switch(arguments, "team_reward", False)
+    with pytest.raises(ArgumentsError, match="n: got 1, expected true or false"):
+        take_switch(arguments, "n", False)

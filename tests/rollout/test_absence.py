@@ -1,0 +1,93 @@
+"""Agents that vanish without an ending: they stay, or with `missing: truncate` their rows are freed (M5, R25)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from script import ONE
+
+from jaxrl.rollout.absence import Absences
+from jaxrl.rollout.records import Ending
+from jaxrl.rollout.slots import Slots
+from jaxrl.types import BehaviorMessage, EnvMessage
+from tests.helpers import decision_steps, make_spec, message, terminal_steps
+
+SPEC = make_spec((1,), branches=(2,))
+
+
+def said(*agents: int, end: tuple[int, ...] = (), **fields) -> EnvMessage:
+    part = message(SPEC, terminal_steps(SPEC, end), decision_steps(SPEC, agents, **fields))
+    steps = {ONE.behavior_id: part} if agents or end else {}
+    return EnvMessage(worker=0, steps=steps, new_specs={}, stats=(), seconds=0.0)
+
+
+def ended(found: EnvMessage) -> list[int]:
+    part = found.steps.get(ONE.behavior_id)
+    return [] if part is None else part.ended.agent_id.tolist()
+
+
+@pytest.mark.parametrize(("after", "rows"), [(None, 64), (3, 8)])
+def test_m5_forty_vanished_agents_keep_their_rows_or_free_them(after: int | None, rows: int) -> None:
+    """Eight waves of five agents each, of which none ever ends; a wave asks twice and is not heard of again.
+
+    A wave lasts four messages. With 3 messages of patience its agents are ended by the first of the next wave, whose
+    agents take their rows: 8 rows are enough. Nobody ends the last wave. Two decisions each, the first of which was
+    answered by the second: 40 and 35 that were ended with it.
+    """
+    absences = None if after is None else Absences(after)
+    slots = Slots(SPEC, team_rows=False, rows=8, members=1)
+    finished = episodes = 0
+    for wave in range(8):
+        for number in range(4):
+            there = range(5 * wave, 5 * wave + 5) if number < 2 else ()
+            part = message(SPEC, None, decision_steps(SPEC, there))
+            heard = said()._replace(steps={ONE.behavior_id: part})
+            heard = heard if absences is None else absences.complete(heard)
+            ingested = slots.ingest({ONE: heard.steps[ONE.behavior_id]})
+            finished += ingested.finished
+            episodes += sum(len(records.returns) for records in ingested.episodes)
+    assert slots.rows == rows
+    if after is None:
+        assert (int(slots.living.sum()), finished, episodes) == (40, 40, 0)
+    else:
+        assert (int(slots.living.sum()), finished, episodes) == (5, 40 + 35, 35)
+
+
+def test_it_is_interrupted_with_what_it_saw_last_and_no_reward() -> None:
+    absences = Absences(2)
+    slots = Slots(SPEC, team_rows=False, rows=2, members=1)
+    for heard in (said(1, 2, obs=[[[10.0], [20.0]]]), said(1, obs=[[[11.0]]]), said(1, obs=[[[12.0]]], reward=[5.0])):
+        ingested = slots.ingest({ONE: absences.complete(heard).steps[ONE.behavior_id]})
+    steps = ingested.steps
+    assert steps.ending[:, 0].tolist() == [Ending.CONTINUES, Ending.TRUNCATED]
+    assert steps.obs[0][0, 1, 0].tolist() == [20.0] and steps.reward[:, 0, 0].tolist() == [5.0, 0.0]
+    assert slots.living.tolist() == [True, False]
+
+
+def test_messages_without_its_behavior_count_and_it_is_told_in_the_last_of_them() -> None:
+    absences = Absences(3)
+    assert [ended(absences.complete(said(*who))) for who in ((1, 2), (2,), (), (), ())] == [[], [], [], [1], [2]]
+    assert ended(absences.complete(said())) == [], "once"
+
+
+def test_who_ends_or_asks_in_time_is_not_missed_and_who_comes_back_is_counted_anew() -> None:
+    absences = Absences(2)
+    told = [((1, 2), ()), ((2,), ()), ((1, 2), ()), ((2,), (1,)), ((2,), ()), ((2,), ())]
+    assert [ended(absences.complete(said(*ask, end=end))) for ask, end in told] == [[], [], [], [1], [], []]
+
+
+def test_endings_of_the_message_stay_in_front_and_its_other_parts_as_they_are() -> None:
+    absences = Absences(1)
+    absences.complete(said(1, 2, 3))
+    heard = said(4, end=(3,))
+    part: BehaviorMessage = absences.complete(heard).steps[ONE.behavior_id]
+    assert part.ended.agent_id.tolist() == [3, 1, 2] and part.ended.truncated.tolist() == [False, True, True]
+    assert part.deciding is heard.steps[ONE.behavior_id].deciding
+    assert part.ended.obs[0].dtype == np.float32 and part.ended.obs[0].tolist() == [[3.0], [1.0], [2.0]]
+
+
+def test_a_lost_worker_has_nobody_to_wait_for() -> None:
+    absences = Absences(1)
+    absences.complete(said(1))
+    absences.forget(0, 0)
+    assert ended(absences.complete(said())) == []

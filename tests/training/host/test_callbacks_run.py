@@ -1,0 +1,205 @@
+"""Callbacks through the whole host loop: their order, what they write, and what becomes of one that raises."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrl import AgentRecord, Callbacks, Episode, Trajectory
+from jaxrl.callbacks import CallbackError
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.rollout.followed import Outcome
+from jaxrl.training.host.loop import HostLoop, train
+from jaxrl.training.host.recorder import HostRecorder
+from tests.event_files import read_events
+from tests.toy_runs import configured, environment
+from tests.trainer import config
+from tests.trainer import train as run_command
+
+pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
+LENGTH = 5
+"""Decisions of an episode of the toy, each paid 1 and a bit."""
+
+
+class Recording(Callbacks):
+    """Notes every call; gives each episode a number of its own, a histogram and a picture."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []  # what, and of which episode or policy
+        self.ended: list[Episode] = []
+        self.lengths: list[int] = []
+        self.pieces: list[tuple[AgentRecord, Trajectory, Mapping[AgentRecord, Trajectory]]] = []
+        self.metrics: Mapping[str, float] = {}
+
+    def note(self, what: str, episode: Episode) -> None:
+        self.calls.append((what, episode.episode_id))
+
+    def on_run_start(self, run: Any) -> None:
+        self.calls.append(("run", ",".join(run.policy_names)))
+
+    def on_episode_created(self, episode: Episode) -> None:
+        episode.user_data["number"] = len([what for what, _ in self.calls if what == "created"])
+        self.note("created", episode)
+
+    def on_episode_start(self, episode: Episode) -> None:
+        assert [agent.policy for agent in episode.agents] == ["Toy", "Toy"] and episode.length == 0
+        self.note("start", episode)
+
+    def on_episode_step(self, episode: Episode) -> None:
+        assert episode.length > 0
+        self.note("step", episode)
+
+    def on_trajectory_complete(
+        self, episode: Episode, agent: AgentRecord, trajectory: Trajectory, mates: Mapping[AgentRecord, Trajectory]
+    ) -> None:
+        self.note("trajectory", episode)
+        self.pieces.append((agent, trajectory, mates))
+
+    def on_faulty_episode(self, episode: Episode, error: Exception) -> None:
+        self.note("faulty", episode)
+
+    def on_episode_end(self, episode: Episode) -> None:
+        self.note("end", episode)
+        self.ended.append(episode)
+        number = episode.user_data["number"]
+        episode.custom_metrics["number"] = float(number)
+        episode.hist_data["numbers"] = [number, number + 1.0]
+        episode.media["picture"] = np.full((2, 3, 3), number, np.uint8)
+
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
+        self.calls.append(("updated", policy))
+        self.metrics = metrics
+
+    def on_checkpoint_saved(self, policy: str, step: int) -> None:
+        self.calls.append((f"saved {step}", policy))
+
+
+def values(folder: Path) -> dict[int, dict[str, Any]]:
+    """By step, everything with a tag of episodes."""
+    (path,) = folder.glob("events*")
+    found: dict[int, dict[str, Any]] = {}
+    for event in read_events(path):
+        for value in event.summary.value:
+            if value.tag.startswith(("Custom/", "Episode/")):
+                shown = value.histo.num if value.HasField("histo") else value.simple_value
+                found.setdefault(event.step, {})[value.tag] = value.image if value.HasField("image") else shown
+    return found
+
+
+def noting(patch: pytest.MonkeyPatch, calls: list[tuple[str, str]]) -> None:
+    """Notes also when statistics are told of episodes, and when samples are used up."""
+    followed, use_up = HostRecorder.followed, HostLoop.use_up
+
+    def telling(recorder: HostRecorder, episodes: Any) -> None:
+        calls.append(("statistics", ""))
+        followed(recorder, episodes)
+
+    def using(loop: HostLoop, behavior: Any) -> None:
+        calls.append(("samples", ""))
+        use_up(loop, behavior)
+
+    patch.setattr(HostRecorder, "followed", telling)
+    patch.setattr(HostLoop, "use_up", using)
+
+
+def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One area, a team of two, 5 decisions an episode, pieces of 3 decisions; also X8 X9 X10 R57 B7.
+
+    Within a message: step, trajectories, end of the old episode; created, start of the new one. A summary at 100 agent
+    steps is made of the episodes that ended before: the tenth ends with the decisions up to 100, so that numbers 0 to 8
+    are in the first one. The window holds 4 of them: 5, 6, 7, 8.
+
+    X3 M18: updates come after more than 64 decisions, with the message that ends episode 6 (70), then with 140.
+    """
+    recording = Recording()
+    noting(monkeypatch, recording.calls)
+    settings = configured(tmp_path, Toy={"max_steps": 150, "episode_window": 4, "time_horizon": 3})
+    with environment("Toy?team=0", areas=1) as started:
+        train(settings, started=started, callbacks=[recording])
+    of = {"run", "updated", "saved 152", "statistics", "samples"}
+    assert recording.calls[0] == ("run", "Toy") and recording.calls[-1] == ("saved 152", "Toy")
+    assert [c for c in recording.calls if c[0] == "updated"] == [("updated", "Toy")] * 2 and recording.metrics
+    names = [what for what, _ in recording.calls]
+    first = names.index("samples")
+    assert names[first - 4 : first + 2] == ["end", "created", "start", "statistics", "samples", "updated"]
+    told = [call for call in recording.calls if call[0] not in of]
+    ids = list(dict.fromkeys(name for _, name in told))
+    one = ["created", "start", *["step"] * 3, *["trajectory"] * 2, "step", "step", *["trajectory"] * 2, "end"]
+    assert [what for what, _ in told][: 3 * len(one)] == 3 * one, "3 episodes, one after the other"
+    assert [name for _, name in told][: 3 * len(one)] == [name for name in ids[:3] for _ in one]
+    assert {e.length for e in recording.ended} == {LENGTH} and {len(e.agents) for e in recording.ended} == {2}
+    agent, cut, mates = recording.pieces[0]
+    assert (cut.outcome, len(cut.reward), len(mates)) == (Outcome.CUT, 3, 1)
+    (mate,) = mates
+    assert mate is recording.pieces[1][0] and agent in recording.pieces[1][2]
+    rest = recording.pieces[2]
+    assert rest[0] is agent and rest[1].outcome is Outcome.TERMINATED
+    np.testing.assert_array_equal(cut.last_obs[0], rest[1].obs[0][0])
+    assert cut.reward.sum() + rest[1].reward.sum() == pytest.approx(agent.own_return)
+    shown = values(tmp_path / "results" / "two" / "Toy")[100]
+    totals = [episode.total_return for episode in recording.ended[5:9]]
+    assert shown["Custom/number"] == 6.5 and shown["Custom/number Min"] == 5.0 and shown["Custom/number Max"] == 8.0
+    assert shown["Custom/numbers"] == 7.0 and shown["Custom/numbers_hist"] == 8
+    assert shown["Episode/Return"] == pytest.approx(np.mean(totals), rel=1e-6)
+    assert shown["Episode/Return Min"] == pytest.approx(min(totals), rel=1e-6)
+    assert shown["Episode/Return Max"] == pytest.approx(max(totals), rel=1e-6)
+    assert shown["Episode/Return_hist"] == 4 and shown["Episode/Agent Return_hist"] == 8
+    assert shown["Episode/Length"] == shown["Episode/Length Max"] == LENGTH
+    assert (shown["Custom/picture"].height, shown["Custom/picture"].width) == (2, 3)
+
+
+class Raising(Callbacks):
+    def on_episode_end(self, episode: Episode) -> None:
+        raise KeyError("no such thing")
+
+
+def test_a_callback_that_raises_ends_the_run_which_is_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        environment("Toy?team=0") as started,
+        caplog.at_level(logging.ERROR, logger="jaxrl"),
+        pytest.raises(CallbackError, match=r"test_callbacks_run:Raising\.on_episode_end raised KeyError: 'no such th"),
+    ):
+        train(configured(tmp_path, Toy={"max_steps": 200}), started=started, callbacks=[Raising()])
+    told = [record for record in caplog.records if record.exc_info]
+    assert len(told) == 1 and "Raising.on_episode_end" in told[0].getMessage()
+    assert (tmp_path / "results" / "two" / "Toy.onnx").is_file(), "saved first"
+
+
+def test_a_lost_worker_ends_its_episodes_as_faulty_and_their_numbers_count_for_nothing(tmp_path: Path) -> None:
+    """R10 X11: what the loop does when a worker is replaced, told by hand after 12 calls; then on as incarnation 0."""
+    recording, seen = Recording(), []
+
+    class Losing(Callbacks):
+        def on_episode_step(self, episode: Episode) -> None:
+            seen.append(episode)
+
+    advance = HostLoop.advance
+
+    def losing(loop: HostLoop, results: Any) -> bool:
+        if len(seen) == 12:
+            loop.lost(0, 0, EnvironmentFailure("it is gone"))
+            seen.append(recording.calls[-4:])
+        return advance(loop, results)
+
+    with pytest.MonkeyPatch.context() as patch, environment("Toy?team=0", areas=2) as started:
+        patch.setattr(HostLoop, "advance", losing)
+        train(configured(tmp_path, Toy={"max_steps": 60}), started=started, callbacks=[recording, Losing()])
+    calls = [what for what, _ in seen[12]]
+    assert calls == ["faulty", "end", "faulty", "end"]
+    faulty = [episode for episode in recording.ended if episode.faulty]
+    assert len(faulty) == 2 and str(faulty[0].error) == "it is gone" and faulty[0].over
+
+
+def test_what_cannot_be_imported_ends_the_command_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(config(tmp_path), tmp_path / "results", "--callbacks", "nowhere_at_all:Mine") == 1
+    assert "nowhere_at_all:Mine cannot be used" in "".join(capsys.readouterr())
+    assert not (tmp_path / "results").exists()
