@@ -11,7 +11,7 @@ from jaxrl.artifacts.files import ArtifactError, nearest_existing
 
 _BAD = re.compile(r'[<>:"/\\|?*\x00-\x1f]|^\.+$|^ |[ .]$')  # that Windows, Linux or macOS refuse for a folder
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # on Windows, with any ending
-_BEHAVIOR_EXTRA = 64  # bytes: -<step>.partial, and what the array store writes beside it while it saves
+_BEHAVIOR_EXTRA = 80  # bytes: -<step>.onnx, and who writes it while it is unfinished (unfinished.py)
 _TAKEN = ("run_logs", "run.lock", "configuration.yaml")  # beside the behaviors' folders
 _LONGEST_BELOW = 192  # bytes: files of a checkpoint below its folder, or the name of an event file
 

@@ -99,8 +99,6 @@ class RunFolder:
             return
         self.check(*asked, writes=False)  # what can be said without making the folder
         with RunLock(self.path):
-            for folder in self._behaviors():
-                checkpoints.recover(folder)
             self.check(*asked)  # once more: another run may have come and gone
             yield
 
@@ -211,9 +209,10 @@ class RunFolder:
                 f"{self.path} does not exist, so --resume has nothing to continue. "
                 "Check --run-id and --results-dir, or leave --resume out to start a new run."
             )
-        set_aside = self.path.glob(f"*/*{unfinished.OLD}/{checkpoints.METADATA}")  # put back once the folder is ours
+        for folder in self._behaviors():
+            checkpoints.recover(folder)
         chosen = [checkpoints.choose(folder).path for folder in self._behaviors()]  # of each, one at least is whole
-        if any(chosen) or any(True for _ in set_aside):
+        if any(chosen):
             return
         for folder in sorted(path.parent for path in self.path.glob("*/checkpoint.pt")):
             checkpoints.require_latest(folder)

@@ -129,6 +129,8 @@ def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
     learned = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
     train, store, fresh, log = learned
     frozen = state.frozen | (log.fault[:, 0] >= 0)
+    chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
+    train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
     after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen)
     return after.replace(iteration=state.iteration + 1), log
 

@@ -90,10 +90,9 @@ class Behavior(NamedTuple):
 
     def begin_anew(self) -> None:
         """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
-        state = self.state  # with what connectors have learned
+        state = self.state.replace(step=jnp.int32(min(self.step, LARGEST_STEP)))
         self.learner.begin_anew()
         self.actor.begin_anew()
-        state = state.replace(step=jnp.int32(min(self.step, LARGEST_STEP)))
         self.restore(state, step=self.step, decisions=self.decisions)
 
     def begin_from(self, state: TrainState) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jaxrl.artifacts.checkpoint.folder import checkpoints, latest
+from jaxrl.artifacts.checkpoint.folder import checkpoints, choose
 from jaxrl.artifacts.run_folder import RunFolder
 
 
@@ -26,7 +26,7 @@ def environment_seeds(run_seed: int, steps: Mapping[str, int], workers: int) -> 
 def steps_of_run(folder: RunFolder) -> dict[str, int]:
     """By behavior, the step of the checkpoint that a resumed run continues from; empty without any."""
     behaviors = [path for path in folder.path.glob("*/") if checkpoints(path)]
-    continued = {path.name: latest(path) for path in behaviors}
+    continued = {path.name: choose(path).path for path in behaviors}
     return {
         item.path.parent.name: item.step
         for path in behaviors

@@ -202,7 +202,7 @@ class HostLoop:
         finally:
             self.pool.hang_up()  # they close while we save
             failed = self.updates.join()
-            kept = self.recorder.exact and (self.interrupt.requested or cause is not None)
+            kept = self.recorder.exact and (self.interrupt.requested or cause is not None)  # the last exact checkpoint
             self.recorder.finish([] if kept else list(self.behaviors.values()), cause or failed)
             if failed is not None and cause is None:
                 raise failed
@@ -300,9 +300,9 @@ class HostLoop:
         self.turn = Turn(results, acted, self.updates.told())
         for name, learned in self.turn.learned.items():
             self.hooks.call("on_policy_updated", name, learned.metrics)
+        self.recorder.times.tick(len(results))
         if self.recorder.due and self.turn.learned:
             self.begin_anew()
-        self.recorder.times.tick(len(results))
         self.recorder.show_progress(list(self.behaviors.values()))
         return self.unfinished()
 
@@ -318,7 +318,11 @@ class HostLoop:
         self.recorder.save_all(list(self.behaviors.values()))
         for behavior in self.behaviors.values():
             behavior.begin_anew()
-        self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
+        if self.absences is not None:
+            self.absences = Absences(self.settings.env_settings.missing_after)
+        self._incarnations.clear()
+        with self.recorder.timers(nodes.RESET):
+            self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
 
     def unfinished(self) -> bool:
         """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""

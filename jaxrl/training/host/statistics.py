@@ -104,6 +104,7 @@ class EpisodeStatistics:
     def begin_anew(self) -> None:
         """Nothing has been collected."""
         self._stats, self.updated = StatsAggregator(), False
+        self._figures, self._media = EpisodeFigures(self._settings.episode_window), {}
         for collected in (self._returns, self._team_returns, self._since_update):
             collected.clear()
 
