@@ -30,7 +30,7 @@ from jaxrl.cli.device import choose_device
 from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.slots import Source
 from jaxrl.training.host.actor import Actor
-from jaxrl.training.host.loop import compile_programs
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps
 
 MEMBERS = 3

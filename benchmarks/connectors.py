@@ -29,7 +29,7 @@ from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.slots import Source
 from jaxrl.training.compiled.collect import collect, start_play
 from jaxrl.training.host.actor import Actor
-from jaxrl.training.host.loop import compile_programs
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import (
     NO_GROUP,
     ActionSpec,

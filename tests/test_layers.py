@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "jaxrl").rglob("*.py"))
 
 MAY_COMPILE = {
-    "training/host/loop.py",  # the host loop's shell
+    "training/host/programs.py",  # of the host loop
     "training/compiled/trainer.py",  # the shell of the loop inside jit
     "jax_envs/served/serve.py",  # a player process has its own shell
     "watch/film.py",  # and so has the film of a game

@@ -28,7 +28,7 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.cli import main
 from jaxrl.settings import load_run_settings
-from jaxrl.training.host.loop import compile_programs
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.saver import Saved
 from jaxrl.types import BehaviorSpec
 from tests.envs.countdown_player import SPEC

@@ -18,7 +18,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.rollout.silence import OutsideActionError
 from jaxrl.rollout.trajectory import rollout_of
 from jaxrl.training.host.actor import Actor
-from jaxrl.training.host.loop import compile_programs
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import Action, BehaviorMessage, Taken
 from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
 

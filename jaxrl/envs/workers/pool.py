@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.workers.diagnosis import why_silent
-from jaxrl.envs.workers.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory, wait
+from jaxrl.envs.workers.handles import EnvFactory, WorkerHandle, wait
+from jaxrl.envs.workers.launcher import launcher
 from jaxrl.envs.workers.restarts import Loss, RestartLimits, Restarts
 from jaxrl.envs.workers.retirement import LONGEST_SECONDS, Retirement
 from jaxrl.envs.workers.shutdown import close_workers
@@ -94,7 +95,7 @@ class EnvPool:
         self.num_envs = num_envs
         self._timeout, self._startup_timeout = timeout, startup_timeout
         self._restart_bad_numbers = restart_bad_numbers
-        self._launch = _launcher(factory, timeout, inline=inline, cluster=cluster)
+        self._launch = launcher(factory, timeout, inline=inline, cluster=cluster)
         self._handles: list[WorkerHandle] = []
         self._workers = [_Worker(limits and Restarts(limits)) for _ in range(num_envs)]
         self._parameters: dict[str, float] | None = None  # all that were sent; None: nobody has been reset
@@ -387,18 +388,3 @@ class EnvPool:
             known = handle.diagnose(0.0)
             record.failure = f"environment worker {worker} cannot be started again, it does not end: {known}"
             raise EnvironmentFailure(f"{record.failure}. End it by hand, then continue with --resume")
-
-
-def _launcher(
-    factory: EnvFactory, patience: float, *, inline: bool, cluster: str | None
-) -> Callable[[int, int], WorkerHandle]:
-    """(worker, incarnation) → its process, which starts, here or on a cluster, or the environment in this process."""
-    if inline:
-        return lambda worker, incarnation: InlineHandle(factory, worker, incarnation)
-    pickled = pickle_factory(factory)
-    if cluster is None:
-        return lambda worker, incarnation: ProcessHandle(pickled, worker, patience, incarnation)
-    from jaxrl.envs.workers import ray_handle  # Ray takes a second to import
-
-    ray_handle.connect(cluster)
-    return lambda worker, incarnation: ray_handle.RayHandle(pickled, worker, incarnation)

@@ -1,55 +1,42 @@
 """The host loop: environments → slots → act (and append) → environments, an update when enough is stored.
 
-Read this first. Everything that is compiled is compiled here: per behavior one program that acts and appends, and one
-for the update. The loop itself knows no algorithm, no file and no Unity.
+Read this first. What is compiled stands in `programs`: per behavior one program that acts and appends, and one for the
+update. The loop itself knows no algorithm, no file and no Unity.
 """
 
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-import jax
 from rich.console import Console
 
-from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.postprocessing import resolve
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
-from jaxrl.compilation import quick_options
-from jaxrl.connectors import make_chain
-from jaxrl.connectors.chain import frozen
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
-from jaxrl.envs.spec_limits import check_spec
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.networks.observations import check_observations
-from jaxrl.rollout import outside, trajectory, whole_episodes
 from jaxrl.rollout.absence import Absences
 from jaxrl.rollout.slots import Source
 from jaxrl.rollout.tracker import EpisodeTracker
-from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, constants, with_drawn_seed
-from jaxrl.training.host.actor import ActorPrograms, decide
-from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.settings import RunSettings, constants, with_drawn_seed
 from jaxrl.training.host.exact import environment_seeds, steps_of_run
 from jaxrl.training.host.following import Following
 from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
-from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
 from jaxrl.training.host.notices import Notices
-from jaxrl.training.host.policies import Acted, Policies
+from jaxrl.training.host.policies import Acted
+from jaxrl.training.host.population import Population
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.training.saver import tell_unexportable
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
+from jaxrl.types import Action, BehaviorMessage, EnvMessage
 
 log = logging.getLogger(__name__)
 
@@ -62,39 +49,6 @@ class Turn(NamedTuple):
     results: Sequence[EnvMessage]
     acted: Sequence[Acted]  # with the episodes that ended
     learned: Mapping[str, Learned]  # by behavior, updates whose policy decides from now on
-
-
-class SpecChangedError(JaxrlError):
-    """One behavior name stands for different observations or actions."""
-
-
-def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
-    """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
-    quick = quick_options()
-    actor = ActorPrograms(
-        decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
-        allocate=jax.jit(
-            trajectory.init,
-            static_argnames=("spec", "extras", "capacity", "rows", "members"),
-            compiler_options=quick,
-        ),
-        turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=quick),
-        turn_whole=jax.jit(whole_episodes.turn, donate_argnums=0, compiler_options=quick),
-        discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=quick),
-        leave_out=jax.jit(outside.leave_out, donate_argnums=0, compiler_options=quick),
-        replace_actions=None
-        if algorithm.adopt is None
-        else jax.jit(partial(outside.replace_actions, algorithm.adopt), donate_argnums=1, compiler_options=quick),
-    )
-    learner = LearnerPrograms(
-        learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),
-        start=jax.jit(start, static_argnums=0, compiler_options=quick),
-        keep=jax.jit(keep, static_argnums=0, donate_argnums=(2, 3), compiler_options=quick),
-        estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
-        take=jax.jit(take, donate_argnums=0, compiler_options=quick),
-        learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
-    )
-    return Programs(actor, learner)
 
 
 def train(
@@ -166,15 +120,14 @@ class HostLoop:
         self.recorder = recorder
         self.interrupt = interrupt
         self.pool = pool
-        self.behaviors: dict[str, Behavior] = {}
         self.paused = False  # play mode was stopped in the Editor, and nothing has come since
         self.updates = Updates(recorder, interrupt)
         self.notices = Notices()
         self.env_steps = 0  # messages of environments that answered actions, those of all workers (M27)
         self.turn = Turn((), (), {})  # the last one
         self._incarnations: dict[int, int] = {}  # by worker, of its last message
-        self.key = jax.random.key(settings.env_settings.seed)
-        self.policies = Policies(settings, self.key, self.behaviors, self.make, self.open)
+        self.population = Population(settings, recorder, self.updates, pool.num_envs)
+        self.behaviors, self.policies = self.population.behaviors, self.population.policies
         self.hooks = hooks or Hooks(())
         self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
         options = settings.env_settings
@@ -374,67 +327,9 @@ class HostLoop:
             self.recorder.acted(behavior, before, episodes)
 
     def meet(self, results: Sequence[EnvMessage]) -> None:
-        """Behaviors that are seen for the first time: make their learners, all of them before any file is opened.
-
-        Raises:
-          SettingsError: one is not configured.
-          SpecChangedError: one differs from what was seen under its name.
-          SpecError: one announces sizes that cannot be meant.
-          ConnectorError: a connector does not fit its observations or actions.
-          UnsupportedObservationError: no encoder reads one of its sensors.
-          CheckpointError: resume or initialize, and the checkpoint does not fit.
-        """
-        newcomers: dict[str, Behavior] = {}
-        for result in results:
-            for behavior_id, spec in result.new_specs.items():
-                name = behavior_name(behavior_id)
-                known = self.behaviors.get(name) or newcomers.get(name)
-                if known is None:
-                    check_spec(behavior_id, spec)
-                    newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
-                elif known.spec != spec:
-                    raise SpecChangedError(
-                        f"{behavior_id}: its observations or actions differ from those seen as {name}."
-                    )
-        for name, behavior in newcomers.items():
-            self.open(behavior)
-            self.behaviors[name] = behavior
-        if newcomers and self.following is None and self.wants_episodes():
+        """Behaviors that are seen for the first time, see `Population.meet`."""
+        if self.population.meet(results) and self.following is None and self.wants_episodes():
             self.following = self.follow()
-
-    def open(self, behavior: Behavior) -> None:
-        """A behavior begins: its weights and files."""
-        self.recorder.open(behavior)
-        self.updates.meet(behavior)
-
-    def make(
-        self, name: str, spec: BehaviorSpec, settings: BehaviorSettings | None = None, behavior_id: str | None = None
-    ) -> Behavior:
-        """A learner and its actor, fresh; its settings are those under its name, unless others are given.
-
-        Raises SettingsError if the behavior is not configured, ConnectorError or UnsupportedObservationError.
-        """
-        settings = settings or behavior_settings_for(self.settings, name)
-        chain = make_chain(spec, settings.connectors, behavior_id or name)
-        check_observations(spec if chain is None else chain.spec, behavior_id or name)
-        algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
-        key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
-        training = not self.settings.checkpoint_settings.inference
-        if not training and algorithm.connectors is not None:
-            algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
-        tell_unexportable(name, algorithm.connectors)
-        programs = compile_programs(algorithm, settings.segment_limit)
-        return make_behavior(
-            name,
-            spec,
-            settings,
-            algorithm,
-            programs,
-            key,
-            training=training,
-            workers=self.pool.num_envs,
-            leave_out_taken=self.settings.env_settings.outside_actions == "leave_out",
-        )
 
     def wants_episodes(self) -> bool:
         """Whether anybody asks for single episodes: callbacks, a mapping or an episode window."""

@@ -17,7 +17,7 @@ from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.behavior import Behavior, make_behavior
-from jaxrl.training.host.loop import compile_programs
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.saver import Saved
 from jaxrl.types import EnvMessage
 from tests import trainer

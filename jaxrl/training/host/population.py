@@ -1,0 +1,108 @@
+"""The behaviors of a run as they appear, and the policies that agents may follow beside them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import jax
+
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.artifacts.run_folder import behavior_name
+from jaxrl.connectors import make_chain
+from jaxrl.connectors.chain import frozen
+from jaxrl.envs.spec_limits import check_spec
+from jaxrl.networks.observations import check_observations
+from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
+from jaxrl.training.host.behavior import Behavior, make_behavior
+from jaxrl.training.host.policies import Policies
+from jaxrl.training.host.programs import compile_programs
+from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.updates import Updates
+from jaxrl.training.saver import tell_unexportable
+from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
+
+
+class SpecChangedError(JaxrlError):
+    """One behavior name stands for different observations or actions."""
+
+
+class Population:
+    """`behaviors` by name, and all `policies`, which contain them.
+
+    Args:
+      workers: number of environments.
+    """
+
+    def __init__(self, settings: RunSettings, recorder: HostRecorder, updates: Updates, workers: int) -> None:
+        self.behaviors: dict[str, Behavior] = {}
+        self._settings = settings
+        self._recorder = recorder
+        self._updates = updates
+        self._workers = workers
+        self._key = jax.random.key(settings.env_settings.seed)
+        self.policies = Policies(settings, self._key, self.behaviors, self.make, self.open)
+
+    def meet(self, results: Sequence[EnvMessage]) -> bool:
+        """Behaviors that are seen for the first time: make their learners, all of them before any file is opened.
+
+        Returns whether there were any.
+
+        Raises:
+          SettingsError: one is not configured.
+          SpecChangedError: one differs from what was seen under its name.
+          SpecError: one announces sizes that cannot be meant.
+          ConnectorError: a connector does not fit its observations or actions.
+          UnsupportedObservationError: no encoder reads one of its sensors.
+          CheckpointError: resume or initialize, and the checkpoint does not fit.
+        """
+        newcomers: dict[str, Behavior] = {}
+        for result in results:
+            for behavior_id, spec in result.new_specs.items():
+                name = behavior_name(behavior_id)
+                known = self.behaviors.get(name) or newcomers.get(name)
+                if known is None:
+                    check_spec(behavior_id, spec)
+                    newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
+                elif known.spec != spec:
+                    raise SpecChangedError(
+                        f"{behavior_id}: its observations or actions differ from those seen as {name}."
+                    )
+        for name, behavior in newcomers.items():
+            self.open(behavior)
+            self.behaviors[name] = behavior
+        return bool(newcomers)
+
+    def open(self, behavior: Behavior) -> None:
+        """A behavior begins: its weights and files."""
+        self._recorder.open(behavior)
+        self._updates.meet(behavior)
+
+    def make(
+        self, name: str, spec: BehaviorSpec, settings: BehaviorSettings | None = None, behavior_id: str | None = None
+    ) -> Behavior:
+        """A learner and its actor, fresh; its settings are those under its name, unless others are given.
+
+        Raises SettingsError if the behavior is not configured, ConnectorError or UnsupportedObservationError.
+        """
+        settings = settings or behavior_settings_for(self._settings, name)
+        chain = make_chain(spec, settings.connectors, behavior_id or name)
+        check_observations(spec if chain is None else chain.spec, behavior_id or name)
+        algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
+        key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
+        training = not self._settings.checkpoint_settings.inference
+        if not training and algorithm.connectors is not None:
+            algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
+        tell_unexportable(name, algorithm.connectors)
+        programs = compile_programs(algorithm, settings.segment_limit)
+        return make_behavior(
+            name,
+            spec,
+            settings,
+            algorithm,
+            programs,
+            key,
+            training=training,
+            workers=self._workers,
+            leave_out_taken=self._settings.env_settings.outside_actions == "leave_out",
+        )
