@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.connectors import chain as chains
 from jaxrl.connectors import MAKERS, make_chain, register, running
+from jaxrl.connectors import chain as chains
 from jaxrl.connectors.interface import Connector, ConnectorError, State
 from jaxrl.settings.connectors import CONNECTORS, ConnectorSettings
 from jaxrl.training.host import connecting
