@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WORKER, PLAYER = "spawn_main", "served.serve"  # words of their command lines
 _SHARED = Path("/dev/shm")
 _START_SECONDS, _END_SECONDS = 240.0, 60.0
-_STEP = re.compile(r"Step: (\d+)\. Time Elapsed: ([\d.]+) s\. Mean Reward: (-?[\d.]+)")
+_STEP = re.compile(r"Step: (\d+)\. Time Elapsed: (\d+\.\d+) s\. Mean Reward: (-?\d+\.\d+)")
 
 
 class Summary(NamedTuple):
@@ -54,8 +54,11 @@ class Run:
         self.output = folder / "output.txt"
         settings = yaml.safe_load((ROOT / "configs" / "ppo" / "basic.yaml").read_text())
         behavior = settings["behaviors"]["Basic"]
-        behavior["hyperparameters"] |= {"learning_rate_schedule": "constant", "learning_rate": 0.003}
-        behavior |= {"max_steps": 10**9, "summary_freq": 1000, "checkpoint_interval": 20_000}
+        # Surely the far goal (0.93), also within a minute: with less entropy and a shorter horizon some seeds, and in
+        # async mode some runs, stay with the near one (0.07), whether anybody dies or not.
+        behavior["hyperparameters"] |= {"learning_rate_schedule": "constant", "learning_rate": 0.001, "beta": 0.03}
+        behavior["reward_signals"]["extrinsic"]["gamma"] = 0.99
+        behavior |= {"max_steps": 10**9, "summary_freq": 1000, "checkpoint_interval": 20_000, "time_horizon": 32}
         settings["env_settings"] = {
             "env_path": "player:basic", "num_areas": options.areas, "num_envs": options.workers, "seed": 1,
             "mode": options.mode, "base_port": options.base_port, "max_lifetime_restarts": -1,
@@ -216,15 +219,13 @@ def _kill_one(rng: random.Random, run: Run, word: str) -> int:
 
 
 def _await_family(run: Run, workers: int) -> bool:
-    """Whether every worker has its player again, and has answered, within 60 s."""
+    """Whether every worker has its player again within 60 s."""
     deadline = time.monotonic() + 60.0
-    while time.monotonic() < deadline:
-        text = " ".join(run.text().split())
-        answered = text.count("answers again") >= text.count("faulty episodes of worker")
-        if answered and len(run.family(WORKER)) == len(run.family(PLAYER)) == workers:
-            return True
+    while not (whole := len(run.family(WORKER)) == len(run.family(PLAYER)) == workers):
+        if time.monotonic() > deadline:
+            break
         time.sleep(0.5)
-    return False
+    return whole
 
 
 def _back(text: str) -> dict[str, float]:

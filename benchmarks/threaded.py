@@ -113,7 +113,7 @@ def measure(workers: int, pairs: int, updates: int, delay: float, base_port: int
 
 
 def learn(base_port: int) -> dict[str, float]:
-    """Mean return of the last episodes of Basic, trained with and without threads."""
+    """Mean return of Basic in the last summary, trained with and without threads."""
     from pathlib import Path
 
     from jaxrl.algorithms import HYPERPARAMETER_TYPES
@@ -126,12 +126,18 @@ def learn(base_port: int) -> dict[str, float]:
             name = "threaded" if threaded else "alternating"
             overrides = {
                 "env_settings": {"env_path": "player:basic", "base_port": base_port + i, "seed": 1},
-                "behaviors": {"Basic": {"max_steps": LEARN_STEPS, "checkpoint_interval": LEARN_STEPS}},
+                "behaviors": {
+                    "Basic": {
+                        "max_steps": LEARN_STEPS,
+                        "checkpoint_interval": LEARN_STEPS,
+                        "hyperparameters": {"learning_rate": 0.003},
+                    }
+                },
                 "checkpoint_settings": {"run_id": name, "results_dir": results},
             }
             train(with_threads(load_run_settings(str(path), overrides, HYPERPARAMETER_TYPES), threaded))
-            status = json.loads((Path(results) / name / "run_logs" / "training_status.json").read_text())
-            found[name] = status["Basic"]["final_checkpoint"]["reward"]
+            timers = json.loads((Path(results) / name / "run_logs" / "timers.json").read_text())
+            found[name] = timers["gauges"]["Basic.Environment.CumulativeReward.mean"]["value"]
     return found
 
 

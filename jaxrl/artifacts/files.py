@@ -124,4 +124,11 @@ def free_bytes(path: Path) -> int:
 
 def nearest_existing(path: Path) -> Path:
     """`path` itself or its nearest parent that exists."""
-    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    return next(p for p in (path.absolute(), *path.absolute().parents) if _is_there(p))
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # below a folder that may not be entered, or a name that is too long
+        return False

@@ -8,6 +8,7 @@ Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint/f
     <Behavior>/<Behavior>-<step>/  checkpoint  training state, and which one is the latest
     <Behavior>/events.out.tfevents.*           TensorBoard; of several seeds in <Behavior>/seed_<number>/
     run_logs/timers.json, training_status.json, Player-<worker>.log
+    run.lock                                   who writes here, while it does
 
 With --force ML-Agents writes over the old run in place, file by file. Here the old run stays whole until training
 really begins (`begin`), and is then removed: a start-up that fails costs nothing, no stale file mixes with new ones.
@@ -17,15 +18,16 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as checkpoints
-from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.lock import RunLock
+from jaxrl.artifacts.names import RunFolderError, behavior_name, check_behavior_size, check_run_names
 from jaxrl.artifacts.status import DAMAGED
 from jaxrl.settings import CheckpointSettings
 
@@ -35,26 +37,8 @@ SEEDS = "seed_*"
 MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit
 
 _FLAGS = "Choose another --run-id, continue the old run with --resume, or overwrite it with --force."
-_BAD_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]|^\.+$|[ .]$')  # names that Windows, Linux or macOS refuse as a folder
+_MEND_LINK = "Mend or delete the link, or choose another --run-id or --results-dir."
 _log = logging.getLogger(__name__)
-
-
-class RunFolderError(ArtifactError):
-    """The run's folder cannot be used as asked. The text names the folder and the flags that mend it."""
-
-
-def behavior_name(behavior_id: str) -> str:
-    """The behavior's name without its team: "Soccer?team=1" gives "Soccer".
-
-    Raises RunFolderError when no folder can have that name.
-    """
-    name = behavior_id.partition("?")[0]
-    if not name or _BAD_NAME.search(name):
-        raise RunFolderError(
-            f"behavior name {name!r} cannot be the name of a folder. Rename it in Unity (Behavior Parameters) and in "
-            'the YAML: letters, digits, blanks, "-", "_" and "." inside are fine.'
-        )
-    return name
 
 
 def only_evaluates(options: CheckpointSettings) -> bool:
@@ -75,8 +59,10 @@ class RunFolder:
         self.status = self.logs / "training_status.json"
 
     def behavior(self, behavior_id: str) -> Path:
-        """Folder of a behavior's checkpoints and events; all teams share it."""
-        return self.path / behavior_name(behavior_id)
+        """Folder of a behavior's checkpoints and events; all teams share it. Raises RunFolderError, as `check`."""
+        name = behavior_name(behavior_id)
+        check_behavior_size(self.path, name)
+        return self.path / name
 
     def final_onnx(self, behavior_id: str) -> Path:
         """The run-level ONNX file, a copy of the last checkpoint's."""
@@ -99,6 +85,23 @@ class RunFolder:
         )
         return any(True for mark in marks for _ in self.path.glob(mark)) or bool(self._behaviors())
 
+    @contextmanager
+    def claimed(self, options: CheckpointSettings, behaviors: Sequence[str] = ()) -> Iterator[None]:
+        """The run may start as `options` ask, and until the end of the block nobody else writes to its folder.
+
+        An evaluation claims nothing. `behaviors` as in `check`. Nothing is left of a folder in which nothing was
+        written. Raises RunFolderError, RunLockedError or another ArtifactError before anything is written.
+        """
+        asked = (options.resume, options.force, options.initialize_from, behaviors)
+        if only_evaluates(options):
+            self.check(*asked, writes=False)
+            yield
+            return
+        self.check(*asked, writes=False)  # what can be said without making the folder
+        with RunLock(self.path):
+            self.check(*asked)  # once more: another run may have come and gone
+            yield
+
     def check(
         self,
         resume: bool = False,
@@ -108,25 +111,27 @@ class RunFolder:
         *,
         writes: bool = True,
     ) -> None:
-        """Raise RunFolderError when the run cannot start as asked. Writes nothing that stays.
+        """Raise ArtifactError, mostly a RunFolderError, when the run cannot start as asked. Writes nothing that stays.
 
         `behaviors` are those listed in the YAML: each needs a checkpoint in the run `initialize_from`. A folder that
         holds only the logs of a failed start-up may be used again without flags (ML-Agents refuses it). A run that is
         only evaluated (not `writes`) may lie where nothing can be written.
         """
-        if not self.run_id or _BAD_NAME.search(self.run_id):
-            raise RunFolderError(
-                f"--run-id {self.run_id!r} cannot be the name of a folder; use letters, digits, - and _."
-            )
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file, not a folder. Choose another --run-id or --results-dir.")
-        if resume:
-            self._check_resume()
-        elif self.holds_results() and not force:
-            raise RunFolderError(f"{self.path} already holds a run. {_FLAGS}")
+        check_run_names(self.results_dir, self.run_id)
+        try:
+            self._check_folders(force)
+            if resume:
+                self._check_resume()
+            elif self.holds_results() and not force:
+                raise RunFolderError(f"{self.path} already holds a run. {_FLAGS}")
+        except OSError as error:  # below a folder that may not be entered
+            raise files.write_error(self.path, error) from error
+        for name in behaviors:
+            self.behavior(name)
         if initialize_from is not None:
             self._check_source(initialize_from, behaviors)
         if writes:
+            self._check_places(behaviors)
             self._check_writable()
 
     def prepare(self) -> None:
@@ -179,6 +184,25 @@ class RunFolder:
         found = {folder for mark in marks for folder in self.path.glob("*") if any(True for _ in folder.glob(mark))}
         return sorted(found - {self.logs})
 
+    def _check_folders(self, force: bool) -> None:
+        """Folders where folders are asked for, and no links where old files are to be deleted."""
+        for path, flag in ((self.results_dir, "--results-dir"), (self.path, "--run-id")):
+            if path.is_symlink() and not path.exists():
+                raise RunFolderError(
+                    f"{path} is a symbolic link to {os.readlink(path)}, which is not there. {_MEND_LINK}"
+                )
+            if path.exists() and not path.is_dir():
+                raise RunFolderError(f"{path} is a file, not a folder. Choose another {flag}.")
+        if not force or not self.holds_results():
+            return
+        inside = (path for depth in ("*", "*/*", "*/*/*") for path in self.path.glob(depth) if path.is_dir())
+        for path in (self.results_dir, self.path, *inside):
+            if path.is_symlink():
+                raise RunFolderError(
+                    f"{path} is a symbolic link to {os.readlink(path)}, and --force deletes nothing through a link. "
+                    "Name the folder itself (--results-dir, --run-id), or delete the old run by hand."
+                )
+
     def _check_resume(self) -> None:
         if not self.path.is_dir():
             raise RunFolderError(
@@ -206,6 +230,15 @@ class RunFolder:
             )
         for name in behaviors:
             checkpoints.resolve(source / behavior_name(name), quiet=True)
+
+    def _check_places(self, behaviors: Sequence[str]) -> None:
+        """What the run writes at its end is no folder now, and the other way round."""
+        for path in (self.configuration, self.timers, *map(self.final_onnx, behaviors)):
+            if path.is_dir():
+                raise RunFolderError(f"{path} is a folder where the run writes a file. Move it away.")
+        for path in (self.logs, *map(self.behavior, behaviors)):
+            if os.path.lexists(path) and not path.is_dir():
+                raise RunFolderError(f"{path} is no folder, but the run writes into one of that name. Move it away.")
 
     def _check_writable(self) -> None:
         """A small file is really written and removed, because permission bits alone do not tell (networks, Windows)."""

@@ -56,9 +56,14 @@ def remove(folder: Path) -> list[str]:
     """Remove what is abandoned in `folder` itself; returns the names removed, in order. What resists stays."""
     found = sorted(path for kind in KINDS for path in folder.glob(f"*{kind}") if abandoned(path))
     for path in found:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return [path.name for path in found if not path.exists()]
+        discard(path)
+    return [path.name for path in found if not os.path.lexists(path)]
+
+
+def discard(path: Path) -> None:
+    """Remove a file, link or folder if it is there; one that resists stays."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _host() -> str:

@@ -16,7 +16,8 @@ def _version(package: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """{"jaxrl_version", "mlagents_envs_version", "jax_version", "numpy_version", "python_version"}."""
-    packages = {"jaxrl": "jaxrl", "mlagents_envs": "mlagents-envs", "jax": "jax", "numpy": "numpy"}
+    """ "<package>_version" of jaxrl, of all that its numbers depend on, and of Python."""
+    packages = {"jaxrl": "jaxrl", "mlagents_envs": "mlagents-envs"}
+    packages |= {name: name for name in ("jax", "jaxlib", "flax", "optax", "numpy")}
     found = {f"{name}_version": _version(package) for name, package in packages.items()}
     return found | {"python_version": platform.python_version()}

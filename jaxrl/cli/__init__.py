@@ -1,57 +1,25 @@
-"""The command `jaxrl`. Each of its commands is one file here, with `add_flags` and `run`, and one line below.
+"""The command `jaxrl`. Each of its commands is one file here; `commands.py` lists them.
 
-No JAX at the top of these files: a spawned environment process imports the main module again.
+Nothing is imported at the top but what ends the program on Ctrl-C without a traceback; the rest takes half a second.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import traceback
 from collections.abc import Sequence
 
-from jaxrl.cli import bench, make_player, report, train, watch
-from jaxrl.cli.version import version_line
-from jaxrl.types import JaxrlError
-
-_COMMANDS = (
-    ("train", train, "train the behaviors of an environment"),
-    ("make-player", make_player, "write an executable that serves one of jaxrl's environments as a Unity player would"),
-    ("watch", watch, "play a JAX environment with the policy of a run and make a film of it"),
-    ("report", report, "learning curves, tables and time split of runs in one file"),
-    ("bench", bench, "run the benchmarks of a clone and print a table"),
-)
+from jaxrl.cli.leaving import leaving_at_once
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code: 0, 1 after an error or Ctrl-C. A usage error exits with 2.
+    """Run one command and return the exit code.
 
-    An error that the user can mend is one message on stderr, with a traceback only under --debug.
+    0; 1 after an error; 130 after Ctrl-C outside of a run; 143 (129) after a run that SIGTERM (SIGHUP) has ended. A
+    usage error exits with 2.
     """
-    given = _parser().parse_args(argv)
-    try:
-        given.command(given)
-    except JaxrlError as error:
-        if getattr(given, "debug", False):
-            traceback.print_exc()
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 1
-    return 0
+    with leaving_at_once():
+        from jaxrl.cli.commands import parse
 
+        given = parse(argv)
+    from jaxrl.cli.commands import run
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="jaxrl",
-        description="Train ML-Agents and JAX environments with MA-POCA, PPO and relatives.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=version_line())
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, module, text in _COMMANDS:
-        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
-        module.add_flags(command)
-        command.set_defaults(command=module.run)
-    return parser
+    return run(given)

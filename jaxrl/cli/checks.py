@@ -100,6 +100,35 @@ def check_resume(settings: RunSettings) -> None:
         require_loop_of_run(Path(options.results_dir, options.run_id), compiled=compiled)
 
 
+def check_exact(settings: RunSettings) -> None:
+    """Raise SettingsError if checkpoint_settings.exact is asked of what cannot keep it."""
+    environment = settings.env_settings
+    kind, _ = parse_address(environment.env_path)
+    if not settings.checkpoint_settings.exact or kind.compiled:  # whose checkpoints hold the environments
+        return
+    problem = next(_not_exact(settings), None)
+    if problem is None and not simulator(kind).reseeds:
+        problem = (
+            f"env_path {environment.env_path}: a Unity player takes a seed at its start alone, so a resumed run begins "
+            "other episodes"
+        )
+    if problem is not None:
+        raise SettingsError(f"checkpoint_settings.exact: got true, expected false with {problem}")
+
+
+def _not_exact(settings: RunSettings) -> Iterator[str]:
+    """Settings beside which a resumed run could not equal one that was never stopped."""
+    if settings.env_settings.mode != "lockstep":
+        yield f"env_settings.mode: {settings.env_settings.mode}, where the order of the workers depends on their speed"
+    if settings.checkpoint_settings.checkpoint_minutes is not None:
+        yield "checkpoint_settings.checkpoint_minutes: checkpoints by the clock fall on other steps in every run"
+    if settings.callbacks:
+        yield f"callbacks: what {', '.join(settings.callbacks)} remember is not saved"
+    for path, behavior in settings.every_behavior():
+        if behavior.threaded:
+            yield f"{path}.threaded: true, where it depends on the speed which policy decides"
+
+
 def check_connectors(settings: RunSettings) -> None:
     """Raise SettingsError for connectors that a Unity build could not do without: its agents only have an ONNX file."""
     if parse_address(settings.env_settings.env_path).kind is not Kind.UNITY:

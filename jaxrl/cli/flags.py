@@ -48,6 +48,7 @@ _SWITCHES = (
     ("--resume", "checkpoint_settings.resume"),
     ("--force", "checkpoint_settings.force"),
     ("--inference", "checkpoint_settings.inference"),
+    ("--exact", "checkpoint_settings.exact"),
     ("--no-graphics", "engine_settings.no_graphics"),
     ("--no-graphics-monitor", "engine_settings.no_graphics_monitor"),
     ("--render", "env_settings.render"),

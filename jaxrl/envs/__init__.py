@@ -23,6 +23,8 @@ class Simulator(NamedTuple):
     """Raises JaxrlError if there is no environment of that name. Starts and writes nothing."""
     make_factory: Callable[[str | None, RunSettings, str], EnvFactory]
     """(name, settings, folder for logs) → a picklable function worker → HostEnv. Raises JaxrlError as `check`."""
+    reseeds: bool
+    """Whether a reset takes a seed (`HostEnv.reset`); true unless the module's RESEEDS says otherwise."""
 
 
 SIMULATORS: dict[Kind, str] = {
@@ -43,4 +45,5 @@ def simulator(kind: Kind) -> Simulator:
     if kind not in SIMULATORS:
         raise ValueError(f"{kind}: is no simulator of the host loop, expected one of {', '.join(SIMULATORS)}")
     module = import_module(SIMULATORS[kind])
-    return Simulator(check=module.check, make_factory=module.make_factory)
+    reseeds = getattr(module, "RESEEDS", True)
+    return Simulator(check=module.check, make_factory=module.make_factory, reseeds=reseeds)

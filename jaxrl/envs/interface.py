@@ -37,10 +37,16 @@ class HostEnv(Protocol):
         """One line for the log about what was connected to; empty: nothing worth a line."""
         ...
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
         """Start anew, also in the middle of a run, and return the first agents that ask for a decision.
 
         Open episodes are discarded: no agent of them is reported as ended.
+
+        Args:
+            parameters: environment parameters, for this and all later episodes.
+            seed: all that follows depends on it and the actions alone, as in a new environment, agent ids included.
+
+        Raises EnvironmentFailure if there is a seed and the environment cannot be seeded again.
         """
         ...
 

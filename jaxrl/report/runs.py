@@ -62,10 +62,10 @@ def read_run(path: Path) -> Run:
         what = "is a file, not a folder" if path.exists() else "does not exist"
         raise ReportError(f"{path} {what}. Give the results folder of a run, such as results/my-run.")
     folder = RunFolder(path.parent, path.name)
-    settings = _settings(folder.configuration)
+    settings = read_settings(folder.configuration)
     seed = "?" if settings is None else str(settings.get(SEED, "?"))
     behaviors: dict[str, dict[str, SeedEvents]] = {}
-    for behavior, number, place in _places(path):
+    for behavior, number, place in places(path):
         events = read_folder(place)
         if events.curves:
             behaviors.setdefault(behavior, {})[number or seed] = events
@@ -108,7 +108,7 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _places(run: Path) -> list[tuple[str, str, Path]]:
+def places(run: Path) -> list[tuple[str, str, Path]]:
     """(behavior, seed or "" for the run's, folder) of all event files, in natural order."""
     found = {(path.parent.name, "", path.parent) for path in run.glob(f"*/{EVENTS}")}
     many = {path.parent for path in run.glob(f"*/seed_*/{EVENTS}")}
@@ -116,7 +116,8 @@ def _places(run: Path) -> list[tuple[str, str, Path]]:
     return sorted(found, key=lambda place: (place[0], len(place[1]), place[1]))
 
 
-def _settings(path: Path) -> dict[str, Any] | None:
+def read_settings(path: Path) -> dict[str, Any] | None:
+    """A configuration.yaml with dotted keys; None if there is none. Raises ReportError if it cannot be read."""
     if not path.exists():
         return None
     try:
@@ -129,7 +130,7 @@ def _settings(path: Path) -> dict[str, Any] | None:
 
 
 def _hint(path: Path) -> str:
-    inside = sorted(folder.name for folder in path.iterdir() if folder.is_dir() and _places(folder))
+    inside = sorted(folder.name for folder in path.iterdir() if folder.is_dir() and places(folder))
     if inside:
         runs = ", ".join(str(path / name) for name in inside[:3])
         return f" It holds runs: give those, such as {runs}."

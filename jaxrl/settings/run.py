@@ -140,6 +140,11 @@ class CheckpointSettings(Section):
     force: Boolean = Field(default=False, description="overwrite the run of this run_id")
     train_model: Boolean = Field(default=False, description="deprecated, has no effect: training is the default")
     inference: Boolean = Field(default=False, description="act only: no training and no checkpoints")
+    exact: Boolean = Field(
+        default=False,
+        description="at each checkpoint, made after an update, seed the environments anew and begin new episodes, "
+        "so that a resumed run equals one that was never stopped",
+    )
     checkpoint_minutes: Positive | None = Field(
         default=None, description="a checkpoint also when the last one is so many minutes old; null: by steps alone"
     )

@@ -1,4 +1,8 @@
-"""Ctrl-C in two steps: the first ends the run at the next safe point and saves, the second leaves at once."""
+"""Signals in two steps: the first ends the run at the next safe point and saves, the second leaves at once.
+
+Ctrl-C (SIGINT) asks for an orderly end: exit code 0. SIGTERM, which schedulers send before they kill, and SIGHUP, which
+a closed terminal sends, save in the same way; their exit codes 143 and 129 say that the run was ended from outside.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,14 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType, TracebackType
+from typing import TypeVar
 
 EXIT_CODE = 130  # as a shell reports a program that was ended by Ctrl-C
 SAME_SECONDS = 0.5
@@ -18,20 +26,27 @@ SAME_SECONDS = 0.5
 
 _FIRST = "\nInterrupted: ending at the next safe point, then saving. Once more leaves at once and saves nothing.\n"
 _SECOND = "\nSecond interrupt: leaving at once, nothing more is saved.\n"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HANGUP = getattr(signal, "SIGHUP", None)  # not on Windows
+_SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, _HANGUP) if number is not None)
+
+
+Result = TypeVar("Result")
 
 
 class Interrupt:
-    """Context manager that owns SIGINT (and SIGTERM, which means the same) while a run goes on.
+    """Context manager that owns SIGINT, SIGTERM and SIGHUP while a run goes on.
 
     A training step must not be torn apart: buffers are donated to compiled programs while they run. So the first signal
     only sets `requested`, except inside `with interrupt.waiting():`, where nothing is under way and KeyboardInterrupt
     is raised right there. The second is noticed by a thread, because Python runs no signal handler while the main
-    thread compiles or computes. Outside the main thread nothing is installed.
+    thread compiles or computes. Outside the main thread nothing is installed, and a SIGHUP that is ignored (nohup)
+    stays ignored.
     """
 
     def __init__(self) -> None:
         self.requested = False
+        self.exit_code = 0
+        """Of the process after the run: 0, also after Ctrl-C; 143 after SIGTERM, 129 after SIGHUP."""
         self._waiting = False
         self._old: dict[int, object] = {}
         self._old_descriptor = -1
@@ -44,7 +59,8 @@ class Interrupt:
             self._old_descriptor = signal.set_wakeup_fd(self._bytes.fileno(), warn_on_full_buffer=False)
             threading.Thread(target=_watch, args=(read,), daemon=True, name="jaxrl-interrupt").start()
             for number in _SIGNALS:
-                self._old[number] = signal.signal(number, self._on_signal)
+                if number != _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._old[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -64,12 +80,14 @@ class Interrupt:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         first, self.requested = not self.requested, True
+        if first:
+            self.exit_code = 0 if number == signal.SIGINT else 128 + number
         if first and self._waiting:
             raise KeyboardInterrupt
 
 
-def leave_if_busy() -> None:
-    """End the process with exit code 0 if Python would wait for a thread of jaxrl's; else do nothing.
+def leave_if_busy(exit_code: int = 0) -> None:
+    """End the process with this exit code if Python would wait for a thread of jaxrl's; else do nothing.
 
     For the last line of an interrupted run that has saved everything. Such a thread compiles: XLA cannot be stopped,
     may take minutes, and crashes when the process is torn down around it.
@@ -79,7 +97,21 @@ def leave_if_busy() -> None:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(0)
+        os._exit(exit_code)
+
+
+def in_thread(interrupt: Interrupt, work: Callable[[], Result]) -> Result:
+    """What `work` returns or raises; it compiles, which nothing can stop, so a signal does not wait for its end.
+
+    Raises KeyboardInterrupt after a signal; the thread then goes on until `leave_if_busy`.
+    """
+    thread = ThreadPoolExecutor(1, "jaxrl-compile")
+    made = thread.submit(work)
+    thread.shutdown(wait=False)
+    with interrupt.waiting():
+        while not made.done():
+            wait((made,), 0.5)  # in slices: Windows notices no interrupt before the end of one
+    return made.result()
 
 
 class _Waiting:
@@ -104,12 +136,23 @@ def _watch(signals: socket.socket) -> None:
         while arrived := signals.recv(1):
             if arrived[0] not in _SIGNALS:
                 continue
+            if arrived[0] == _HANGUP:
+                _let_terminal_go()
             if first is None:
                 first = time.monotonic()
                 _say(_FIRST)
             elif time.monotonic() - first > SAME_SECONDS:
                 _say(_SECOND)
-                os._exit(EXIT_CODE)  # workers notice the closed socket and end with their players
+                os._exit(128 + arrived[0])  # workers notice the closed socket and end with their players
+
+
+def _let_terminal_go() -> None:
+    """Every write to a terminal that is gone is an error; what the run says while it saves goes nowhere instead."""
+    with open(os.devnull, "wb") as nowhere:
+        for descriptor in (1, 2):
+            with contextlib.suppress(OSError):
+                if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                    os.dup2(nowhere.fileno(), descriptor)
 
 
 def _say(text: str) -> None:

@@ -189,6 +189,28 @@ def test_a_pointer_to_nothing_falls_back_to_the_newest_with_a_warning(folder, lo
     assert [record.levelname for record in log.records] == ["WARNING", "WARNING"]
 
 
+@posix
+def test_whatever_stands_in_the_place_of_a_checkpoint_gives_way(folder):
+    checkpoint.save(folder, 1, {"a": np.zeros(2)})
+    (folder / "Walker-2").symlink_to("nowhere")
+    (folder / "Walker-3").write_text("")
+    for step in (2, 3):
+        path = checkpoint.save(folder, step, {"a": np.full(2, step)})
+        assert checkpoint.restore(path, {"a": np.zeros(2, int)})["a"].tolist() == [step, step]
+    assert sorted(path.name for path in folder.iterdir()) == ["Walker-1", "Walker-2", "Walker-3", "checkpoint"]
+
+
+def test_the_one_before_is_named_and_the_cause_told_once(folder):
+    checkpoint.save(folder, 1, {"a": np.zeros(2)})
+    (folder / "checkpoint").unlink()
+    (folder / "checkpoint").mkdir()
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.save(folder, 2, {"a": np.zeros(2)})
+    text = str(caught.value)
+    assert "The checkpoint before it, Walker-1, is intact" in text and "Is a directory" in text
+    assert text.count("MiB free") == 1
+
+
 def test_damaged_arrays_are_named_with_advice(folder):
     path = checkpoint.save(folder, 1, {"a": np.arange(1000.0)})
     for file in (path / "arrays").rglob("*"):

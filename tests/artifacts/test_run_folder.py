@@ -13,6 +13,7 @@ from jaxrl.artifacts import run_folder as module
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import CheckpointError
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError, behavior_name
+from jaxrl.settings import CheckpointSettings
 
 
 @pytest.fixture
@@ -126,6 +127,22 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
         RunFolder(tmp_path / "results", "a").check()
 
 
+@pytest.mark.parametrize("name", ["configuration.yaml", "run_logs/timers.json", "Walker.onnx"])
+def test_a_folder_where_a_file_shall_be_written_is_found_before_the_start(old_run, name):
+    (old_run.path / name).unlink()
+    (old_run.path / name).mkdir()
+    with pytest.raises(RunFolderError, match=rf"{name} is a folder where the run writes a file"):
+        old_run.check(resume=True, behaviors=["Walker"])
+
+
+def test_a_file_where_a_folder_shall_be_is_found_before_the_start(old_run):
+    shutil.rmtree(old_run.logs)
+    old_run.logs.write_text("")
+    with pytest.raises(RunFolderError, match="run_logs is no folder"):
+        old_run.check(resume=True)
+    old_run.check(resume=True, writes=False)
+
+
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_write_permission_is_an_error(tmp_path):
     tmp_path.chmod(0o500)
@@ -168,12 +185,90 @@ def test_a_checkpoint_set_aside_when_the_run_was_killed_counts_for_resume(old_ru
     assert (folder / "Walker-200" / "checkpoint.json").is_file()
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a:b", "..", "a ", "a\\b", "a|b"])
+BAD_NAMES = ["", "a/b", "a:b", "..", "a ", " a", "a\\b", "a|b", "a\x00b", "a\nb", "nul", "COM1.x", "\udcff"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_that_no_folder_can_have(tmp_path, name):
     with pytest.raises(RunFolderError):
         behavior_name(name)
-    with pytest.raises(RunFolderError):
+    with pytest.raises(RunFolderError, match=r"--run-id .* cannot be the name of a folder"):
         RunFolder(tmp_path, name).check()
+
+
+@pytest.mark.parametrize("name", ["run_logs", "Run_Logs", "configuration.yaml"])
+def test_a_behavior_does_not_take_the_name_of_what_stands_beside_it(name):
+    with pytest.raises(RunFolderError, match="cannot be the name of a folder"):
+        behavior_name(name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux: 255 bytes a name, 4096 a path")
+def test_names_and_paths_that_are_too_long(tmp_path):
+    with pytest.raises(RunFolderError, match=r"--run-id xxxxx.* is 256 bytes long, this file system takes 255"):
+        RunFolder(tmp_path, "x" * 256).check()
+    with pytest.raises(RunFolderError, match="is 256 bytes long"):
+        RunFolder(tmp_path, "ä" * 128).check()  # 2 bytes each
+    RunFolder(tmp_path, "x" * 255).check()
+    with pytest.raises(RunFolderError, match=r"behavior name yyy.* is 176 bytes long.*at most 175 fit"):
+        RunFolder(tmp_path, "run").check(behaviors=["y" * 176])
+    RunFolder(tmp_path, "run").check(behaviors=["y" * 175])
+    deep = tmp_path.joinpath(*["d" * 200] * 20)  # 4020 bytes and more: legal alone, not with the names below
+    with pytest.raises(RunFolderError, match=r"--results-dir .* this system takes 4096"):
+        RunFolder(deep, "run").check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_of_the_greatest_length_can_really_be_saved(tmp_path):
+    folder = RunFolder(tmp_path, "run").behavior("y" * 175)
+    checkpoint.save(folder, 2**31 - 1, {"params": np.ones(3)})
+    assert (folder / f"{'y' * 175}-2147483647" / "checkpoint.json").is_file()
+
+
+def test_force_deletes_nothing_through_a_link(tmp_path, old_run):
+    before = everything(old_run)
+    (tmp_path / "linked").symlink_to(tmp_path / "results")
+    (tmp_path / "results" / "alias").symlink_to(tmp_path / "results" / "old")
+    for run in (RunFolder(tmp_path / "linked", "old"), RunFolder(tmp_path / "results", "alias")):
+        with pytest.raises(RunFolderError, match=r"is a symbolic link to .*--force deletes nothing through a link"):
+            run.check(force=True)
+        run.check(resume=True)
+    (tmp_path / "elsewhere").mkdir()
+    (old_run.path / "Walker" / "kept").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunFolderError, match=r"kept is a symbolic link"):
+        old_run.check(force=True)
+    (old_run.path / "Walker" / "kept").unlink()
+    assert everything(old_run) == before
+
+
+def test_a_link_that_leads_nowhere(tmp_path):
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    for run in (RunFolder(tmp_path / "gone", "run"), RunFolder(tmp_path, "gone")):
+        with pytest.raises(RunFolderError, match=r"symbolic link to .*nowhere, which is not there"):
+            run.check()
+
+
+def test_a_results_folder_with_nul(tmp_path):
+    with pytest.raises(RunFolderError, match=r"--results-dir .* NUL"):
+        RunFolder(f"{tmp_path}/a\x00b", "run").check()
+
+
+def test_what_is_refused_leaves_no_folder(tmp_path, old_run):
+    with pytest.raises(RunFolderError), RunFolder(tmp_path / "r", "run").claimed(CheckpointSettings(resume=True)):
+        pytest.fail("there is nothing to resume")
+    assert not (tmp_path / "r").exists()
+    run = RunFolder(tmp_path / "r" / "s", "run")
+    with run.claimed(CheckpointSettings()):
+        assert (run.path / "run.lock").is_file()
+    assert not (tmp_path / "r").exists()
+
+
+def test_an_evaluation_takes_no_lock(old_run):
+    before = everything(old_run)
+    options = CheckpointSettings(run_id="old", resume=True)
+    evaluation = options.model_copy(update={"inference": True})
+    with old_run.claimed(options), old_run.claimed(evaluation):
+        assert everything(old_run) == sorted([*before, "run.lock"])
+    assert everything(old_run) == before
 
 
 def test_names_with_blanks_dots_and_teams_are_fine():

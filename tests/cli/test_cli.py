@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from jaxrl.cache import cache_folder
-from jaxrl.cli import _parser, main
+from jaxrl.cli import main
+from jaxrl.cli.commands import _parser
 from jaxrl.cli.flags import overrides_from, removed_flags
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import RunSettings, with_drawn_seed
@@ -68,6 +69,7 @@ def test_every_flag():
         "--resume": ("checkpoint_settings", "resume"),
         "--force": ("checkpoint_settings", "force"),
         "--inference": ("checkpoint_settings", "inference"),
+        "--exact": ("checkpoint_settings", "exact"),
         "--load": ("checkpoint_settings", "load_model"),
         "--train": ("checkpoint_settings", "train_model"),
         "--no-graphics": ("engine_settings", "no_graphics"),
@@ -123,9 +125,8 @@ def test_cache_folder_of_the_platform(tmp_path, monkeypatch):
 
 
 def test_command_line_module_imports_no_jax():
-    code = (
-        "import sys, jaxrl.cli; sys.exit(any(name.split('.')[0] in ('jax', 'flax', 'optax') for name in sys.modules))"
-    )
+    found = "any(name.split('.')[0] in ('jax', 'flax', 'optax') for name in sys.modules)"
+    code = f"import sys, jaxrl.cli.commands; sys.exit({found})"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""Whatever a player sends is a valid result or one of jaxrl's own errors: never another exception, never without end."""
+"""Whatever a player sends is a valid result or one of jaxrl's own errors: no other exception, and never without end."""
 
 from __future__ import annotations
 

@@ -99,8 +99,10 @@ class ToyEnv:
     def about(self) -> str:
         return ""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
         self.parameters.update(parameters or {})
+        if seed is not None:
+            self._random, self._next_id = np.random.default_rng(seed), 1
         self._areas = {
             behavior: [_Area(self.settings) for _ in range(self.settings.areas)] for behavior in self.settings.behaviors
         }

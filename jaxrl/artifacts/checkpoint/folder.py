@@ -14,6 +14,7 @@ complete and flushed; one that is replaced by a second save at the same step wai
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -143,11 +144,11 @@ def install(partial: Path, path: Path) -> None:
     Killed between the two renames, `recover` brings the older one back.
     """
     old = unfinished.beside(path, unfinished.OLD)
-    if path.exists():
+    if os.path.lexists(path):  # also a link to nowhere
         files.replace(path, old)
     files.replace(partial, path)
     files.sync_folder(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    unfinished.discard(old)
 
 
 def clean(folder: Path) -> list[str]:

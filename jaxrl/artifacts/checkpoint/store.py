@@ -27,6 +27,7 @@ from jaxrl.artifacts.checkpoint.document import FORMAT, METADATA, CheckpointInfo
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
 from jaxrl.artifacts.checkpoint.layout import layout
 from jaxrl.artifacts.checkpoint.mismatch import mismatches, spec_to_json
+from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
 from jaxrl.types import BehaviorSpec
 
@@ -88,7 +89,8 @@ def save(
         folders.install(partial, path)
         folders.point_at(path, step)
     except Exception as error:  # the array store reports a full disk as ValueError, RuntimeError or OSError
-        raise _save_error(folder, path, error) from error
+        cause = error.__cause__ if isinstance(error, ArtifactError) else None  # which says it in its own words
+        raise _save_error(folder, path, cause if isinstance(cause, OSError) else error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # gone already after success; also when Ctrl-C came in between
     folders.prune(folder, keep)
@@ -184,7 +186,7 @@ def _read_arrays(path: Path) -> dict[str, Any]:
 
 
 def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
-    before = [item.path.name for item in folders.checkpoints(folder) if item.path != path]
+    before = [item.path.name for item in folders.checkpoints(folder) if item.path.name != path.name]
     usable = f"The checkpoint before it, {before[-1]}, is intact. " if before else "There is no checkpoint before it. "
     return CheckpointError(
         f"{path}: the checkpoint cannot be written ({_brief(error)}; {files.free_text(folder)}). {usable}"

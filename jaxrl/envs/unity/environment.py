@@ -123,16 +123,19 @@ class UnityHostEnv:
         """Versions of the package and the protocol, as mlagents-learn reports them."""
         return self._open_client().connection + self._elsewhere
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
         """Set the environment parameters, start all episodes anew and return the first agents that ask.
 
         In the middle of a run it discards the open episodes; a Unity scene goes on under their agent ids.
 
         Raises:
-            EnvironmentFailure: it died, hung, or no agent asks for a decision.
+            EnvironmentFailure: it died, hung, or no agent asks for a decision; or there is a seed, which a player takes
+                at its start alone.
             EnvironmentClosed: (a subclass) it quit, or play mode was stopped in the Editor.
             InvalidMessage: it sent something wrong.
         """
+        if seed is not None:
+            raise EnvironmentFailure("a Unity player takes a seed at its start alone, never with a reset")
         start = time.perf_counter()
         client = self._open_client()
         self.set_parameters(parameters or {})

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from jaxrl.settings import RunSettings
 
 
+RESEEDS = False  # a player takes a seed at its start alone
+
+
 def check(path: str | None) -> None:
     """Raise EnvironmentFailure if `path` is no executable; None is the Editor."""
     if path is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,7 +129,7 @@ class EnvPool:
             self.close()
             raise
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> None:
+    def reset(self, parameters: Mapping[str, float] | None = None, seeds: Sequence[int] | None = None) -> None:
         """Tell all workers to reset; the first observations then come by `recv`.
 
         Results that are still owed or not yet taken belong to episodes that end here: they are waited for and dropped,
@@ -138,16 +138,18 @@ class EnvPool:
 
         Args:
             parameters: environment parameters (curriculum, randomization) that the new episodes start with.
+            seeds: one per worker; all that follows depends on them and the actions alone.
 
         Raises:
-            EnvironmentFailure: a worker failed, died or hung, and is not started again.
+            EnvironmentFailure: a worker failed, died or hung, and is not started again. One that takes no seed says so
+                in place of its result.
         """
         self._expect_open()
         self._gather(still_owing=0)
         self._dropped, self._arrived = self._arrived, {}
         self._parameters = {**(self._parameters or {}), **(parameters or {})}
         for worker in range(self.num_envs):
-            if self._command(worker, reset_message(parameters)):
+            if self._command(worker, reset_message(parameters, None if seeds is None else seeds[worker])):
                 self._owe(worker, _RESET, self._timeout)
 
     def send(self, worker: int, actions: Mapping[str, Action]) -> None:

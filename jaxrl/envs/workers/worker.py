@@ -24,7 +24,7 @@ from typing import NamedTuple
 from jaxrl.envs.interface import BadNumbersError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
 from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
-from jaxrl.types import JaxrlError
+from jaxrl.types import EnvMessage, JaxrlError
 
 GRACE_SECONDS = 3.0
 """Seconds that a terminated worker has for closing its environment before it ends without."""
@@ -56,9 +56,9 @@ def ready_message(environment: HostEnv) -> Message:
     return Message(kind="ready", facts=environment.about)
 
 
-def reset_message(parameters: Mapping[str, float] | None) -> Message:
-    """Start all episodes anew, with these environment parameters if given. Answered by a result."""
-    return Message(kind="reset", facts=None if parameters is None else dict(parameters))
+def reset_message(parameters: Mapping[str, float] | None, seed: int | None = None) -> Message:
+    """Start all episodes anew, with these environment parameters and this seed if given. Answered by a result."""
+    return Message(kind="reset", facts=(None if parameters is None else dict(parameters), seed))
 
 
 def parameters_message(parameters: Mapping[str, float]) -> Message:
@@ -107,12 +107,16 @@ def execute(environment: HostEnv, command: Message, clock: WorkerClock | None = 
         return None
     actions = decode_actions(command) if command.kind == "step" else {}
     start = time.perf_counter()
-    result = environment.step(actions) if command.kind == "step" else environment.reset(command.facts)
+    result = environment.step(actions) if command.kind == "step" else _reset(environment, *command.facts)
     seconds = time.perf_counter() - start
     if clock is not None:
         clock.environment = seconds
         result = result._replace(timing=result.timing._replace(own=clock.own))
     return encode_result(result._replace(seconds=seconds))
+
+
+def _reset(environment: HostEnv, parameters: Mapping[str, float] | None, seed: int | None) -> EnvMessage:
+    return environment.reset(parameters) if seed is None else environment.reset(parameters, seed)
 
 
 def worker_main(end: socket.socket, pickled_factory: bytes, worker: int, incarnation: int = 0) -> None:

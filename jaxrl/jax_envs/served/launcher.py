@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from jaxrl.settings import RunSettings
 
 
+RESEEDS = unity.RESEEDS
+
+
 def check(name: str | None) -> None:
     """Raise UnknownEnvironmentError, with the nearest names, if `name` is no key of `ENVIRONMENTS`."""
     if name not in ENVIRONMENTS:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, constants
-from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer
+from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog, JittedTrainer
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
 from jaxrl.types import JaxrlError
@@ -108,26 +108,28 @@ def free_bytes(devices: int) -> int | None:
     return 1024 * available[0] // devices if available else None
 
 
-def check_log(subject: Subject, chunk: IterationLog) -> None:
-    """Look for numbers that are not finite.
+def faults(subject: Subject, chunk: IterationLog) -> dict[int, JaxrlError]:
+    """Numbers that were not finite: by the index of a seed the first one, as an error in words.
 
-    Raises:
-      JaxEnvError: the environment made the first one; says in which seed, area and step.
-      DivergedError: the learner did.
+    A JaxEnvError where the environment made it, which says in which area and step; else a DivergedError.
     """
-    for seed, fault in zip(subject.seeds, np.asarray(chunk.fault).tolist(), strict=True):
-        iteration, step, area, kind = fault
-        if iteration >= 0:
-            what = ("an observation", "a reward")[kind]
-            raise JaxEnvError(
-                f"{subject.name}: the environment gave {what} that is not finite: seed {seed}, area {area}, "
-                f"decision {step} of iteration {iteration}. Mend its step or reset; what was saved before is good."
-            )
-    for name, values in chunk.metrics.items():
-        for seed, value in zip(subject.seeds, np.asarray(values).tolist(), strict=True):
-            if not np.isfinite(value):
-                rate = subject.settings.hyperparameters.learning_rate
-                raise DivergedError(f"{subject.name}, seed {seed}", f"{name} is {value}", rate)
+    found = enumerate(np.asarray(chunk.fault).tolist())
+    return {index: _fault(subject, subject.seeds[index], chunk, *fault) for index, fault in found if fault[0] >= 0}
+
+
+def _fault(
+    subject: Subject, seed: int, chunk: IterationLog, iteration: int, step: int, area: int, kind: int
+) -> JaxrlError:
+    if kind in (METRIC, PARAMETERS):
+        name = sorted(chunk.metrics)[step]
+        what = f"{name} is {('nan', 'inf', '-inf')[area]}" if kind == METRIC else "its parameters are not finite"
+        rate = subject.settings.hyperparameters.learning_rate
+        return DivergedError(f"{subject.name}, seed {seed}", f"{what} in iteration {iteration}", rate)
+    what = ("an observation", "a reward")[kind]
+    return JaxEnvError(
+        f"{subject.name}: the environment gave {what} that is not finite: seed {seed}, area {area}, "
+        f"decision {step} of iteration {iteration}. Mend its step or reset; what was saved before is good."
+    )
 
 
 def _view(env: JaxEnv) -> TeamView:

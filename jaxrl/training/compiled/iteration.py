@@ -22,6 +22,9 @@ from jaxrl.training.compiled import connecting
 from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
 
+METRIC, PARAMETERS = 2, 3
+"""Kinds of `fault_of` beside those of `stacking.first_fault`."""
+
 
 class JittedState(struct.PyTreeNode):
     """Everything that a run continues from. Every array has the leading axis S."""
@@ -33,6 +36,7 @@ class JittedState(struct.PyTreeNode):
     parameters: dict[str, Array]  # of the environment, float32 [S]: for episodes that begin
     key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
     iteration: Array  # uint32 [S]
+    frozen: Array  # bool [S], numbers of this seed were not finite: it plays on, but learns and tells nothing any more
 
 
 class IterationLog(NamedTuple):
@@ -41,9 +45,7 @@ class IterationLog(NamedTuple):
     updates: Array  # int32 [S], iterations in which the seed learned: it was due, and max_steps not passed yet
     metrics: Metrics  # float32 [S] by name, sums over these updates
     episodes: EpisodeFigures
-    fault: (
-        Array  # int32 [S, 4]: iteration, step, area, kind of the environment's first number that is not finite, or -1
-    )
+    fault: Array  # int32 [S, 4]: iteration, and what was not finite in it, as in `fault_of`; or -1
 
     def metric(self, name: str) -> np.ndarray:
         """Mean of a metric over the updates, float64 [S]; NaN for a seed that made none."""
@@ -105,7 +107,14 @@ def start(plan: Plan, numbers: Array) -> JittedState:
         parameters=parameters,
         key=keys[:, 2],
         iteration=jnp.zeros(numbers.shape, jnp.uint32),
+        frozen=jnp.zeros(numbers.shape, bool),
     )
+
+
+def step_of(state: JittedState) -> int:
+    """Trainer step of the slowest seed that still learns; of the slowest of all where none does."""
+    steps, frozen = np.asarray(state.train.step), np.asarray(state.frozen)
+    return int(steps.min() if frozen.all() else steps[~frozen].min())
 
 
 def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
@@ -116,10 +125,14 @@ def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
     )
     train, play, last = _connected(plan, state.train, play)
     learn, steps = partial(_learn, plan), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-    arguments = (train, state.store, state.fresh, steps, last, state.iteration)
+    arguments = (train, state.store, state.fresh, state.frozen, steps, last, state.iteration)
     learned = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
     train, store, fresh, log = learned
-    return state.replace(train=train, store=store, fresh=fresh, play=play, iteration=state.iteration + 1), log
+    frozen = state.frozen | (log.fault[:, 0] >= 0)
+    chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
+    train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
+    after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen)
+    return after.replace(iteration=state.iteration + 1), log
 
 
 def _connected(plan: Plan, train: TrainState, play: Play) -> tuple[TrainState, Play, TeamView]:
@@ -148,29 +161,56 @@ def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[Jitte
 
 
 def _learn(
-    plan: Plan, train: TrainState, store: Any, fresh: Array, steps: Transitions, last: TeamView, iteration: Array
+    plan: Plan,
+    train: TrainState,
+    store: Any,
+    fresh: Array,
+    frozen: Array,
+    steps: Transitions,
+    last: TeamView,
+    iteration: Array,
 ) -> tuple[TrainState, Any, Array, IterationLog]:
     """The update of one seed where the algorithm is ready for it.
 
-    Once the seed has passed max_steps nothing is kept any more, as the host loop ends there.
+    Once the seed has passed max_steps nothing is kept any more, as the host loop ends there. Where a number is not
+    finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault.
     """
     rollout = stack(plan.env, steps, last, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon)
     counted, experience, kept = put_away(plan.algorithm, train, store, rollout)
     given = fresh + counted.step - train.step
     learned, metrics = plan.algorithm.learn(counted, experience)
-    active = train.step <= plan.max_steps
+    active = ~frozen & (train.step <= plan.max_steps)
     due = active & plan.algorithm.ready(Fill(fresh=given, total=counted.step))
-    fault = first_fault(steps, last)
+    fault = jnp.where(frozen, -1, fault_of(first_fault(steps, last), due, metrics, learned))
+    sound = ~frozen & (fault[0] < 0)
+    active, due = active & sound, due & sound
     log = IterationLog(
         updates=due.astype(jnp.int32),
         metrics={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
-        episodes=figures(plan.env, steps),
+        episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), figures(plan.env, steps)),
         fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
     )
     after = jax.tree.map(partial(jnp.where, due), (learned, jnp.zeros_like(given)), (counted, given))
     before = (train, fresh), store
     (train, fresh), store = jax.tree.map(partial(jnp.where, active), (after, kept), before)
     return train, store, fresh, log
+
+
+def fault_of(seen: Array, due: Array, metrics: Metrics, learned: TrainState) -> Array:
+    """int32 [3]: what of one seed's iteration was not finite first, -1 where everything was.
+
+    The environment's numbers as `first_fault` tells them (`seen`, kinds 0 and 1). Else, of an update that was due, a
+    metric: (its place among the sorted names, 0 nan or 1 inf or 2 -inf, 2), or the parameters: (0, 0, 3).
+    """
+    values = jnp.stack([metrics[name] for name in sorted(metrics)])
+    bad = ~jnp.isfinite(values)
+    at = jnp.argmax(bad)
+    which = jnp.where(jnp.isnan(values[at]), 0, jnp.where(values[at] > 0, 1, 2))
+    of_metric = jnp.stack([at, which, jnp.full_like(at, METRIC)])
+    leaves = [x for x in jax.tree.leaves((learned.policy, learned.critic)) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    whole = jnp.stack([jnp.isfinite(x).all() for x in leaves]).all()
+    of_learner = jnp.where(bad.any(), of_metric, jnp.where(whole, -1, jnp.array([0, 0, PARAMETERS])))
+    return jnp.where(seen[0] >= 0, seen, jnp.where(due, of_learner, -1)).astype(jnp.int32)
 
 
 def _mean(moments: Moments) -> np.ndarray:

@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
-from jaxrl.training.compiled.checks import check_log
-from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
+from jaxrl.training.compiled.checks import faults
+from jaxrl.training.compiled.iteration import JittedState, JittedTrainer, step_of
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.interrupt import Interrupt
 
@@ -33,7 +33,7 @@ class JittedLoop:
 
     def run(self, state: JittedState) -> None:
         """Until every seed is done; saves at the end, and at Ctrl-C."""
-        step, count = int(state.train.step.min()), 1
+        step, count = step_of(state), 1
         log.info(
             "%s: %d seeds of %d areas, %d decisions an iteration, on %d device(s). Compiling.",
             self.recorder.subject.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps,
@@ -51,13 +51,20 @@ class JittedLoop:
         self.recorder.finish(state, step)
 
     def chunk(self, state: JittedState, count: int) -> tuple[JittedState, int]:
-        """Run `count` iterations and look at what came out: the new state, and its step."""
+        """Run `count` iterations and look at what came out: the new state, and its step.
+
+        A seed whose numbers are not finite is left behind. Raises JaxEnvError or DivergedError if no seed is left.
+        """
         with self.recorder.timers(nodes.ITERATIONS):
             state, chunk = self.trainer.run(state, count)
             chunk = jax.device_get(chunk)
-        check_log(self.recorder.subject, chunk)
+        found = faults(self.recorder.subject, chunk)
+        if found and np.asarray(state.frozen).all():
+            raise next(iter(found.values()))
+        for index, fault in found.items():
+            self.recorder.freeze(index, int(state.train.step[index]), fault)
         self.recorder.add(chunk)
-        return state, int(np.min(state.train.step))
+        return state, step_of(state)
 
     def book(self, state: JittedState, before: int, step: int) -> None:
         """Summary and checkpoint if their step is reached, then the progress bar."""

@@ -7,6 +7,7 @@ seed (`seed_<number>/`), one checkpoint holds them all, and the ONNX files are t
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -21,9 +22,12 @@ from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import BEST_SEED
+from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
 
+FROZEN_SEEDS = "frozen_seeds"
+"""Entry of a behavior in training_status.json: by the number of a seed, at which step it was left behind and why."""
 PHASES = {"iterations": nodes.ITERATIONS, "checkpoints": nodes.CHECKPOINT}
 
 
@@ -35,9 +39,17 @@ class CompiledRecorder(Recorder):
         self.subject = subject
         self._statistics = SeedStatistics(subject)
 
-    def begin(self, step: int) -> None:
-        """Training begins: remove an overwritten run, open event files, write the configuration."""
+    def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
+        """Training begins: remove an overwritten run, open event files, write the configuration.
+
+        `frozen`: by seed, those that a resumed run has left behind.
+        """
         name, seeds = self.subject.name, self.subject.seeds
+        for index in np.flatnonzero(frozen).tolist():
+            self._statistics.freeze(index)
+            log.warning(
+                "%s: seed %d stays frozen: its numbers were not finite, see above in its log.", name, seeds[index]
+            )
         behavior = self.folder.behavior(name)
         self.open_track(
             name,
@@ -57,6 +69,16 @@ class CompiledRecorder(Recorder):
         """Some iterations have run."""
         self._statistics.add(chunk)
 
+    def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
+        """A seed is left behind at trainer step `step`, where its numbers were last good."""
+        self._statistics.freeze(index)
+        log.error(
+            "%s Seed %d is frozen as it was at step %d; the other seeds go on.", fault, self.subject.seeds[index], step
+        )
+        known = self.status.get(self.subject.name, FROZEN_SEEDS, {})
+        told = {str(self.subject.seeds[index]): {"steps": step, "fault": str(fault)}}
+        self.status.set(self.subject.name, FROZEN_SEEDS, {**known, **told})
+
     def summary(self, step: int) -> None:
         """Write what was collected since the last summary, labelled with `step`: each seed's events, one line."""
         self.write_summary(self.subject.name, step, training=True)
@@ -74,6 +96,8 @@ class CompiledRecorder(Recorder):
         name, rewards = self.subject.name, self._statistics.recent_reward()
         resumed = np.isnan(rewards).all()  # and no episode has ended since
         best = int(self.status.get(name, BEST_SEED, 0)) if resumed else int(np.nanargmax(rewards))
+        frozen = self._statistics.frozen
+        best = int(np.argmin(frozen)) if frozen[best] else best
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
         self.checkpoint(name, step, partial(self._snapshot, state, step, best), reward, final=final)
 

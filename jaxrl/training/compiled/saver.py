@@ -19,7 +19,7 @@ from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
-from jaxrl.training.compiled.iteration import JittedState
+from jaxrl.training.compiled.iteration import JittedState, step_of
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import BEST_SEED
 from jaxrl.types import BehaviorSpec
@@ -43,8 +43,11 @@ class Subject(NamedTuple):
 
 
 def contents(state: JittedState) -> JittedState:
-    """What a checkpoint holds: everything but the environment's parameters, which follow from the settings."""
-    state = state.replace(parameters={})
+    """What a checkpoint holds: everything but the environment's parameters, which follow from the settings.
+
+    Which seeds are frozen stands in it only if one is: the rest of a checkpoint is as it was before there were any.
+    """
+    state = state.replace(parameters={}, frozen=state.frozen if np.any(state.frozen) else ())
     single = state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
@@ -91,12 +94,16 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
     if options.resume:
         path = checkpoint.require_latest(folder.behavior(subject.name))
         require_loop(path, compiled=True)
-        saved = checkpoint.restore(path, contents(fresh), spec=subject.spec, settings=subject.described())
+        some = "frozen" in checkpoint.read_info(path).leaves
+        wanted = contents(fresh).replace(frozen=fresh.frozen if some else ())
+        saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
         log.info("%s: resuming from %s.", subject.name, path)
-        if int(saved.train.step.min()) > subject.settings.last_step:
+        saved = saved.replace(parameters=fresh.parameters, frozen=saved.frozen if some else fresh.frozen)
+        if len(subject.seeds) == 1:
+            saved = saved.replace(train=_for_all_seeds(saved.train, fresh.train))
+        if step_of(saved) > subject.settings.last_step:
             log.warning("%s: %s", subject.name, subject.settings.passed_text)
-        saved = saved.replace(parameters=fresh.parameters)
-        return saved.replace(train=_for_all_seeds(saved.train, fresh.train)) if len(subject.seeds) == 1 else saved
+        return saved
     source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
     if source is None:
         return fresh

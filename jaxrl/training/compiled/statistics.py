@@ -25,6 +25,12 @@ class SeedStatistics:
         self._group_rewards = False
         self._since: IterationLog | None = None  # since the last summary
         self._recent: deque[EpisodeFigures] = deque()
+        self.frozen = np.zeros(len(subject.seeds), bool)
+        """By seed: it tells nothing any more, and counts in no mean over seeds."""
+
+    def freeze(self, index: int) -> None:
+        """A seed is left behind."""
+        self.frozen[index] = True
 
     def add(self, chunk: IterationLog) -> None:
         """Some iterations have run."""
@@ -37,15 +43,20 @@ class SeedStatistics:
     def take(self) -> list[dict[str, Summary]]:
         """By seed, the summary of each tag; afterwards everything is empty."""
         seeds, collected, self._since = range(len(self._subject.seeds)), self._since, None
-        return [{} if collected is None else self._summaries(collected, seed) for seed in seeds]
+        if collected is None:
+            return [{} for _ in seeds]
+        return [{} if self.frozen[seed] else self._summaries(collected, seed) for seed in seeds]
 
     def recent_reward(self) -> np.ndarray:
-        """float64 [S], mean return of each seed over about its last 100 episodes; of teams if they earn; NaN before."""
+        """float64 [S], mean return of each seed over about its last 100 episodes; of teams if they earn.
+
+        NaN before any has ended, and of frozen seeds.
+        """
         if not self._recent:
             return np.full(len(self._subject.seeds), np.nan)
         chosen = self._returns(_sum(list(self._recent)))
         with np.errstate(invalid="ignore", divide="ignore"):
-            return chosen.total / chosen.count
+            return np.where(self.frozen, np.nan, chosen.total / chosen.count)
 
     def mean_reward(self) -> float | None:
         """Mean of `recent_reward` over seeds; None before any episode has ended."""
@@ -54,18 +65,21 @@ class SeedStatistics:
 
     def result_line(self, name: str) -> str | None:
         """How the run ended, in words."""
-        rewards = self.recent_reward()
-        if not np.isfinite(rewards).any():
-            return None
-        spread = "" if len(rewards) == 1 else f" (seeds: {np.nanmin(rewards):.3f} to {np.nanmax(rewards):.3f})"
-        what = "group reward" if self._group_rewards else "reward"
-        return f"{name}: mean {what} {np.nanmean(rewards):.3f} at the end{spread}."
+        rewards, lines = self.recent_reward(), []
+        if np.isfinite(rewards).any():
+            spread = "" if len(rewards) == 1 else f" (seeds: {np.nanmin(rewards):.3f} to {np.nanmax(rewards):.3f})"
+            what = "group reward" if self._group_rewards else "reward"
+            lines.append(f"mean {what} {np.nanmean(rewards):.3f} at the end{spread}.")
+        if self.frozen.any():
+            left = ", ".join(str(self._subject.seeds[index]) for index in np.flatnonzero(self.frozen))
+            lines.append(f"left out: frozen seeds, whose numbers were not finite: {left}.")
+        return f"{name}: {' '.join(lines)}" if lines else None
 
     def _returns(self, episodes: EpisodeFigures) -> Moments:
         return episodes.group_reward if self._group_rewards else episodes.reward
 
     def _enough(self, chunks: Sequence[EpisodeFigures]) -> bool:
-        return bool(np.all(self._returns(_sum(chunks)).count >= RECENT_EPISODES))
+        return bool(np.all(self.frozen | (self._returns(_sum(chunks)).count >= RECENT_EPISODES)))
 
     def _summaries(self, collected: IterationLog, seed: int) -> dict[str, Summary]:
         """What one seed's event file gets, by tag."""

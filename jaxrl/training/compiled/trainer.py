@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,19 @@ from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
 from jaxrl.training.compiled.checks import check_jax_env, check_memory, check_sampling, parameters_of
-from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer, Plan, iterate_several, start
+from jaxrl.training.compiled.iteration import (
+    IterationLog,
+    JittedState,
+    JittedTrainer,
+    Plan,
+    iterate_several,
+    start,
+    step_of,
+)
 from jaxrl.training.compiled.loop import JittedLoop
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
-from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
 
 SEEDS, AREAS = "seeds", "areas"
@@ -157,10 +166,11 @@ def _with_seed_of_run(settings: RunSettings) -> RunSettings:
     return with_seed(settings, seed)
 
 
-def train(settings: RunSettings, console: Console | None = None) -> None:
+def train(settings: RunSettings, console: Console | None = None, interrupt: Interrupt | None = None) -> None:
     """One whole run of the environment `env_settings.env_path`, from checked settings to a results folder.
 
-    Ends when every seed has passed max_steps, at Ctrl-C (saves and returns normally), or with an error.
+    Ends when every seed has passed max_steps, at Ctrl-C (saves and returns normally), or with an error. `interrupt`: of
+    a process that does nothing else; after a signal it then ends there if XLA still compiles.
 
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
@@ -170,28 +180,37 @@ def train(settings: RunSettings, console: Console | None = None) -> None:
     env = make_environment(environment.env_path or "")
     behavior = behavior_settings_for(settings, env.name)
     folder = RunFolder(options.results_dir, options.run_id)
-    folder.check(options.resume, options.force, options.initialize_from, [env.name])
-    check_sampling(env.name, behavior)
-    check_jax_env(env)
-    seeds = tuple(environment.seed + i for i in range(environment.seeds))
-    subject = Subject(env.name, env.spec, behavior, seeds, environment.num_areas)
-    algorithm = ALGORITHMS[behavior.trainer_type](env.spec, behavior)
+    with ExitStack() as stack:
+        signals = interrupt or stack.enter_context(Interrupt())
+        stack.enter_context(folder.claimed(options, [env.name]))
+        check_sampling(env.name, behavior)
+        check_jax_env(env)
+        seeds = tuple(environment.seed + i for i in range(environment.seeds))
+        subject = Subject(env.name, env.spec, behavior, seeds, environment.num_areas)
+        try:
+            trainer = in_thread(signals, partial(_trainer_for, settings, env, subject))
+        except KeyboardInterrupt:
+            log.info("Interrupted before the program was compiled; nothing to save.")
+        else:
+            check_memory(subject, trainer)
+            progress = stack.enter_context(ProgressBar(console or Console()))
+            recorder = stack.enter_context(CompiledRecorder(settings, folder, subject, progress))
+            with recorder.timers(nodes.SETUP):
+                state = trainer.place(restored(settings, folder, subject, trainer.init(seeds)))
+            recorder.begin(step_of(state), np.asarray(state.frozen).tolist())
+            JittedLoop(trainer, recorder, signals).run(state)
+    if interrupt is not None and interrupt.requested:
+        leave_if_busy(interrupt.exit_code)
+
+
+def _trainer_for(settings: RunSettings, env: JaxEnv, subject: Subject) -> JittedTrainer:
+    algorithm = ALGORITHMS[subject.settings.trainer_type](env.spec, subject.settings)
     tell_unexportable(env.name, algorithm.connectors)
-    trainer = make_jitted_trainer(
+    return make_jitted_trainer(
         env,
         algorithm,
-        behavior,
-        areas=environment.num_areas,
-        seeds=len(seeds),
+        subject.settings,
+        areas=subject.areas,
+        seeds=len(subject.seeds),
         parameters=parameters_of(settings, env),
     )
-    check_memory(subject, trainer)
-    with (
-        Interrupt() as interrupt,
-        ProgressBar(console or Console()) as progress,
-        CompiledRecorder(settings, folder, subject, progress) as recorder,
-    ):
-        with recorder.timers(nodes.SETUP):
-            state = trainer.place(restored(settings, folder, subject, trainer.init(seeds)))
-        recorder.begin(int(state.train.step.min()))
-        JittedLoop(trainer, recorder, interrupt).run(state)

@@ -211,6 +211,13 @@ class Actor:
             self.running.taken(self._pages)
         self.fresh, self.env_steps, self.full = 0, 0, False
 
+    def begin_anew(self) -> None:
+        """Nothing has been seen yet; only the number of decisions goes on."""
+        self._slots, self._pages, self._buffer, self._connected = None, None, None, ()
+        self.fresh, self.held, self.env_steps, self.full = 0, 0, 0, False
+        if self.running is not None:
+            self.running = RunningEpisodes()
+
     def discard(self) -> None:
         """Forget what was collected, as if somebody had learned from it."""
         assert self._slots is not None and self._pages is not None and self._buffer is not None

@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.threaded import ThreadedLearner
@@ -86,6 +87,13 @@ class Behavior(NamedTuple):
         """Continue from a checkpoint: parameters, optimiser, normaliser, keys, trainer step and decisions."""
         self.learner.state, self.learner.step = state, step
         self.actor.policy, self.actor.decisions = state.policy, decisions
+
+    def begin_anew(self) -> None:
+        """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
+        state = self.state.replace(step=jnp.int32(min(self.step, LARGEST_STEP)))
+        self.learner.begin_anew()
+        self.actor.begin_anew()
+        self.restore(state, step=self.step, decisions=self.decisions)
 
     def begin_from(self, state: TrainState) -> None:
         """Start from other weights."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
@@ -19,20 +19,22 @@ from jaxrl.training.interrupt import Interrupt, leave_if_busy
 
 
 @contextmanager
-def launched(settings: RunSettings, *, owns_process: bool = True) -> Iterator[tuple[Interrupt, EnvPool]]:
-    """Take over Ctrl-C, check and make the run's folder, and start the environments; `EnvPool.ready` waits for them.
+def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Iterator[tuple[Interrupt, EnvPool]]:
+    """Take over Ctrl-C, claim the run's folder, and start the environments; `EnvPool.ready` waits for them.
 
     Comes before JAX is imported: a player takes as long to start as the learner. Closes the environments at the end.
-    An interrupted run whose process does nothing else (`owns_process`) then ends it if XLA still compiles.
+    `interrupt`: of a process that does nothing else; after a signal it then ends there if XLA still compiles. Without
+    one, signals belong to this run while it goes on.
 
     Raises:
-      RunFolderError: the folder cannot be used as asked. Nothing was written or started.
+      RunFolderError, RunLockedError: the folder cannot be used as asked. Nothing was written or started.
       JaxrlError: no such environment, or no such kind of environment.
     """
     options, environment = settings.checkpoint_settings, settings.env_settings
     folder, evaluates = RunFolder(options.results_dir, options.run_id), only_evaluates(options)
-    folder.check(options.resume, options.force, options.initialize_from, list(settings.behaviors), writes=not evaluates)
-    with Interrupt() as interrupt:
+    with ExitStack() as stack:
+        signals = interrupt or stack.enter_context(Interrupt())
+        stack.enter_context(folder.claimed(options, list(settings.behaviors)))
         with _log_folder(folder, kept=not evaluates) as logs:
             factory = make_factory(settings, str(logs))
             cluster = None if environment.workers == PROCESSES else environment.workers
@@ -58,9 +60,9 @@ def launched(settings: RunSettings, *, owns_process: bool = True) -> Iterator[tu
                 restart_bad_numbers=environment.on_bad_data == "restart",
             )
             with pool:
-                yield interrupt, pool
-        if interrupt.requested and owns_process:
-            leave_if_busy()
+                yield signals, pool
+    if interrupt is not None and interrupt.requested:
+        leave_if_busy(interrupt.exit_code)
 
 
 @contextmanager

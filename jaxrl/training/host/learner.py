@@ -133,6 +133,10 @@ class Learner:
         self._sizes: tuple[Any, Any] | None = None
         self._warned = False
 
+    def begin_anew(self) -> None:
+        """Nothing has been collected yet; what was learned stays."""
+        self.store, self.fresh = self.algorithm.storage.init(), 0
+
     def unfinished(self) -> bool:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return not self.training or self.step <= self.settings.last_step

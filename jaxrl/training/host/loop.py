@@ -38,6 +38,7 @@ from jaxrl.rollout.tracker import EpisodeTracker
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, constants, with_drawn_seed
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.exact import environment_seeds, steps_of_run
 from jaxrl.training.host.following import Following
 from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
@@ -51,6 +52,8 @@ from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
+
+INTERRUPTED = "Learning was interrupted. Please wait while the policies are saved and exported."
 
 
 class Turn(NamedTuple):
@@ -124,17 +127,24 @@ def train(
     hooks = Hooks([*mapped, *(load_callbacks(settings.callbacks or ()) if callbacks is None else callbacks)])
     options = settings.checkpoint_settings
     with ExitStack() as stack:
-        interrupt, pool = started or stack.enter_context(launched(settings, owns_process=False))
+        interrupt, pool = started or stack.enter_context(launched(settings))
         progress = stack.enter_context(ProgressBar(console or Console()))
         folder = RunFolder(options.results_dir, options.run_id)
         recorder = stack.enter_context(HostRecorder(settings, folder, progress))
         try:
             with recorder.timers(nodes.SETUP), interrupt.waiting():
                 pool.ready()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, EnvironmentFailure) as error:
+            if isinstance(error, EnvironmentFailure) and not failed_by_signal(error, interrupt):
+                raise
             log.info("Interrupted before the environments had started; nothing to save.")
             return
         HostLoop(settings, recorder, interrupt, pool, hooks).run()
+
+
+def failed_by_signal(error: Exception, interrupt: Interrupt) -> bool:
+    """Whether an environment failed because the signal that ends the run has reached it too."""
+    return isinstance(error, EnvironmentFailure) and interrupt.requested
 
 
 class HostLoop:
@@ -179,18 +189,21 @@ class HostLoop:
                     pass
                 self.updates.await_all()
         except KeyboardInterrupt:
-            log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
+            log.info(INTERRUPTED)
         except EnvironmentClosed as end:
             if not self.behaviors:  # an environment in which nothing ever happened is a fault
                 raise
             log.warning("Learning ends here: %s. The policies are saved and exported.", end)
         except Exception as error:
-            cause = error
-            raise
+            if not failed_by_signal(error, self.interrupt):
+                cause = error
+                raise
+            log.info(INTERRUPTED)
         finally:
             self.pool.hang_up()  # they close while we save
             failed = self.updates.join()
-            self.recorder.finish(list(self.behaviors.values()), cause or failed)
+            kept = self.recorder.exact and (self.interrupt.requested or cause is not None)  # the last exact checkpoint
+            self.recorder.finish([] if kept else list(self.behaviors.values()), cause or failed)
             if failed is not None and cause is None:
                 raise failed
 
@@ -202,7 +215,7 @@ class HostLoop:
         everybody = self.pool.num_envs
         at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         with self.recorder.timers(nodes.RESET):
-            self.pool.reset(constants(self.settings.environment_parameters))
+            self.reset(steps_of_run(self.recorder.folder) if self.settings.checkpoint_settings.resume else {})
         results = self.receive(everybody)
         while self.advance(results):
             yield self.turn
@@ -288,8 +301,28 @@ class HostLoop:
         for name, learned in self.turn.learned.items():
             self.hooks.call("on_policy_updated", name, learned.metrics)
         self.recorder.times.tick(len(results))
+        if self.recorder.due and self.turn.learned:
+            self.begin_anew()
         self.recorder.show_progress(list(self.behaviors.values()))
         return self.unfinished()
+
+    def reset(self, steps: Mapping[str, int]) -> None:
+        """New episodes everywhere; `steps` are those of the checkpoints that the run goes on from."""
+        exact, seed = self.recorder.exact, self.settings.env_settings.seed
+        seeds = environment_seeds(seed, steps, self.pool.num_envs) if exact else None
+        self.pool.reset(constants(self.settings.environment_parameters), seeds)
+
+    def begin_anew(self) -> None:
+        """A checkpoint of everybody, and from there on as in a run that is resumed from it (see exact.py)."""
+        self.meet(self.receive(self.pool.num_envs))  # what is dropped may show a behavior for the first time
+        self.recorder.save_all(list(self.behaviors.values()))
+        for behavior in self.behaviors.values():
+            behavior.begin_anew()
+        if self.absences is not None:
+            self.absences = Absences(self.settings.env_settings.missing_after)
+        self._incarnations.clear()
+        with self.recorder.timers(nodes.RESET):
+            self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
 
     def unfinished(self) -> bool:
         """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""

@@ -32,6 +32,8 @@ class HostRecorder(Recorder):
 
     def __init__(self, settings: RunSettings, folder: RunFolder, progress: ProgressBar) -> None:
         super().__init__(settings, folder, progress, PHASES)
+        self.exact = settings.checkpoint_settings.exact and not settings.checkpoint_settings.inference
+        self.due = False  # with `exact`: a checkpoint is to be made after the next update
         self.times = StepTimes(self.timers)
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
@@ -71,7 +73,9 @@ class HostRecorder(Recorder):
         if behavior.training and (
             crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoint_is_old(behavior.name)
         ):
-            self._save(behavior)
+            self.due = self.exact
+            if not self.exact:
+                self._save(behavior)
         with self.timers(nodes.PROCESS):
             self._notice_group_rewards(behavior, episodes)
             self._statistics[behavior.name].episodes(episodes)
@@ -84,6 +88,13 @@ class HostRecorder(Recorder):
         for episode in episodes:
             for name in () if episode.faulty else dict.fromkeys(agent.behavior for agent in episode.agents):
                 self._statistics[name].followed(name, episode)
+
+    def save_all(self, behaviors: Sequence[Learning]) -> None:
+        """Checkpoints of one moment; statistics begin anew, as in a run that is resumed from them."""
+        self.due = False
+        for behavior in behaviors:
+            self._save(behavior)
+            self._statistics[behavior.name].begin_anew()
 
     def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""

@@ -101,6 +101,13 @@ class EpisodeStatistics:
         for name, value in metrics.items():
             self._stats.add(tag_of(name, self._first_signal), value)
 
+    def begin_anew(self) -> None:
+        """Nothing has been collected."""
+        self._stats, self.updated = StatsAggregator(), False
+        self._figures, self._media = EpisodeFigures(self._settings.episode_window), {}
+        for collected in (self._returns, self._team_returns, self._since_update):
+            collected.clear()
+
     def take(self) -> list[dict[str, Summary]]:
         """The summary of each tag, for the one event file; afterwards everything is empty."""
         self.updated = False

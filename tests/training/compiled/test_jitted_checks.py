@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,8 +17,8 @@ from jaxrl.cli import main
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.training.compiled import trainer as train_jitted
-from jaxrl.training.compiled.checks import JaxEnvError, check_jax_env, check_log
-from jaxrl.training.compiled.iteration import IterationLog
+from jaxrl.training.compiled.checks import JaxEnvError, check_jax_env, faults
+from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog, fault_of
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
 from tests.helpers import ppo_settings
@@ -162,21 +163,63 @@ SUBJECT = Subject(NAME, make_toy().spec, ppo_settings(), (5, 6), 3)
 
 
 def test_good_numbers_pass(logs: dict[str, IterationLog]) -> None:
-    check_log(SUBJECT, logs["good"])
+    assert faults(SUBJECT, logs["good"]) == {}
 
 
 @pytest.mark.parametrize(("log", "step"), [("within", 3), ("after", 5)])
 def test_nan_of_an_environment_names_seed_area_and_step(logs: dict[str, IterationLog], log: str, step: int) -> None:
     """Also when it is what the last decision of a chunk bootstraps from: the learner is not blamed for it."""
     words = f"{NAME}: the environment gave an observation .* seed 6, area 2, decision {step} of iteration 1"
-    with pytest.raises(JaxEnvError, match=words):
-        check_log(SUBJECT, logs[log])
+    found = faults(SUBJECT, logs[log])
+    assert list(found) == [1] and isinstance(found[1], JaxEnvError) and re.match(words, str(found[1]))
 
 
-def test_nan_of_the_learner_names_seed_and_figure(logs: dict[str, IterationLog]) -> None:
-    loss = np.array([0.1, np.nan], np.float32)
-    with pytest.raises(DivergedError, match=f"{NAME}, seed 6: value_loss is nan.*learning_rate"):
-        check_log(SUBJECT, logs["good"]._replace(metrics={**logs["good"].metrics, "value_loss": loss}))
+@pytest.mark.parametrize("log", ["within", "after"])
+def test_a_sick_iteration_tells_nothing_and_the_other_seed_tells_all(logs: dict[str, IterationLog], log: str) -> None:
+    """Of two iterations the second is sick: one update is left of seed 6, and no number that is not finite."""
+    assert logs[log].updates.tolist() == [2, 1] and logs["good"].updates.tolist() == [2, 2]
+    for told, good in zip(
+        jax.tree.leaves(logs[log]._replace(fault=())), jax.tree.leaves(logs["good"]._replace(fault=())), strict=True
+    ):
+        assert np.isfinite(told).all()
+        if np.ndim(told):
+            assert told[0] == good[0]
+
+
+def test_numbers_of_the_learner_name_seed_and_figure(logs: dict[str, IterationLog]) -> None:
+    names = sorted(logs["good"].metrics)
+    fault = np.array([[-1, -1, -1, -1], [4, names.index("value_loss"), 0, METRIC]])
+    (index, error), *none = faults(SUBJECT, logs["good"]._replace(fault=fault)).items()
+    assert (index, none) == (1, []) and isinstance(error, DivergedError)
+    assert str(error).startswith(f"{NAME}, seed 6: value_loss is nan in iteration 4") and "learning_rate" in str(error)
+    fault[1] = [4, 0, 0, PARAMETERS]
+    error = faults(SUBJECT, logs["good"]._replace(fault=fault))[1]
+    assert str(error).startswith(f"{NAME}, seed 6: its parameters are not finite in iteration 4")
+
+
+class Learned(NamedTuple):
+    policy: np.ndarray
+    critic: np.ndarray
+
+
+GOOD = Learned(np.zeros(3, np.float32), np.ones(2, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "learned", "due", "expected"),
+    [
+        ({"a": 1.0, "b": 2.0}, GOOD, True, [-1, -1, -1]),
+        ({"b": np.inf, "a": 1.0}, GOOD, True, [1, 1, METRIC]),
+        ({"b": -np.inf, "a": np.nan}, GOOD, True, [0, 0, METRIC]),
+        ({"a": 1.0, "b": 2.0}, GOOD._replace(critic=np.array([1, np.nan], np.float32)), True, [0, 0, PARAMETERS]),
+        ({"a": np.nan, "b": 2.0}, GOOD, False, [-1, -1, -1]),  # nobody takes what was learned
+    ],
+)
+def test_what_of_an_update_is_not_finite(metrics: Any, learned: Any, due: bool, expected: list[int]) -> None:
+    numbers = {name: np.float32(value) for name, value in metrics.items()}
+    nothing, seen = np.full(3, -1, np.int32), np.array([3, 2, 1], np.int32)
+    assert fault_of(nothing, np.bool_(due), numbers, learned).tolist() == expected
+    assert fault_of(seen, np.bool_(due), numbers, learned).tolist() == [3, 2, 1]  # the environment's come first
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ import pytest
 
 from jaxrl import AgentRecord, Callbacks, Episode, Trajectory
 from jaxrl.callbacks import CallbackError
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.followed import Outcome
 from jaxrl.training.host.loop import HostLoop, train
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.updates import Updates
 from tests.event_files import read_events
 from tests.toy_runs import configured, environment
 from tests.trainer import config
@@ -93,18 +94,18 @@ def values(folder: Path) -> dict[int, dict[str, Any]]:
 
 def noting(patch: pytest.MonkeyPatch, calls: list[tuple[str, str]]) -> None:
     """Notes also when statistics are told of episodes, and when samples are used up."""
-    followed, use_up = HostRecorder.followed, HostLoop.use_up
+    followed, use_up = HostRecorder.followed, Updates.use_up
 
     def telling(recorder: HostRecorder, episodes: Any) -> None:
         calls.append(("statistics", ""))
         followed(recorder, episodes)
 
-    def using(loop: HostLoop, behavior: Any) -> None:
+    def using(updates: Updates, behavior: Any) -> None:
         calls.append(("samples", ""))
-        use_up(loop, behavior)
+        use_up(updates, behavior)
 
     patch.setattr(HostRecorder, "followed", telling)
-    patch.setattr(HostLoop, "use_up", using)
+    patch.setattr(Updates, "use_up", using)
 
 
 def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
@@ -116,11 +117,12 @@ def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
     steps is made of the episodes that ended before: the tenth ends with the decisions up to 100, so that numbers 0 to 8
     are in the first one. The window holds 4 of them: 5, 6, 7, 8.
 
-    X3 M18: updates come after more than 64 decisions, with the message that ends episode 6 (70), then with 140.
+    X3 M18: updates come after more than 69 decisions: with the messages that end episodes 6 (70) and 13 (140).
     """
     recording = Recording()
     noting(monkeypatch, recording.calls)
-    settings = configured(tmp_path, Toy={"max_steps": 150, "episode_window": 4, "time_horizon": 3})
+    size = {"hyperparameters": {"batch_size": 16, "buffer_size": 69, "num_epoch": 1}}
+    settings = configured(tmp_path, Toy={"max_steps": 150, "episode_window": 4, "time_horizon": 3, **size})
     with environment("Toy?team=0", areas=1) as started:
         train(settings, started=started, callbacks=[recording])
     of = {"run", "updated", "saved 152", "statistics", "samples"}
@@ -184,7 +186,7 @@ def test_a_lost_worker_ends_its_episodes_as_faulty_and_their_numbers_count_for_n
 
     def losing(loop: HostLoop, results: Any) -> bool:
         if len(seen) == 12:
-            loop.lost(0, 0, EnvironmentFailure("it is gone"))
+            loop.lose(Loss(0, 0, "it is gone"))
             seen.append(recording.calls[-4:])
         return advance(loop, results)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in real processes: the first saves and ends with 0, the second leaves at once; no strays."""
+"""Signals in real processes: the first saves (exit code 0, of SIGTERM 143), the second leaves at once; no strays."""
 
 from __future__ import annotations
 
@@ -17,30 +17,41 @@ pytestmark = trainer.MARKS
 ENDLESS = {"*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "sigterm"])
+CODES = {"ctrl-c": 0, "sigterm": 143, "sigterm to the group": 143, "sighup": 129}
+
+
+@pytest.mark.parametrize("how", CODES)
 def test_first_signal_saves_and_ends(start, tmp_path, how):
+    """A scheduler's SIGTERM reaches workers and players as well, or the trainer alone."""
     process = start(trainer.config(tmp_path, ENDLESS))
     process.says("Step: 600.")
+    begin = time.monotonic()
     if how == "ctrl-c":
         process.interrupt()
+    elif how == "sigterm to the group":
+        os.killpg(process.process.pid, signal.SIGTERM)
     else:
-        os.kill(process.process.pid, signal.SIGTERM)
-    assert process.wait() == 0
-    assert process.leaves_nothing()
+        os.kill(process.process.pid, signal.SIGHUP if how == "sighup" else signal.SIGTERM)
+    assert process.wait() == CODES[how], process.stdout + process.stderr
+    seconds = time.monotonic() - begin
+    print(f"{how}: saved and gone after {seconds:.2f} s")
+    assert seconds < 10 and process.leaves_nothing()
     assert "Learning was interrupted" in process.stdout and "Traceback" not in process.stdout + process.stderr
     (step,) = trainer.steps(tmp_path / "results")
     assert step >= 600 and (tmp_path / "results" / "run" / "Countdown.onnx").is_file()
     state = trainer.final_state(tmp_path / "results")
     assert state["step"] == step
+    assert not (tmp_path / "results" / "run" / "run.lock").exists()
 
 
-def test_while_the_environment_starts(start, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_while_the_environment_starts(start, tmp_path, number, code):
     silent = str(trainer.player(tmp_path, "scripted_player.py", "--scenario never_connects"))
     process = start(trainer.config(tmp_path, {"env_settings.env_path": silent}))
     process.one(trainer.PLAYER)
     begin = time.monotonic()
-    process.interrupt()
-    assert process.wait() == 0
+    os.killpg(process.process.pid, number)
+    assert process.wait() == code, process.stdout + process.stderr
     assert time.monotonic() - begin < 8 and process.leaves_nothing()
     assert "nothing to save" in process.stdout
     assert trainer.contents(tmp_path / "results") == {}
@@ -78,6 +89,7 @@ def test_the_first_signal_waits_for_a_safe_point(capsys):
     with Interrupt() as interrupt, pytest.raises(KeyboardInterrupt), interrupt.waiting():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)
+    assert interrupt.exit_code == 143
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert "ending at the next safe point" in capsys.readouterr().err
 

@@ -64,6 +64,15 @@ def test_resume_of_a_run_that_is_done_says_so_and_keeps_the_state(results, tmp_p
     assert set(changed) <= {"decisions", "train/step"}  # it acted once; the learner's step follows at an update
 
 
+def test_checkpoints_by_minutes_change_nothing(finished, tmp_path):
+    """They come between those by steps, and show in no bit of what is learned."""
+    configuration = trainer.config(tmp_path, {"*.keep_checkpoints": 1000})
+    assert trainer.train(configuration, tmp_path / "results", "--checkpoint-minutes", "0.0001") == 0
+    assert len(trainer.steps(tmp_path / "results")) > len(trainer.steps(finished)) + 2
+    again = trainer.final_state(tmp_path / "results")
+    assert trainer.differing(trainer.final_state(finished), again) == []
+
+
 def other_player(folder):
     """The same behavior with one continuous action more."""
     script = folder / "other.py"

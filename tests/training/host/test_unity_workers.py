@@ -31,7 +31,7 @@ def test_an_unknown_player_is_named():
 
 def test_what_a_worker_imports_and_the_start_of_environments_need_no_jax():
     program = (
-        "import sys, jaxrl.cli, jaxrl.training.host.launch, jaxrl.envs.unity.environment\n"
+        "import sys, jaxrl.cli.commands, jaxrl.training.host.launch, jaxrl.envs.unity.environment\n"
         "from jaxrl.algorithms import HYPERPARAMETER_TYPES\n"
         "from jaxrl.jax_envs.served.launcher import resolve_player\n"
         "print([name for name in ('jax', 'jaxlib', 'flax', 'optax', 'chex', 'orbax') if name in sys.modules])"

@@ -1,0 +1,167 @@
+"""One run per folder: a lock that its owner holds from before anything is written until the end.
+
+The operating system holds the lock (flock, on Windows a locked byte) and lets go of it when the process ends, however
+that happens: a stale one cannot be mistaken for a live one, a process id that was given anew deceives nobody, and two
+that find a stale one at the same moment cannot both take it. What is written into the file is for people: who it is.
+Processes on other machines that share the disk may not see such a lock, so there the name in the file counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import platform
+import shlex
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from jaxrl.artifacts.files import ArtifactError, write_error
+
+NAME = "run.lock"
+_BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+_READ_SECONDS = 1.0  # an owner has taken the lock and not yet written its name
+_log = logging.getLogger(__name__)
+
+
+class RunLockedError(ArtifactError):
+    """Another process writes to the run's folder. The text names it and what to do."""
+
+
+class Owner(NamedTuple):
+    """Who holds, or held, a lock."""
+
+    process: int
+    host: str
+    started: str  # when it took the lock, local time
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}, since {self.started}: {self.command}"
+
+
+class RunLock:
+    """Context manager: this process alone writes to `folder`, which is made if it is not there.
+
+    A folder that was made for the lock alone goes with it. Not inherited by child processes that Python starts.
+
+    Raises on entry:
+      RunLockedError: another process of this machine holds it, or the file names one of another machine.
+      ArtifactError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        self._descriptor = -1
+        self._made: list[Path] = []
+
+    def __enter__(self) -> RunLock:
+        folder = self.path.parent.absolute()
+        try:
+            self._made = [path for path in (folder, *folder.parents) if not path.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = _take(self.path)
+            self._replace_owner()
+        except OSError as error:  # RunLockedError is none
+            self._let_go(remove=self._descriptor >= 0)
+            raise write_error(self.path, error) from error
+        except BaseException:
+            self._let_go(remove=False)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._let_go(remove=True)
+
+    def _replace_owner(self) -> None:
+        before, here = _read(self.path), platform.node()
+        if before is not None and before.host != here:
+            raise RunLockedError(
+                f"{self.path.parent} is written by another run ({before}). If that run is over, delete {self.path}; "
+                "else choose another --run-id."
+            )
+        if before is not None:
+            _log.warning("%s: the run that held it is gone (%s); it is taken over.", self.path, before)
+        mine = Owner(os.getpid(), here, time.strftime("%Y-%m-%d %H:%M:%S"), shlex.join(sys.argv))
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.write(self._descriptor, json.dumps(mine._asdict(), indent=4).encode() + b"\n")
+
+    def _let_go(self, *, remove: bool) -> None:
+        """Remove the file while it is still ours, where the system allows that, then the lock and empty folders."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if remove and os.name != "nt":
+            _unlink(self.path)
+        if descriptor >= 0:
+            os.close(descriptor)
+        if remove and os.name == "nt":
+            _unlink(self.path)
+        for folder in self._made:
+            with contextlib.suppress(OSError):  # something else is in it
+                folder.rmdir()
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the run is over; a file that resists is taken over by the next one
+        path.unlink()
+
+
+def _take(path: Path) -> int:
+    """A descriptor of the file at `path` with the system's lock on it. Raises RunLockedError or OSError."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if not _lock(descriptor):
+                raise RunLockedError(_busy_text(path))
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the owner before removed the file between our two calls: a lock on nothing
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether nobody else holds it. A file system without locks is said so: nothing else can be done about it."""
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            os.lseek(descriptor, 2**30, os.SEEK_SET)  # behind the text, which others want to read
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _BUSY:
+            return False
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        _log.warning("this file system has no locks (%s): two runs at once in one folder are not noticed.", error)
+    return True
+
+
+def _busy_text(path: Path) -> str:
+    deadline = time.monotonic() + _READ_SECONDS
+    while (owner := _read(path)) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    who = "a process that has not told its name" if owner is None else str(owner)
+    return f"{path.parent} is written by another run ({who}). Choose another --run-id, or end that run first."
+
+
+def _read(path: Path) -> Owner | None:
+    """Who the file names; None if it is not (yet) written whole."""
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+        return Owner(**{name: written[name] for name in Owner._fields})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,91 @@
+"""Names of runs and behaviors become names of folders: what no file system, or not this one, takes is refused early."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from jaxrl.artifacts.files import ArtifactError, nearest_existing
+
+_BAD = re.compile(r'[<>:"/\\|?*\x00-\x1f]|^\.+$|^ |[ .]$')  # that Windows, Linux or macOS refuse for a folder
+_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # on Windows, with any ending
+_BEHAVIOR_EXTRA = 80  # bytes: -<step>.onnx, and who writes it while it is unfinished (unfinished.py)
+_TAKEN = ("run_logs", "run.lock", "configuration.yaml")  # beside the behaviors' folders
+_LONGEST_BELOW = 192  # bytes: files of a checkpoint below its folder, or the name of an event file
+
+
+class RunFolderError(ArtifactError):
+    """The run's folder cannot be used as asked. The text names the folder and the flags that mend it."""
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a folder can have this name everywhere: results are copied from one system to another."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:  # bytes of the command line that are no text
+        return False
+    return bool(name) and not _BAD.search(name) and not _DEVICES.fullmatch(name)
+
+
+@lru_cache(maxsize=1024)
+def behavior_name(behavior_id: str) -> str:
+    """The behavior's name without its team: "Soccer?team=1" gives "Soccer".
+
+    Raises RunFolderError when no folder of a run can have that name.
+    """
+    name = behavior_id.partition("?")[0]
+    if not is_folder_name(name) or name.lower() in _TAKEN:
+        raise RunFolderError(
+            f"behavior name {name!r} cannot be the name of a folder. Rename it in Unity (Behavior Parameters) and in "
+            'the YAML: letters, digits, blanks, "-", "_" and "." inside are fine.'
+        )
+    return name
+
+
+def check_run_names(results_dir: Path, run_id: str) -> None:
+    """Raise RunFolderError unless a folder `<results_dir>/<run_id>` can be, and can hold what a run writes."""
+    if not is_folder_name(run_id):
+        raise RunFolderError(f"--run-id {run_id!r} cannot be the name of a folder; use letters, digits, - and _.")
+    if "\x00" in str(results_dir):
+        raise RunFolderError(f"--results-dir {str(results_dir)!r} cannot be a folder: it holds a NUL character.")
+    limit = _limit(results_dir, "PC_NAME_MAX", 255)
+    if _size(run_id) > limit:
+        raise RunFolderError(
+            f"--run-id {run_id[:20]}... is {_size(run_id)} bytes long, this file system takes {limit}. "
+            "Choose a shorter one."
+        )
+    _check_path(results_dir, results_dir / run_id, _LONGEST_BELOW)
+
+
+def check_behavior_size(run: Path, name: str) -> None:
+    """Raise RunFolderError unless the file system takes the names of this behavior's checkpoints below `run`."""
+    limit = _limit(run, "PC_NAME_MAX", 255) - _BEHAVIOR_EXTRA
+    if _size(name) > limit:
+        raise RunFolderError(
+            f"behavior name {name[:20]}... is {_size(name)} bytes long, and names of its checkpoints are longer: at "
+            f"most {limit} fit into this file system. Rename it in Unity (Behavior Parameters) and in the YAML."
+        )
+    _check_path(run.parent, run / name / name, _LONGEST_BELOW)
+
+
+def _check_path(results_dir: Path, path: Path, below: int) -> None:
+    size, limit = _size(str(path.absolute())) + below, _limit(results_dir, "PC_PATH_MAX", 4096)
+    if size > limit:
+        raise RunFolderError(
+            f"--results-dir {str(results_dir)[:40]}...: paths of the run's files would be up to {size} bytes long, "
+            f"this system takes {limit}. Choose a folder with a shorter path."
+        )
+
+
+def _limit(path: Path, name: str, usual: int) -> int:
+    """The file system's own number, or the usual one where it does not tell."""
+    try:
+        return os.pathconf(nearest_existing(path), name)
+    except (AttributeError, OSError, ValueError):
+        return usual
+
+
+def _size(text: str) -> int:
+    return len(os.fsencode(text))

@@ -1,0 +1,141 @@
+"""Exact resume: a run that is stopped at a checkpoint and resumed equals the one that was never stopped, bit for bit.
+
+The stop is that of kill -9 right after a checkpoint: everything later is taken out of a copy of the run's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.cli import main
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.unity.environment import UnityHostEnv
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.settings import RunSettings, load_run_settings
+from jaxrl.training.host.exact import environment_seeds, steps_of_run
+from jaxrl.training.host.loop import train
+from jaxrl.training.interrupt import Interrupt
+from tests.envs.toy_env import ToyEnv, ToySettings
+from tests.trainer import config
+
+pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(400)]
+WORKERS = 2
+TOY = ToySettings(deaths=0.1, skips=0.2, interrupted_every=3, living_reward=0.5, group_reward=1.0, stats=True)
+BEHAVIOR = {
+    "trainer_type": "poca",
+    "hyperparameters": {"batch_size": 16, "buffer_size": 48, "num_epoch": 1, "learning_rate_schedule": "constant"},
+    "network_settings": {"hidden_units": 4, "num_layers": 1, "normalize": True},
+    "summary_freq": 50,
+    "checkpoint_interval": 150,
+    "keep_checkpoints": 0,
+    "max_steps": 400,
+}
+
+
+def make_toy(settings: ToySettings, worker: int) -> ToyEnv:
+    return ToyEnv(worker, settings)
+
+
+@contextlib.contextmanager
+def environment(toy: ToySettings) -> Iterator[tuple[Interrupt, EnvPool]]:
+    factory = partial(make_toy, toy)
+    with Interrupt() as interrupt, EnvPool(factory, WORKERS, inline=True, wait=False) as pool:
+        yield interrupt, pool
+
+
+def run(results: Path, *, resume: bool = False, exact: bool = True, toy: ToySettings = TOY) -> Path:
+    """Train in this process; the run's folder."""
+    names = [behavior.partition("?")[0] for behavior in toy.behaviors]
+    written: dict[str, Any] = {
+        "behaviors": {name: BEHAVIOR | {"max_steps": 400 + 60 * i} for i, name in enumerate(names)},
+        "env_settings": {"seed": 3, "num_envs": WORKERS, "env_path": "jax:toy"},
+        "checkpoint_settings": {"run_id": "run", "results_dir": str(results), "exact": exact, "resume": resume},
+    }
+    results.mkdir(exist_ok=True)
+    (results / "run.yaml").write_text(yaml.safe_dump(written))
+    with environment(toy) as started:
+        train(settings_of(results / "run.yaml"), started=started)
+    return results / "run"
+
+
+def settings_of(path: Path) -> RunSettings:
+    settings = load_run_settings(path, {}, HYPERPARAMETER_TYPES)
+    several = settings.env_settings.model_copy(update={"num_envs": WORKERS})
+    return settings.model_copy(update={"env_settings": several})
+
+
+def stopped(whole: Path, results: Path, keep: int) -> Path:
+    """A copy of the run as it was after its first `keep` checkpoints."""
+    shutil.copytree(whole.parent, results)
+    for folder in (path for path in (results / "run").glob("*/") if checkpoints(path)):
+        *_, last = kept = checkpoints(folder)[:keep]
+        for item in checkpoints(folder)[len(kept) :]:
+            remove(item)
+        point_at(last.path, last.step)
+    return results / "run"
+
+
+def diff(first: Path, second: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    main(["diff", str(first), str(second)])
+    return capsys.readouterr().out.splitlines()
+
+
+EQUAL = ["settings: equal", "versions: equal", "statistics: equal", "parameters: equal"]
+TWO = TOY.__class__(**{**TOY.__dict__, "behaviors": ("Toy?team=0", "Other?team=0")})
+
+
+@pytest.mark.parametrize(
+    ("toy", "keep"),
+    [pytest.param(TOY, 1, id="one behavior"), pytest.param(TWO, 2, id="two behaviors", marks=pytest.mark.slow)],
+)
+def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path, capsys, toy, keep):
+    """Two behaviors are saved together, whoever's interval it was."""
+    whole = run(tmp_path / "whole", toy=toy)
+    steps = [item.step for item in checkpoints(whole / "Toy")]
+    assert len(steps) >= 3 and (toy is TWO or steps[0] > 150)  # after the update that follows the interval
+    again = stopped(whole, tmp_path / "stopped", keep)
+    assert diff(whole, again, capsys)[3] != EQUAL[3]
+    run(tmp_path / "stopped", resume=True, toy=toy)
+    assert diff(whole, again, capsys) == EQUAL
+
+
+def test_without_it_the_resumed_run_is_another(tmp_path, capsys):
+    whole = run(tmp_path / "whole", exact=False)
+    again = stopped(whole, tmp_path / "stopped", 1)
+    run(tmp_path / "stopped", resume=True, exact=False)
+    assert diff(whole, again, capsys)[3] != EQUAL[3]
+
+
+def test_seeds_depend_on_run_worker_and_every_step(tmp_path):
+    seeds = environment_seeds(3, {"A": 100, "B": 200}, 2)
+    assert seeds == environment_seeds(3, {"B": 200, "A": 100}, 3)[:2]
+    others = [
+        environment_seeds(4, {"A": 100, "B": 200}, 2),
+        environment_seeds(3, {"A": 100, "B": 201}, 2),
+        environment_seeds(3, {"A": 100}, 2),
+        environment_seeds(3, {}, 2),
+    ]
+    every = [seed for drawn in (seeds, *others) for seed in drawn]
+    assert len(set(every)) == len(every) and all(0 <= seed < 2**31 for seed in every)
+    assert steps_of_run(RunFolder(tmp_path, "none")) == {}
+
+
+def test_players_of_unity_are_refused(tmp_path, capsys):
+    assert main(["train", str(config(tmp_path)), "--exact", "--results-dir", str(tmp_path / "results")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("checkpoint_settings.exact: got true, expected false with env_path ")
+    assert len(error.splitlines()) == 1 and not (tmp_path / "results").exists()
+    with pytest.raises(EnvironmentFailure, match="a seed at its start alone"):
+        UnityHostEnv.reset(None, None, 5)  # type: ignore[arg-type]  # before anything of the player is touched
