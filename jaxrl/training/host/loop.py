@@ -17,6 +17,7 @@ import jax
 from rich.console import Console
 
 from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.postprocessing import resolve
 from jaxrl.artifacts.metrics import timers as nodes
@@ -25,7 +26,6 @@ from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
 from jaxrl.compilation import quick_options
 from jaxrl.connectors import make_chain
-from jaxrl.connectors.chain import frozen
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.spec_limits import check_spec
 from jaxrl.envs.workers.pool import EnvPool
@@ -73,6 +73,9 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     quick = quick_options()
     actor = ActorPrograms(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
+        decide_frozen=None
+        if algorithm.connectors is None
+        else jax.jit(partial(decide, without_learning(algorithm), time_horizon), donate_argnums=(1, 4)),
         allocate=jax.jit(
             trajectory.init,
             static_argnames=("spec", "extras", "capacity", "rows", "members"),
@@ -420,8 +423,8 @@ class HostLoop:
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self.key, zlib.crc32(name.encode()))
         training = not self.settings.checkpoint_settings.inference
-        if not training and algorithm.connectors is not None:
-            algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
+        if not training:
+            algorithm = without_learning(algorithm)
         tell_unexportable(name, algorithm.connectors)
         programs = compile_programs(algorithm, settings.segment_limit)
         return make_behavior(
