@@ -63,11 +63,14 @@ class Frozen(NamedTuple):
 def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) -> Frozen:
     """An actor of the behavior's algorithm and compiled programs. The key is consumed."""
     run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
+    programs = like.actor.programs
+    if programs.decide_frozen is not None:
+        programs = programs._replace(decide=programs.decide_frozen)
     actor = Actor(
         name,
         like.spec,
         like.algorithm,
-        like.actor.programs,
+        programs,
         policy,
         run_key,
         keeps=min(like.algorithm.period, UNTRAINED),
@@ -88,7 +91,8 @@ def weights_of(
     """
     origin = like if weights is None else named.get(str(weights))
     if isinstance(origin, Behavior):
-        return fresh.replace(policy=_copied(origin.actor.policy), critic=_copied(origin.state.critic))
+        state = origin.state  # with what its connectors have learned by now
+        return fresh.replace(policy=_copied(state.policy), critic=_copied(state.critic))
     if isinstance(origin, Frozen):
         if origin.spec != like.spec:
             raise PolicyError(f"weights: policy {origin.name} has other observations or actions than {like.name}")
