@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts.run_folder import behavior_name
+from jaxrl.connectors.chain import frozen
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
@@ -25,6 +26,7 @@ from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host.actor import UNTRAINED, Actor
 from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.routing import Chosen, Share, blank, join
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
@@ -61,13 +63,20 @@ class Frozen(NamedTuple):
 
 
 def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) -> Frozen:
-    """An actor of the behavior's algorithm and compiled programs. The key is consumed."""
+    """An actor of the behavior's algorithm and compiled programs. The key is consumed.
+
+    Connectors that learn need programs of their own, in which their statistics stay as they are.
+    """
     run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
+    algorithm, programs = like.algorithm, like.actor.programs
+    if policy.connectors and algorithm.connectors is not None and algorithm.connectors.learning:
+        algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
+        programs = compile_programs(algorithm, like.settings.segment_limit).actor
     actor = Actor(
         name,
         like.spec,
-        like.algorithm,
-        like.actor.programs,
+        algorithm,
+        programs,
         policy,
         run_key,
         keeps=min(like.algorithm.period, UNTRAINED),
@@ -81,6 +90,9 @@ def weights_of(
 ) -> TrainState:
     """`fresh` with the weights of a policy as it is now, or of a checkpoint; None: those of `like`.
 
+    Weights and connectors' statistics are copies: updates and decisions overwrite what a learner and its actor hold,
+    also beside a thread that learns.
+
     Args:
       weights: a name in `named`, else the path of a checkpoint folder `<Behavior>-<step>`.
 
@@ -88,7 +100,8 @@ def weights_of(
     """
     origin = like if weights is None else named.get(str(weights))
     if isinstance(origin, Behavior):
-        return fresh.replace(policy=_copied(origin.actor.policy), critic=_copied(origin.state.critic))
+        state = origin.state
+        return fresh.replace(policy=_copied(state.policy), critic=_copied(state.critic))
     if isinstance(origin, Frozen):
         if origin.spec != like.spec:
             raise PolicyError(f"weights: policy {origin.name} has other observations or actions than {like.name}")
@@ -98,7 +111,8 @@ def weights_of(
         raise PolicyError(
             f"weights: {str(weights)!r} is neither a policy ({', '.join(named)}) nor the folder of a checkpoint"
         )
-    return saver.with_weights_of(path, fresh, like.spec, like.settings)[0]
+    loaded = saver.with_weights_of(path, fresh, like.spec, like.settings)[0]
+    return loaded.replace(policy=_copied(loaded.policy), critic=_copied(loaded.critic))  # what it lacks is `fresh`'s
 
 
 class Policies:
