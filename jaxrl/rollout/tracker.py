@@ -77,8 +77,11 @@ class EpisodeTracker:
             self._decide(here, message, behavior_id, steps, moved, noticed)
         return noticed
 
-    def lost(self, worker: int, incarnation: int, error: Exception) -> list[Episode]:
-        """The worker is no more: its episodes end here, faulty (R10, X11). Unknown ones are no error."""
+    def lost(self, worker: int, incarnation: int, error: Exception | None) -> list[Episode]:
+        """The worker is no more: its episodes end here, faulty (R10, X11). Unknown ones are no error.
+
+        error: why; None: it was closed in order, and they are truncated without a fault.
+        """
         here = self._workers.pop((worker, incarnation), _Worker())
         for episode in here.episodes.values():
             episode.over, episode.truncated, episode.error = True, True, error

@@ -204,7 +204,8 @@ class HostLoop:
         if self.absences is not None:
             self.absences.forget(loss.worker, loss.incarnation)
         if self.following is not None:
-            self.recorder.followed(self.following.lost(loss.worker, loss.incarnation, EnvironmentFailure(loss.why)))
+            error = None if loss.in_order else EnvironmentFailure(loss.why)
+            self.following.lost(loss.worker, loss.incarnation, error)  # no statistics: their returns are only a part
 
     def may_open_again(self) -> bool:
         """Whether play mode was stopped in the Editor, and there is something that could go on."""
