@@ -20,6 +20,7 @@ from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel
 from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.envs.workers.players import note
 from jaxrl.types import Action, EnvMessage, StepTiming
 
 EDITOR_PORT = 5004
@@ -116,6 +117,8 @@ class UnityHostEnv:
                 log_folder=log_folder,
                 num_areas=num_areas,
             )
+            if self._client.pid is not None:
+                note(self._client.pid)
             self._client.answer_within(timeout_wait)
 
     @property

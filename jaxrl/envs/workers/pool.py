@@ -302,7 +302,7 @@ class EnvPool:
         elif message.kind == "failure":
             self._fail_as_reported(worker, message.facts)
         elif message.kind == "ready":
-            self._is_ready(worker, message.facts)
+            self._is_ready(worker, message.facts.about)
         else:
             self._owing.discard(worker)
             if not record.answered:

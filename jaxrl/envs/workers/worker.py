@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from jaxrl.envs.interface import BadNumbersError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
 from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.envs.workers.players import PLAYERS, Player
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
 from jaxrl.types import EnvMessage, JaxrlError
 
@@ -51,9 +52,16 @@ class FailureReport(NamedTuple):
     kind: FaultKind
 
 
+class Ready(NamedTuple):
+    """What a worker tells when its environment is built."""
+
+    about: str  # the line that it has for the log
+    players: tuple[Player, ...] = ()  # processes that it has started and will close
+
+
 def ready_message(environment: HostEnv) -> Message:
-    """The environment is built; with the line that it has for the log."""
-    return Message(kind="ready", facts=environment.about)
+    """The environment is built."""
+    return Message(kind="ready", facts=Ready(environment.about, PLAYERS.get()))
 
 
 def reset_message(parameters: Mapping[str, float] | None, seed: int | None = None) -> Message:
