@@ -89,6 +89,11 @@ class EpisodeTracker:
                 agent.outcome = Outcome.LOST
         return list(here.episodes.values())
 
+    def begin_anew(self, begun_at: int) -> None:
+        """Nobody lives any more; ids of episodes are those of a run that begins with so many decisions."""
+        self._workers.clear()
+        self._begun_at = begun_at
+
     def _end(self, here: _Worker, behavior_id: str, ended: TerminalSteps, steps: BehaviorMessage) -> None:
         for i, agent_id in enumerate(ended.agent_id.tolist()):
             _, record = here.records.pop((behavior_id, agent_id), (None, None))

@@ -74,7 +74,7 @@ def taken(chain: Chain, connected: Connected, mask: Any, raw: Action, action: Ac
 
 
 def adopting(algorithm: Algorithm) -> Adopt | None:
-    """`Algorithm.adopt` for actions as the environment has them, behind the connectors; None: they cannot be adopted."""
+    """`Algorithm.adopt` for actions as the environment has them, behind the connectors; None: there is none."""
     chain, adopt = algorithm.connectors, algorithm.adopt
     if chain is None or adopt is None:
         return adopt

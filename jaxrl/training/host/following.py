@@ -83,6 +83,15 @@ class Following:
             self.hooks.call("on_episode_end", episode)
         return episodes
 
+    def begin_anew(self, incarnations: Mapping[int, int], begun_at: int) -> None:
+        """All environments are reset: open episodes are over, truncated, and those to come begin after `begun_at`.
+
+        incarnations: by worker, of those that have answered.
+        """
+        for worker, incarnation in sorted(incarnations.items()):
+            self.lost(worker, incarnation, None)
+        self.tracker.begin_anew(begun_at)
+
     def removed(self, policy: str) -> None:
         """The policy is no more: its agents are mapped again (R41)."""
         if self.router is None:

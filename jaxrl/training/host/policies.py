@@ -165,6 +165,11 @@ class Policies:
         for policy in self._frozen.values():
             policy.actor.lose(loss.worker, loss.incarnation)
 
+    def begin_anew(self) -> None:
+        """All environments are reset: frozen policies forget their agents, as `Behavior.begin_anew`."""
+        for policy in self._frozen.values():
+            policy.actor.begin_anew()
+
     def horizon(self, behavior_id: str) -> int:
         """time_horizon of a behavior id."""
         return self._of(behavior_id).settings.time_horizon
