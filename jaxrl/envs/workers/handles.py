@@ -20,6 +20,7 @@ from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.players import Player, end
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, through_bytes
 from jaxrl.envs.workers.worker import execute, failure_message, ready_message, worker_main
+from jaxrl.log_lines import current_level
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class ProcessHandle:
         self._players: tuple[Player, ...] = ()  # that are to end with the process
         self._process = multiprocessing.get_context("spawn").Process(
             target=worker_main,
-            args=(theirs, pickled_factory, worker, incarnation),
+            args=(theirs, pickled_factory, worker, incarnation, current_level()),
             name=f"jaxrl-env-{worker}",
             daemon=True,
         )
