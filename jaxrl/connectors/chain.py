@@ -45,6 +45,12 @@ class Chain:
         return tuple(name for name, link in zip(self.names, self.links, strict=True) if not link.exportable)
 
     @property
+    def irreversible(self) -> tuple[str, ...]:
+        """Types of the connectors whose effect on actions cannot be undone."""
+        pairs = zip(self.names, self.links, strict=True)
+        return tuple(name for name, link in pairs if link.act is not None and link.undo is None)
+
+    @property
     def watches_rewards(self) -> bool:
         """Whether a reward passes through a connector at all."""
         return any(link.reward is not None for link in self.links)
@@ -124,6 +130,19 @@ def sent(
         after, to_environment = link.act(place, action, to_environment)
         places.append(_moved(chain, deciding, place, after))
     return _joined(places), to_environment
+
+
+def undone(chain: Chain, action: Action) -> Action:
+    """What the policy would have had to send for the environment to get `action`, [..., C] and [..., D] (M21).
+
+    Raises ValueError for a chain with `irreversible` connectors.
+    """
+    if chain.irreversible:
+        raise ValueError(f"{', '.join(chain.irreversible)}: cannot be undone")
+    for link in reversed(chain.links):
+        if link.undo is not None:
+            action = link.undo(action)
+    return action
 
 
 def sent_exported(chain: Chain, to_environment: Action) -> Action:

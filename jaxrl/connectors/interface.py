@@ -40,6 +40,8 @@ class Connector(NamedTuple):
              decision, valid where `arrived`; the same condition on `shared`.
     act:     (State, raw Action, sent Action, [..., C] and [..., D]) → (State, sent): raw is what the policy drew and
              what is learned from, sent what the environment gets.
+    undo:    (sent Action, [..., C] and [..., D]) → what `act` was given to send, so that actions that the environment
+             took itself can be learned from. None: it cannot be told, or there is no `act`.
     onnx:    (graph, `shared` as numpy arrays, tensor of each sensor) → the tensor of each sensor of `spec`: nodes that
              do what `observe` does with statistics that stay. None: it cannot be done in an ONNX file.
     onnx_sent: (graph, tensor [batch, C]) → tensor: what `act` does to continuous actions.
@@ -51,6 +53,7 @@ class Connector(NamedTuple):
     observe: Callable[[State, Obs, jax.Array], tuple[State, Obs]] | None = None
     reward: Callable[[State, jax.Array, jax.Array], tuple[State, jax.Array]] | None = None
     act: Callable[[State, Action, Action], tuple[State, Action]] | None = None
+    undo: Callable[[Action], Action] | None = None
     onnx: Callable[[OnnxGraph, Any, tuple[str, ...]], tuple[str, ...]] | None = None
     onnx_sent: Callable[[OnnxGraph, str], str] | None = None
 

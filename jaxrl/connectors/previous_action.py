@@ -28,4 +28,5 @@ def make_previous_action(spec: BehaviorSpec, settings: PreviousActionSettings) -
     def act(state: State, action: Action, sent: Action) -> tuple[State, Action]:
         return State(jnp.asarray(actions.one_hot(action, spec.action)), state.shared), sent
 
-    return Connector(with_sensor(spec, vector(NAME, size)), slot=np.zeros(size, np.float32), observe=observe, act=act)
+    shown = with_sensor(spec, vector(NAME, size))
+    return Connector(shown, slot=np.zeros(size, np.float32), observe=observe, act=act, undo=lambda sent: sent)

@@ -24,12 +24,16 @@ def make_unsquash(spec: BehaviorSpec, settings: UnsquashSettings) -> Connector:
         x = sent.continuous
         return state, sent._replace(continuous=x * as_row(jnp.asarray(scale), x) + as_row(jnp.asarray(middle), x))
 
+    def undo(sent: Action) -> Action:
+        x = jnp.asarray(sent.continuous, jnp.float32)
+        return sent._replace(continuous=(x - as_row(jnp.asarray(middle), x)) / as_row(jnp.asarray(scale), x))
+
     def onnx(graph: OnnxGraph, x: str) -> str:
         name = f"{x}/unsquash"
         scaled = graph.add("Mul", [x, graph.constant(f"{name}/scale", scale)], f"{name}/scaled")
         return graph.add("Add", [scaled, graph.constant(f"{name}/middle", middle)], name)
 
-    return Connector(spec, act=act, onnx_sent=onnx)
+    return Connector(spec, act=act, undo=undo, onnx_sent=onnx)
 
 
 def _numbers(key: str, value: float | tuple[float, ...], size: int) -> np.ndarray:

@@ -21,12 +21,16 @@ Adopt = Callable[[Any, tuple[Any, ...], Any, Any, Action], tuple[Action, dict[st
 """(policy, obs, action_mask, carry, action as the environment has it) → the raw action, and what `act` would note."""
 
 
-def replace_actions(adopt: Adopt, policy: Any, state: TrajectoryState, members: Any, action: Action) -> TrajectoryState:
+def replace_actions(
+    adopt: Adopt, policy: Any, state: TrajectoryState, members: Any, action: Action
+) -> tuple[TrajectoryState, Action]:
     """Open decisions of `members` are those for `action`, with what the policy notes beside such an action (M21, R44).
 
     Args:
       members: bool [B, A]; one without an open decision stays as it is.
       action: as the environment has it, float32 [B, A, C] and int32 [B, A, D].
+
+    Returns the buffer, and the raw actions [B, A, ...], valid for `members`.
 
     Raises AssertionError where shapes are not those of the buffer.
     """
@@ -40,7 +44,7 @@ def replace_actions(adopt: Adopt, policy: Any, state: TrajectoryState, members: 
     packed = pack(cells._replace(action=raw, extras=extras), state.layout)
     t = jnp.where(jnp.asarray(members) & (state.open_at >= 0), state.open_at, capacity)  # beyond the end: dropped
     columns = state.stored.columns.at[t, page, member].set(packed.columns, mode="drop")
-    return TrajectoryState(state.stored._replace(columns=columns), state.carry, state.clock, state.layout)
+    return TrajectoryState(state.stored._replace(columns=columns), state.carry, state.clock, state.layout), raw
 
 
 def leave_out(state: TrajectoryState, members: Any) -> TrajectoryState:

@@ -77,14 +77,22 @@ class EpisodeTracker:
             self._decide(here, message, behavior_id, steps, moved, noticed)
         return noticed
 
-    def lost(self, worker: int, incarnation: int, error: Exception) -> list[Episode]:
-        """The worker is no more: its episodes end here, faulty (R10, X11). Unknown ones are no error."""
+    def lost(self, worker: int, incarnation: int, error: Exception | None) -> list[Episode]:
+        """The worker is no more: its episodes end here, faulty (R10, X11). Unknown ones are no error.
+
+        error: why; None: it was closed in order, and they are truncated without a fault.
+        """
         here = self._workers.pop((worker, incarnation), _Worker())
         for episode in here.episodes.values():
             episode.over, episode.truncated, episode.error = True, True, error
             for agent in episode.living:
                 agent.outcome = Outcome.LOST
         return list(here.episodes.values())
+
+    def begin_anew(self, begun_at: int) -> None:
+        """Nobody lives any more; ids of episodes are those of a run that begins with so many decisions."""
+        self._workers.clear()
+        self._begun_at = begun_at
 
     def _end(self, here: _Worker, behavior_id: str, ended: TerminalSteps, steps: BehaviorMessage) -> None:
         for i, agent_id in enumerate(ended.agent_id.tolist()):

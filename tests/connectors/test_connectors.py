@@ -155,7 +155,7 @@ def test_a14_m21_what_an_agent_did_itself_is_its_previous_action() -> None:
     drawn, did = (Action(np.zeros((2, 1, 0), np.float32), np.array([[[x]], [[1]]], np.int32)) for x in (0, 2))
     as_drawn = Action(jnp.asarray(drawn.continuous), jnp.asarray(drawn.discrete))
     state, _ = connecting.sent(chain, state, as_drawn, as_drawn, everybody)
-    state = connecting.taken(chain, state, np.array([[True], [False]]), did)
+    state = connecting.taken(chain, state, np.array([[True], [False]]), did, did)
     np.testing.assert_array_equal(state.state.slots[0], [[[0, 0, 1]], [[0, 1, 0]]])
 
 
@@ -165,6 +165,24 @@ def test_x7_previous_reward_is_own_and_group_reward_as_earlier_connectors_left_i
     assert stream.decide(floats([0]), begin=[True])[1] == [[0.0]]
     assert stream.decide(floats([0]), reward=floats([5.0, 0.25]))[1] == [[1.25]]
     assert stream.decide(floats([0]), reward=floats([1.0, 0.0]), begin=[True])[1] == [[0.0]]
+
+
+def test_m21_what_the_environment_got_tells_what_was_sent_where_that_can_be_undone() -> None:
+    """0 of [-1, 1] is 5 of [0, 10], and 0.5 is 1 of [-2, 2]; then x / 2 - 8.5 and x / 2 - 0.5."""
+    first = {"type": "unsquash", "low": [0, -2], "high": [10, 2]}
+    second = {"type": "unsquash", "low": [-9, -1], "high": [-8, 0]}
+    chain = chain_of(make_spec((1,), continuous=2), first, {"type": "previous_action"}, second)
+    assert chain.irreversible == ()
+    to_environment = Action(floats([0.0, 0.5]), np.zeros((1, 0), np.int32))
+    state = chains.start(chain, chain.shared, (1,))
+    _, got = chains.sent(chain, state, to_environment, to_environment, jnp.ones(1, bool))
+    np.testing.assert_allclose(got.continuous, [[-6.0, 0.0]])
+    np.testing.assert_allclose(chains.undone(chain, got).continuous, to_environment.continuous, atol=1e-6)
+    clip = {"type": "clip", "of": "actions", "low": -1, "high": 1}
+    blind = chain_of(make_spec((1,), continuous=2), first, clip, {"type": "clip", "low": -1, "high": 1})
+    assert blind.irreversible == ("clip",), "the one of actions"
+    with pytest.raises(ValueError, match="clip: cannot be undone"):
+        chains.undone(blind, got)
 
 
 def test_x5_m20_unsquash_sends_the_range_of_each_dimension() -> None:

@@ -16,6 +16,8 @@ from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import Loss, RestartLimits
 from jaxrl.types import EnvMessage
 from tests.trainer import MARKS, Trainer, arguments, config, differing, final_state, free_ports, train
+from tests.training.host.test_exact import EQUAL, diff, stopped
+from tests.training.host.test_exact_features import cartpole
 
 ray = pytest.importorskip("ray")
 pytestmark = [*MARKS, pytest.mark.filterwarnings("default")]  # Ray's own
@@ -114,6 +116,18 @@ def test_a_whole_run_on_the_cluster_ends_with_the_parameters_of_one_in_processes
     assert there.wait(200) == 0, there.stderr
     assert "on node" in there.stdout
     assert differing(final_state(tmp_path / "here"), final_state(tmp_path / "there")) == []
+
+
+@pytest.mark.slow
+def test_exact_resume_on_the_cluster(nodes: Nodes, tmp_path, capsys, runs) -> None:
+    """Whole, or stopped at its first checkpoint and resumed: what workers of this process give, bit for bit."""
+    here = cartpole(tmp_path / "here")
+    whole = cartpole(tmp_path / "whole", workers="ray://auto")
+    again = stopped(whole, tmp_path / "stopped", 1)
+    assert diff(whole, again, capsys)[3] != EQUAL[3]
+    cartpole(tmp_path / "stopped", resume=True, workers="ray://auto")
+    assert diff(whole, again, capsys) == EQUAL
+    assert diff(here, whole, capsys)[1:] == EQUAL[1:]
 
 
 def test_m17_a_killed_node_costs_its_workers_episodes_and_no_others(nodes: Nodes, caplog) -> None:

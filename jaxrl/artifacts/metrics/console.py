@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jaxrl.artifacts.metrics.statistics import CUMULATIVE_REWARD, ELO, GROUP_CUMULATIVE_REWARD, IS_TRAINING, Summary
+from jaxrl.log_lines import line_format
 
 _log = logging.getLogger(__name__)
 
@@ -67,8 +68,7 @@ class ConsoleHandler(logging.Handler):
     def __init__(self, console: Console, debug: bool = False) -> None:
         super().__init__(logging.DEBUG if debug else logging.INFO)
         self._console = console
-        long = "%(asctime)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
-        self.setFormatter(logging.Formatter(long if debug else "[%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S"))
+        self.setFormatter(line_format(debug=debug))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record; characters that the terminal's encoding lacks are escaped."""

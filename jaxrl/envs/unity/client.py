@@ -63,6 +63,11 @@ class UnityClient(_package.UnityEnvironment):
         # The package has appended its own channel to the list.
         self._side_channel_manager = ChannelManager(channels)
 
+    @property
+    def pid(self) -> int | None:
+        """Of the player's process, which leads a group of its own; None: the Editor, or it is closed."""
+        return None if self._process is None else self._process.pid
+
     def advance(self, actions: Mapping[str, Action]) -> None:
         """Send one action per agent that asked in the last message, and read the next message into `steps`."""
         message = new_message()

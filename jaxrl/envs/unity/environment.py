@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -20,8 +21,10 @@ from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel
 from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.envs.workers.players import note
 from jaxrl.types import Action, EnvMessage, StepTiming
 
+logger = logging.getLogger(__name__)
 EDITOR_PORT = 5004
 _PORT_SECONDS = 2.0  # for what the last process of a worker may still hold of its port
 _IDLE_NOTICE = 0.25  # of timeout_wait without a decision, after which that is said once (R54)
@@ -116,6 +119,8 @@ class UnityHostEnv:
                 log_folder=log_folder,
                 num_areas=num_areas,
             )
+            if self._client.pid is not None:
+                note(self._client.pid)
             self._client.answer_within(timeout_wait)
 
     @property
@@ -194,7 +199,7 @@ class UnityHostEnv:
             return
         if self._worker != 0:
             raise EnvironmentFailure("the Editor can be worker 0 only: set num_envs to 1, or give a build with --env")
-        # Printed, not logged: without this line the user waits for ever, and a worker process has no log handlers.
+        # Printed, not logged: without this line the user waits for ever, also in a program that shows no log.
         print(f"Listening on port {port}: press Play in the Unity Editor to start.", file=sys.stderr, flush=True)
 
     def _open_client(self) -> UnityClient:
@@ -228,9 +233,10 @@ class UnityHostEnv:
         idle = self._idle + time.perf_counter() - start
         if idle > _IDLE_NOTICE * self._timeout and not self._said_idle:
             self._said_idle = True
-            # Printed, not logged: a worker process has no log handlers.
-            text = f"no agent has asked for a decision for {idle:.0f} seconds; after {self._timeout:g} the run ends."
-            print(f"Worker {self._worker} ({self._place}): it runs, but {text}", file=sys.stderr, flush=True)
+            logger.warning(
+                "%s: it runs, but no agent has asked for a decision for %.0f seconds; after %g the run ends.",
+                self._place, idle, self._timeout,
+            )  # fmt: skip
         if idle > self._timeout:
             raise EnvironmentFailure(
                 f"it runs, but no agent has asked for a decision for {self._timeout:g} seconds. Check that an active "

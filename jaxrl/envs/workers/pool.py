@@ -224,7 +224,7 @@ class EnvPool:
         """
         self._expect_open()
         self._workers[worker].failure = None
-        self._retire(worker, "was closed", hangs=False, pause=0.0)
+        self._retire(worker, "was closed", hangs=False, pause=0.0, in_order=True)
 
     def hang_up(self) -> None:
         """Tell all environments to close, without waiting: `close` does."""
@@ -302,7 +302,7 @@ class EnvPool:
         elif message.kind == "failure":
             self._fail_as_reported(worker, message.facts)
         elif message.kind == "ready":
-            self._is_ready(worker, message.facts)
+            self._is_ready(worker, message.facts.about)
         else:
             self._owing.discard(worker)
             if not record.answered:
@@ -364,10 +364,10 @@ class EnvPool:
         record.failure = failure
         raise (EnvironmentClosed if kind is FaultKind.CLOSED else EnvironmentFailure)(failure) from cause
 
-    def _retire(self, worker: int, why: str, *, hangs: bool, pause: float) -> None:
+    def _retire(self, worker: int, why: str, *, hangs: bool, pause: float, in_order: bool = False) -> None:
         """The worker's process ends beside the others' work; until then the worker owes the result of the next one."""
         record = self._workers[worker]
-        self._losses.append(Loss(worker, record.incarnation, why))
+        self._losses.append(Loss(worker, record.incarnation, why, in_order))
         record.lost_at = record.lost_at if record.incarnation and not record.answered else time.monotonic()
         if worker in self._arrived:  # of agents that are no more
             self._dropped[worker] = self._arrived.pop(worker)

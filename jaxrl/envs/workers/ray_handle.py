@@ -18,6 +18,7 @@ from typing import Any, Literal
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.ray_worker import RayWorker
 from jaxrl.envs.workers.transport import ChannelClosedError, Message, from_bytes, to_bytes
+from jaxrl.log_lines import current_level
 
 PREFIX = "ray://"
 OF_THIS_MACHINE = "auto"
@@ -64,7 +65,9 @@ class RayHandle:
         self._ring.setblocking(False)
         actor = ray.remote(RayWorker).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
         self._actor: Any = actor.remote()
-        start = self._actor.start.remote(pickled_factory, worker, incarnation, metadata.version("jaxrl"))
+        start = self._actor.start.remote(
+            pickled_factory, worker, incarnation, metadata.version("jaxrl"), current_level()
+        )
         self._await(start)
 
     def send(self, command: Message) -> None:

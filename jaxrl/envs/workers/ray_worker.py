@@ -13,7 +13,8 @@ from importlib import metadata
 from jaxrl.envs.interface import EnvironmentFailure, HostEnv
 from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import from_bytes, to_bytes
-from jaxrl.envs.workers.worker import execute, failure_message, ready_message
+from jaxrl.envs.workers.worker import Ready, execute, failure_message, ready_message
+from jaxrl.log_lines import log_as_worker
 
 
 class RayWorker:
@@ -23,7 +24,7 @@ class RayWorker:
         self._environment: HostEnv | None = None
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's, also with a cluster on this machine
 
-    def start(self, pickled_factory: bytes, worker: int, incarnation: int, version: str) -> bytes:
+    def start(self, pickled_factory: bytes, worker: int, incarnation: int, version: str, level: int) -> bytes:
         """Build the environment; the answer to a process's start-up.
 
         Args:
@@ -31,7 +32,9 @@ class RayWorker:
             worker: index of this worker.
             incarnation: how often it was started before.
             version: the trainer's version of jaxrl, which must be the one of this machine: messages may differ.
+            level: from which it logs, the trainer's; Ray shows what it writes to standard error.
         """
+        log_as_worker(worker, level)
         INCARNATION.set(incarnation)
         try:
             here = metadata.version("jaxrl")
@@ -41,7 +44,8 @@ class RayWorker:
                 )
             environment = self._environment = pickle.loads(pickled_factory)(worker)
             ready = ready_message(environment)
-            return to_bytes(ready._replace(facts=f"{environment.about or 'Environment'} on {_node()}"))
+            # Players of another machine are out of the pool's reach.
+            return to_bytes(ready._replace(facts=Ready(f"{environment.about or 'Environment'} on {_node()}")))
         except Exception as error:
             return to_bytes(failure_message(error, "start-up"))
 

@@ -27,6 +27,7 @@ class Loss(NamedTuple):
     worker: int
     incarnation: int  # of the process that is lost
     why: str
+    in_order: bool = False  # it was closed (play mode was stopped): no fault, and no restart
 
 
 class Restarts:

@@ -7,6 +7,7 @@ and take the same path. An exception of the environment is sent to the parent in
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import pickle
@@ -23,8 +24,12 @@ from typing import NamedTuple
 
 from jaxrl.envs.interface import BadNumbersError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
 from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.envs.workers.players import PLAYERS, Player
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
+from jaxrl.log_lines import log_as_worker
 from jaxrl.types import EnvMessage, JaxrlError
+
+logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 3.0
 """Seconds that a terminated worker has for closing its environment before it ends without."""
@@ -51,9 +56,16 @@ class FailureReport(NamedTuple):
     kind: FaultKind
 
 
+class Ready(NamedTuple):
+    """What a worker tells when its environment is built."""
+
+    about: str  # the line that it has for the log
+    players: tuple[Player, ...] = ()  # processes that it has started and will close
+
+
 def ready_message(environment: HostEnv) -> Message:
-    """The environment is built; with the line that it has for the log."""
-    return Message(kind="ready", facts=environment.about)
+    """The environment is built."""
+    return Message(kind="ready", facts=Ready(environment.about, PLAYERS.get()))
 
 
 def reset_message(parameters: Mapping[str, float] | None, seed: int | None = None) -> Message:
@@ -119,7 +131,9 @@ def _reset(environment: HostEnv, parameters: Mapping[str, float] | None, seed: i
     return environment.reset(parameters) if seed is None else environment.reset(parameters, seed)
 
 
-def worker_main(end: socket.socket, pickled_factory: bytes, worker: int, incarnation: int = 0) -> None:
+def worker_main(
+    end: socket.socket, pickled_factory: bytes, worker: int, incarnation: int = 0, level: int = logging.WARNING
+) -> None:
     """The process's target: serve until the parent closes its end of the socket or dies.
 
     Args:
@@ -128,7 +142,9 @@ def worker_main(end: socket.socket, pickled_factory: bytes, worker: int, incarna
             like any other failure of the start-up.
         worker: index of this worker.
         incarnation: how many processes it has had before this one.
+        level: from which it logs, the trainer's (S29).
     """
+    log_as_worker(worker, level)
     INCARNATION.set(incarnation)
     _leave_interrupts_to_the_parent()
     _end_with_the_parent()
@@ -141,9 +157,10 @@ def worker_main(end: socket.socket, pickled_factory: bytes, worker: int, incarna
 
 def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
     environment = None
-    doing = "start-up"
+    doing, begun = "start-up", time.perf_counter()
     try:
         environment = pickle.loads(pickled_factory)(worker)
+        logger.debug("process %d built its environment in %.1f s.", os.getpid(), time.perf_counter() - begun)
         channel.send(ready_message(environment))
         clock = WorkerClock()
         while True:
@@ -160,6 +177,7 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
     finally:
         if environment is not None:
             _let_closing_finish()
+            logger.debug("process %d closes its environment.", os.getpid())
             environment.close()
 
 

@@ -20,7 +20,6 @@ from jaxrl.rollout.pages import MESSAGE, Pages
 from jaxrl.rollout.records import RowsMessage
 from jaxrl.rollout.repaging import repage
 from jaxrl.rollout.running import RunningEpisodes
-from jaxrl.rollout.silence import OutsideActionError
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.training.host import connecting
@@ -47,7 +46,7 @@ class ActorPrograms(NamedTuple):
     turn_whole: Callable[..., TrajectoryState] = whole_episodes.turn  # instead of `turn` where episodes are not cut
     leave_out: Callable[..., TrajectoryState] = outside.leave_out
     decide_frozen: Callable[..., Any] | None = None  # `decide` whose connectors learn nothing; None without connectors
-    replace_actions: Callable[..., TrajectoryState] | None = None  # None: it learns from its own actions alone
+    replace_actions: Callable[..., tuple[TrajectoryState, Action]] | None = None  # None: it learns from its own alone
 
 
 def decide(
@@ -190,14 +189,12 @@ class Actor:
         """Open decisions that were taken otherwise, and those that nobody shall learn from."""
         replace = self.programs.replace_actions
         if ingested.taken is not None and replace is not None:
-            self._buffer = replace(self.policy, self._buffer, *ingested.taken)
+            members, action = ingested.taken
+            self._buffer, raw = replace(self.policy, self._buffer, members, action)
             if self.algorithm.connectors is not None:
-                self._connected = connecting.taken(self.algorithm.connectors, self._connected, *ingested.taken)
+                self._connected = connecting.taken(self.algorithm.connectors, self._connected, members, raw, action)
         elif ingested.taken is not None and not self.leave_out_taken:
-            raise OutsideActionError(
-                f"{self.name}: the environment took actions itself, and this trainer_type learns from its own alone; "
-                "write env_settings.outside_actions: leave_out"
-            )
+            raise connecting.not_adopted(self.name, self.algorithm)
         if ingested.left_out is not None:
             self._buffer = self.programs.leave_out(self._buffer, ingested.left_out)
 

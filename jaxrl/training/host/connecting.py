@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.interface import Algorithm
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.chain import Chain, ChainState
+from jaxrl.rollout.outside import Adopt
 from jaxrl.rollout.records import Ending, RowsMessage
+from jaxrl.rollout.silence import OutsideActionError
 from jaxrl.rollout.trajectory import begins
 from jaxrl.types import Action
 
@@ -56,14 +59,40 @@ def received(chain: Chain, connected: Connected, steps: RowsMessage) -> tuple[Co
     return Connected(state, seen), steps._replace(obs=both, reward=reward, earned=earned)
 
 
-def taken(chain: Chain, connected: Connected, mask: Any, action: Action) -> Connected:
+def taken(chain: Chain, connected: Connected, mask: Any, raw: Action, action: Action) -> Connected:
     """Agents did something else than they were sent (M21): it counts as their last action where `mask` [B, A].
 
-    action: [B, A, ...]; call it before the message in which that was told is `received`.
+    Call it before the message in which that was told is `received`.
+
+    Args:
+      raw: as the policy would have drawn it, [B, A, ...].
+      action: as the environment has it, of a chain without irreversible connectors.
     """
-    did = Action(*(jnp.asarray(x) for x in action))
-    state, _ = chains.sent(chain, connected.state, did, did, jnp.asarray(mask))
+    did = chains.undone(chain, Action(*(jnp.asarray(x) for x in action)))
+    state, _ = chains.sent(chain, connected.state, raw, did, jnp.asarray(mask))
     return connected._replace(state=state)
+
+
+def adopting(algorithm: Algorithm) -> Adopt | None:
+    """`Algorithm.adopt` for actions as the environment has them, behind the connectors; None: there is none."""
+    chain, adopt = algorithm.connectors, algorithm.adopt
+    if chain is None or adopt is None:
+        return adopt
+    if chain.irreversible:
+        return None
+    return lambda *before: adopt(*before[:-1], chains.undone(chain, before[-1]))
+
+
+def not_adopted(name: str, algorithm: Algorithm) -> OutsideActionError:
+    """Why behavior `name` cannot learn from actions that the environment took itself."""
+    chain = algorithm.connectors
+    if algorithm.adopt is not None and chain is not None and chain.irreversible:
+        why = f"what its connectors do to actions cannot be undone ({', '.join(chain.irreversible)})"
+    else:
+        why = "this trainer_type learns from its own alone"
+    return OutsideActionError(
+        f"{name}: the environment took actions itself, and {why}; write env_settings.outside_actions: leave_out"
+    )
 
 
 def sent(

@@ -68,16 +68,29 @@ class Following:
                 records = [record for record in (self.tracker.record(source, i) for i in ids) if record is not None]
                 self._segments.decided(source, steps, records, chosen[result.worker][behavior_id])
 
-    def lost(self, worker: int, incarnation: int, error: Exception) -> list[Episode]:
-        """A worker is no more: `on_faulty_episode`, then `on_episode_end` of each of its episodes, which it returns."""
+    def lost(self, worker: int, incarnation: int, error: Exception | None) -> list[Episode]:
+        """A worker is no more: `on_faulty_episode`, then `on_episode_end` of each of its episodes, which it returns.
+
+        error: why; None: it was closed in order, and its episodes are truncated without a fault.
+        """
         episodes = self.tracker.lost(worker, incarnation, error)
         for kept in (self.router, self._segments):
             if kept is not None:
                 kept.forget(worker, incarnation)
         for episode in episodes:
-            self.hooks.call("on_faulty_episode", episode, error)
+            if error is not None:
+                self.hooks.call("on_faulty_episode", episode, error)
             self.hooks.call("on_episode_end", episode)
         return episodes
+
+    def begin_anew(self, incarnations: Mapping[int, int], begun_at: int) -> None:
+        """All environments are reset: open episodes are over, truncated, and those to come begin after `begun_at`.
+
+        incarnations: by worker, of those that have answered.
+        """
+        for worker, incarnation in sorted(incarnations.items()):
+            self.lost(worker, incarnation, None)
+        self.tracker.begin_anew(begun_at)
 
     def removed(self, policy: str) -> None:
         """The policy is no more: its agents are mapped again (R41)."""

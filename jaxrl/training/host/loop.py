@@ -204,7 +204,8 @@ class HostLoop:
         if self.absences is not None:
             self.absences.forget(loss.worker, loss.incarnation)
         if self.following is not None:
-            self.recorder.followed(self.following.lost(loss.worker, loss.incarnation, EnvironmentFailure(loss.why)))
+            error = None if loss.in_order else EnvironmentFailure(loss.why)
+            self.following.lost(loss.worker, loss.incarnation, error)  # no statistics: their returns are only a part
 
     def may_open_again(self) -> bool:
         """Whether play mode was stopped in the Editor, and there is something that could go on."""
@@ -271,8 +272,11 @@ class HostLoop:
         self.recorder.save_all(list(self.behaviors.values()))
         for behavior in self.behaviors.values():
             behavior.begin_anew()
+        self.policies.begin_anew()
         if self.absences is not None:
             self.absences = Absences(self.settings.env_settings.missing_after)
+        if self.following is not None:
+            self.following.begin_anew(self._incarnations, self.decided())
         self._incarnations.clear()
         with self.recorder.timers(nodes.RESET):
             self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
@@ -336,10 +340,13 @@ class HostLoop:
         windows = any(behavior.episode_window for _, behavior in self.settings.every_behavior())
         return windows or bool(self.hooks.callbacks)
 
+    def decided(self) -> int:
+        """Decisions of all behaviors in the whole run."""
+        return sum(behavior.step for behavior in self.behaviors.values())
+
     def follow(self) -> Following:
         """Follow episodes from here on."""
-        begun_at = sum(behavior.step for behavior in self.behaviors.values())
-        tracker = EpisodeTracker(self.settings.env_settings.seed, begun_at)
+        tracker = EpisodeTracker(self.settings.env_settings.seed, self.decided())
         following = self.policies.following = Following(self.hooks, tracker, self.policies)
         self.recorder.on_saved = partial(self.hooks.call, "on_checkpoint_saved")
         self.hooks.call("on_run_start", self.policies)

@@ -61,7 +61,10 @@ class Frozen(NamedTuple):
 
 
 def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) -> Frozen:
-    """An actor of the behavior's algorithm and compiled programs. The key is consumed."""
+    """An actor of the behavior's algorithm and compiled programs. The key is consumed.
+
+    Connectors that learn need programs of their own, in which their statistics stay as they are.
+    """
     run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
     programs = like.actor.programs
     if programs.decide_frozen is not None:
@@ -84,6 +87,9 @@ def weights_of(
 ) -> TrainState:
     """`fresh` with the weights of a policy as it is now, or of a checkpoint; None: those of `like`.
 
+    Weights and connectors' statistics are copies: updates and decisions overwrite what a learner and its actor hold,
+    also beside a thread that learns.
+
     Args:
       weights: a name in `named`, else the path of a checkpoint folder `<Behavior>-<step>`.
 
@@ -102,7 +108,8 @@ def weights_of(
         raise PolicyError(
             f"weights: {str(weights)!r} is neither a policy ({', '.join(named)}) nor the folder of a checkpoint"
         )
-    return saver.with_weights_of(path, fresh, like.spec, like.settings)[0]
+    loaded = saver.with_weights_of(path, fresh, like.spec, like.settings)[0]
+    return loaded.replace(policy=_copied(loaded.policy), critic=_copied(loaded.critic))  # what it lacks is `fresh`'s
 
 
 class Policies:
@@ -154,6 +161,11 @@ class Policies:
         """A process of a worker is no more: frozen policies forget its agents, as the behaviors do."""
         for policy in self._frozen.values():
             policy.actor.lose(loss.worker, loss.incarnation)
+
+    def begin_anew(self) -> None:
+        """All environments are reset: frozen policies forget their agents, as `Behavior.begin_anew`."""
+        for policy in self._frozen.values():
+            policy.actor.begin_anew()
 
     def horizon(self, behavior_id: str) -> int:
         """time_horizon of a behavior id."""

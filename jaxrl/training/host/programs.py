@@ -12,12 +12,13 @@ from jaxrl.compilation import quick_options
 from jaxrl.rollout import outside, trajectory, whole_episodes
 from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Programs
+from jaxrl.training.host.connecting import adopting
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
 
 
 def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
-    quick = quick_options()
+    quick, adopt = quick_options(), adopting(algorithm)
     actor = ActorPrograms(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
         decide_frozen=None
@@ -33,8 +34,8 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=quick),
         leave_out=jax.jit(outside.leave_out, donate_argnums=0, compiler_options=quick),
         replace_actions=None
-        if algorithm.adopt is None
-        else jax.jit(partial(outside.replace_actions, algorithm.adopt), donate_argnums=1, compiler_options=quick),
+        if adopt is None
+        else jax.jit(partial(outside.replace_actions, adopt), donate_argnums=1, compiler_options=quick),
     )
     learner = LearnerPrograms(
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),

@@ -109,12 +109,16 @@ class HostRecorder(Recorder):
             self._statistics[name].environment(result.stats, result.worker)
 
     def lost(self, name: str, loss: Loss, dropped: int) -> None:
-        """A worker's process is no more, and `dropped` agents' episodes, with one open decision each (X11)."""
-        self._statistics[name].lost(dropped)
+        """A worker's process is no more, and `dropped` agents' episodes, with one open decision each (X11).
+
+        Neither a restart nor faulty where it was closed in order.
+        """
+        if not loss.in_order:
+            self._statistics[name].lost(dropped)
         why = loss.why.partition("\n")[0]
         log.warning(
-            "%s: %d faulty episodes of worker %d end here and their %d open decisions are dropped: it %s",
-            name, dropped, loss.worker, dropped, why,
+            "%s: %d %sepisodes of worker %d end here and their %d open decisions are dropped: it %s",
+            name, dropped, "" if loss.in_order else "faulty ", loss.worker, dropped, why,
         )  # fmt: skip
 
     def pause(self, behaviors: Sequence[Learning]) -> None:

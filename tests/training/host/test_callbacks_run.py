@@ -174,8 +174,12 @@ def test_a_callback_that_raises_ends_the_run_which_is_saved(tmp_path: Path, capl
     assert (tmp_path / "results" / "two" / "Toy.onnx").is_file(), "saved first"
 
 
-def test_a_lost_worker_ends_its_episodes_as_faulty_and_their_numbers_count_for_nothing(tmp_path: Path) -> None:
-    """R10 X11: what the loop does when a worker is replaced, told by hand after 12 calls; then on as incarnation 0."""
+@pytest.mark.parametrize("in_order", [False, True], ids=["fault", "closed in order"])
+def test_a_lost_worker_ends_its_episodes_and_their_numbers_count_for_nothing(tmp_path: Path, in_order: bool) -> None:
+    """R10 X11: what the loop does when a worker is replaced, told by hand after 12 calls; then on as incarnation 0.
+
+    Faulty, unless the worker was closed in order: then they are merely truncated.
+    """
     recording, seen = Recording(), []
 
     class Losing(Callbacks):
@@ -186,17 +190,25 @@ def test_a_lost_worker_ends_its_episodes_as_faulty_and_their_numbers_count_for_n
 
     def losing(loop: HostLoop, results: Any) -> bool:
         if len(seen) == 12:
-            loop.lose(Loss(0, 0, "it is gone"))
-            seen.append(recording.calls[-4:])
+            loop.lose(Loss(0, 0, "it is gone", in_order))
+            seen.append([what for what, _ in recording.calls[-4:]])
         return advance(loop, results)
 
     with pytest.MonkeyPatch.context() as patch, environment("Toy?team=0", areas=2) as started:
         patch.setattr(HostLoop, "advance", losing)
-        train(configured(tmp_path, Toy={"max_steps": 60}), started=started, callbacks=[recording, Losing()])
-    calls = [what for what, _ in seen[12]]
-    assert calls == ["faulty", "end", "faulty", "end"]
+        toy = {"max_steps": 120, "episode_window": 100}
+        train(configured(tmp_path, Toy=toy), started=started, callbacks=[recording, Losing()])
+    assert seen[12] == (["step", "step", "end", "end"] if in_order else ["faulty", "end", "faulty", "end"])
     faulty = [episode for episode in recording.ended if episode.faulty]
-    assert len(faulty) == 2 and str(faulty[0].error) == "it is gone" and faulty[0].over
+    assert [str(episode.error) for episode in faulty] == ([] if in_order else ["it is gone"] * 2)
+    broken = [episode for episode in recording.ended if episode.truncated]
+    assert len(broken) == 2 and all(episode.over for episode in broken)
+    shown = values(tmp_path / "results" / "two" / "Toy")[100]
+    counted = [episode.length for episode in recording.ended if not episode.truncated][
+        : int(shown["Episode/Return_hist"])
+    ]
+    assert {episode.length for episode in broken} == {1} and set(counted) == {LENGTH, 3}, "3: what came after the break"
+    assert shown["Episode/Length"] == pytest.approx(np.mean(counted))
 
 
 def test_what_cannot_be_imported_ends_the_command_before_anything_is_written(

@@ -54,11 +54,13 @@ def environment(toy: ToySettings) -> Iterator[tuple[Interrupt, EnvPool]]:
         yield interrupt, pool
 
 
-def run(results: Path, *, resume: bool = False, exact: bool = True, toy: ToySettings = TOY) -> Path:
-    """Train in this process; the run's folder."""
+def run(
+    results: Path, *, resume: bool = False, exact: bool = True, toy: ToySettings = TOY, changes: Any = None
+) -> Path:
+    """Train in this process; the run's folder. `changes` are keys of every behavior."""
     names = [behavior.partition("?")[0] for behavior in toy.behaviors]
     written: dict[str, Any] = {
-        "behaviors": {name: BEHAVIOR | {"max_steps": 400 + 60 * i} for i, name in enumerate(names)},
+        "behaviors": {name: BEHAVIOR | {"max_steps": 400 + 60 * i} | (changes or {}) for i, name in enumerate(names)},
         "env_settings": {"seed": 3, "num_envs": WORKERS, "env_path": "jax:toy"},
         "checkpoint_settings": {"run_id": "run", "results_dir": str(results), "exact": exact, "resume": resume},
     }

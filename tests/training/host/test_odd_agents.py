@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from jaxrl import Callbacks, Episode
+from jaxrl.rollout.silence import OutsideActionError
+from jaxrl.rollout.trajectory import rollout_of
+from jaxrl.training.host.learner import Learner
 from jaxrl.training.host.loop import train
 from jaxrl.types import Action, EnvMessage, Taken
 from tests.envs.toy_env import ToyEnv, ToySettings
+from tests.event_files import read_events
 from tests.toy_runs import configured, environment
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
@@ -87,10 +92,13 @@ def made(kind: type[ToyEnv], worker: int) -> ToyEnv:
     return kind(worker, SETTINGS)
 
 
-def watched(folder: Path, kind: type[ToyEnv], max_steps: int, **options: Any) -> Watching:
+def watched(
+    folder: Path, kind: type[ToyEnv], max_steps: int, connectors: Sequence[dict[str, Any]] = (), **options: Any
+) -> Watching:
     """A run with this environment."""
     watching = Watching()
-    settings = configured(folder, changes={"env_settings": options}, Toy={"max_steps": max_steps, "time_horizon": 8})
+    toy = {"max_steps": max_steps, "time_horizon": 8, "connectors": list(connectors)}
+    settings = configured(folder, changes={"env_settings": options}, Toy=toy)
     with environment(make=partial(made, kind)) as started:
         train(settings, started=started, callbacks=[watching])
     return watching
@@ -109,3 +117,50 @@ def test_r44_m21_decisions_of_others_are_learned_from_or_left_out(tmp_path: Path
     watching = watched(tmp_path, Driven, 100, outside_actions=how)
     decisions = sum(agent.decisions for episode in watching.ended for agent in episode.agents)
     assert watching.step == pytest.approx(share * decisions, abs=10)
+
+
+CLIP = {"type": "clip", "of": "actions", "low": -1, "high": 1}
+
+
+def test_m21_actions_of_others_come_back_through_the_connectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """unsquash makes 0.5 of 1, so the 0.25 that agents with even ids do were sent as 0.5, which is 1.5 raw.
+
+    That is learned from, with branch 2, and is what they are shown as their previous action: [1.5, 0, 0, 1].
+    """
+    learn, learned = Learner.learn, []
+
+    def learns(learner: Learner, actor: Any) -> dict[str, float]:
+        learned.append(jax.tree.map(np.array, rollout_of(actor.buffer)))
+        return learn(learner, actor)
+
+    monkeypatch.setattr(Learner, "learn", learns)
+    chain = [{"type": "unsquash", "low": -0.5, "high": 0.5}, {"type": "previous_action"}]
+    watched(tmp_path, Driven, 150, chain)
+    assert len(learned) == 2
+    for rollout in learned:
+        clock, _, agent, _ = np.moveaxis(rollout.obs[0][rollout.acted], -1, 0)
+        continuous, discrete = (x[rollout.acted][:, 0] for x in rollout.action)
+        even = agent % 2 == 0
+        assert 20 < even.sum() < len(even) - 20
+        np.testing.assert_allclose(continuous[even], 1.5, rtol=1e-6)
+        assert (discrete[even] == 2).all() and not np.isclose(continuous[~even], 1.5).any()
+        assert len(set(discrete[~even].tolist())) > 1
+        before = rollout.obs[1][rollout.acted]
+        np.testing.assert_allclose(before[even & (clock > 0)], [[1.5, 0, 0, 1]] * (even & (clock > 0)).sum(), rtol=1e-6)
+        np.testing.assert_array_equal(before[clock == 0], 0.0)
+
+
+def test_m21_actions_that_no_connector_can_bring_back_are_refused_before_anything_is_learned(tmp_path: Path) -> None:
+    words = r"^Toy: .* what its connectors do to actions cannot be undone \(clip\); write .*outside_actions: leave_out$"
+    with pytest.raises(OutsideActionError, match=words):
+        watched(tmp_path, Driven, 100, [CLIP])
+    (event_file,) = (tmp_path / "results" / "two" / "Toy").glob("events*")
+    assert not any("Loss" in value.tag for event in read_events(event_file) for value in event.summary.value)
+
+
+def test_r44_actions_that_no_connector_can_bring_back_can_be_left_out(tmp_path: Path) -> None:
+    watching = watched(tmp_path, Driven, 100, [CLIP], outside_actions="leave_out")
+    decisions = sum(agent.decisions for episode in watching.ended for agent in episode.agents)
+    assert watching.step == pytest.approx(0.5 * decisions, abs=10)

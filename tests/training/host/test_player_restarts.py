@@ -14,8 +14,10 @@ from jaxrl.envs.unity import environment as unity
 from tests import trainer
 from tests.envs.processes import comes_true
 from tests.envs.unity_build import free_port
+from tests.event_files import read_events
 
 pytestmark = trainer.MARKS
+RESTART_TAGS = {"Environment/Worker Restarts", "Environment/Faulty Episodes"}
 RARE = {"*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDLESS, "env_settings.num_areas": 2}
 
 
@@ -92,7 +94,8 @@ class Editor:
 
 def test_stop_in_the_editor_pauses_the_run_and_play_goes_on(tmp_path, monkeypatch):
     """Stopped twice: it is saved each time; after the first, Play goes on with new episodes; after the second nobody
-    presses it within 3 seconds, and the run ends as it did before, in order. No restart is allowed or needed."""
+    presses it within 3 seconds, and the run ends as it did before, in order. No restart is allowed, needed or counted.
+    """
     monkeypatch.setattr(unity, "EDITOR_PORT", free_port())
     editor, saved, heard = Editor(unity.EDITOR_PORT), [], Heard()
     logging.getLogger("jaxrl").addHandler(heard)  # the fixture `runs` takes it away
@@ -116,7 +119,10 @@ def test_stop_in_the_editor_pauses_the_run_and_play_goes_on(tmp_path, monkeypatc
         hand.join(60)
         editor.stop()
     assert len(saved) == 2 and 900 <= saved[0] < saved[1] == trainer.steps(results)[-1]
-    assert heard.count("faulty episodes of worker 0 end here") == 1
+    assert heard.count(" episodes of worker 0 end here") == 1
+    (events,) = (results / "run" / trainer.BEHAVIOR).glob("events*")
+    tags = {value.tag for event in read_events(events) for value in event.summary.value}
+    assert not heard.count("faulty") and not tags & RESTART_TAGS and "Environment/Episode Length" in tags
     assert heard.count("Learning ends here") == heard.count("nobody pressed Play") == 1
     assert heard.count("is started again") == 0
 

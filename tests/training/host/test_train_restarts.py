@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
+from jaxrl import Callbacks, Episode
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
@@ -174,6 +175,55 @@ def test_async_a_killed_worker_comes_back_and_the_run_ends_as_it_should(tmp_path
     assert behavior.step > 400
     open_decisions = int((behavior.actor.buffer.open_at >= 0).sum())  # pyright: ignore
     assert books.collected == books.trained + books.waiting(behavior.actor) + open_decisions + books.dropped
+
+
+class Noting(Callbacks):
+    """Every call about an episode, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Episode]] = []
+
+    def on_episode_created(self, episode: Episode) -> None:
+        self.calls.append(("created", episode))
+
+    def on_episode_start(self, episode: Episode) -> None:
+        self.calls.append(("start", episode))
+
+    def on_episode_step(self, episode: Episode) -> None:
+        self.calls.append(("step", episode))
+
+    def on_faulty_episode(self, episode: Episode, error: Exception) -> None:
+        assert episode.error is error and episode.over and episode.truncated
+        self.calls.append(("faulty", episode))
+
+    def on_episode_end(self, episode: Episode) -> None:
+        self.calls.append(("end", episode))
+
+
+def test_x13_x11_callbacks_of_a_worker_that_is_killed(tmp_path):
+    """Call 8 of worker 1 kills its process: after 7 steps its second episode has 2 of 5, and ends as faulty there.
+
+    Its next process begins another; nothing of worker 0 is faulty, and each episode's calls are in order.
+    """
+    noting = Noting()
+    with environments({(1, 0): (8, "kill")}, 2, inline=False) as started:
+        train(configured(tmp_path, 2), started=started, callbacks=[noting])
+    found: dict[Episode, list[str]] = {}
+    for what, episode in noting.calls:
+        found.setdefault(episode, []).append(what)
+    (faulty,) = (episode for episode in found if episode.faulty)
+    assert (faulty.worker, faulty.incarnation) == (1, 0) and "SIGKILL" in str(faulty.error)
+    assert found.pop(faulty) == ["created", "start", *["step"] * faulty.length, "faulty", "end"]
+    assert faulty.length < 5 and sum(e.length for e in [*found, faulty] if (e.worker, e.incarnation) == (1, 0)) <= 7
+    for calls in found.values():
+        steps = calls.count("step")
+        assert calls in (["created", "start", *["step"] * steps, "end"], ["created", "start", *["step"] * steps])
+    at = noting.calls.index(("end", faulty))
+    assert noting.calls[at - 1] == ("faulty", faulty)
+    mine = [(what, episode) for what, episode in noting.calls if episode.worker == 1]
+    after = mine[mine.index(("end", faulty)) + 1 :]
+    assert [what for what, _ in after[:3]] == ["created", "start", "step"]
+    assert {episode.incarnation for _, episode in after} == {1}
 
 
 def test_m25_beyond_the_limits_the_run_saves_explains_and_fails(tmp_path):
