@@ -14,7 +14,7 @@ def limited(most: int, **options) -> tuple[Script, WholeEpisodes, list]:
     collector.slots.max_length = most
     told: list = []
     ingest = collector.slots.ingest
-    collector.slots.ingest = lambda messages: (told.append(found := ingest(messages)), found)[1]  # type: ignore
+    collector.slots.ingest = lambda *said: (told.append(found := ingest(*said)), found)[1]  # type: ignore
     return Script(collector), collector, told
 
 

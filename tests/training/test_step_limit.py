@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
@@ -67,6 +68,7 @@ def move_to(run: Path, step: int) -> None:
     document = json.loads((path / "checkpoint.json").read_text())
     spec = json.loads((last / "checkpoint.json").read_text())["spec"]
     (path / "checkpoint.json").write_text(json.dumps({**document, "spec": spec}))
+    manifest.write(path)  # else it would be damaged
 
 
 def tag(run: Path, name: str, after: int) -> list[float]:

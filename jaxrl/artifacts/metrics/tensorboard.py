@@ -97,7 +97,7 @@ class TensorBoardWriter:
             raise files.write_error(self.path, error) from error
 
     def _append(self, events: Sequence[Event]) -> None:
-        """Write whole events and flush them to disk, or none of them."""
+        """Hand whole events to the system, or none of them. A summary is not worth waiting for the disk."""
         data = b"".join(map(_record, events if self._end else [*self._head, *events]))
         try:
             if self._file is None:
@@ -108,7 +108,6 @@ class TensorBoardWriter:
             written = 0
             while written < len(data):
                 written += self._file.write(data[written:])
-            os.fsync(self._file.fileno())
         except OSError as error:
             raise files.write_error(self.path, error) from error
         self._end += len(data)

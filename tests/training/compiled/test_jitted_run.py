@@ -117,7 +117,7 @@ def zeros(folder: Path) -> JittedState:
             return np.zeros(leaf.shape, leaf.dtype)
         return jax.random.wrap_key_data(np.zeros((*leaf.shape, 2), np.uint32))
 
-    return jax.tree.map(zero, shapes(folder))
+    return jax.tree.map(zero, shapes(folder).replace(frozen=()))  # it stands in a checkpoint only if a seed is
 
 
 def state_of(run: Path) -> dict[str, np.ndarray]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 import yaml
 
@@ -117,6 +119,8 @@ def test_an_environment_that_goes_wrong_is_started_again_or_ends_the_run(
     (tmp_path / "worn_game.py").write_text(GAME)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{trainer.ROOT}")
+    monkeypatch.delitem(sys.modules, "worn_game", raising=False)
+    monkeypatch.delitem(gymnasium.registry, "own/Game-v0", raising=False)  # an earlier test's
     name = "gymnasium:worn_game:own/Game-v0"
     path = configuration(tmp_path, name, {"Game-v0": "ppo"}, num_areas=4, env_args=[f"fault={fault}"])
     assert trainer.train(path, tmp_path, *more) == code

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from test_two_behaviors import SMALL, configured, environment, summaries
+from test_two_behaviors import summaries
 
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.training.host.loop import HostLoop, train
 from jaxrl.training.host.recorder import HostRecorder
 from tests import trainer
+from tests.toy_runs import SMALL, configured, environment
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
 
