@@ -10,6 +10,7 @@ import jax
 from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.algorithms.postprocessing import postprocessed, resolve
 from jaxrl.connectors import make_chain
+from jaxrl.connectors.chain import frozen
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -39,3 +40,10 @@ def connected(make: Make) -> Make:
         return algorithm._replace(init=init, connectors=chain)
 
     return make_connected
+
+
+def without_learning(algorithm: Algorithm) -> Algorithm:
+    """The same for evaluation: the statistics of its connectors stay as they are."""
+    if algorithm.connectors is None:
+        return algorithm
+    return algorithm._replace(connectors=frozen(algorithm.connectors))

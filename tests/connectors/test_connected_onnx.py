@@ -78,7 +78,7 @@ def test_a_file_whose_connectors_are_corrupted_is_refused(tmp_path, monkeypatch)
     chain, obs = chain_of(SPEC, *CHAIN), raw_obs()
     wrong = chains.frozen(chain_of(SPEC, {**CHAIN[0], "factor": 0.6}, *CHAIN[1:]))
     policy, build = make_policy(chain.spec), exporter.build
-    monkeypatch.setattr(exporter, "build", lambda *args: build(*args[:4], (wrong, args[4][1])))
+    monkeypatch.setattr(exporter, "build", lambda *args: build(args[0], args[1], args[2], args[3], (wrong, args[4][1])))
     connected = {**policy, "spec": SPEC, "sample_obs": obs, "connectors": (chain, learned(chain, obs))}
     with pytest.raises(exporter.ExportError, match="differs from the policy"):
         exporter.export(tmp_path / "a.onnx", **connected)

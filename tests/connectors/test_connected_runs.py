@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -14,10 +16,13 @@ import yaml
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint.folder import checkpoints, remove
 from jaxrl.cli import main
+from jaxrl.rollout.slots import Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.loop import HostLoop
+from jaxrl.training.host.policies import make_frozen, weights_of
 from tests import trainer
 from tests.envs.countdown_player import SPEC
+from tests.helpers import decision_steps, message
 
 CONNECTORS = [
     {"type": "clip", "low": -8, "high": 8},
@@ -26,6 +31,7 @@ CONNECTORS = [
     {"type": "unsquash", "low": -0.5, "high": 0.5},
 ]
 SHORT = {"*.connectors": CONNECTORS, "*.network_settings.normalize": False, "*.max_steps": 600}
+SOURCE = Source(0, "Countdown?team=0")
 NAMED, NAME = "Countdown", "Basic"
 COMPILED: dict[str, Any] = {
     "behaviors": {
@@ -93,9 +99,27 @@ def test_x4_evaluation_leaves_the_statistics_alone(finished: Path, inference: bo
     flags = {"checkpoint_settings": {"inference": inference, "resume": True}}
     settings = load_run_settings(finished / "run" / "configuration.yaml", flags, HYPERPARAMETER_TYPES)
     nobody: Any = None
-    chain = HostLoop(settings, nobody, nobody, nobody).make(NAMED, SPEC, NAMED).algorithm.connectors
+    loop = HostLoop(settings, nobody, nobody, SimpleNamespace(num_envs=1))  # pyright: ignore[reportArgumentType]
+    chain = loop.make(NAMED, SPEC).algorithm.connectors
     assert chain is not None and chain.names == tuple(c["type"] for c in CONNECTORS)
     assert chain.learning != inference
+
+
+def test_x4_r20_a_frozen_policy_has_the_statistics_of_its_model_and_keeps_them(finished: Path) -> None:
+    """Nine agents see what they see, twice: the model's statistics move on, the frozen policy's do not."""
+    settings = load_run_settings(finished / "run" / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
+    nobody: Any = None
+    loop = HostLoop(settings, nobody, nobody, SimpleNamespace(num_envs=1))  # pyright: ignore[reportArgumentType]
+    model = loop.make(NAMED, SPEC)
+    spoken = message(SPEC, deciding=decision_steps(SPEC, list(range(1, 10))))
+    model.act({SOURCE: spoken})
+    policy = weights_of(None, model, model.state, {}).policy
+    held = make_frozen("still", model, policy, jax.random.key(1))
+    for _ in range(2):
+        held.act({SOURCE: spoken})
+        model.act({SOURCE: spoken})
+    counts = [next(iter(actor.statistics[1].values())).count for actor in (held.actor, model.actor)]
+    assert counts == [1.0 + 9.0, 1.0 + 27.0]
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,8 @@ def test_a14_m21_what_an_agent_did_itself_is_its_previous_action() -> None:
     chain = chain_of(make_spec((1,), branches=(3,)), {"type": "previous_action"})
     state, everybody = connecting.start(chain, chain.shared, (2, 1)), np.ones((2, 1), bool)
     drawn, did = (Action(np.zeros((2, 1, 0), np.float32), np.array([[[x]], [[1]]], np.int32)) for x in (0, 2))
-    state, _ = connecting.sent(chain, state, *(Action(*map(jnp.asarray, drawn)),) * 2, everybody)
+    as_drawn = Action(jnp.asarray(drawn.continuous), jnp.asarray(drawn.discrete))
+    state, _ = connecting.sent(chain, state, as_drawn, as_drawn, everybody)
     state = connecting.taken(chain, state, np.array([[True], [False]]), did, did)
     np.testing.assert_array_equal(state.state.slots[0], [[[0, 0, 1]], [[0, 1, 0]]])
 

@@ -45,6 +45,7 @@ class ActorPrograms(NamedTuple):
     discard: Callable[[TrajectoryState], TrajectoryState] = lambda buffer: trajectory.take(buffer)[1]
     turn_whole: Callable[..., TrajectoryState] = whole_episodes.turn  # instead of `turn` where episodes are not cut
     leave_out: Callable[..., TrajectoryState] = outside.leave_out
+    decide_frozen: Callable[..., Any] | None = None  # `decide` whose connectors learn nothing; None without connectors
     replace_actions: Callable[..., tuple[TrajectoryState, Action]] | None = None  # None: it learns from its own alone
 
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts.run_folder import behavior_name
-from jaxrl.connectors.chain import frozen
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
@@ -26,7 +25,6 @@ from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host.actor import UNTRAINED, Actor
 from jaxrl.training.host.behavior import Behavior
-from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.routing import Chosen, Share, blank, join
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
@@ -68,14 +66,13 @@ def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) 
     Connectors that learn need programs of their own, in which their statistics stay as they are.
     """
     run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
-    algorithm, programs = like.algorithm, like.actor.programs
-    if policy.connectors and algorithm.connectors is not None and algorithm.connectors.learning:
-        algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
-        programs = compile_programs(algorithm, like.settings.segment_limit).actor
+    programs = like.actor.programs
+    if programs.decide_frozen is not None:
+        programs = programs._replace(decide=programs.decide_frozen)
     actor = Actor(
         name,
         like.spec,
-        algorithm,
+        like.algorithm,
         programs,
         policy,
         run_key,
@@ -100,7 +97,7 @@ def weights_of(
     """
     origin = like if weights is None else named.get(str(weights))
     if isinstance(origin, Behavior):
-        state = origin.state
+        state = origin.state  # with what its connectors have learned by now
         return fresh.replace(policy=_copied(state.policy), critic=_copied(state.critic))
     if isinstance(origin, Frozen):
         if origin.spec != like.spec:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import jax
 
 from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.connected import without_learning
 from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.connectors import make_chain
-from jaxrl.connectors.chain import frozen
 from jaxrl.envs.spec_limits import check_spec
 from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
@@ -91,8 +91,8 @@ class Population:
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
         training = not self._settings.checkpoint_settings.inference
-        if not training and algorithm.connectors is not None:
-            algorithm = algorithm._replace(connectors=frozen(algorithm.connectors))
+        if not training:
+            algorithm = without_learning(algorithm)
         tell_unexportable(name, algorithm.connectors)
         programs = compile_programs(algorithm, settings.segment_limit)
         return make_behavior(

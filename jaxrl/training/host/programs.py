@@ -6,6 +6,7 @@ from functools import partial
 
 import jax
 
+from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.compilation import quick_options
 from jaxrl.rollout import outside, trajectory, whole_episodes
@@ -20,6 +21,9 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     quick, adopt = quick_options(), adopting(algorithm)
     actor = ActorPrograms(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
+        decide_frozen=None
+        if algorithm.connectors is None
+        else jax.jit(partial(decide, without_learning(algorithm), time_horizon), donate_argnums=(1, 4)),
         allocate=jax.jit(
             trajectory.init,
             static_argnames=("spec", "extras", "capacity", "rows", "members"),
