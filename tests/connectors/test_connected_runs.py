@@ -100,7 +100,7 @@ def test_x4_evaluation_leaves_the_statistics_alone(finished: Path, inference: bo
     settings = load_run_settings(finished / "run" / "configuration.yaml", flags, HYPERPARAMETER_TYPES)
     nobody: Any = None
     loop = HostLoop(settings, nobody, nobody, SimpleNamespace(num_envs=1))  # pyright: ignore[reportArgumentType]
-    chain = loop.make(NAMED, SPEC).algorithm.connectors
+    chain = loop.population.make(NAMED, SPEC).algorithm.connectors
     assert chain is not None and chain.names == tuple(c["type"] for c in CONNECTORS)
     assert chain.learning != inference
 
@@ -110,7 +110,7 @@ def test_x4_r20_a_frozen_policy_has_the_statistics_of_its_model_and_keeps_them(f
     settings = load_run_settings(finished / "run" / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
     nobody: Any = None
     loop = HostLoop(settings, nobody, nobody, SimpleNamespace(num_envs=1))  # pyright: ignore[reportArgumentType]
-    model = loop.make(NAMED, SPEC)
+    model = loop.population.make(NAMED, SPEC)
     spoken = message(SPEC, deciding=decision_steps(SPEC, list(range(1, 10))))
     model.act({SOURCE: spoken})
     policy = weights_of(None, model, model.state, {}).policy
