@@ -105,6 +105,21 @@ def test_parameters_and_side_channels_of_ones_own(start, tmp_path):
     assert bytes.fromhex("04000000") + b"mass" + bytes.fromhex("000000000000003f") in sent
 
 
+def test_s7_properties_of_the_environment_through_their_channel(start, tmp_path):
+    """`Wind` is 0.5 with the answer to the reset and 1.5 after a step; 0.25 for `Mass` goes the other way."""
+    floats = importlib.import_module("mlagents_envs.side_channel.float_properties_channel")
+    properties, record = floats.FloatPropertiesChannel(), tmp_path / "record.json"
+    env = start("properties", "--record", str(record), side_channels=[properties])
+    properties.set_property("Mass", 0.25)
+    env.reset()
+    assert properties.get_property_dict_copy() == {"Mass": 0.25, "Wind": 0.5}
+    env.set_actions(BEHAVIOR, Action(np.zeros((2, 2), np.float32), np.zeros((2, 2), np.int32)))
+    env.step()
+    assert properties.get_property("Wind") == 1.5
+    sent = bytes.fromhex(json.loads(record.read_text())["side"])
+    assert bytes.fromhex("04000000") + b"Mass" + bytes.fromhex("0000803e") in sent
+
+
 def test_it_is_closed_with_the_block_and_when_it_cannot_start(tmp_path):
     before = children()
     with jaxrl.unity_environment(write_build(tmp_path), base_port=free_port()) as env:

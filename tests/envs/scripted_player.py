@@ -25,6 +25,7 @@ m = messages()
 BEHAVIOR = "Walker?team=0"
 STATS = uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
 UNKNOWN = uuid.UUID("00000000-0000-0000-0000-00000000abcd")
+FLOATS = uuid.UUID("60ccf7d0-4f7e-11ea-b238-784f4387d1f7")
 
 
 def frame(channel: uuid.UUID, payload: bytes) -> bytes:
@@ -224,6 +225,12 @@ def channels(player, output, t, inputs) -> None:
     output.rl_output.side_channel = frame(UNKNOWN, b"abc") + sums
 
 
+def properties(player, output, t, inputs) -> None:
+    """Tells `Wind`, t and a half, on the channel of float properties."""
+    normal(player, output, t, inputs)
+    output.rl_output.side_channel = frame(FLOATS, struct.pack("<i", 4) + b"Wind" + struct.pack("<f", t + 0.5))
+
+
 def unknown_aggregation(player, output, t, inputs) -> None:
     normal(player, output, t, inputs)
     output.rl_output.side_channel = stat("Speed", 1.0, 4) if t == 1 else b""
@@ -252,7 +259,7 @@ SCENARIOS = {
     for function in (
         nan_observation, nan_reward, infinite_reward, wrong_shape, grid_sensor, garbage, status_400, quits, last_words,
         goodbye, silent, crash, killed, late, unannounced, channels, unknown_aggregation, cut_off_channel, gaps,
-        never_asks,
+        never_asks, properties,
     )
 }  # fmt: skip
 

@@ -69,7 +69,7 @@ def test_a_stopped_player_goes_with_its_killed_worker(build: str) -> None:
         last = stopped_and_orphaned()
         time.sleep(0.2)
         assert last and not any(map(is_gone, last)), "it would stay"
-    assert all(map(is_gone, last))
+    assert comes_true(lambda: all(map(is_gone, last)), 2.0), "killed, and gone in a moment"
 
 
 def test_a_process_that_has_the_number_of_an_earlier_one_is_let_alone() -> None:

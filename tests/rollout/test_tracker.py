@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from jaxrl.rollout.followed import Episode, Outcome, episode_id
+from jaxrl.rollout.segments import Segments
 from jaxrl.rollout.slots import Source
 from jaxrl.rollout.tracker import EpisodeTracker, Noticed
-from jaxrl.types import NOTHING, BehaviorMessage, EnvMessage
+from jaxrl.types import NO_GROUP, NOTHING, Action, BehaviorMessage, EnvMessage
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 SPEC = make_spec((1,), branches=(2,))
@@ -152,3 +155,29 @@ def test_m28_x18_ids_follow_from_the_seed_and_are_unique() -> None:
     assert not set(first.values()) & set(ids(8, [0, 1, 2]).values())
     assert not set(first.values()) & set(ids(7, [0, 1, 2], begun_at=1000).values()), "a resumed run repeats none"
     assert first[1, 0, 2] == episode_id(7, 0, 1, 0, 2) and len(first[1, 0, 2]) == 16
+
+
+def test_r5_active_episodes_are_kept_by_environment_and_each_builds_its_own_trajectories() -> None:
+    """Two workers with agent 1 each: worker 1 earns 10 a step, worker 0 earns 1 and ends; what is open stays apart."""
+    told, segments = Told(), Segments()
+
+    def goes_on(worker: int, reward: float, end: bool = False) -> dict[str, float]:
+        """Rewards of the pieces that are complete, by episode."""
+        push = said(end={1: NO_GROUP}, end_reward=[reward]) if end else said({1: NO_GROUP}, reward=[reward])
+        before = {id(agent): episode.episode_id for episode, agent in told.tracker.living()}
+        told(push, worker)
+        source = Source(worker, PUSH)
+        done = segments.outcomes(source, push, 64)
+        records = [record for record in [told.tracker.record(source, 1)] if record is not None]
+        count = len(push.deciding.agent_id)
+        segments.decided(source, push, records, Action(np.zeros((count, 0)), np.zeros((count, 1), np.int32)))
+        return {before[id(agent)]: float(piece.reward.sum()) for agent, piece in done}
+
+    for _ in range(3):
+        assert goes_on(0, 1.0) == goes_on(1, 10.0) == {}
+    active = {episode.worker: episode for episode, _ in told.tracker.living()}
+    assert {worker: episode.length for worker, episode in active.items()} == {0: 2, 1: 2}
+    assert goes_on(0, 1.0, end=True) == {active[0].episode_id: 3.0}, "what came with the first decision belongs to none"
+    assert [episode.worker for episode, _ in told.tracker.living()] == [1] and active[0].over
+    assert goes_on(1, 10.0, end=True) == {active[1].episode_id: 30.0}
+    assert told.tracker.living() == []

@@ -87,9 +87,9 @@ class Books:
         self.behaviors: dict[str, Behavior] = {}
         act, lose, learn, run = Actor.act, Actor.lose, Learner.learn, HostLoop.run
 
-        def acts(actor: Actor, messages: Any, untrained: Any) -> Any:
+        def acts(actor: Actor, messages: Any, *more: Any) -> Any:
             self.collected += sum(len(steps.deciding.agent_id) for steps in messages.values())
-            return act(actor, messages, untrained)
+            return act(actor, messages, *more)
 
         def loses(actor: Actor, worker: int, incarnation: int) -> int:
             lost = lose(actor, worker, incarnation)

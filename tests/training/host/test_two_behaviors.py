@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from jaxrl.settings import SettingsError
 from jaxrl.training.host.loop import train
+from jaxrl.types import EnvMessage
+from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.event_files import read_events
 from tests.toy_runs import configured, environment
 
+EXTRINSIC = "Policy/Extrinsic Reward"
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
 
 
@@ -63,6 +67,75 @@ def test_one_right_and_one_wrong_behavior_fail_before_anything_is_written(tmp_pa
         train(settings, started=started)
     assert not list((tmp_path / "results").rglob("*.onnx")) and not list((tmp_path / "results").rglob("events*"))
     assert not (tmp_path / "results" / "two" / "configuration.yaml").exists()
+
+
+class Late(ToyEnv):
+    """Nobody hears of the second behavior before message 30 of worker 0, and 40 of worker 1."""
+
+    messages = 0
+
+    def _result(self, ended: Mapping[str, list[tuple]]) -> EnvMessage:
+        message = super()._result(ended)
+        self.messages += 1
+        first = 30 + 10 * self.worker
+        if self.messages < first:
+            del self._asked["Late?team=0"]
+        late = {name: self.spec for name in message.steps if self.messages == first or name in message.new_specs}
+        shown = [name for name in message.steps if self.messages >= first or name != "Late?team=0"]
+        return message._replace(
+            steps={name: message.steps[name] for name in shown},
+            new_specs={name: spec for name, spec in late.items() if name in shown},
+        )
+
+
+def make_late(worker: int) -> Late:
+    return Late(worker, ToySettings(behaviors=("Early?team=0", "Late?team=0"), areas=1, living_reward=1.0))
+
+
+def test_s30_u28_a_behavior_that_appears_late_learns_from_then_on(tmp_path: Path) -> None:
+    """Two agents of each decide in both workers at every message.
+
+    Late misses the first 29 messages of both workers, and 10 more of worker 1: 4 · 29 + 2 · 10 steps.
+    """
+    with environment(make=make_late, workers=2) as started:
+        train(configured(tmp_path, Early={"max_steps": 200}, Late={"max_steps": 300}), started=started)
+    run = tmp_path / "results" / "two"
+    ends = {}
+    for name in ("Early", "Late"):
+        assert (run / f"{name}.onnx").is_file()
+        (last,) = (path for path in (run / name).glob(f"{name}-*") if path.is_dir())
+        ends[name] = int(last.name.rpartition("-")[2])
+        shown = [step for step, _ in summaries(run / name, "Environment/Cumulative Reward")]
+        assert shown == list(range(100, ends[name], 100))
+        assert summaries(run / name, "Losses/Policy Loss")
+    assert 300 < ends["Late"] <= 304 and ends["Early"] - ends["Late"] == 4 * 29 + 2 * 10
+
+
+def test_s30_one_that_appears_late_and_is_not_configured_ends_the_run_which_is_saved(tmp_path: Path) -> None:
+    with environment(make=make_late, workers=2) as started, pytest.raises(SettingsError, match=r"behaviors\.Late"):
+        train(configured(tmp_path, Early={"max_steps": 1000}), started=started)
+    assert (tmp_path / "results" / "two" / "Early.onnx").is_file()
+
+
+def test_p23_group_rewards_under_ppo_are_named_once_and_count_as_ones_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The team earns 7 at its end and each agent 1 a step: with MA-POCA nothing is said, with PPO once.
+
+    Policy/Extrinsic Reward of PPO is own and group reward together; without the latter nothing is said either.
+    """
+    told, sums = {}, {}
+    for name, trainer, reward in (("poca", "poca", 7.0), ("none", "ppo", 0.0), ("ppo", "ppo", 7.0)):
+        caplog.clear()
+        with environment("Game?team=0", group_reward=reward) as started, caplog.at_level(logging.WARNING, "jaxrl"):
+            train(configured(tmp_path, name, Game={"max_steps": 200, "trainer_type": trainer}), started=started)
+        told[name] = [record.message for record in caplog.records if "group rewards" in record.message]
+        run = tmp_path / "results" / name / "Game"
+        own, worth = (summaries(run, tag)[-1][1] for tag in ("Environment/Cumulative Reward", EXTRINSIC))
+        sums[name] = worth - own
+    assert told["poca"] == told["none"] == [] and len(told["ppo"]) == 1
+    assert told["ppo"][0].startswith("Game: the environment sends group rewards, but trainer_type ppo")
+    assert sums["none"] == pytest.approx(0.0, abs=1e-5) and sums["ppo"] == pytest.approx(7.0, abs=1e-5)
 
 
 def test_p22_u41_two_teams_of_one_behavior_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
