@@ -157,6 +157,8 @@ def chaos(options: argparse.Namespace) -> tuple[dict[str, float], list[str]]:
         stop = time.monotonic() + options.seconds
         while time.monotonic() < stop:
             time.sleep(options.every)
+            if run.process.poll() is not None:
+                raise SystemExit(f"FAILED: the run has ended after {kills} deaths:\n{run.text()[-5000:]}")
             kills += _kill_one(rng, run, rng.choice((WORKER, PLAYER)))
         whole = _await_family(run, options.workers)
         grown, last = run.files() - files, run.summaries()[-1]
