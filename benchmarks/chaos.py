@@ -6,7 +6,8 @@
 
 Trains player:basic with PPO and several workers. Chaos: every --every seconds a random worker or player gets SIGKILL;
 then Ctrl-C. Passes (exit code 0) when the run ends in order, the mean reward of its last summary is at least --least
-(optimum 0.93), the trainer's files are as many as in the beginning, and no process and no shared memory is left.
+(optimum 0.93), the trainer's files are as many as in the beginning, no process and no shared memory is left, and
+decisions that were asked for = trained + left in the buffer + dropped (as the log says) + still open.
 `back` is the time from a death that was noticed to the first new decision (the log's "answers again"). --crashes:
 agent steps per second with one of the workers killed every 10 s against none, alternated, and the share that is lost.
 """
@@ -34,6 +35,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER, PLAYER = "spawn_main", "served.serve"  # words of their command lines
+_COUNTED = "from benchmarks.counted_loop import main; main()"  # `jaxrl`, with an account at the end
 _SHARED = Path("/dev/shm")
 _START_SECONDS, _END_SECONDS = 240.0, 60.0
 _STEP = re.compile(r"Step: (\d+)\. Time Elapsed: (\d+\.\d+) s\. Mean Reward: (-?\d+\.\d+)")
@@ -69,7 +71,7 @@ class Run:
         words = ["train", str(configuration), "--run-id", "chaos", "--results-dir", str(folder)]
         with self.output.open("w") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jaxrl.cli", *words], stdout=out, stderr=subprocess.STDOUT,
+                [sys.executable, "-c", _COUNTED, *words], stdout=out, stderr=subprocess.STDOUT,
                 env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True,
             )  # fmt: skip
 
@@ -107,6 +109,10 @@ class Run:
         os.kill(self.process.pid, signal.SIGINT)
         code = self.process.wait(_END_SECONDS)
         return code, psutil.wait_procs(family, timeout=10.0)[1]
+
+    def counts(self) -> dict[str, int]:
+        """What became of the decisions, said at the end; see `counted_loop.Counts`."""
+        return json.loads(self.text().rpartition("counts: ")[2].partition("\n")[0])
 
     def kill_all(self) -> None:
         """Whatever went wrong, nothing stays."""
@@ -151,22 +157,26 @@ def chaos(options: argparse.Namespace) -> tuple[dict[str, float], list[str]]:
         stop = time.monotonic() + options.seconds
         while time.monotonic() < stop:
             time.sleep(options.every)
+            if run.process.poll() is not None:
+                raise SystemExit(f"FAILED: the run has ended after {kills} deaths:\n{run.text()[-5000:]}")
             kills += _kill_one(rng, run, rng.choice((WORKER, PLAYER)))
         whole = _await_family(run, options.workers)
         grown, last = run.files() - files, run.summaries()[-1]
         code, left = run.end()
-        text = " ".join(run.text().split())
+        text, counts = " ".join(run.text().split()), run.counts()
     dropped = [int(n) for n in re.findall(r"their (\d+) open decisions are dropped", text)]
     figures = {
-        "kills": kills, "restarts": text.count("is started again (restart"), "dropped decisions": sum(dropped),
-        **_back(text), "last mean reward": last.reward, "agent steps": last.step, "files more": grown,
+        "kills": kills, **_back(text), **counts,
+        "last mean reward": last.reward, "agent steps": last.step, "files more": grown,
     }  # fmt: skip
     checks = {
         f"exit code {code}": code != 0,
         "a traceback": "Traceback" in text,
         f"mean reward {last.reward} < {options.least}": last.reward < options.least,
-        f"{figures['restarts']} restarts after {kills} deaths": not 0 < figures["restarts"] <= kills,
+        f"{counts['restarts']} restarts after {kills} deaths": not 0 < counts["restarts"] <= kills,
         "not all workers came back": not whole,
+        f"{sum(dropped)} dropped decisions by the log, {counts['dropped']} by count": sum(dropped) != counts["dropped"],
+        f"{counts['unaccounted']} decisions are unaccounted for": counts["unaccounted"] != 0,
         f"{grown} files more": grown > options.workers,  # a connection may just be opening
         f"left: {left}": bool(left),
         f"shared memory: {_shared() - shared}": bool(_shared() - shared),

@@ -1,13 +1,14 @@
 """Mutated messages of a player: each is read as a valid result, or refused as one of jaxrl's own errors.
 
     python benchmarks/fuzz_protocol.py               # 20,000 mutations
-    python benchmarks/fuzz_protocol.py 1000000 --seed 7
+    python benchmarks/fuzz_protocol.py 1000000 --seed 7 --jobs 2
 
 Recorded bytes (an introduction, specs with the first agents, later agents, statistics, pictures) are mutated: bits,
 bytes, cut, doubled and exchanged pieces, lengths that lie, and fields of the parsed message with numbers at the ends of
 their range. A run fails at any other exception, at a result that does not fit its specification or is not finite, when
 one message takes more than 2 seconds, or when memory grows by more than 512 MiB. Exit code 1 then; a failure is printed
-with the bytes in hexadecimal.
+with the bytes in hexadecimal. The mutations come in slices of 10,000, each with a seed of its own: --jobs changes the
+time alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import io
 import logging
+import multiprocessing
 import random
 import resource
 import sys
@@ -22,7 +24,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -49,6 +52,7 @@ from jaxrl.types import (
 
 SECONDS = 2.0  # longest time of one message
 MEBIBYTES = 512.0  # most that the resident set may grow
+SLICE = 10_000  # mutations between two lines of progress
 MOVES = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 SPEC = BehaviorSpec(
     observations=(
@@ -117,7 +121,7 @@ def check(result: EnvMessage, specs: dict[str, BehaviorSpec]) -> None:
         assert steps.deciding.action_mask.shape == (len(steps.deciding.agent_id), spec.action.mask_size), behavior
 
 
-def fuzz(count: int, seed: int) -> Counter[str]:
+def fuzz(count: int, seed: int | str) -> Counter[str]:
     """So many mutations. Returns how often each kind of answer came. Raises AssertionError at the first fault."""
     said, rng, outcomes = recorded(), random.Random(seed), Counter[str]()
     for _ in range(count):
@@ -137,22 +141,68 @@ def fuzz(count: int, seed: int) -> Counter[str]:
     return outcomes
 
 
+class Slice(NamedTuple):
+    """What came of some mutations."""
+
+    outcomes: Counter[str]
+    grown: float  # MiB, of the process since its first 200
+
+
+class Job:
+    """A process that takes slices; quiet, and with everything loaded that the first messages load."""
+
+    before = 0.0  # MiB
+
+    @classmethod
+    def begin(cls) -> None:
+        logging.disable(logging.WARNING)  # unknown side channels are said once per reader
+        fuzz(200, 0)
+        cls.before = _peak()
+
+    @classmethod
+    def take(cls, count: int, seed: str) -> Slice:
+        """Raises AssertionError."""
+        outcomes = fuzz(count, seed)
+        return Slice(outcomes, _peak() - cls.before)
+
+
+def slices(count: int, seed: int, jobs: int) -> Iterator[Slice]:
+    """All of them, in the order in which they are done. Raises AssertionError."""
+    work = [(min(SLICE, count - begin), f"{seed}/{begin}") for begin in range(0, count, SLICE)]
+    if jobs == 1:
+        Job.begin()
+        for part in work:
+            yield Job.take(*part)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=Job.begin) as executor:
+        futures = [executor.submit(Job.take, *part) for part in work]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
 def main() -> int:
     """Print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int, nargs="?", default=20_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)  # unknown side channels are said once per reader
-    fuzz(200, options.seed)
-    before, begin = _peak(), time.perf_counter()
+    outcomes, grown, begin = Counter[str](), 0.0, time.perf_counter()
     try:
-        outcomes = fuzz(options.count, options.seed)
+        for done in slices(options.count, options.seed, options.jobs):
+            outcomes += done.outcomes
+            grown = max(grown, done.grown)
+            rate = outcomes.total() / (time.perf_counter() - begin)
+            line = f"{outcomes.total():>9} of {options.count}, {rate:.0f} per second, memory grew by {grown:.0f} MiB"
+            print(line, file=sys.stderr, flush=True)
     except AssertionError:
         traceback.print_exc()
         return 1
-    seconds, grown = time.perf_counter() - begin, _peak() - before
-    print(f"{options.count} mutations in {seconds:.1f} s, memory grew by {grown:.0f} MiB")
+    print(f"{outcomes.total()} mutations in {time.perf_counter() - begin:.1f} s, memory grew by {grown:.0f} MiB")
     for name, times in outcomes.most_common():
         print(f"  {times:>9}  {name}")
     return int(grown > MEBIBYTES)

@@ -2,6 +2,7 @@
 
     python benchmarks/soak.py                             # 30 minutes
     python benchmarks/soak.py --minutes 5 --json FILE
+    python benchmarks/soak_restarts.py                    # the same with environments that die, and an account
 
 One `jaxrl train` process with the shipped Dungeon Escape configuration, but with a summary every 10,000 steps, a
 checkpoint (with its ONNX file) every 50,000 and no end; interrupted after --minutes, as a user would. The first

@@ -17,6 +17,7 @@ from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, wr
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.unity.decode import InvalidMessage, InvalidNumber
 from jaxrl.envs.unity.environment import UnityHostEnv
+from jaxrl.envs.workers.incarnation import INCARNATION
 
 
 @pytest.fixture
@@ -137,6 +138,23 @@ def test_port_is_free_again_after_close(start):
             start(base_port=port)
         env.reset()
         env.close()
+
+
+def test_u32_a_player_that_outlived_its_worker_does_not_speak_beside_the_next_one(start):
+    """The worker was killed while its player loaded; the player still calls where it was told to."""
+    port, again = free_port(), INCARNATION.set(1)
+    command = [sys.executable, str(ROOT / "tests" / "envs" / "countdown_player.py"), "--mlagents-port", str(port)]
+    orphan = subprocess.Popen([*command, "--connect-seconds", "30"], env=os.environ | {"PYTHONPATH": str(ROOT)})
+    try:
+        env = start(base_port=port)
+        for result in [env.reset(), *(env.step(actions()) for _ in range(20))]:
+            assert set(result.steps) == {BEHAVIOR}
+        assert ", on port " in env.about and f"port {port}" not in env.about
+        assert orphan.poll() is None
+    finally:
+        INCARNATION.reset(again)
+        orphan.kill()
+        orphan.wait(10)
 
 
 def test_missing_and_unstartable_files(tmp_path):

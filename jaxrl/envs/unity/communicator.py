@@ -27,7 +27,7 @@ OK = 200
 """Status of a player that runs."""
 _UNSET, _SHUTDOWN = 0, 400
 _CALLS = 2  # a player sends one message at a time, and may say goodbye while it waits for the answer to another
-_SLICE = 0.25  # seconds between two looks at the process and the connection
+_SLICE = 0.05  # seconds between two looks at the process and the connection
 _STOP = 1.0  # seconds for the server to stop
 _UNLIMITED = -1  # gRPC's own limit of 4 MB is less than one message of many cameras
 
@@ -238,20 +238,6 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("localhost", 0))
         return probe.getsockname()[1]
-
-
-def is_free(port: int, patience: float) -> bool:
-    """Whether the port can be used now, or within `patience` seconds."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            _check_port(port)
-        except PortTakenError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_SLICE)
-        else:
-            return True
 
 
 def _port_in_use(port: int) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.unity.client import UnityClient
-from jaxrl.envs.unity.communicator import NotConnectedError, free_port, is_free
+from jaxrl.envs.unity.communicator import NotConnectedError, free_port
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel
@@ -26,7 +26,6 @@ from jaxrl.types import Action, EnvMessage, StepTiming
 
 logger = logging.getLogger(__name__)
 EDITOR_PORT = 5004
-_PORT_SECONDS = 2.0  # for what the last process of a worker may still hold of its port
 _IDLE_NOTICE = 0.25  # of timeout_wait without a decision, after which that is said once (R54)
 _engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
 _parameters = importlib.import_module("mlagents_envs.side_channel.environment_parameters_channel")
@@ -36,11 +35,12 @@ _exceptions = importlib.import_module("mlagents_envs.exception")
 class UnityHostEnv:
     """Launches a player (or waits for the Editor), shakes hands and steps it. All arguments are plain values.
 
-    A worker that was started again takes another port where its own is in use, keeps the log of the player before
+    A worker that was started again takes a port that nobody knew before, because a player of a killed process may still
+    be loading: it would call at the port that it was told, beside the new one. It keeps the log of the player before
     beside the new one (`Player-<worker>.previous.log`), and waits for the Editor as long as `editor_wait` says.
 
     Args:
-        worker: number of this environment; the port is `base_port + worker`.
+        worker: number of this environment; its first process has the port `base_port + worker`.
         file_name: the build, its platform suffix may be left out; None: the Editor, on port 5004, worker 0 only.
         base_port: first port of the run.
         seed: of this environment (the caller has added the worker number).
@@ -94,8 +94,8 @@ class UnityHostEnv:
         self._again = INCARNATION.get() > 0
         self._is_editor = file_name is None
         usual = (EDITOR_PORT if self._is_editor else base_port) + worker
-        port = usual if self._is_editor else self._usable(usual)
-        self._elsewhere = "" if port == usual else f", on port {port} because {usual} is in use"
+        port = free_port() if self._again and not self._is_editor else usual
+        self._elsewhere = "" if port == usual else f", on port {port}"
         self._place = f"{file_name or 'the Unity Editor'}, port {port}"
         log_folder = str(Path(log_folder).absolute()) if log_folder else None
         self._log = log_path(worker, log_folder, env_args) if file_name is not None else None
@@ -177,10 +177,6 @@ class UnityHostEnv:
         client, self._client = self._client, None
         if client is not None:
             client._close()
-
-    def _usable(self, port: int) -> int:
-        """A player started again is told another port if its own stays taken; at first that is the user's to know."""
-        return port if not self._again or is_free(port, _PORT_SECONDS) else free_port()
 
     def _channels(self, engine: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """All side channels. Parameters go through the channel that is connected, whoever made it."""
