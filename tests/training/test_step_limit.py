@@ -68,6 +68,7 @@ def move_to(run: Path, step: int) -> None:
     document = json.loads((path / "checkpoint.json").read_text())
     spec = json.loads((last / "checkpoint.json").read_text())["spec"]
     (path / "checkpoint.json").write_text(json.dumps({**document, "spec": spec}))
+    (path / "manifest.json").unlink()
     manifest.write(path)  # else it would be damaged
 
 
