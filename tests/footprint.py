@@ -33,9 +33,7 @@ def footprint(request: pytest.FixtureRequest) -> Iterator[None]:
     begun = _cpu_seconds()
     yield
     peak = _peak()
-    jax.clear_caches()
-    gc.collect()
-    _give_back()
+    give_back()
     if request.config.option.footprint:
         with open(request.config.option.footprint, "a", encoding="utf-8") as file:
             file.write(f"{peak / 2**20:6.0f} {_cpu_seconds() - begun:7.1f} {request.node.nodeid}\n")
@@ -61,7 +59,9 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _give_back() -> None:
-    """Return freed memory to the system: glibc keeps it in the arenas of the threads that compiled."""
+def give_back() -> None:
+    """Drop compiled programs and return freed memory: glibc keeps it in the arenas of the threads that compiled."""
+    jax.clear_caches()
+    gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 
 import jax
@@ -17,6 +17,7 @@ from jaxrl.training.host.actor import MOST, ActorPrograms, capacity, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.learner import LearnerPrograms, learn
 from tests.algorithms.team_rollouts import quick_jit
+from tests.footprint import give_back
 from tests.helpers import decision_steps, make_spec, message, settings_of
 
 SPEC = make_spec((2,), branches=(2,))
@@ -29,6 +30,13 @@ SMALL = {
     "network_settings__hidden_units": 4,
     "network_settings__num_layers": 1,
 }
+
+
+@pytest.fixture(autouse=True)
+def dropped() -> Iterator[None]:
+    """Each test has buffers of its own sizes, whose programs no other test runs again."""
+    yield
+    give_back()
 
 
 @cache
