@@ -105,6 +105,7 @@ def test_a_cluster_without_room_says_so(nodes: Nodes) -> None:
         EnvPool(ToyEnv, 5, cluster="ray://auto", startup_timeout=4.0)
 
 
+@pytest.mark.slow  # Ray's client gives up after 30 s, which a busy machine can need
 def test_a_whole_run_on_the_cluster_ends_with_the_parameters_of_one_in_processes(nodes: Nodes, tmp_path, runs) -> None:
     """Through Ray's client, as from a machine that is not part of the cluster."""
     configuration = config(tmp_path)
