@@ -1,1 +1,1 @@
-"""Scripts that measure jaxrl, each with `--json FILE` and `--quick`, and the runner of `jaxrl bench`."""
+"""Scripts that measure jaxrl; those that `jaxrl bench` runs take `--json FILE` and `--quick`."""

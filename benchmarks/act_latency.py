@@ -2,6 +2,7 @@
 
     python benchmarks/act_latency.py
     python benchmarks/act_latency.py --leaves 6 50 --rows 16 128 --json FILE
+    python benchmarks/act_latency.py --sensors nature_cnn entities --rows 16 --calls 5
 
 `decide` is the one compiled call of `training.host.actor.decide` with its results read; the policy of 2 x 64 units
 is padded with small parameters that it uses, up to --leaves. `ingest` turns the message into rows before it
@@ -9,6 +10,7 @@ is padded with small parameters that it uses, up to --leaves. `ingest` turns the
 jitted call that takes the same number of parameter leaves and returns one number, blocked: the least that JAX can do.
 Rows hold 3 agents with 34 numbers and 7 actions each. Columns are lower quartile and median of the wall time, and mean
 CPU time of the calling thread, in microseconds; cases take turns, so that another load of the machine hits all of them.
+`--sensors`: what `sensors.py` lists instead of the 34 numbers, 128 x 2 units.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from sensors import SENSORS, random_obs
 
 from jaxrl import make_settings
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.algorithms.interface import Algorithm, PolicyState, acting
 from jaxrl.cli.device import choose_device
 from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.slots import Source
@@ -47,9 +50,9 @@ class Times(NamedTuple):
     cpu: float
 
 
-def message(rows: int) -> BehaviorMessage:
+def message(rows: int, spec: BehaviorSpec = SPEC) -> BehaviorMessage:
     """All agents of `rows` teams ask for a decision."""
-    rng, agents = np.random.default_rng(0), rows * MEMBERS
+    agents = rows * MEMBERS
     nobody = np.zeros(0, np.int64)
     return BehaviorMessage(
         ended=TerminalSteps(
@@ -58,7 +61,7 @@ def message(rows: int) -> BehaviorMessage:
             reward=np.zeros(0, np.float32),
             group_reward=np.zeros(0, np.float32),
             truncated=np.zeros(0, bool),
-            obs=(np.zeros((0, 34), np.float32),),
+            obs=tuple(random_obs(spec.observations, (0,))),
         ),
         deciding=DecisionSteps(
             agent_id=np.arange(agents),
@@ -66,7 +69,7 @@ def message(rows: int) -> BehaviorMessage:
             reward=np.zeros(agents, np.float32),
             group_reward=np.zeros(agents, np.float32),
             action_mask=np.ones((agents, 7), bool),
-            obs=(rng.normal(size=(agents, 34)).astype(np.float32),),
+            obs=tuple(random_obs(spec.observations, (agents,))),
         ),
     )
 
@@ -78,26 +81,28 @@ def padded(algorithm: Algorithm, leaves: int) -> Algorithm:
         state = algorithm.init(key)
         missing = max(leaves - len(jax.tree.leaves(state.policy)), 0)
         extra = [jax.numpy.zeros(64) for _ in range(missing)]
-        return state.replace(
-            policy=PolicyState(params=(state.policy.params, extra), normalizer=state.policy.normalizer)
-        )
+        return state.replace(policy=state.policy.replace(params=(state.policy.params, extra)))
 
     def act(policy: PolicyState, obs: tuple[jax.Array, ...], mask: jax.Array, carry: Any, key: jax.Array) -> Any:
         params, extra = policy.params
         shift = sum((x[0] for x in extra), jax.numpy.zeros(()))
-        return algorithm.act(PolicyState(params, policy.normalizer), tuple(o + shift for o in obs), mask, carry, key)
+        shifted = tuple(o + shift if o.dtype == np.float32 else o for o in obs)
+        return algorithm.act(policy.replace(params=params), shifted, mask, carry, key)
 
     return algorithm._replace(init=init, act=act)
 
 
-def cases_of(rows: int, leaves: int) -> dict[str, Callable[[], Any]]:
+def cases_of(rows: int, leaves: int, sensors: str = "") -> dict[str, Callable[[], Any]]:
     """What is timed, by name."""
-    settings = make_settings("poca", network_settings={"hidden_units": 64, "num_layers": 2})
-    algorithm = padded(ALGORITHMS["poca"](SPEC, settings), leaves)
+    spec, network = SPEC, {"hidden_units": 64, "num_layers": 2}
+    if sensors:
+        spec, network = SPEC._replace(observations=SENSORS[sensors].observations), dict(SENSORS[sensors].network)
+    settings = make_settings("poca", network_settings=network)
+    algorithm = padded(ALGORITHMS["poca"](spec, settings), leaves)
     programs = compile_programs(algorithm, settings.time_horizon).actor
-    policy, key = jax.jit(algorithm.init)(jax.random.key(0)).policy, noise_key([1, 2], 7)
-    actor = Actor("Bench", SPEC, algorithm, programs, policy, [1, 2], keeps=settings.hyperparameters.buffer_size)
-    messages = {SOURCE: message(rows)}
+    policy, key = acting(algorithm, jax.jit(algorithm.init)(jax.random.key(0))), noise_key([1, 2], 7)
+    actor = Actor("Bench", spec, algorithm, programs, policy, [1, 2], keeps=settings.hyperparameters.buffer_size)
+    messages = {SOURCE: message(rows, spec)}
 
     def act() -> None:
         actor.act(messages)
@@ -128,7 +133,7 @@ def measure(cases: dict[Any, Callable[[], Any]], calls: int) -> dict[Any, Times]
     walls: dict[Any, list[float]] = {name: [] for name in cases}
     cpu = dict.fromkeys(cases, 0.0)
     for call in cases.values():
-        for _ in range(50):
+        for _ in range(min(calls, 50)):
             call()
     for _ in range(ROUNDS):
         for name, call in cases.items():
@@ -148,28 +153,28 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 128])
     parser.add_argument("--leaves", type=int, nargs="+", default=[50])
     parser.add_argument("--calls", type=int, default=200, help="calls of each case in each of 8 rounds")
+    parser.add_argument("--sensors", nargs="+", choices=SENSORS, default=[""], help="what the agents see instead")
     parser.add_argument("--quick", action="store_true", help="16 rows and 20 calls a round alone")
     parser.add_argument("--json", help="append the numbers to this file")
     options = parser.parse_args()
     if options.quick:
         options.rows, options.calls = [16], 20
     choose_device(None)
-    grid = [(rows, leaves) for leaves in options.leaves for rows in options.rows]
+    grid = [(rows, leaves, seen) for seen in options.sensors for leaves in options.leaves for rows in options.rows]
     cases = {(*place, name): call for place in grid for name, call in cases_of(*place).items()}
     times = measure(cases, options.calls)
     print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}; us: lower quartile, median, CPU of the thread")
-    print(
-        "leaves  rows  " + "  ".join(f"{name:>17}" for name in ("ingest", "decide", "act", "bare")) + "  decide / bare"
-    )
-    for rows, leaves in grid:
-        found = {name: times[rows, leaves, name] for name in ("ingest", "decide", "act", "bare")}
+    names = ("ingest", "decide", "act", "bare")
+    print("sensors     leaves  rows  " + "  ".join(f"{name:>17}" for name in names) + "  decide / bare")
+    for rows, leaves, seen in grid:
+        found = {name: times[rows, leaves, seen, name] for name in names}
         cells = "  ".join(f"{t.quartile:5.0f} {t.median:5.0f} {t.cpu:5.0f}" for t in found.values())
-        print(f"{leaves:6}  {rows:4}  {cells}  {found['decide'].quartile / found['bare'].quartile:13.1f}", flush=True)
+        ratio = found["decide"].quartile / found["bare"].quartile
+        print(f"{seen or 'vector':10}  {leaves:6}  {rows:4}  {cells}  {ratio:13.1f}", flush=True)
         if options.json:
             with open(options.json, "a") as file:
-                file.write(
-                    json.dumps({"rows": rows, "leaves": leaves, **{k: t._asdict() for k, t in found.items()}}) + "\n"
-                )
+                row = {"rows": rows, "leaves": leaves, "sensors": seen or "vector"}
+                file.write(json.dumps(row | {name: t._asdict() for name, t in found.items()}) + "\n")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ SPEC = BehaviorSpec(
     observations=(
         ObservationSpec("vector", (3,), (DimensionProperty.NONE,)),
         ObservationSpec("camera", (3, 4, 5), (DimensionProperty.NONE, MOVES, MOVES)),
+        ObservationSpec("grid", (5, 3, 2), (DimensionProperty.NONE, MOVES, MOVES), dtype="uint8"),
+        ObservationSpec("tiles", (4, 2), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)),
     ),
     action=ActionSpec(continuous_size=2, discrete_branches=(3, 2)),
 )
@@ -68,7 +70,8 @@ class Reading(UnityClient):
     """A client without a player: what it does with messages, and nothing else."""
 
     def __init__(self) -> None:
-        self.steps, self.specs, self.new_specs, self.connection, self._brains = {}, {}, {}, "", {}
+        self.steps, self.specs, self.new_specs, self.connection = {}, {}, {}, ""
+        self._brains, self._wires, self._unmarked_last = {}, {}, True
         self.stats = StatsChannel()
         self._side_channel_manager = ChannelManager([self.stats])
 
@@ -116,6 +119,7 @@ def check(result: EnvMessage, specs: dict[str, BehaviorSpec]) -> None:
         for part in (steps.ended, steps.deciding):
             count = len(part.agent_id)
             assert [x.shape for x in part.obs] == [(count, *s.shape) for s in spec.observations], behavior
+            assert [x.dtype for x in part.obs] == [s.dtype for s in spec.observations], behavior
             numbers = (part.reward, part.group_reward, *part.obs)
             assert all(len(x) == count and np.isfinite(x).all() for x in numbers), behavior
         assert steps.deciding.action_mask.shape == (len(steps.deciding.agent_id), spec.action.mask_size), behavior
@@ -238,11 +242,13 @@ def _deciding(rng: np.random.Generator, agents: list[int]) -> DecisionSteps:
 
 
 def _obs(rng: np.random.Generator, n: int) -> tuple[np.ndarray, ...]:
-    return tuple(rng.random((n, *sensor.shape), np.float32) for sensor in SPEC.observations)
+    return tuple(
+        (255 * rng.random((n, *sensor.shape), np.float32)).astype(sensor.dtype) for sensor in SPEC.observations
+    )
 
 
 def _with_pictures(message: Any) -> Any:
-    """The same with compressed cameras."""
+    """The same with compressed cameras, where the first agents sent floats."""
     changed = type(message)()
     changed.CopyFrom(message)
     file = io.BytesIO()

@@ -2,6 +2,7 @@
 
     python benchmarks/host_loop.py                       # 1 and 2 workers, the shipped configuration
     python benchmarks/host_loop.py --workers 1 --pairs 9 --json FILE
+    python benchmarks/host_loop.py --workers 1 --sensors memory nature_cnn entities   # PPO over what sensors.py lists
 
 The ceiling is the same player behind the same pool, its allowed actions drawn from a table, nothing learned. Both run
 in turn, in short windows, so that another load of the machine hits both; each pair of windows gives one ratio and the
@@ -21,19 +22,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
+from sensors import SENSORS, sensors_settings
 
+from jaxrl.artifacts.carried import carried
 from jaxrl.cli.device import choose_device
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.types import Action, DecisionSteps, EnvMessage
+from jaxrl.types import Action, ActionSpec, BehaviorSpec, DecisionSteps, EnvMessage
 
-CONFIG = Path(__file__).resolve().parents[1] / "configs" / "poca" / "dungeon_escape.yaml"
+CONFIG = carried("configs") / "poca" / "dungeon_escape.yaml"
 TABLE = 64  # prepared draws for the ceiling
 PHASES = ("environment", "policy", "update", "rest")
 
@@ -55,6 +57,7 @@ class Ceiling:
         self._pool = pool
         self._luck = np.random.default_rng(0).random((TABLE, 512, 16), np.float32)
         self._count = 0
+        self._specs: dict[str, BehaviorSpec] = {}
         pool.reset()
         self._results = pool.recv(pool.num_envs)
 
@@ -71,12 +74,15 @@ class Ceiling:
 
     def _act(self, result: EnvMessage) -> dict[str, Action]:
         self._count = (self._count + 1) % TABLE
-        return {name: self._draw(steps.deciding) for name, steps in result.steps.items()}
+        self._specs |= result.new_specs
+        return {name: self._draw(steps.deciding, self._specs[name].action) for name, steps in result.steps.items()}
 
-    def _draw(self, deciding: DecisionSteps) -> Action:
+    def _draw(self, deciding: DecisionSteps, action: ActionSpec) -> Action:
         agents, actions = deciding.action_mask.shape
-        best = np.argmax(self._luck[self._count, :agents, :actions] * deciding.action_mask, axis=1)
-        return Action(continuous=np.zeros((agents, 0), np.float32), discrete=best.astype(np.int32)[:, None])
+        luck = self._luck[self._count, :agents, :actions] * deciding.action_mask
+        branches = np.split(luck, np.cumsum(action.discrete_branches)[:-1], axis=1)
+        best = np.stack([np.argmax(branch, axis=1) for branch in branches], axis=1)
+        return Action(continuous=np.zeros((agents, 0), np.float32), discrete=best.astype(np.int32))
 
 
 class Training:
@@ -126,15 +132,17 @@ def cpu_seconds() -> dict[str, float]:
     seconds = dict.fromkeys(found, 0.0)
     seconds["trainer"] = sum(trainer.cpu_times()[:2])
     for child in trainer.children(recursive=True):
-        role = "players" if "jaxrl.jax_envs.served.serve" in " ".join(child.cmdline()) else "workers"
+        role = "players" if "--mlagents-port" in child.cmdline() else "workers"
         seconds[role] += sum(child.cpu_times()[:2])
     return seconds
 
 
-def settings_for(workers: int, base_port: int, results: str) -> RunSettings:
+def settings_for(workers: int, base_port: int, results: str, sensors: str | None = None) -> RunSettings:
     """The shipped configuration for `workers`, in a folder of its own; it never ends and never learns much."""
     from jaxrl.algorithms import HYPERPARAMETER_TYPES
 
+    if sensors:
+        return sensors_settings(workers, base_port, results, sensors)
     overrides = {
         "env_settings": {"num_envs": workers, "base_port": base_port, "seed": 1},
         "checkpoint_settings": {"run_id": f"port-{base_port}", "results_dir": results},
@@ -160,7 +168,7 @@ def pool_of(settings: RunSettings) -> Iterator[EnvPool]:
 
 
 @contextmanager
-def both(workers: int, base_port: int) -> Iterator[tuple[Ceiling, Training]]:
+def both(workers: int, base_port: int, sensors: str | None) -> Iterator[tuple[Ceiling, Training]]:
     """A ceiling and a training loop, each with its own players."""
     from rich.console import Console
 
@@ -172,8 +180,9 @@ def both(workers: int, base_port: int) -> Iterator[tuple[Ceiling, Training]]:
 
     with ExitStack() as stack:
         results = stack.enter_context(tempfile.TemporaryDirectory())
-        ceiling = Ceiling(stack.enter_context(pool_of(settings_for(workers, base_port + workers, results))))
-        settings = settings_for(workers, base_port, results)
+        free = settings_for(workers, base_port + workers, results, sensors)
+        ceiling = Ceiling(stack.enter_context(pool_of(free)))
+        settings = settings_for(workers, base_port, results, sensors)
         folder = RunFolder(results, settings.checkpoint_settings.run_id)
         folder.prepare()
         recorder = stack.enter_context(HostRecorder(settings, folder, ProgressBar(Console(file=io.StringIO()))))
@@ -181,10 +190,10 @@ def both(workers: int, base_port: int) -> Iterator[tuple[Ceiling, Training]]:
         yield ceiling, Training(HostLoop(settings, recorder, Interrupt(), pool))
 
 
-def measure(workers: int, pairs: int, seconds: float, base_port: int) -> dict[str, Any]:
+def measure(workers: int, pairs: int, seconds: float, base_port: int, sensors: str | None = None) -> dict[str, Any]:
     """Medians over `pairs` of windows, after the programs are compiled."""
     windows = []
-    with both(workers, base_port) as (ceiling, training):
+    with both(workers, base_port, sensors) as (ceiling, training):
         while training.updates < 2:
             training.run(0.5)
         ceiling.run(0.5)
@@ -197,6 +206,7 @@ def measure(workers: int, pairs: int, seconds: float, base_port: int) -> dict[st
     rates = [(free.env_steps / free.seconds, trained.env_steps / trained.seconds) for free, trained in windows]
     without = [trained.env_steps / (trained.seconds - trained.phases["update"]) for _, trained in windows]
     return {
+        "what": f"{sensors}, PPO" if sensors else "Dungeon Escape",
         "workers": workers,
         "ceiling_env_steps": median(free for free, _ in rates),
         "ceiling_agent_steps": median(free.agent_steps / free.seconds for free, _ in windows),
@@ -211,7 +221,7 @@ def measure(workers: int, pairs: int, seconds: float, base_port: int) -> dict[st
 
 def report(found: dict[str, Any]) -> None:
     """One block of the table."""
-    print(f"{found['workers']} worker(s), Dungeon Escape, 16 areas: medians")
+    print(f"{found['workers']} worker(s), {found['what']}, 16 areas: medians")
     for name, prefix in (("ceiling", "ceiling_"), ("training", "")):
         env_steps, agent_steps = found[f"{prefix}env_steps"], found[f"{prefix}agent_steps"]
         print(f"  {name:10} {env_steps:7.0f} env steps/s  {agent_steps:8.0f} agent steps/s")
@@ -226,6 +236,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7, help="windows of each kind")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a window")
     parser.add_argument("--base-port", type=int, default=5405)
+    parser.add_argument("--sensors", nargs="+", choices=SENSORS, default=[None], help="PPO over these instead")
     parser.add_argument("--quick", action="store_true", help="1 worker and one pair of windows of 1 second alone")
     parser.add_argument("--json", help="append the numbers to this file")
     options = parser.parse_args()
@@ -233,12 +244,13 @@ def main() -> None:
         options.workers, options.pairs, options.seconds = [1], 1, 1.0
     choose_device(None)
     enable_compilation_cache()
-    for workers in options.workers:
-        found = measure(workers, options.pairs, options.seconds, options.base_port)
-        report(found)
-        if options.json:
-            with open(options.json, "a") as file:
-                file.write(json.dumps(found) + "\n")
+    for sensors in options.sensors:
+        for workers in options.workers:
+            found = measure(workers, options.pairs, options.seconds, options.base_port, sensors)
+            report(found)
+            if options.json:
+                with open(options.json, "a") as file:
+                    file.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

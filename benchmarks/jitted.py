@@ -2,12 +2,14 @@
 
     taskset -c 0 python benchmarks/jitted.py                 # one core
     python benchmarks/jitted.py --trainers mappo             # all cores: look at the wall times
+    taskset -c 0 python benchmarks/jitted.py --sensors memory nature_cnn resnet cameras entities goal
 
 16 areas of 3 agents, 128 decisions an iteration, 4 epochs of 4 minibatches, 2 x 64 units, as in the runs of JaxMARL
-that results.md compares with. An environment step is one decision of all agents of one area. `alone` is the environment
-with random actions in a loop of its own, `bare` the same number of minibatch steps on one minibatch that is never cut
-from a full rollout; `additive` is (alone + bare) / training: 1 would be a loop that costs nothing besides. `trace` and
-`compile` are those of the program of an iteration, without a cache. Cases take turns, medians are shown.
+that results.md compares with. `--sensors`: PPO over what `sensors.py` lists instead. An environment step is one
+decision of all agents of one area. `alone` is the environment with random actions in a loop of its own, `bare` the same
+number of minibatch steps on one minibatch that is never cut from a full rollout; `additive` is (alone + bare) /
+training: 1 would be a loop that costs nothing besides. `trace` and `compile` are those of the program of an iteration,
+without a cache. Cases take turns, medians are shown.
 """
 
 from __future__ import annotations
@@ -25,20 +27,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from phases import phases_of
+from sensors import SENSORS
+from sensors_player import make_sensors_environment
 
 from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import acting
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import iteration as jitted_iteration
-from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.collect import collect, remembered
 from jaxrl.training.compiled.stacking import stack
 from jaxrl.training.compiled.trainer import agents_at_start
 
 AREAS, STEPS, EPOCHS, MINIBATCHES, UNITS = 16, 128, 4, 4, 64
 
 
-def settings_for(trainer: str, members: int, epochs: int = EPOCHS) -> BehaviorSettings:
+def settings_for(trainer: str, members: int) -> BehaviorSettings:
     """The sizes of the comparison; a minibatch is a quarter of the rollout."""
     agents = AREAS * STEPS * members
     capacity = {"team_capacity": members} if trainer in ("mappo", "coma") else {}
@@ -48,13 +53,20 @@ def settings_for(trainer: str, members: int, epochs: int = EPOCHS) -> BehaviorSe
         hyperparameters={
             "buffer_size": agents,
             "batch_size": agents // MINIBATCHES,
-            "num_epoch": epochs,
+            "num_epoch": EPOCHS,
             "learning_rate_schedule": "constant",
             **capacity,
         },
         network_settings={"hidden_units": UNITS, "num_layers": 2, "normalize": False},
         time_horizon=STEPS,
     )
+
+
+def sensors_settings(name: str) -> BehaviorSettings:
+    """PPO over one kind of sensors, as in `update_phase.py`."""
+    case = SENSORS[name]
+    sizes = {"buffer_size": case.steps, "batch_size": case.batch, "num_epoch": 3}
+    return make_settings("ppo", max_steps=10**9, hyperparameters=sizes, network_settings=dict(case.network))
 
 
 def plan_for(env: JaxEnv, settings: BehaviorSettings) -> jitted_iteration.Plan:
@@ -67,8 +79,8 @@ def plan_for(env: JaxEnv, settings: BehaviorSettings) -> jitted_iteration.Plan:
     )
 
 
-def environment_alone(env: JaxEnv, state: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """STEPS steps of AREAS areas with random actions."""
+def environment_alone(env: JaxEnv, state: Any, steps: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """`steps` steps of AREAS areas with random actions."""
     areas = jax.tree.map(lambda x: x[0], state.play.areas)
     values = {name: jnp.full(AREAS, value, jnp.float32) for name, value in env.parameters.items()}
     shape, action = (AREAS, env.teams * env.members), env.spec.action
@@ -84,29 +96,34 @@ def environment_alone(env: JaxEnv, state: Any) -> tuple[Callable[..., Any], tupl
         return carry, result.step.group_reward.sum() + sum(o.sum() for o in result.view.obs)
 
     def run(areas: Any, key: jax.Array) -> Any:
-        return jax.lax.scan(step, areas, jax.random.split(key, STEPS))
+        return jax.lax.scan(step, areas, jax.random.split(key, steps))
 
     return run, (areas, jax.random.key(1))
 
 
-def bare_steps(env: JaxEnv, trainer: str, state: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """EPOCHS x MINIBATCHES minibatch steps on one minibatch."""
-    plan = plan_for(env, settings_for(trainer, env.members))
-    every = phases_of(trainer, env.spec, settings_for(trainer, env.members, EPOCHS * MINIBATCHES))
+def bare_steps(env: JaxEnv, settings: BehaviorSettings, state: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """As many minibatch steps as an update takes, on one minibatch."""
+    plan, sizes = plan_for(env, settings), settings.hyperparameters
+    minibatches = sizes.buffer_size // sizes.batch_size
+    more = sizes.model_copy(update={"num_epoch": sizes.num_epoch * minibatches})
+    often = settings.model_copy(update={"hyperparameters": more})
+    every = phases_of(settings.trainer_type, env.spec, often)
     train = jax.tree.map(lambda x: x[0], state.train)
 
     def batch_of(state: Any) -> Any:
         keys = jax.vmap(lambda key: jax.random.split(key, plan.steps))(state.key).T
         parameters = {name: jnp.float32(value) for name, value in env.parameters.items()}
-        play, steps = collect(env, plan.algorithm, state.train.policy, state.play, keys, parameters)
-        first = jax.tree.map(lambda x: x[:, 0], steps)
-        last = jax.tree.map(lambda x: x[0], play.view)
-        rollout = stack(env, first, last, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon)
+        play, steps = collect(env, plan.algorithm, acting(plan.algorithm, state.train), state.play, keys, parameters)
+        first, last = jax.tree.map(lambda x: x[:, 0], steps), jax.tree.map(lambda x: x[0], play)
+        memory = remembered(last) if plan.algorithm.memories else ()
+        rollout = stack(
+            env, first, last.view, memory, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon
+        )
         return every.prepare(train, rollout)
 
     ready, batch, _ = jax.jit(batch_of)(state)
-    valid = np.flatnonzero(np.asarray(batch.acted.any(-1)))
-    part = jax.tree.map(lambda x: x[valid[: len(valid) // MINIBATCHES]], batch)
+    valid = np.flatnonzero(np.asarray(batch.acted).any(axis=tuple(range(1, batch.acted.ndim))))
+    part = jax.tree.map(lambda x: x[valid[: len(valid) // minibatches]], batch)
     return every.update, (ready, part)
 
 
@@ -132,13 +149,13 @@ def measure(programs: dict[str, tuple[Any, tuple[Any, ...]]], rounds: int) -> di
     return {name: tuple(statistics.median(column) for column in zip(*t, strict=True)) for name, t in taken.items()}  # pyright: ignore
 
 
-def of_trainer(env: JaxEnv, trainer: str, rounds: int) -> dict[str, Any]:
-    """All figures of one trainer type."""
-    plan = plan_for(env, settings_for(trainer, env.members))
+def figures(name: str, env: JaxEnv, settings: BehaviorSettings, rounds: int) -> dict[str, Any]:
+    """One row."""
+    plan = plan_for(env, settings)
     state = jax.jit(partial(jitted_iteration.start, plan))(jnp.zeros(1, jnp.uint32))
     iterate, trace, compiling = compiled(partial(jitted_iteration.iterate, plan), (state,))
-    alone, alone_arguments = environment_alone(env, state)
-    bare, bare_arguments = bare_steps(env, trainer, state)
+    alone, alone_arguments = environment_alone(env, state, plan.steps)
+    bare, bare_arguments = bare_steps(env, settings, state)
     programs = {
         "training": (iterate, (state,)),
         "alone": (compiled(alone, alone_arguments)[0], alone_arguments),
@@ -148,7 +165,7 @@ def of_trainer(env: JaxEnv, trainer: str, rounds: int) -> dict[str, Any]:
     steps = AREAS * plan.steps
     (wall, cpu), (_, alone_cpu), (_, bare_cpu) = times["training"], times["alone"], times["bare"]
     return {
-        "trainer": trainer,
+        "trainer": name,
         "env_steps_per_cpu_second": steps / cpu,
         "env_steps_per_second": steps / wall,
         "training_ms": 1000 * cpu,
@@ -164,17 +181,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="jax:simple_spread")
     parser.add_argument("--trainers", nargs="+", default=["mappo", "poca", "ppo"])
+    parser.add_argument("--sensors", nargs="+", choices=SENSORS, help="PPO over these observations instead")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--quick", action="store_true", help="one trainer, few rounds")
     parser.add_argument("--json", type=Path, help="append the numbers to this file")
     given = parser.parse_args()
     env = make_environment(given.env)
-    print(f"{given.env}, {AREAS} areas, {jax.devices()[0].platform}, jax {jax.__version__}")
-    print("trainer   env steps/CPU-s  per second   training ms  alone ms  bare ms  additive   trace s  compile s")
-    for trainer in given.trainers[: 1 if given.quick else None]:
-        row = of_trainer(env, trainer, 3 if given.quick else given.rounds)
+    trainers = given.trainers[: 1 if given.quick else None]
+    cases = {name: (env, settings_for(name, env.members)) for name in trainers}
+    if given.sensors:
+        cases = {name: (make_sensors_environment(name), sensors_settings(name)) for name in given.sensors}
+    what = "sensors" if given.sensors else given.env
+    print(f"{what}, {AREAS} areas, {jax.devices()[0].platform}, jax {jax.__version__}")
+    print("trainer     env steps/CPU-s  per second   training ms  alone ms  bare ms  additive   trace s  compile s")
+    for name, case in cases.items():
+        row = figures(name, *case, 3 if given.quick else given.rounds)
         print(
-            "{trainer:<8}{env_steps_per_cpu_second:17,.0f}{env_steps_per_second:12,.0f}{training_ms:14.1f}"
+            "{trainer:<10}{env_steps_per_cpu_second:17,.0f}{env_steps_per_second:12,.0f}{training_ms:14.1f}"
             "{alone_ms:10.2f}{bare_ms:9.1f}{additive:10.2f}{trace_s:10.1f}{compile_s:11.1f}".format(**row),
             flush=True,
         )

@@ -16,7 +16,7 @@ from paper_toy import NETWORKS
 from paper_training import Outcome
 
 from jaxrl.report import statistics
-from jaxrl.report.events import Curve
+from jaxrl.report.events import Curve, final_score
 from jaxrl.report.statistics import Estimate
 
 WINDOW = 0.05
@@ -31,7 +31,7 @@ Results = Mapping[tuple[str, str], Outcome]
 
 def final_returns(outcome: Outcome) -> list[float]:
     """Of each seed: mean group return in the last 10 % of training."""
-    return [statistics.final_score(outcome.curve(seed)) for seed in range(len(outcome.step))]
+    return [final_score(outcome.curve(seed)) for seed in range(len(outcome.step))]
 
 
 def mean_returns(outcome: Outcome) -> list[float]:

@@ -64,7 +64,9 @@ def worker(seeds: int, devices: int, rounds: int) -> None:
 
 def whole(seeds: int, rounds: int) -> dict[str, float]:
     """Print the seconds of one command with all seeds and of commands with one; the row of the table."""
-    config = Path(__file__).resolve().parents[1] / "configs" / "mappo" / "simple_spread.yaml"
+    from jaxrl.artifacts.carried import carried
+
+    config = carried("configs") / "mappo" / "simple_spread.yaml"
     taken: dict[int, list[float]] = {1: [], seeds: []}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "jaxrl.cli", "train", str(config), "--run-id=timed", "--force"]

@@ -36,6 +36,10 @@ class Shape(NamedTuple):
 
     hidden_units: int
     num_layers: int = 2
+    vis_encode_type: str = "simple"
+    body_type: None = None
+    goal_conditioning_type: str = "hyper"
+    memory: None = None
 
 
 class Inputs(NamedTuple):

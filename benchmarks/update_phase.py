@@ -2,11 +2,15 @@
 
     taskset -c 0 python benchmarks/update_phase.py            # one core
     python benchmarks/update_phase.py                         # all cores
+    python benchmarks/update_phase.py --sensors memory nature_cnn resnet cameras entities goal
 
 The workload is that of a measured ML-Agents run: 10,304 agent steps, 32 observations, 7 discrete actions, 256 x 2
 units, batch 1024, 3 epochs. `original` is what ML-Agents 1.1.0 (PyTorch, one thread, quiet machine of the same kind)
 takes for trajectory processing + minibatches. `of matmul` is the rate of the minibatch phase over that of a plain
 matrix product measured in the same run.
+
+`--sensors` are rows of PPO over what `sensors.py` lists instead: fewer steps, 3 epochs, 128 x 2 units; microseconds per
+agent step of both phases, seconds of compiling both, and memory of 1,000 agent steps' observations.
 """
 
 from __future__ import annotations
@@ -25,9 +29,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from phases import Phases, phases_of
+from sensors import SENSORS, bytes_of, random_obs
 
 from jaxrl import make_settings
 from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import nothing_remembered
 from jaxrl.algorithms.on_policy import Batch
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.cells import pack
@@ -55,20 +61,22 @@ def behavior_settings(trainer: str) -> BehaviorSettings:
     return make_settings(trainer, network_settings={"hidden_units": 256, "num_layers": 2})
 
 
-def full_buffer(members: int, steps: int = STEPS, seed: int = 0) -> TrajectoryState:
+def full_buffer(
+    members: int, steps: int = STEPS, seed: int = 0, spec: BehaviorSpec = SPEC, memory: Any = ()
+) -> TrajectoryState:
     """A buffer with `steps` finished decisions of random content and an episode end every 50 states."""
     rng = np.random.default_rng(seed)
     states = -(-steps // (ROWS * members)) + 1  # the last state of each row only bootstraps
     lead = (states, ROWS, members)
     extras = (("log_prob", (1,)),)
-    empty = trajectory.init(SPEC, extras, capacity=states, rows=ROWS, members=members)
+    empty = trajectory.init(spec, extras, memory, capacity=states, rows=ROWS, members=members)
     ending = np.full(lead, Ending.CONTINUES, np.float32)
     ending[49::50] = Ending.TERMINATED
     nothing = np.zeros(lead)
     outcome = np.stack([rng.normal(size=lead), nothing, nothing, ending], axis=-1).astype(np.float32)
     outcome[-1, ..., 3] = Ending.OPEN
     cells = empty.cells._replace(
-        obs=(jnp.asarray(rng.normal(size=(*lead, 32)), jnp.float32),),
+        obs=tuple(map(jnp.asarray, random_obs(spec.observations, lead, seed))),
         action_mask=jnp.ones((*lead, 7), bool),
         action=empty.cells.action._replace(discrete=jnp.asarray(rng.integers(0, 7, (*lead, 1)), jnp.int32)),
         extras={"log_prob": jnp.full((*lead, 1), -np.log(7.0), jnp.float32)},
@@ -136,10 +144,54 @@ def run_case(case: Case, repeats: int, steps: int) -> dict[str, float]:
     }
 
 
+def run_sensors(name: str, repeats: int) -> dict[str, float]:
+    """One row over other observations: seconds of both phases and of compiling them, FLOP rate, memory."""
+    case = SENSORS[name]
+    spec = SPEC._replace(observations=case.observations)
+    settings = make_settings(
+        "ppo", network_settings=dict(case.network), hyperparameters={"batch_size": case.batch, "num_epoch": 3}
+    )
+    phases, algorithm = phases_of("ppo", spec, settings), ALGORITHMS["ppo"](spec, settings)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    buffer = full_buffer(1, case.steps, spec=spec, memory=nothing_remembered(algorithm))
+
+    def take_and_prepare(state: Any, buffer: TrajectoryState) -> Any:
+        return phases.prepare(state, trajectory.take(buffer)[0])
+
+    begun = time.perf_counter()
+    prepare = jax.jit(take_and_prepare).lower(state, buffer).compile()
+    prepared, batch, _ = prepare(state, buffer)
+    update = jax.jit(phases.update).lower(prepared, batch).compile()
+    compiling = time.perf_counter() - begun
+    minibatches = case.steps // case.batch * settings.hyperparameters.num_epoch
+    update_seconds = median_seconds(partial(update, prepared, batch), repeats)
+    return {
+        "prepare": median_seconds(partial(prepare, state, buffer), repeats),
+        "update": update_seconds,
+        "compile": compiling,
+        "flops": step_flops(phases, prepared, batch, minibatches) / update_seconds,
+        "bytes": bytes_of(spec.observations),
+    }
+
+
+def print_sensors(names: list[str], repeats: int, peak: float) -> None:
+    """The table of `--sensors`."""
+    print("sensors     steps  prepare us  update us  compile s  GFLOP/s  of matmul  MB/1000 steps")
+    for name in names:
+        found, steps = run_sensors(name, repeats), SENSORS[name].steps
+        print(
+            f"{name:10}  {steps:5}  {1e6 * found['prepare'] / steps:10.0f}  {1e6 * found['update'] / steps:9.0f}  "
+            f"{found['compile']:9.1f}  {found['flops'] / 1e9:7.0f}  {found['flops'] / peak:9.0%}  "
+            f"{found['bytes'] / 1e3:13.2f}",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="MA-POCA with 3 agents alone, 2,048 steps, 2 repeats")
+    parser.add_argument("--sensors", nargs="+", choices=SENSORS, help="PPO over these observations instead")
     parser.add_argument("--json", help="append the numbers to this file")
     options = parser.parse_args()
     cases, steps = [Case("poca", 3), Case("poca", 8), Case("ppo", 1)], STEPS
@@ -148,6 +200,9 @@ def main() -> None:
     peak = matmul_flops()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     print(f"{cores} core(s), {jax.devices()[0].device_kind}, jax {jax.__version__}, matmul {peak / 1e9:.0f} GFLOP/s")
+    if options.sensors:
+        print_sensors(options.sensors, options.repeats, peak)
+        return
     print("trainer  team  prepare s  update s  original s  ratio  minibatches  GFLOP/s  of matmul")
     for case in cases:
         found = run_case(case, options.repeats, steps)

@@ -11,28 +11,63 @@ from typing import TYPE_CHECKING, Any
 from jaxrl import mlagents_import
 
 if TYPE_CHECKING:
-    from jaxrl.algorithms import make_settings
+    from jaxrl.algorithms import make_algorithm, make_settings, trainer_type
     from jaxrl.algorithms.coma import make_coma
+    from jaxrl.algorithms.hyperparameters import PPOHyperparameters
+    from jaxrl.algorithms.interface import Algorithm
     from jaxrl.algorithms.mappo import make_mappo
     from jaxrl.algorithms.poca import make_poca
     from jaxrl.algorithms.ppo import make_ppo
     from jaxrl.callbacks import Callbacks, Follows
     from jaxrl.client.environment import unity_environment
+    from jaxrl.client.episodes import PlayedEpisodes
     from jaxrl.client.gymnasium_view import gymnasium_view
     from jaxrl.client.pettingzoo_view import pettingzoo_view
+    from jaxrl.client.policy import Policy, PolicyAction, load
+    from jaxrl.client.policy_inputs import PolicyError
     from jaxrl.jax_envs import make_environment
+    from jaxrl.jax_envs.contract import check_environment
+    from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
+    from jaxrl.report.events import Curve
+    from jaxrl.report.metrics import RunMetrics, read_metrics
     from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
+    from jaxrl.settings import BehaviorSettings
+    from jaxrl.settings.behavior import Hyperparameters
+    from jaxrl.training.compiled.iteration import JittedTrainer
     from jaxrl.training.compiled.trainer import make_jitted_trainer
+    from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 
 mlagents_import.install()
 
 _HOMES = {
-    "gymnasium_view": "jaxrl.client.gymnasium_view",
+    "ActionSpec": "jaxrl.types",
     "AgentRecord": "jaxrl.rollout.followed",
+    "Algorithm": "jaxrl.algorithms.interface",
+    "BehaviorSettings": "jaxrl.settings",
+    "BehaviorSpec": "jaxrl.types",
     "Callbacks": "jaxrl.callbacks",
+    "Curve": "jaxrl.report.events",
     "Episode": "jaxrl.rollout.followed",
     "Follows": "jaxrl.callbacks",
+    "Hyperparameters": "jaxrl.settings.behavior",
+    "JaxEnv": "jaxrl.jax_envs.interface",
+    "JaxrlError": "jaxrl.types",
+    "JittedTrainer": "jaxrl.training.compiled.iteration",
+    "ObservationSpec": "jaxrl.types",
+    "PPOHyperparameters": "jaxrl.algorithms.hyperparameters",
+    "PlayedEpisodes": "jaxrl.client.episodes",
+    "Policy": "jaxrl.client.policy",
+    "PolicyAction": "jaxrl.client.policy",
+    "PolicyError": "jaxrl.client.policy_inputs",
+    "RunMetrics": "jaxrl.report.metrics",
+    "TeamActions": "jaxrl.jax_envs.interface",
+    "TeamStep": "jaxrl.jax_envs.interface",
+    "TeamView": "jaxrl.jax_envs.interface",
     "Trajectory": "jaxrl.rollout.followed",
+    "check_environment": "jaxrl.jax_envs.contract",
+    "gymnasium_view": "jaxrl.client.gymnasium_view",
+    "load": "jaxrl.client.policy",
+    "make_algorithm": "jaxrl.algorithms",
     "make_coma": "jaxrl.algorithms.coma",
     "make_environment": "jaxrl.jax_envs",
     "make_jitted_trainer": "jaxrl.training.compiled.trainer",
@@ -41,16 +76,40 @@ _HOMES = {
     "make_ppo": "jaxrl.algorithms.ppo",
     "make_settings": "jaxrl.algorithms",
     "pettingzoo_view": "jaxrl.client.pettingzoo_view",
+    "read_metrics": "jaxrl.report.metrics",
+    "trainer_type": "jaxrl.algorithms",
     "unity_environment": "jaxrl.client.environment",
 }
 
 __all__ = [
+    "ActionSpec",
     "AgentRecord",
+    "Algorithm",
+    "BehaviorSettings",
+    "BehaviorSpec",
     "Callbacks",
+    "Curve",
     "Episode",
     "Follows",
+    "Hyperparameters",
+    "JaxEnv",
+    "JaxrlError",
+    "JittedTrainer",
+    "ObservationSpec",
+    "PPOHyperparameters",
+    "PlayedEpisodes",
+    "Policy",
+    "PolicyAction",
+    "PolicyError",
+    "RunMetrics",
+    "TeamActions",
+    "TeamStep",
+    "TeamView",
     "Trajectory",
+    "check_environment",
     "gymnasium_view",
+    "load",
+    "make_algorithm",
     "make_coma",
     "make_environment",
     "make_jitted_trainer",
@@ -59,12 +118,20 @@ __all__ = [
     "make_ppo",
     "make_settings",
     "pettingzoo_view",
+    "read_metrics",
+    "trainer_type",
     "unity_environment",
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
-    """The function of that name, imported now."""
+    """The function of that name, imported now; `__version__` is that of the installed package."""
+    if name == "__version__":
+        return import_module("jaxrl.artifacts.versions").versions()["jaxrl_version"]
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(_HOMES[name]), name)

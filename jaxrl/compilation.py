@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from jaxrl.cache import cache_folder
+
+SWITCH = "JAXRL_COMPILATION_CACHE"
+"""Environment variable: 0 (or off, false, no) leaves JAX without a cache of compiled programs on disk."""
+BY_DEFAULT = True
+"""Whether functions of the Python interface keep their programs. Tests set it to False."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,11 +30,16 @@ def quick_options(platform: str | None = None) -> dict[str, int] | None:
 def enable_compilation_cache() -> Path | None:
     """Keep every compiled program on disk for the next run; returns the folder, or None if there is none.
 
-    A cache folder that JAX was given already (JAX_COMPILATION_CACHE_DIR) stays. A folder that cannot be made is only a
-    warning: the run is the same, its start slower.
+    A cache folder that JAX was given already (JAX_COMPILATION_CACHE_DIR) stays, and so does a cache that was switched
+    off, by `SWITCH` or in JAX (JAX_ENABLE_COMPILATION_CACHE). A folder that cannot be made is only a warning: the run
+    is the same, its start slower. The folder lies in $JAXRL_CACHE_DIR, see `cache_folder`.
     """
+    if os.environ.get(SWITCH, "").lower() in ("0", "off", "false", "no"):
+        return None
     import jax
 
+    if not jax.config.jax_enable_compilation_cache:  # pyright: ignore[reportAttributeAccessIssue]
+        return None
     if jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
         return Path(jax.config.jax_compilation_cache_dir)  # pyright: ignore[reportAttributeAccessIssue]
     try:
@@ -37,7 +48,16 @@ def enable_compilation_cache() -> Path | None:
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         _log.warning("compiled programs are not kept, each start compiles anew: %s; set JAXRL_CACHE_DIR", error)
         return None
+    from jax.experimental.compilation_cache import compilation_cache
+
+    compilation_cache.reset_cache()  # JAX decides at its first compilation whether there is one, a notebook had some
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return folder
+
+
+def cache_by_default() -> None:
+    """`enable_compilation_cache` for programs that Python asks for, unless `BY_DEFAULT` is off."""
+    if BY_DEFAULT:
+        enable_compilation_cache()

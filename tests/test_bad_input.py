@@ -121,11 +121,17 @@ def test_numbers_that_are_not_finite(tmp_path, capsys, scenario, words):
     assert [word for word in words if word not in error] == [] and len(error.strip().splitlines()) == 1
 
 
-def test_sensor_that_no_encoder_reads(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("table_sensor", ["observation 1 ('Table', shape (4, 2))", "remove the sensor"]),
+        ("small_grid", ["observation 1 ('GridSensor', shape (6, 8, 20))", "vis_encode_type simple", "20 x 20 pixels"]),
+    ],
+)
+def test_sensor_that_no_encoder_reads(tmp_path, capsys, scenario, words):
     """Found when the behavior shows itself, before a folder of it is made."""
-    assert trainer.train(scripted(tmp_path, "grid_sensor"), tmp_path / "results") == 1
-    error = capsys.readouterr().err
-    words = ["behavior 'Walker?team=0'", "observation 1 ('GridSensor', shape (6, 20, 20))", "remove the sensor"]
+    assert trainer.train(scripted(tmp_path, scenario), tmp_path / "results") == 1
+    error, words = capsys.readouterr().err, ["behavior 'Walker?team=0'", *words]
     assert [word for word in words if word not in error] == [] and len(error.strip().splitlines()) == 1
     assert not (tmp_path / "results" / "run" / "Walker").exists()
 

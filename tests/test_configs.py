@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
-from jaxrl.cli.checks import unsupported
+from jaxrl.algorithms.supported import unsupported
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.settings import behavior_settings_for, load_run_settings, remarks, to_yaml
 

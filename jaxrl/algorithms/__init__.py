@@ -1,16 +1,20 @@
-"""The registry of algorithms: every value of `trainer_type`, in one line each.
+"""The registry of algorithms: every value of `trainer_type`, in one line each, and one's own by name.
 
 A new algorithm is one file, `<name>.py` with its function `make_<name>`, and one line here, which names the class of
 its hyperparameters. One with hyperparameters of its own has that class in `hyperparameters.py`, not in its file: the
 command line reads them while environments start, before JAX is imported, and the file of an algorithm imports JAX.
+
+One's own stands anywhere: `trainer_type: my_file.py:make_x` or `my_package.module:make_x`, where `make_x(spec,
+settings)` returns an `Algorithm`. `@trainer_type(hyperparameters=..., cooperative=...)` above it says what a line here
+says. It is imported when settings that name it are read, and JAX with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -21,6 +25,7 @@ from jaxrl.algorithms.hyperparameters import (
     PPOHyperparameters,
     SACHyperparameters,
 )
+from jaxrl.own_code import NotThereError, load, split_address
 from jaxrl.settings import BehaviorSettings, Hyperparameters, SettingsError
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import problems_of
@@ -28,6 +33,11 @@ from jaxrl.settings.section import problems_of
 if TYPE_CHECKING:
     from jaxrl.algorithms.interface import Algorithm
     from jaxrl.types import BehaviorSpec
+
+Make = Callable[["BehaviorSpec", BehaviorSettings], "Algorithm"]
+_AnyMake = TypeVar("_AnyMake", bound=Make)
+_Entry = TypeVar("_Entry")
+_MARK = "__jaxrl_trainer_type__"
 
 
 class TrainerType(NamedTuple):
@@ -38,18 +48,78 @@ class TrainerType(NamedTuple):
     trained: bool = True  # False: read and checked, but refused, there is no file that trains it yet
 
 
-TRAINER_TYPES: Mapping[str, TrainerType] = {
-    "poca": TrainerType(POCAHyperparameters, cooperative=True),
-    "ppo": TrainerType(PPOHyperparameters),
-    "mappo": TrainerType(MAPPOHyperparameters),
-    "coma": TrainerType(COMAHyperparameters, cooperative=True),
-    "sac": TrainerType(SACHyperparameters, trained=False),
-}
+def trainer_type(
+    *, hyperparameters: type[Hyperparameters] = PPOHyperparameters, cooperative: bool = False
+) -> Callable[[_AnyMake], _AnyMake]:
+    """Say of a `make_x(spec, settings)` of one's own what `trainer_type: my_file.py:make_x` means.
+
+        @jaxrl.trainer_type(hyperparameters=MyHyperparameters)
+        def make_mine(spec, settings): ...
+
+    Args:
+      hyperparameters: the class that checks `hyperparameters:` in the file, below `jaxrl.Hyperparameters`; its fields
+        are read as `settings.hyperparameters.<name>`. A function without this decorator has those of PPO.
+      cooperative: whether an agent is credited with its mates' individual rewards, for the statistics of rewards.
+    """
+
+    def mark(make: _AnyMake) -> _AnyMake:
+        setattr(make, _MARK, TrainerType(hyperparameters, cooperative=cooperative))
+        return make
+
+    return mark
+
+
+class Registry(Mapping[str, _Entry]):
+    """Entries by trainer type: those of jaxrl, which are counted and listed, and one's own, made when they are asked.
+
+    Asking for one's own raises OwnCodeError where there is none.
+    """
+
+    def __init__(self, entries: Mapping[str, _Entry], own: Callable[[str], _Entry]) -> None:
+        self._entries, self._own = dict(entries), own
+
+    def __getitem__(self, name: str) -> _Entry:
+        if split_address(name) is not None:
+            return self._own(name)
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return split_address(name) is not None or name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _own_function(name: str) -> Make:
+    found = load(name, where="trainer_type: ")
+    if not callable(found):
+        raise NotThereError(f"trainer_type: {name} is a {type(found).__name__}, expected a function (spec, settings)")
+    return cast(Make, found)
+
+
+def _own_type(name: str) -> TrainerType:
+    return getattr(_own_function(name), _MARK, TrainerType(PPOHyperparameters))
+
+
+TRAINER_TYPES: Mapping[str, TrainerType] = Registry(
+    {
+        "poca": TrainerType(POCAHyperparameters, cooperative=True),
+        "ppo": TrainerType(PPOHyperparameters),
+        "mappo": TrainerType(MAPPOHyperparameters),
+        "coma": TrainerType(COMAHyperparameters, cooperative=True),
+        "sac": TrainerType(SACHyperparameters, trained=False),
+    },
+    _own_type,
+)
 """The registry. Everything else that lists algorithms is made of it."""
 
-HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = {
-    name: entry.hyperparameters for name, entry in TRAINER_TYPES.items()
-}
+HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = Registry(
+    {name: entry.hyperparameters for name, entry in TRAINER_TYPES.items()},
+    lambda name: TRAINER_TYPES[name].hyperparameters,
+)
 """Hyperparameter class by trainer type, for `jaxrl.settings.load_run_settings`."""
 
 
@@ -57,10 +127,26 @@ def _make(name: str, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorith
     return getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")(spec, settings)
 
 
-ALGORITHMS: Mapping[str, Callable[[BehaviorSpec, BehaviorSettings], Algorithm]] = {
-    name: partial(_make, name) for name, entry in TRAINER_TYPES.items() if entry.trained
-}
+def _make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    return import_module("jaxrl.algorithms.own").make_own(name, function, spec, settings)
+
+
+ALGORITHMS: Mapping[str, Make] = Registry(
+    {name: partial(_make, name) for name, entry in TRAINER_TYPES.items() if entry.trained},
+    lambda name: partial(_make_own, name, _own_function(name)),
+)
 """Functions that make an `Algorithm` for a behavior, by trainer type; JAX is imported when one is called."""
+
+
+def make_algorithm(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    """The algorithm that `settings.trainer_type` names, one's own included, for agents with this spec.
+
+    Raises SettingsError for what jaxrl does not train, OwnCodeError where an own one cannot be made.
+    """
+    from jaxrl.algorithms.supported import refuse_untrained
+
+    refuse_untrained(settings, "make_algorithm")
+    return ALGORITHMS[settings.trainer_type](spec, settings)
 
 
 def make_settings(trainer_type: str, **written: Any) -> BehaviorSettings:
@@ -68,7 +154,9 @@ def make_settings(trainer_type: str, **written: Any) -> BehaviorSettings:
 
         make_settings("poca", max_steps=300_000, hyperparameters={"batch_size": 512})
 
-    Raises SettingsError, with all mistakes at once.
+    `trainer_type`: poca, ppo, mappo, coma, or one's own as `my_file.py:make_x`.
+
+    Raises SettingsError, with all mistakes at once, or OwnCodeError.
     """
     try:
         return BehaviorSettings.model_validate(

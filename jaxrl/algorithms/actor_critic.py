@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import on_policy
-from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
-from jaxrl.algorithms.on_policy import Batch
+from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, Params, PolicyState, TrainState
+from jaxrl.algorithms.on_policy import Batch, Distribution, Step
 from jaxrl.networks import normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.rollout.trajectory import Rollout
@@ -33,8 +33,10 @@ class Networks(NamedTuple):
     """Actor and critic, on one body or two. `params` is {"actor", "critic"}; the critic is empty on one body."""
 
     init: Callable[[jax.Array, Obs], Params]
-    distribution: Callable[[Params, Obs], ActionDistribution]  # takes params["actor"] alone
-    both: Callable[[Params, Obs, jax.Array], tuple[ActionDistribution, jax.Array]]  # with present; V [..., A, R]
+    distribution: Distribution  # takes params["actor"] alone
+    step: Step  # likewise
+    both: Callable[..., tuple[ActionDistribution, jax.Array]]  # (params, obs, present, memory) → dist, V [..., A, R]
+    follow: Callable[..., Any] | None  # (critic's params, obs, present, its memory) → its memory; None on one body
 
 
 def make(networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, *, team_rows: bool) -> Algorithm:
@@ -42,6 +44,9 @@ def make(networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, *, 
     return on_policy.make(
         init=partial(init, networks, spec, settings),
         distribution=networks.distribution,
+        step=networks.step,
+        remember=None if networks.follow is None else partial(remember, networks.follow),
+        memories={"actor": ()} if networks.follow is None else {"actor": (), "critic": ()},
         learn=partial(learn, networks, spec, settings),
         values=lambda state, rollout: estimates(networks, settings, state, rollout)[-1],
         spec=spec,
@@ -73,7 +78,14 @@ def prepare(
     state, rollout = on_policy.observe(networks.distribution, spec, state, rollout)
     obs, value, metrics = estimates(networks, settings, state, rollout)
     returns = on_policy.stream_returns(rollout, value, settings, cooperative=False, signals=state.signals)
-    batch = on_policy.make_batch(rollout, obs, returns, advantage=returns - value, baseline=value[..., :0])
+    batch = on_policy.make_batch(
+        rollout,
+        obs,
+        returns,
+        advantage=returns - value,
+        baseline=value[..., :0],
+        memory=settings.network_settings.memory,
+    )
     return state, batch, metrics
 
 
@@ -83,7 +95,8 @@ def estimates(
     """Normalised observations, V [T, B, A, R] and its means."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     params = {"actor": state.policy.params, "critic": state.critic}
-    value = on_policy.in_chunks(lambda *at: networks.both(params, *at)[1], (obs, rollout.present), CHUNK)
+    inputs = (obs, rollout.present, rollout.carry)
+    value = on_policy.in_chunks(lambda *at: networks.both(params, *at)[1], inputs, CHUNK)
     return obs, value, on_policy.by_stream("value_estimate", value, rollout.acted, settings)
 
 
@@ -95,12 +108,22 @@ def loss(
     epsilon: jax.Array,
     beta: jax.Array,
 ) -> tuple[jax.Array, Metrics]:
-    """policy + 0.5 · value − β · entropy over a minibatch of states [N, A, ...]."""
-    dist, value = networks.both(params, batch.obs, batch.present)
+    """policy + 0.5 · value − β · entropy over a minibatch of states [N, A, ...], with memory [N, L, A, ...]."""
+    dist, value = networks.both(params, batch.obs, batch.present, batch.memory)
     return on_policy.policy_and_value_loss(dist, value, spec, batch, epsilon, beta)
 
 
+def remember(
+    follow: Callable[..., Any], state: PolicyState, obs: Obs, present: jax.Array, decision: Decision
+) -> dict[str, Any]:
+    """The memory after a decision, that of the critic too."""
+    shown = normalizer.normalize_all(state.normalizer, obs)
+    return {**decision.carry, "critic": follow(state.critic, shown, present, decision.carry["critic"])}
+
+
 def one_value_for_all(value: jax.Array, present: jax.Array) -> jax.Array:
-    """V of a team [..., R] as that of each member: [..., A, R]."""
+    """V of a team [..., R] as that of each member, [..., A, R], which it is with memory already."""
+    if value.ndim > present.ndim:
+        return value
     chex.assert_shape(value, (*present.shape[:-1], None))
     return jnp.broadcast_to(value[..., None, :], (*present.shape, value.shape[-1]))

@@ -24,6 +24,7 @@ from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
 from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.joint import JointCritic
+from jaxrl.networks.memory import part, start
 from jaxrl.networks.models import Actor
 from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
@@ -54,6 +55,9 @@ def make_coma(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     return on_policy.make(
         init=partial(init, bound),
         distribution=on_policy.applied(bound.actor),
+        step=on_policy.applied(bound.actor, Actor.step),
+        remember=partial(counterfactual.remember, critic, spec),
+        memories={"actor": (), "critic": (2,)},
         learn=partial(learn, bound),
         values=lambda state, rollout: estimates(bound, state, rollout)[-1],
         spec=spec,
@@ -67,9 +71,10 @@ def init(bound: Bound, key: jax.Array) -> TrainState:
     actor_key, critic_key, key = jax.random.split(key, 3)
     obs, action = on_policy.no_obs(bound.spec), bound.spec.action
     encoding = jnp.zeros((1, 1, action.continuous_size + action.mask_size), jnp.float32)
+    first, both = (start(bound.settings.network_settings.memory, (1, 1, *kinds)) for kinds in ((), (2,)))
     params = {
-        "actor": bound.actor.init(actor_key, obs),
-        "critic": bound.critic.init(critic_key, obs, encoding, jnp.ones((1, 1), bool), NO_SIZE),
+        "actor": bound.actor.init(actor_key, obs, first),
+        "critic": bound.critic.init(critic_key, obs, encoding, jnp.ones((1, 1), bool), NO_SIZE, both),
     }
     return on_policy.init_state(params, bound.spec, bound.settings, key)
 
@@ -90,7 +95,14 @@ def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainSta
     state, rollout = on_policy.observe(on_policy.applied(bound.actor), bound.spec, state, rollout)
     obs, value, baseline, metrics = estimates(bound, state, rollout)
     returns = on_policy.stream_returns(rollout, value, bound.settings, cooperative=True, signals=state.signals)
-    batch = on_policy.make_batch(rollout, obs, returns, advantage=returns - baseline, baseline=baseline)
+    batch = on_policy.make_batch(
+        rollout,
+        obs,
+        returns,
+        advantage=returns - baseline,
+        baseline=baseline,
+        memory=bound.settings.network_settings.memory,
+    )
     return state, batch, metrics
 
 
@@ -99,20 +111,22 @@ def estimates(
 ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array, Metrics]:
     """Normalised observations, V and b [T, B, A, R], and the means of both."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
-    inputs = (obs, actions.one_hot(rollout.action, bound.spec.action), rollout.present)
+    inputs = (obs, actions.one_hot(rollout.action, bound.spec.action), rollout.present, part(rollout.carry, "critic"))
     value, baseline = on_policy.in_chunks(
-        lambda *team: on_policy.applied(bound.critic)(state.critic, *team, NO_SIZE),
+        lambda *team: on_policy.applied(bound.critic)(state.critic, *team[:-1], NO_SIZE, team[-1]),
         inputs,
         counterfactual.CHUNK,
     )
-    chex.assert_shape((value, baseline), [(*rollout.acted.shape[:2], None), (*rollout.acted.shape, value.shape[-1])])
-    value = jnp.broadcast_to(value[:, :, None], baseline.shape)  # [T, B, R] -> [T, B, A, R]: one value for the team
+    chex.assert_shape(baseline, (*rollout.acted.shape, None))
+    value = counterfactual.of_each_member(value, baseline)
     return obs, value, baseline, counterfactual.means(value, baseline, rollout.acted, bound.settings)
 
 
 def loss(bound: Bound, params: Params, batch: Batch, epsilon: jax.Array, beta: jax.Array) -> tuple[jax.Array, Metrics]:
     """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
-    dist = on_policy.applied(bound.actor)(params["actor"], batch.obs)
+    dist = on_policy.applied(bound.actor)(params["actor"], batch.obs, part(batch.memory, "actor"))
     encoding = actions.one_hot(batch.action, bound.spec.action)
-    value, baseline = on_policy.applied(bound.critic)(params["critic"], batch.obs, encoding, batch.present, NO_SIZE)
+    memory = part(batch.memory, "critic")
+    critic = partial(on_policy.applied(bound.critic), params["critic"])
+    value, baseline = critic(batch.obs, encoding, batch.present, NO_SIZE, memory)
     return counterfactual.loss(dist, value, baseline, bound.spec, batch, epsilon, beta)

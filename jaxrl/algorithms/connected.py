@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 
 import jax
 
+from jaxrl.algorithms import ALGORITHMS, Make
 from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.algorithms.postprocessing import postprocessed, resolve
+from jaxrl.algorithms.supported import refuse_foreign, refuse_untrained
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import frozen
 from jaxrl.settings import BehaviorSettings
+from jaxrl.settings.varied import with_values
 from jaxrl.types import BehaviorSpec
-
-Make = Callable[[BehaviorSpec, BehaviorSettings], Algorithm]
 
 
 def connected(make: Make) -> Make:
     """`make` for what the environment shows, where it was for what the policy sees; the same without settings for it.
 
     The statistics of connectors are part of the policy. `postprocess` changes rollouts before they are stored. Raises
-    ConnectorError where connectors do not fit, PostprocessingError where the function does not exist.
+    ConnectorError where connectors do not fit, PostprocessingError where the function does not exist, SettingsError for
+    what jaxrl does not train and for hyperparameters of another algorithm.
     """
 
     @wraps(make)
     def make_connected(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+        refuse_untrained(settings, make.__name__)
+        name = make.__name__.removeprefix("make_")
+        if name in tuple(ALGORITHMS):
+            refuse_foreign(name, settings)
         chain = make_chain(spec, settings.connectors)
         algorithm = make(spec if chain is None else chain.spec, settings)
+        algorithm = algorithm._replace(varied=lambda values: make_connected(spec, with_values(settings, values)))
         if settings.postprocess is not None:
             algorithm = postprocessed(algorithm, resolve(settings.postprocess), settings.postprocess)
         if chain is None:

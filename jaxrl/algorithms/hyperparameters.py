@@ -9,7 +9,7 @@ from pydantic import Field
 
 from jaxrl.settings import Hyperparameters, ScheduleType
 from jaxrl.settings.behavior import CountedSteps
-from jaxrl.settings.section import Boolean, Count, Fraction, Integer, NonNegative, Positive
+from jaxrl.settings.section import VARIABLE, Boolean, Count, Fraction, Integer, NonNegative, Positive
 
 _SCHEDULES = ("linear", "constant")
 
@@ -17,9 +17,13 @@ _SCHEDULES = ("linear", "constant")
 class OnPolicyHyperparameters(Hyperparameters):
     """What on-policy algorithms share. An omitted beta or epsilon schedule copies a written learning_rate_schedule."""
 
-    beta: NonNegative = Field(default=5e-3, description="entropy coefficient at the first step")
-    epsilon: Positive = Field(default=0.2, description="clip range of the probability ratio at the first step")
-    lambd: Fraction = Field(default=0.95, description="lambda of the returns")
+    beta: NonNegative = Field(
+        default=5e-3, description="entropy coefficient at the first step", json_schema_extra=VARIABLE
+    )
+    epsilon: Positive = Field(
+        default=0.2, description="clip range of the probability ratio at the first step", json_schema_extra=VARIABLE
+    )
+    lambd: Fraction = Field(default=0.95, description="lambda of the returns", json_schema_extra=VARIABLE)
     num_epoch: Count = Field(default=3, description="passes over the buffer per update")
     beta_schedule: ScheduleType = Field(default="linear", description="linear: falls to 1e-5 at max_steps")
     epsilon_schedule: ScheduleType = Field(default="linear", description="linear: goes to 0.1 at max_steps")

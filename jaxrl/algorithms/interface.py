@@ -26,6 +26,7 @@ class PolicyState(struct.PyTreeNode):
     params: Params
     normalizer: tuple[NormalizerState | None, ...]  # one per observation
     connectors: Any = ()  # statistics of the connectors, `Chain.shared`; the loops bring them up to date
+    critic: Params = ()  # where the critic remembers as well, while somebody learns from what happens; see `acting`
 
 
 class TrainState(struct.PyTreeNode):
@@ -76,14 +77,21 @@ class Algorithm(NamedTuple):
 
     init:     (key) → TrainState; the key is consumed.
     act:      (PolicyState, obs [..., A, *shape], action_mask bool [..., A, M], carry, key) → Decision; the key is
-              consumed.
+              consumed. In its place it takes what `noise` has drawn from it.
     storage:  see `Storage`.
     ready:    (Fill) → whether `learn` is due. The loops ask it for each period, when the store has what was collected.
     learn:    (TrainState, experience) → (TrainState, Metrics): normaliser brought up to date, rewards and returns, all
               epochs and minibatches. The step is that of the decisions which the store has been given.
     estimate: (TrainState, Rollout) → Metrics: what statistics show of values and entropy between two updates.
+    remember: (PolicyState, obs [..., A, *shape], present bool [..., A], Decision) → carry, in which what critics
+              remember has gone on as well, by the critic in `PolicyState.critic`. None: they remember nothing.
+    noise:    (key, lead axes [..., A]) → all that `act` would draw from the key for these members; the key is consumed.
+              For many decisions at once: on CPUs one draw is a loop, whose overhead few members do not pay. None: `act`
+              draws for itself.
     adopt:    (PolicyState, obs, action_mask, carry, action as the environment has it) → the raw action, and the extras
               that `act` would have noted for it. None: such an algorithm learns from its own actions alone.
+    varied:   (values by dotted key of its settings, float32 []) → the algorithm with these, of which `learn` alone may
+              differ. None: such an algorithm is made for its settings as they are.
     """
 
     init: Callable[[jax.Array], TrainState]
@@ -94,10 +102,23 @@ class Algorithm(NamedTuple):
     estimate: Callable[[TrainState, Rollout], Metrics]
     period: int  # agent decisions from one `add` to the next: how much of the streams a buffer has to hold
     extras: Extras  # names and shapes, per member, of what `act` notes beside an action
-    carry: Any  # one member's memory before its first decision, a pytree of arrays [*]; () without memory
+    memories: Extras  # names and shapes, per member, of what is remembered between two decisions; () without memory
     team_rows: bool  # rows hold whole teams (True) or single agents
     connectors: Chain | None = None  # what stands between environment and `act`: it all is made for `connectors.spec`
     adopt: Callable[..., tuple[Action, dict[str, jax.Array]]] | None = None
+    remember: Callable[[PolicyState, tuple[Any, ...], Any, Decision], Any] | None = None
+    varied: Callable[[dict[str, jax.Array]], Algorithm] | None = None
+    noise: Callable[[jax.Array, tuple[int, ...]], Any] | None = None
+
+
+def nothing_remembered(algorithm: Algorithm, lead: tuple[int, ...] = ()) -> Any:
+    """The memory before the first decision, zeros float32 [*lead, *] by name; `()` without memory."""
+    return {name: jnp.zeros((*lead, *shape), jnp.float32) for name, shape in algorithm.memories} or ()
+
+
+def acting(algorithm: Algorithm, state: TrainState) -> PolicyState:
+    """The policy as it acts where somebody learns from what happens: with the critic, if that remembers as well."""
+    return state.policy if algorithm.remember is None else state.policy.replace(critic=state.critic)
 
 
 def put_away(algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout) -> tuple[TrainState, Any, Any]:

@@ -13,6 +13,8 @@ critic, ratios per action column, the value loss without clip, no gradient clipp
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -22,6 +24,7 @@ from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Params
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.joint import JointValue
+from jaxrl.networks.memory import part, start
 from jaxrl.networks.models import Actor
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
@@ -42,13 +45,20 @@ def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
     actor = Actor(spec, settings.network_settings)
     critic = JointValue(spec, settings.network_settings, streams, capacity)
     act, estimate = on_policy.applied(actor), on_policy.applied(critic)
+    first, one = start(settings.network_settings.memory, (1, 1)), jnp.ones((1, 1), bool)
 
     def init_two(key: jax.Array, obs: Obs) -> Params:
         actor_key, critic_key = jax.random.split(key)
-        return {"actor": actor.init(actor_key, obs), "critic": critic.init(critic_key, obs, jnp.ones((1, 1), bool))}
+        return {"actor": actor.init(actor_key, obs, first), "critic": critic.init(critic_key, obs, one, first)}
 
-    def both(params: Params, obs: Obs, present: jax.Array) -> tuple[ActionDistribution, jax.Array]:
-        value = actor_critic.one_value_for_all(estimate(params["critic"], obs, present), present)
-        return act(params["actor"], obs), value
+    def both(params: Params, obs: Obs, present: jax.Array, memory: Any = ()) -> tuple[ActionDistribution, jax.Array]:
+        value = estimate(params["critic"], obs, present, part(memory, "critic"))
+        return act(params["actor"], obs, part(memory, "actor")), actor_critic.one_value_for_all(value, present)
 
-    return Networks(init=init_two, distribution=act, both=both)
+    return Networks(
+        init=init_two,
+        distribution=act,
+        step=on_policy.applied(actor, Actor.step),
+        both=both,
+        follow=lambda params, *team: on_policy.applied(critic, JointValue.step)(params, *team)[1],
+    )

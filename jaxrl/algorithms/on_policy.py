@@ -24,17 +24,21 @@ from jaxrl.algorithms.interface import (
     Storage,
     TrainState,
 )
-from jaxrl.learning import losses, minibatches, returns
+from jaxrl.learning import losses, minibatches, returns, sequences
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.memory import Sequences, part
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.rollout.trajectory import Rollout
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import BehaviorSettings, MemorySettings
 from jaxrl.types import Action, BehaviorSpec
 
-Distribution = Callable[[Params, tuple[jax.Array, ...]], ActionDistribution]
-"""(policy parameters, normalised observations) → what the actor says."""
+Distribution = Callable[..., ActionDistribution]
+"""(policy parameters, normalised observations, memory or `Sequences` or ()) → what the actor says."""
+
+Step = Callable[[Params, tuple[jax.Array, ...], Any], tuple[ActionDistribution, Any]]
+"""The same for one decision, with the memory after it."""
 
 
 class Batch(NamedTuple):
@@ -49,6 +53,7 @@ class Batch(NamedTuple):
     advantage: jax.Array  # float32 [N, A], normalised over the whole batch
     returns: jax.Array  # float32 [N, A, R], target of value and baseline
     baseline: jax.Array  # float32 [N, A, R], estimate before the update; [N, A, 0] where the algorithm has none
+    memory: Any = ()  # `Sequences` of the memories by network; then N, A above are N sequences of L states: N, L, A
 
 
 Loss = Callable[[Params, Batch, jax.Array, jax.Array], tuple[jax.Array, Metrics]]
@@ -84,6 +89,9 @@ NEWEST_ROLLOUT = Storage(init=lambda: (), add=lambda _, rollout: rollout, take=l
 def make(
     init: Callable[[jax.Array], TrainState],
     distribution: Distribution,
+    step: Step,
+    remember: Callable[..., Any] | None,
+    memories: Mapping[str, tuple[int, ...]],
     learn: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]],
     values: Callable[[TrainState, Rollout], Metrics],
     spec: BehaviorSpec,
@@ -93,32 +101,37 @@ def make(
 ) -> Algorithm:
     """An on-policy algorithm of these parts.
 
-    `values` estimates what `estimate` tells of the critic; entropy is the actor's.
+    `values` estimates what `estimate` tells of the critic; entropy is the actor's. With memory there are `memories`:
+    their names, and the axes that each has before that of its numbers. `remember` is left out without.
     """
+    memory = settings.network_settings.memory
 
     def estimate(state: TrainState, rollout: Rollout) -> Metrics:
         obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
-        entropy = actions.entropy(distribution(state.policy.params, obs), rollout.action_mask, spec.action)
+        dist = distribution(state.policy.params, obs, part(rollout.carry, "actor"))
+        entropy = actions.entropy(dist, rollout.action_mask, spec.action)
         return values(state, rollout) | {"entropy": losses.masked_mean(entropy, rollout.acted)}
 
     buffer_size = settings.hyperparameters.buffer_size
     return Algorithm(
         init=init,
-        act=partial(act, distribution, spec, settings.network_settings.deterministic),
+        act=partial(act, step, spec, settings.network_settings.deterministic),
         storage=NEWEST_ROLLOUT,
         ready=lambda _: True,  # with what is not learned from at once nothing could be done later
         learn=learn,
         estimate=estimate,
         period=buffer_size,
         extras=(("log_prob", (spec.action.columns,)),),
-        carry=(),
+        memories=tuple((name, (*axes, memory.memory_size)) for name, axes in memories.items()) if memory else (),
         team_rows=team_rows,
         adopt=partial(adopt, distribution, spec),
+        remember=remember if memory else None,
+        noise=partial(actions.noise, spec=spec.action),
     )
 
 
 def act(
-    distribution: Distribution,
+    step: Step,
     spec: BehaviorSpec,
     deterministic: bool,
     state: PolicyState,
@@ -127,18 +140,19 @@ def act(
     carry: Any,
     key: jax.Array,
 ) -> Decision:
-    """Choose an action for every member and note its log-probabilities per column. The key is consumed.
+    """Choose an action for every member and note its log-probabilities per column.
 
-    obs: [..., A, *shape]; action_mask: bool [..., A, M].
+    key: consumed, or what `actions.noise` drew from it; obs: [..., A, *shape]; action_mask: bool [..., A, M].
     """
     chex.assert_axis_dimension(action_mask, -1, spec.action.mask_size)
     chex.assert_shape(obs, [(*action_mask.shape[:-1], *sensor.shape) for sensor in spec.observations])
-    dist = distribution(state.params, normalizer.normalize_all(state.normalizer, obs))
+    dist, after = step(state.params, normalizer.normalize_all(state.normalizer, obs), part(carry, "actor"))
     if deterministic:
         action = actions.mode(dist, action_mask, spec.action)
     else:
         action = actions.sample(key, dist, action_mask, spec.action)
     log_prob = actions.log_prob(dist, action, action_mask, spec.action)
+    carry = {**carry, "actor": after} if carry else ()
     return Decision(action=action, sent=actions.to_environment(action), extras={"log_prob": log_prob}, carry=carry)
 
 
@@ -156,7 +170,7 @@ def adopt(
     obs: [..., A, *shape]; action_mask: bool [..., A, M]; action, as the environment has it: [..., A, C], [..., A, D].
     """
     raw = actions.from_environment(action)
-    dist = distribution(state.params, normalizer.normalize_all(state.normalizer, obs))
+    dist = distribution(state.params, normalizer.normalize_all(state.normalizer, obs), part(carry, "actor"))
     return raw, {"log_prob": actions.log_prob(dist, raw, action_mask, spec.action)}
 
 
@@ -187,7 +201,7 @@ def init_state(
 
 def no_obs(spec: BehaviorSpec) -> tuple[jax.Array, ...]:
     """Observations of one member of one team, all zero: what networks are initialised with."""
-    return tuple(jnp.zeros((1, 1, *sensor.shape), jnp.float32) for sensor in spec.observations)
+    return tuple(jnp.zeros((1, 1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
 
 
 def observe(
@@ -208,13 +222,14 @@ def observe(
     if all(states is None for states in before):
         return state, rollout
 
-    def change(obs: tuple[jax.Array, ...], mask: jax.Array, action: Action) -> jax.Array:
+    def change(obs: tuple[jax.Array, ...], mask: jax.Array, action: Action, memory: Any) -> jax.Array:
         seen = (normalizer.normalize_all(states, obs) for states in (after, before))
-        new, old = (distribution(state.policy.params, x) for x in seen)
+        new, old = (distribution(state.policy.params, x, memory) for x in seen)
         given = (action, mask, spec.action)
         return actions.log_prob(new, *given) - actions.log_prob(old, *given)
 
-    moved = in_chunks(change, (rollout.obs, rollout.action_mask, rollout.action), ACTOR_CHUNK)
+    inputs = (rollout.obs, rollout.action_mask, rollout.action, part(rollout.carry, "actor"))
+    moved = in_chunks(change, inputs, ACTOR_CHUNK)
     log_prob = rollout.extras["log_prob"] + jnp.where(rollout.acted[..., None], moved, 0.0)
     return state, rollout._replace(extras={**rollout.extras, "log_prob": log_prob})
 
@@ -274,9 +289,17 @@ def by_stream(name: str, estimate: jax.Array, mask: jax.Array, settings: Behavio
 
 
 def make_batch(
-    rollout: Rollout, obs: tuple[jax.Array, ...], returns: jax.Array, *, advantage: jax.Array, baseline: jax.Array
+    rollout: Rollout,
+    obs: tuple[jax.Array, ...],
+    returns: jax.Array,
+    *,
+    advantage: jax.Array,
+    baseline: jax.Array,
+    memory: MemorySettings | None = None,
 ) -> Batch:
     """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...].
+
+    With memory it becomes sequences [N, L, A, ...], L = min(sequence_length, T), see `sequences.cut`.
 
     The advantage [T, B, A, R] is averaged over the reward streams, then normalised over all that acted.
     """
@@ -292,7 +315,11 @@ def make_batch(
         returns=returns,
         baseline=baseline,
     )
+    if memory is not None:
+        batch = batch._replace(memory=Sequences(rollout.carry, rollout.begin, rollout.present & ~rollout.waiting))
     chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 3)
+    if memory is not None:
+        return sequences.cut(batch, batch.memory.moves | batch.acted, memory.sequence_length)
     return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), batch)
 
 
@@ -304,7 +331,10 @@ def policy_and_value_loss(
     epsilon: jax.Array,
     beta: jax.Array,
 ) -> tuple[jax.Array, Metrics]:
-    """policy + 0.5 · value − β · entropy over a minibatch of states [N, A, ...]; value is V [N, A, R]."""
+    """policy + 0.5 · value − β · entropy over a minibatch of states [N, A, ...]; value is V [N, A, R].
+
+    With memory there is an axis of time as well: [N, L, A, ...].
+    """
     log_prob = actions.log_prob(dist, batch.action, batch.action_mask, spec.action)
     entropy = losses.masked_mean(actions.entropy(dist, batch.action_mask, spec.action), batch.acted)
     policy_loss = losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, epsilon)
@@ -336,7 +366,7 @@ def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Bat
         apply,
         ({"actor": state.policy.params, "critic": state.critic}, state.optimizer),
         batch,
-        batch.acted,
+        batch.acted.reshape(len(batch.acted), -1),
         key,
         size=hyper.batch_size,
         epochs=hyper.num_epoch,

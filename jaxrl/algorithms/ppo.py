@@ -14,12 +14,16 @@ with `shared_critic` the normaliser is updated once per observation, the origina
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 
 from jaxrl.algorithms import actor_critic, on_policy
 from jaxrl.algorithms.actor_critic import Networks, Obs
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Params
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.memory import part, start
 from jaxrl.networks.models import Actor, SharedActorCritic, ValueNetwork
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
@@ -33,24 +37,34 @@ def make_ppo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 
 def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
     """Two bodies, or one with `shared_critic`. Who is present does not matter: each agent has its own value."""
-    streams = tuple(settings.reward_signals)
+    streams, shape = tuple(settings.reward_signals), settings.network_settings
+    first = start(shape.memory, (1, 1))
     if settings.hyperparameters.shared_critic:
-        shared = SharedActorCritic(spec, settings.network_settings, streams)
+        shared = SharedActorCritic(spec, shape, streams)
         return Networks(
-            init=lambda key, obs: {"actor": shared.init(key, obs), "critic": {}},
+            init=lambda key, obs: {"actor": shared.init(key, obs, first), "critic": {}},
             distribution=on_policy.applied(shared, SharedActorCritic.distribution),
-            both=lambda params, obs, _: on_policy.applied(shared)(params["actor"], obs),
+            step=on_policy.applied(shared, SharedActorCritic.step),
+            both=lambda params, obs, _, memory=(): on_policy.applied(shared)(
+                params["actor"], obs, part(memory, "actor")
+            ),
+            follow=None,
         )
-    actor, critic = Actor(spec, settings.network_settings), ValueNetwork(spec, settings.network_settings, streams)
-
+    actor, critic = Actor(spec, shape), ValueNetwork(spec, shape, streams)
     act, estimate = on_policy.applied(actor), on_policy.applied(critic)
 
     def init_two(key: jax.Array, obs: Obs) -> Params:
         actor_key, critic_key = jax.random.split(key)
-        return {"actor": actor.init(actor_key, obs), "critic": critic.init(critic_key, obs)}
+        return {"actor": actor.init(actor_key, obs, first), "critic": critic.init(critic_key, obs, first)}
+
+    def both(params: Params, obs: Obs, _: jax.Array, memory: Any = ()) -> tuple[ActionDistribution, jax.Array]:
+        dist = act(params["actor"], obs, part(memory, "actor"))
+        return dist, estimate(params["critic"], obs, part(memory, "critic"))
 
     return Networks(
         init=init_two,
         distribution=act,
-        both=lambda params, obs, _: (act(params["actor"], obs), estimate(params["critic"], obs)),
+        step=on_policy.applied(actor, Actor.step),
+        both=both,
+        follow=lambda params, obs, _, memory: on_policy.applied(critic, ValueNetwork.step)(params, obs, memory)[1],
     )

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from jaxrl.artifacts.files import ArtifactError, write_error
+from jaxrl.artifacts.processes import lives
 
 NAME = "run.lock"
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
@@ -106,6 +107,47 @@ class RunLock:
         for folder in self._made:
             with contextlib.suppress(OSError):  # something else is in it
                 folder.rmdir()
+
+
+class Held(NamedTuple):
+    """What the lock file of a run tells those who only look at it."""
+
+    owner: Owner | None  # who it names; None: not written yet
+    held: bool | None  # whether that process still runs and holds it; None: it is on another machine
+
+
+def look(folder: Path) -> Held | None:
+    """Whether somebody writes to `folder`, without making a file or disturbing a run; None: nobody says so.
+
+    Only where the process that is named lives here is the lock itself tried: a run that starts at this very moment
+    would otherwise be told that its folder is taken. A file without a name belongs to a run that starts.
+    """
+    path = folder / NAME
+    if not path.exists():
+        return None
+    owner = _read(path)
+    if owner is None or owner.host != platform.node():
+        return Held(owner, True if owner is None else None)
+    return Held(owner, lives(owner.process) and _is_held(path))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    except OSError:  # just removed, or not ours to open: then the process that lives counts
+        return path.exists()
+    try:
+        if os.name == "nt":
+            return not _lock(descriptor)
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # held; or a file system without locks, where the process that lives counts
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)  # and with it the lock
 
 
 def _unlink(path: Path) -> None:

@@ -6,7 +6,9 @@ Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint/f
     <Behavior>.onnx                            policy of the last checkpoint
     <Behavior>/<Behavior>-<step>.onnx          policy of each kept checkpoint
     <Behavior>/<Behavior>-<step>/  checkpoint  training state, and which one is the latest
+    <Behavior>/<Behavior>-best, -best.onnx     the same of the best moment, with keep_best
     <Behavior>/events.out.tfevents.*           TensorBoard; of several seeds in <Behavior>/seed_<number>/
+    <Behavior>/metrics.csv                     the same numbers as a table, likewise
     run_logs/timers.json, training_status.json, Player-<worker>.log
     run.lock                                   who writes here, while it does
 
@@ -32,6 +34,8 @@ from jaxrl.artifacts.status import DAMAGED
 from jaxrl.settings import CheckpointSettings
 
 EVENTS = "events.out.tfevents.*"
+METRICS_TABLE = "metrics.csv"
+"""Beside the event files."""
 SEEDS = "seed_*"
 """Folders of events below `<Behavior>/`, one per seed, in a run with several."""
 MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit
@@ -261,10 +265,13 @@ class RunFolder:
             for events in sorted([*folder.glob(EVENTS), *folder.glob(f"{SEEDS}/{EVENTS}")]):
                 _log.warning("%s was left over from a previous run. Deleting.", events)
                 _unlink(events)
+            for table in [*folder.glob(METRICS_TABLE), *folder.glob(f"{SEEDS}/{METRICS_TABLE}")]:
+                _unlink(table)
             for seed in [path for path in folder.glob(SEEDS) if path.is_dir() and not any(path.iterdir())]:
                 seed.rmdir()
             for item in checkpoints.checkpoints(folder):
                 checkpoints.remove(item)
+            checkpoints.remove_best(folder)
             leftovers = [folder / checkpoints.POINTER, *folder.glob(f"{folder.name}-*.onnx")]
             for path in [*leftovers, self.path / f"{folder.name}.onnx"]:
                 _unlink(path)

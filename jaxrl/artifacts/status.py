@@ -27,6 +27,10 @@ METADATA = "metadata"
 CHECKPOINTS = "checkpoints"
 FINAL = "final_checkpoint"
 LESSON = "lesson_num"
+BEST_CHECKPOINT = "best_checkpoint"
+"""Entry of a behavior with keep_best: like one of CHECKPOINTS, with the statistic, its value and whose seed it was."""
+RECORDS = "records"
+"""Entry of a behavior with records elsewhere (W&B, MLflow): what continuations are known by there, by seed."""
 DAMAGED = ".damaged"
 """Ending of the name under which a file that cannot be read is kept."""
 
@@ -39,6 +43,11 @@ class _Saved(BaseModel):
     steps: Annotated[int, Field(ge=0)]
 
 
+class _Best(_Saved):
+    statistic: str
+    value: float
+
+
 class _Entries(BaseModel):
     """What is read again of one behavior or environment parameter; the rest is kept as it is."""
 
@@ -47,6 +56,8 @@ class _Entries(BaseModel):
     checkpoints: list[_Saved] = []
     lesson_num: Annotated[int, Field(ge=0)] | None = None
     best_seed: Annotated[int, Field(ge=0)] | None = None
+    best_checkpoint: _Best | None = None
+    records: dict[str, str] = {}
 
 
 _DOCUMENT = TypeAdapter(dict[str, _Entries])
@@ -130,6 +141,18 @@ class TrainingStatus:
     ) -> None:
         """Record the run-level ONNX file of the final save."""
         self.set(behavior, FINAL, _entry(step, onnx, reward, auxiliary))
+
+    def set_best(
+        self,
+        behavior: str,
+        step: int,
+        onnx: Path,
+        reward: float | None,
+        auxiliary: Sequence[Path] = (),
+        **noted: str | float | None,
+    ) -> None:
+        """Record the checkpoint that `keep_best` keeps, with what made it the best: statistic, value and seed."""
+        self.set(behavior, BEST_CHECKPOINT, {**_entry(step, onnx, reward, auxiliary), **noted})
 
     def write(self) -> None:
         """Write the file atomically. Raises ArtifactError when it cannot be written."""

@@ -1,22 +1,21 @@
 """ML-Agents' PyTorch weights as ours, and back: arrays in, arrays out, no torch needed.
 
-A layout lists for each of our arrays the names it is made of. The rules are linear, so gradients translate as well:
-    kernel   [inputs, outputs]: torch stores (outputs, inputs); several layers side by side become one;
-    bias     [outputs]: several become one;
-    row      [size]: torch stores (1, size).
-Layouts follow from the behavior spec and the settings, never from a list of known networks. Arrays are float32; the
-flax parameters come as {"params": ...}.
+A layout lists for each of our arrays the names it is made of (`torch_layout`). Layouts follow from the behavior spec
+and the settings, never from a list of known networks. Arrays are float32; the flax parameters come as {"params": ...}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from jaxrl.artifacts.torch_encoders import attention, conditioned_body, encoders, layers
+from jaxrl.artifacts.torch_layout import ROW, Entry, Layout, linear, to_ours, to_theirs
+from jaxrl.networks.memory import features
 from jaxrl.networks.normalizer import NormalizerState, States
 from jaxrl.networks.observations import encoding_size
 from jaxrl.networks.settings import NetworkShape
@@ -45,18 +44,6 @@ class TorchImportError(JaxrlError):
     """Weights that do not fit the behavior spec and the settings."""
 
 
-class Entry(NamedTuple):
-    """One of our arrays and the torch arrays it consists of, in order."""
-
-    path: tuple[str, ...]
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]  # as torch stores them
-    kind: str  # kernel, bias or row
-
-
-Layout = tuple[Entry, ...]
-
-
 class Imported(NamedTuple):
     """One network of a checkpoint."""
 
@@ -67,35 +54,32 @@ class Imported(NamedTuple):
 
 def actor_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     """Layout of `networks.models.Actor`."""
-    return (*_body(spec, settings), *_action_heads(spec, settings.hidden_units))
+    return (*_network(spec, settings), *_action_heads(spec, _width(settings)))
 
 
 def value_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.ValueNetwork`."""
-    return (*_body(spec, settings), *_value_heads(settings.hidden_units, streams))
+    return (*_network(spec, settings), *_value_heads(_width(settings), streams))
 
 
 def shared_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.SharedActorCritic`."""
-    return (*actor_layout(spec, settings), *_value_heads(settings.hidden_units, streams))
+    return (*actor_layout(spec, settings), *_value_heads(_width(settings), streams))
 
 
 def team_critic_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.TeamCritic`."""
-    hidden, size = settings.hidden_units, encoding_size(spec)
+    hidden, size = settings.hidden_units, encoding_size(spec, settings)
     with_action = size + spec.action.continuous_size + spec.action.mask_size
-    encoders = "network_body.{}.self_ent_encoder.seq_layers.0"
-    attention = [f"network_body.self_attn.fc_{name}" for name in "qkv"]
-    out = "network_body.self_attn.fc_out"
-    square = (hidden, hidden)
+    embedding = "network_body.{}.self_ent_encoder.seq_layers.0"
     return (
-        *_linear(("embed_obs",), (encoders.format("obs_encoder"),), size, (hidden,)),
-        *_linear(("embed_obs_action",), (encoders.format("obs_action_encoder"),), with_action, (hidden,)),
-        *_linear(("attention", "qkv"), tuple(attention), hidden, (hidden,) * 3),
-        Entry(("attention", "out_kernel"), (f"{out}.weight",), (square,), "kernel"),
-        Entry(("attention", "out_bias"), (f"{out}.bias",), ((hidden,),), "bias"),
-        *_layers("network_body.linear_encoder.seq_layers", hidden, settings),
-        *_value_heads(hidden + 1, streams),
+        *encoders(spec, settings),
+        *linear(("embed_obs",), (embedding.format("obs_encoder"),), size, (hidden,)),
+        *linear(("embed_obs_action",), (embedding.format("obs_action_encoder"),), with_action, (hidden,)),
+        *attention(("attention",), "network_body.self_attn", hidden),
+        *layers("network_body.linear_encoder.seq_layers", hidden, hidden, settings.num_layers),
+        *_memory(settings),
+        *_value_heads(_width(settings) + 1, streams),
     )
 
 
@@ -125,8 +109,7 @@ def import_arrays(weights: Weights, layout: Layout) -> dict[str, Any]:
                     f"{name}: shape {part.shape} in the checkpoint, {shape} expected from the behavior spec and "
                     "network_settings; check hidden_units, num_layers and that the checkpoint is of this behavior"
                 )
-        joined = parts[0][0] if entry.kind == "row" else np.concatenate(parts, axis=0)
-        flat["params", *entry.path] = jnp.asarray(joined.T if entry.kind == "kernel" else joined)
+        flat["params", *entry.path] = jnp.asarray(to_ours(entry, parts))
     return unflatten_dict(flat)
 
 
@@ -141,10 +124,8 @@ def export_arrays(params: Mapping[str, Any], layout: Layout) -> dict[str, np.nda
         )
     weights = {}
     for entry in layout:
-        array = np.asarray(flat[entry.path], np.float32)
-        rows = array.T if entry.kind == "kernel" else array.reshape(entry.shapes[0]) if entry.kind == "row" else array
-        ends = np.cumsum([shape[0] for shape in entry.shapes])[:-1]
-        weights.update(zip(entry.names, np.split(rows, ends), strict=True))
+        theirs = to_theirs(entry, np.asarray(flat[entry.path], np.float32))
+        weights.update(zip(entry.names, theirs, strict=True))
     return weights
 
 
@@ -194,27 +175,31 @@ def _names(layout: Layout) -> set[str]:
     return {name for entry in layout for name in entry.names}
 
 
-def _linear(path: tuple[str, ...], names: tuple[str, ...], inputs: int, outputs: Iterable[int]) -> Layout:
-    """One of our linear layers made of one or more of theirs with the same inputs."""
-    outputs = tuple(outputs)
-    kernels = tuple((size, inputs) for size in outputs)
+def _network(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+    """Encoders, body and memory of an actor or a value network."""
+    return (*encoders(spec, settings), *conditioned_body(spec, settings), *_memory(settings))
+
+
+def _memory(settings: NetworkShape) -> Layout:
+    """An LSTM after the body; ML-Agents has no other memory. Raises `TorchImportError`."""
+    memory = settings.memory
+    if memory is None:
+        return ()
+    if memory.memory_type != "lstm":
+        raise TorchImportError(f"memory_type: {memory.memory_type} does not exist in ML-Agents; use lstm")
+    hidden, prefix = features(memory), "network_body.lstm.lstm."
+    gates = 4 * hidden
     return (
-        Entry((*path, "kernel"), tuple(f"{name}.weight" for name in names), kernels, "kernel"),
-        Entry((*path, "bias"), tuple(f"{name}.bias" for name in names), tuple((size,) for size in outputs), "bias"),
+        Entry(("memory", "kernel"), (f"{prefix}weight_ih_l0",), ((gates, settings.hidden_units),), "kernel"),
+        Entry(("memory", "recurrent"), (f"{prefix}weight_hh_l0",), ((gates, hidden),), "kernel"),
+        Entry(("memory", "bias"), (f"{prefix}bias_ih_l0",), ((gates,),), "bias"),
+        Entry(("memory", "recurrent_bias"), (f"{prefix}bias_hh_l0",), ((gates,),), "bias"),
     )
 
 
-def _layers(prefix: str, inputs: int, settings: NetworkShape) -> Layout:
-    """A fully connected body; the indices in the names count the activations as well."""
-    entries = []
-    for i in range(settings.num_layers):
-        entries += _linear(("body", f"layer_{i}"), (f"{prefix}.{2 * i}",), inputs, (settings.hidden_units,))
-        inputs = settings.hidden_units
-    return tuple(entries)
-
-
-def _body(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
-    return _layers("network_body._body_endoder.seq_layers", encoding_size(spec), settings)
+def _width(settings: NetworkShape) -> int:
+    """Size of what heads read."""
+    return settings.hidden_units if settings.memory is None else features(settings.memory)
 
 
 def _action_heads(spec: BehaviorSpec, hidden: int) -> Layout:
@@ -222,13 +207,13 @@ def _action_heads(spec: BehaviorSpec, hidden: int) -> Layout:
     continuous, branches = spec.action.continuous_size, spec.action.discrete_branches
     if continuous:
         prefix = "action_model._continuous_distribution."
-        entries += _linear(("heads", "mean"), (f"{prefix}mu",), hidden, (continuous,))
-        entries += (Entry(("heads", "log_sigma"), (f"{prefix}log_sigma",), ((1, continuous),), "row"),)
+        entries += linear(("heads", "mean"), (f"{prefix}mu",), hidden, (continuous,))
+        entries += (Entry(("heads", "log_sigma"), (f"{prefix}log_sigma",), ((1, continuous),), ROW),)
     if branches:
         names = tuple(f"action_model._discrete_distribution.branches.{i}" for i in range(len(branches)))
-        entries += _linear(("heads", "logits"), names, hidden, branches)
+        entries += linear(("heads", "logits"), names, hidden, branches)
     return entries
 
 
 def _value_heads(inputs: int, streams: tuple[str, ...]) -> Layout:
-    return _linear(("values",), tuple(HEAD_PREFIX + name for name in streams), inputs, (1,) * len(streams))
+    return linear(("values",), tuple(HEAD_PREFIX + name for name in streams), inputs, (1,) * len(streams))

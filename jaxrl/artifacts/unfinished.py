@@ -15,6 +15,8 @@ import socket
 import time
 from pathlib import Path
 
+from jaxrl.artifacts.processes import lives
+
 FILE = ".tmp"
 PARTIAL = ".partial"
 """A checkpoint's folder that is not complete, or is on its way out."""
@@ -49,7 +51,7 @@ def abandoned(path: Path) -> bool:
         return True
     if owner[2] != _host() or os.name == "nt":
         return _untouched(path)
-    return not _lives(int(owner[1]))
+    return not lives(int(owner[1]))
 
 
 def remove(folder: Path) -> list[str]:
@@ -68,16 +70,6 @@ def discard(path: Path) -> None:
 
 def _host() -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())[:_LONGEST_HOST]
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
 
 
 def _untouched(path: Path) -> bool:

@@ -1,24 +1,19 @@
-"""`jaxrl bench`: run the benchmarks of a clone. Scripts and their runner are in `benchmarks`, not in the package."""
+"""`jaxrl bench`: run the benchmarks, compare two files of their numbers, follow them over commits.
+
+No JAX here or in `jaxrl.bench`: a benchmark is a process of its own.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import sys
+import re
 from pathlib import Path
 
-from jaxrl.types import JaxrlError
-
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 QUICK_SECONDS, FULL_SECONDS = 600.0, 3600.0  # of one script
 
 
-class NoCloneError(JaxrlError):
-    """The package is installed without its clone, which holds the benchmarks."""
-
-
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """--quick, --only, --json and --timeout."""
+    """Those of the run, and `compare` and `history` with theirs."""
     parser.add_argument("--quick", action="store_true", help="reduced sizes, to see that everything runs")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="run these alone, e.g. update_phase (an unknown name lists all)"
@@ -27,22 +22,86 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--json", default="bench.jsonl", metavar="FILE", help="append a JSON line per benchmark (default: bench.jsonl)"
     )
     parser.add_argument(
+        "--repeat", type=_count, default=1, metavar="N", help="N rounds of all: compare and history see their noise"
+    )
+    parser.add_argument(
+        "--device", type=_device, metavar="DEVICE", help="cpu, cuda, cuda:N or tpu (default: what JAX takes)"
+    )
+    parser.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
         help=f"end a script after this time (default: {QUICK_SECONDS:.0f} with --quick, else {FULL_SECONDS:.0f})",
     )
+    parser.set_defaults(what=_measure)
+    commands = parser.add_subparsers(metavar="compare | history")
+    text = "what got slower or faster from file A to file B; exit code 1 with --fail-above if something got slower"
+    compare = commands.add_parser("compare", help=text, description=f"{text}.", allow_abbrev=False)
+    compare.add_argument("first", type=Path, metavar="A", help="file that --json wrote; what it ends with counts")
+    compare.add_argument("second", type=Path, metavar="B", help="another")
+    compare.add_argument(
+        "--fail-above",
+        type=_limit,
+        metavar="FACTOR",
+        help="exit with 1 if a cost rose by more, even if all noise is taken off",
+    )
+    compare.set_defaults(what=_compare)
+    text = "a table over commits"
+    history = commands.add_parser("history", help=text, description=f"{text}.", allow_abbrev=False)
+    history.add_argument("places", type=Path, nargs="+", metavar="DIR|FILE", help="files that --json wrote")
+    history.set_defaults(what=_history)
 
 
-def run(given: argparse.Namespace) -> None:
-    """Run, append and print. Raises NoCloneError outside of a clone, else what `benchmarks.runner.run` raises."""
-    if not (FOLDER / "runner" / "__init__.py").is_file():
-        raise NoCloneError(
-            f"jaxrl bench runs the benchmarks of a clone, and {FOLDER} does not hold them: clone jaxrl's repository, "
-            "install the clone with pip install -e ., and run jaxrl bench again."
-        )
-    if str(FOLDER.parent) not in sys.path[:1]:
-        sys.path.insert(0, str(FOLDER.parent))  # first, in case something else that is installed has this name
-    runner = importlib.import_module("benchmarks.runner")
+def run(given: argparse.Namespace) -> int:
+    """Raises what `jaxrl.bench` raises; the exit code says whether --fail-above was kept."""
+    return given.what(given)
+
+
+def _measure(given: argparse.Namespace) -> int:
+    from jaxrl.bench import suite
+
     seconds = given.timeout or (QUICK_SECONDS if given.quick else FULL_SECONDS)
-    runner.run(given.only, Path(given.json), quick=given.quick, timeout=seconds)
+    suite.run(
+        given.only,
+        Path(given.json),
+        quick=given.quick,
+        timeout=seconds,
+        repeat=given.repeat,
+        device=given.device,
+    )
+    return 0
+
+
+def _compare(given: argparse.Namespace) -> int:
+    from jaxrl.bench.compare import compare
+
+    return 0 if compare(given.first, given.second, given.fail_above) else 1
+
+
+def _history(given: argparse.Namespace) -> int:
+    from jaxrl.bench.history import print_history
+
+    print_history(given.places)
+    return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}: expected a number of rounds, 1 or more")
+    return int(text)
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"cpu|tpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"got {text!r}: expected cpu, cuda, cuda:N or tpu")
+    return text
+
+
+def _limit(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"got {text!r}: expected a factor of 1 or more, such as 1.2")
+    return value

@@ -1,6 +1,7 @@
 """What the command line asks for. Each command is one file here, with `add_flags` and `run`, and one line below.
 
-`run` returns the exit code where it is not 0.
+`run` returns the exit code where it is not 0. The file of a command is imported when that command is given, so that
+`jaxrl --help` comes at once.
 
 No JAX at the top of these files: a spawned environment process imports the main module again.
 """
@@ -8,27 +9,36 @@ No JAX at the top of these files: a spawned environment process imports the main
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-from jaxrl.cli import bench, diff, make_player, report, train, watch
-from jaxrl.cli.version import version_line
 from jaxrl.types import JaxrlError
 
-_COMMANDS = (
-    ("train", train, "train the behaviors of an environment"),
-    ("make-player", make_player, "write an executable that serves one of jaxrl's environments as a Unity player would"),
-    ("watch", watch, "play a JAX environment with the policy of a run and make a film of it"),
-    ("report", report, "learning curves, tables and time split of runs in one file"),
-    ("diff", diff, "the first difference between two runs: settings, versions, statistics, parameters"),
-    ("bench", bench, "run the benchmarks of a clone and print a table"),
-)
+_COMMANDS = {
+    "train": "train the behaviors of an environment",
+    "sweep": "train every combination of some settings, with several seeds each",
+    "init": "list the configurations that come with jaxrl, and write one to change",
+    "check-env": "play an environment in JAX at random and name what breaks its contract",
+    "make-player": "write an executable that serves one of jaxrl's environments as a Unity player would",
+    "watch": "play an environment with the policy of a run and make a film of it",
+    "dashboard": "a page on this machine that follows the runs in a results folder while they train",
+    "report": "learning curves, tables and time split of runs in one file",
+    "diff": "the first difference between two runs: settings, versions, statistics, parameters",
+    "zoo": "the trained policies that come with jaxrl: list them, and see what they earn",
+    "onnx": "what Unity would say of a model",
+    "bench": "run the benchmarks, compare two files of their numbers, follow them over commits",
+}
+"""By name, what each does; its file is cli/NAME.py, with _ for -."""
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command and its flags. A usage error exits with 2."""
-    return _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    return _parser(given[0] if given else None).parse_args(given)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -43,21 +53,37 @@ def run(given: argparse.Namespace) -> int:
             traceback.print_exc()
         print(error, file=sys.stderr)
         return 1
+    except BrokenPipeError:  # `jaxrl init | head`: whoever reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+class _Version(argparse.Action):
+    """Prints the versions, which are looked up when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from jaxrl.cli.version import version_line
+
+        print(version_line())
+        parser.exit()
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    """With the flags of the command that is chosen."""
     parser = argparse.ArgumentParser(
         prog="jaxrl",
         description="Train ML-Agents and JAX environments with MA-POCA, PPO and relatives.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=version_line())
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of all that counts, and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, module, text in _COMMANDS:
+    for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
-        module.add_flags(command)
-        command.set_defaults(command=module.run)
+        if name == chosen:
+            module = import_module(f"jaxrl.cli.{name.replace('-', '_')}")
+            module.add_flags(command)
+            command.set_defaults(command=module.run)
     return parser

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import SettingsError
 
 _PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
@@ -27,7 +29,7 @@ def choose_device(device: str | None, cpu_devices: int = 1) -> None:
     if index:
         jax.config.update("jax_cuda_visible_devices", index)
     if cpu_devices > 1:
-        jax.config.update("jax_num_cpu_devices", cpu_devices)
+        _show_as(cpu_devices)
     # The host loop waits for each result at once; handing the work to a thread costs 30 us a decision.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     try:
@@ -40,3 +42,25 @@ def choose_device(device: str | None, cpu_devices: int = 1) -> None:
             "install jax with CUDA support, check that nvidia-smi lists the device, or choose cpu"
         )
     _log.debug("devices: %s", devices)
+
+
+def start_computing(device: str | None, at_once: int = 1) -> None:
+    """Before the first computation: a CPU shows as a device for each of `at_once` seeds, as far as there are cores.
+
+    `device` has been chosen already where one is given, which is a check of the settings. Programs are kept on disk.
+    """
+    if device is None:
+        choose_device(None, cpu_devices=min(at_once, os.cpu_count() or 1))
+    enable_compilation_cache()
+
+
+def _show_as(cpu_devices: int) -> None:
+    import jax
+
+    try:
+        jax.config.update("jax_num_cpu_devices", cpu_devices)
+    except RuntimeError:  # its backend has started: an algorithm of one's own is imported with the settings
+        _log.warning(
+            "all seeds share one CPU device, which is slower: your own code computed with JAX when it was imported: "
+            "move that into functions"
+        )

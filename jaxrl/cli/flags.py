@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
-from jaxrl.settings import CheckpointSettings, EngineSettings, EnvironmentSettings, RunSettings, TorchSettings
+from jaxrl.settings import (
+    CheckpointSettings,
+    EngineSettings,
+    EnvironmentSettings,
+    RecordSettings,
+    RunSettings,
+    TorchSettings,
+)
 from jaxrl.settings.inheritance import EVERY_LISTED, merge
-from jaxrl.settings.section import Section
+from jaxrl.settings.records import USUAL_PROJECT, USUAL_STORE
+from jaxrl.settings.section import Section, SettingsError
+from jaxrl.settings.sweep import overrides_of, parsed
 
 _SECTIONS: dict[str, type[Section]] = {
     "env_settings": EnvironmentSettings,
     "checkpoint_settings": CheckpointSettings,
     "engine_settings": EngineSettings,
     "torch_settings": TorchSettings,
+    "record_settings": RecordSettings,
 }
 
 _VALUES: tuple[tuple[str, str, type, str], ...] = (
@@ -54,16 +65,29 @@ _SWITCHES = (
     ("--render", "env_settings.render"),
     ("--inline", "env_settings.inline"),
 )
+_OPTIONAL_VALUES = (  # given without a value they mean the last one
+    ("--wandb", "record_settings.wandb", "PROJECT", USUAL_PROJECT),
+    ("--mlflow", "record_settings.mlflow", "URI", USUAL_STORE),
+)
 _HIDDEN_SWITCHES = (("--load", "checkpoint_settings.load_model"), ("--train", "checkpoint_settings.train_model"))
 _REMOVED = ("--torch", "--tensorflow")
 _REMOVED_DEST = "removed"
+SET = "set"
+"""Where --set is kept."""
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add all flags. None has a default, so that only flags really given reach `overrides_from`."""
+def add_flags(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add all flags; `several`: --set takes several values.
+
+    None has a default, so that only flags really given reach `overrides_from`.
+    """
     for flag, key, kind, metavar in _VALUES:
         parser.add_argument(
             flag, dest=key, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=_help(key, with_default=True)
+        )
+    for flag, key, metavar, usual in _OPTIONAL_VALUES:
+        parser.add_argument(
+            flag, dest=key, nargs="?", const=usual, metavar=metavar, default=argparse.SUPPRESS, help=_help(key)
         )
     for flag, key in _SWITCHES:
         parser.add_argument(flag, dest=key, action="store_true", default=argparse.SUPPRESS, help=_help(key))
@@ -94,6 +118,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help=f"{RunSettings.model_fields['callbacks'].description}; may be given several times",
     )
     parser.add_argument(
+        "--set",
+        dest=SET,
+        action="append",
+        metavar="KEY=VALUE[,VALUE...]" if several else "KEY=VALUE",
+        default=argparse.SUPPRESS,
+        help="any setting of every behavior (hyperparameters.learning_rate=1e-3), or of the run "
+        "(environment_parameters.gravity=9.8); may be given several times",
+    )
+    parser.add_argument(
         "--debug", dest="debug", action="store_true", default=argparse.SUPPRESS, help="log in detail, show tracebacks"
     )
     parser.add_argument(
@@ -113,9 +146,16 @@ def _help(key: str, with_default: bool = False) -> str:
     return f"{field.description}{default}".replace("%", "%%")
 
 
+def count(text: str) -> int:
+    """A number of something, for argparse."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, expected a whole number, at least 1")
+    return int(text)
+
+
 def overrides_from(given: argparse.Namespace) -> dict[str, Any]:
     """Flags really given, shaped like a configuration file."""
-    overrides: dict[str, Any] = {}
+    overrides = overrides_of(_values(getattr(given, SET, ())))
     for key, value in vars(given).items():
         path = key.split(".")
         if path[0] not in RunSettings.model_fields:
@@ -124,6 +164,17 @@ def overrides_from(given: argparse.Namespace) -> dict[str, Any]:
             value = {part: value}
         overrides = merge(overrides, value)
     return overrides
+
+
+def _values(written: Sequence[str]) -> dict[str, Any]:
+    """--set KEY=VALUE by key. Raises SettingsError for several values, which are a sweep's."""
+    found = {}
+    for text in written:
+        key, values = parsed(text)
+        if len(values) > 1:
+            raise SettingsError(f"--set {text}: got {len(values)} values, expected one; `jaxrl sweep` takes several")
+        found[key] = values[0]
+    return found
 
 
 def removed_flags(given: argparse.Namespace) -> list[str]:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import argparse
 import logging
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from jaxrl.types import JaxrlError
+
+if TYPE_CHECKING:
+    from jaxrl.report.films import Film
+
+FILM_STEPS = 200
+"""Decisions in a film of --films, at most: some 200 kB."""
 _log = logging.getLogger(__name__)
 
 
@@ -22,6 +33,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file to write: .html with figures and tables, or .png with the figures (default: report.html)",
     )
+    parser.add_argument(
+        "--films",
+        action="store_true",
+        help="play an episode of each run whose environment `jaxrl watch` can show, and put its film into the page "
+        "(without: the last film of a run's videos/)",
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> None:
@@ -29,9 +47,41 @@ def run(given: argparse.Namespace) -> None:
     import rich
 
     from jaxrl.artifacts.metrics.console import setup_logging
-    from jaxrl.report.report import write_report
+    from jaxrl.report.events import ReportError
+    from jaxrl.report.report import check_out, write_report
 
     setup_logging(rich.get_console(), debug=getattr(given, "debug", False))
-    for remark in write_report(given.runs, given.out):
+    if given.films and check_out(given.out).suffix.lower() != ".html":
+        raise ReportError(f"--films: {given.out} is a picture, which holds no films. Give a file that ends with .html.")
+    with tempfile.TemporaryDirectory(prefix="jaxrl-report-") as folder:
+        films = _films(given.runs, Path(folder)) if given.films else {}
+        remarks = write_report(given.runs, given.out, films)
+    for remark in remarks:
         _log.warning("%s", remark)
     _log.info("Wrote %s.", given.out)
+
+
+def _films(runs: Sequence[str], folder: Path) -> dict[Path, Film]:
+    """An episode of each run, played on the CPU; a run that cannot be played is named and has none."""
+    from jaxrl.cli.device import choose_device
+    from jaxrl.compilation import enable_compilation_cache
+    from jaxrl.report.films import Film
+    from jaxrl.report.runs import read_run
+
+    for run in runs:
+        read_run(Path(run))  # what is no run is refused before anything is played
+    choose_device("cpu")
+    enable_compilation_cache()
+    from jaxrl.watch.film import watch
+
+    films = {}
+    for number, path in enumerate(dict.fromkeys(map(Path, runs))):
+        try:
+            shown = watch(None, run=path, out=folder / f"{number}.gif", steps=FILM_STEPS)
+        except JaxrlError as error:
+            _log.warning("%s: no film: %s", path, error)
+            continue
+        reward = " : ".join(f"{team:.2f}" for team in shown.returns[0])
+        words = f"{path.resolve().name}: {shown.policy}, reward {reward}, {shown.steps} steps"
+        films[path] = Film(shown.out, words, stays=False)
+    return films

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
+from pathlib import Path
+from typing import Any
 
 import rich
 import rich.console
@@ -13,31 +14,39 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.callbacks import load_callbacks
 from jaxrl.cli import flags
-from jaxrl.cli.checks import (
-    check_compiled,
-    check_connectors,
-    check_environment_settings,
-    check_exact,
-    check_resume,
-    refuse_unsupported,
-)
-from jaxrl.cli.device import choose_device
+from jaxrl.cli.device import choose_device, start_computing
 from jaxrl.cli.leaving import leaving_at_once
+from jaxrl.cli.shipped import beside, made_for, named
 from jaxrl.cli.version import version_line
-from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed
+from jaxrl.training.checks import check_run
 from jaxrl.training.host.launch import launched
-from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.interrupt import Interrupt, leave_if_unsent
 
 _log = logging.getLogger(__name__)
+
+NO_ENVIRONMENT = (
+    "No environment is named: waiting for the Unity Editor for up to %g s; open the scene and press Play. A build is "
+    "given with --env=PATH. Without Unity: jaxrl train dungeon_escape --run-id=first (`jaxrl init` lists more)."
+)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """CONFIG and ML-Agents' flags."""
     parser.description = "Train. A flag beats the configuration file, the file beats the default shown here."
-    parser.add_argument("config", nargs="?", metavar="CONFIG", help="YAML configuration file")
+    add_config(parser)
     flags.add_flags(parser)
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """CONFIG."""
+    parser.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONFIG",
+        help="YAML configuration file, or the name of one of jaxrl's own (`jaxrl init`)",
+    )
 
 
 def run(given: argparse.Namespace) -> int:
@@ -53,6 +62,7 @@ def run(given: argparse.Namespace) -> int:
             _train_compiled(settings, console, interrupt)
         else:
             _train_on_host(settings, console, interrupt)
+    leave_if_unsent(interrupt.exit_code)
     return interrupt.exit_code
 
 
@@ -61,18 +71,37 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
     setup_logging(console, debug=getattr(given, "debug", False))
     for flag in flags.removed_flags(given):
         _log.warning("%s has no effect", flag)
-    settings = load_run_settings(given.config, flags.overrides_from(given), HYPERPARAMETER_TYPES)
+    config, overrides = configuration(given.config, flags.overrides_from(given))
+    settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
     given.debug = settings.debug
     setup_logging(console, debug=settings.debug)
-    refuse_unsupported(settings, given.config or "command line")
-    check_environment_settings(settings.env_settings)
-    check_connectors(settings)
-    check_exact(settings)
-    check_resume(settings)
+    check_run(settings, config or "command line")
     _log.info(version_line())
+    if settings.env_settings.env_path is None:
+        _log.info(NO_ENVIRONMENT, settings.env_settings.timeout_wait)
     if settings.torch_settings.device is not None:  # one that may not be there; to look for it imports JAX
         choose_device(settings.torch_settings.device)
     return settings
+
+
+def configuration(given: str | None, overrides: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """The file that is given, the shipped one of that name, or where none is given the one for the environment.
+
+    Raises UnknownConfigurationError for a name that is neither a file nor shipped.
+    """
+    env_path = overrides.get("env_settings", {}).get("env_path")
+    if given is None:
+        found = made_for(env_path) if env_path else []
+    elif Path(given).is_file() or Path(given).suffix:  # a file, or the path of one that is missed
+        return given, overrides
+    else:
+        found = named(given)
+    if not found:
+        return None, overrides
+    chosen, *others = found
+    text = "Configuration: %s, one of jaxrl's own%s. `jaxrl init %s` writes it to a file."
+    _log.info(text, chosen.name, beside(others), chosen.name)
+    return str(chosen.path), overrides
 
 
 def _train_on_host(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
@@ -80,9 +109,7 @@ def _train_on_host(settings: RunSettings, console: rich.console.Console, interru
     settings = with_drawn_seed(settings)
     callbacks = load_callbacks(settings.callbacks or ())  # before anything is written or started
     with launched(settings, interrupt) as started:
-        if settings.torch_settings.device is None:
-            choose_device(None)
-        enable_compilation_cache()
+        start_computing(settings.torch_settings.device)
         from jaxrl.training.host.loop import train
 
         train(settings, console=console, started=started, callbacks=callbacks)
@@ -90,10 +117,7 @@ def _train_on_host(settings: RunSettings, console: rich.console.Console, interru
 
 def _train_compiled(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
     """Environment and learner as one program: there is nothing to launch."""
-    check_compiled(settings)
-    if settings.torch_settings.device is None:
-        choose_device(None, cpu_devices=min(settings.env_settings.seeds, os.cpu_count() or 1))
-    enable_compilation_cache()
+    start_computing(settings.torch_settings.device, settings.env_settings.seeds)
     from jaxrl.training.compiled.trainer import train
 
     train(settings, console=console, interrupt=interrupt)

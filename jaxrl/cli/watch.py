@@ -1,4 +1,4 @@
-"""`jaxrl watch`: a film of a JAX environment. JAX is imported inside `run` alone."""
+"""`jaxrl watch`: a film of an environment. JAX is imported inside `run` alone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from jaxrl.compilation import enable_compilation_cache
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `jaxrl watch`."""
-    parser.add_argument("environment", metavar="jax:NAME", help="the environment, such as jax:dungeon_escape")
     parser.add_argument(
-        "--run", type=Path, metavar="RUN", help="results folder whose policy acts (default: none, random actions)"
+        "environment",
+        nargs="?",
+        metavar="ENVIRONMENT",
+        help="jax:NAME, player:NAME, gymnasium:ID, pettingzoo:MODULE or FILE.py:FUNCTION (default: that of the run)",
+    )
+    parser.add_argument(
+        "--run",
+        metavar="RUN",
+        help="results folder whose policy acts, or zoo:NAME, one of `jaxrl zoo` (default: none, random actions)",
     )
     parser.add_argument(
         "--out",
@@ -30,6 +37,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deterministic", action="store_true", help="act with the mean or most likely action, not with a sample"
     )
+    parser.add_argument(
+        "--env-args",
+        nargs="+",
+        metavar="key=value",
+        help="arguments of a gymnasium: or pettingzoo: environment (default: those of the run)",
+    )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
@@ -37,16 +50,18 @@ def run(given: argparse.Namespace) -> None:
     """Play, write the film and print what it shows. On the CPU: an accelerator may be busy with training."""
     choose_device("cpu")
     enable_compilation_cache()
+    from jaxrl.artifacts.zoo import run_path
     from jaxrl.watch.film import watch
 
     summary = watch(
         given.environment,
-        run=given.run,
+        run=None if given.run is None else run_path(given.run),
         out=given.out,
         seed=given.seed,
         episodes=given.episodes,
         steps=given.steps,
         deterministic=given.deterministic,
+        env_args=given.env_args,
     )
     returns = ", ".join(" : ".join(f"{team:.2f}" for team in episode) for episode in summary.returns)
     cut = "" if summary.finished else ", cut there by --steps"

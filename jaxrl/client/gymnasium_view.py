@@ -17,14 +17,16 @@ class ViewError(JaxrlError):
     """The environment does not fit the view. The text says what would."""
 
 
-def gymnasium_view(env: UnityEnvironment) -> GymnasiumView:
+def gymnasium_view(env: UnityEnvironment, *, uint8_visual: bool | None = None) -> GymnasiumView:
     """`env`, which has one agent at a time, as a `gymnasium.Env`. It is reset once, to learn its spaces.
+
+    `uint8_visual`: images as bytes (True), as float32 from 0 to 1 (False), or as the environment sends them.
 
     Raises:
         ViewError: it has several behaviors, or several agents.
         EnvironmentFailure: as `UnityEnvironment.reset`.
     """
-    return GymnasiumView(env)
+    return GymnasiumView(env, uint8_visual=uint8_visual)
 
 
 class GymnasiumView(gymnasium.Env[Any, Any]):
@@ -38,7 +40,7 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": []}  # noqa: RUF012, as Gymnasium declares it
 
-    def __init__(self, env: UnityEnvironment) -> None:
+    def __init__(self, env: UnityEnvironment, *, uint8_visual: bool | None = None) -> None:
         self.spec = EnvSpec(id="jaxrl/Unity-v0", nondeterministic=True)
         self._env = env
         steps = env.reset()
@@ -47,7 +49,7 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
                 f"there are the behaviors {', '.join(steps)}, the Gymnasium view shows one; use jaxrl.pettingzoo_view"
             )
         (self._behavior,) = steps
-        self._spaces = BehaviorSpaces(env.specs[self._behavior])
+        self._spaces = BehaviorSpaces(env.specs[self._behavior], uint8_visual)
         self.observation_space, self.action_space = self._spaces.observation, self._spaces.action
         self._agent: int | None = None  # whose episode goes on; None: that of the next one has not begun
         self._wait_for(None)

@@ -38,13 +38,15 @@ class _Outcome(NamedTuple):
         self.terminated[name] = self.truncated[name] = False
 
 
-def pettingzoo_view(env: UnityEnvironment) -> PettingZooView:
+def pettingzoo_view(env: UnityEnvironment, *, uint8_visual: bool | None = None) -> PettingZooView:
     """`env` as a `pettingzoo.ParallelEnv`. It is reset once, to learn which agents there are.
+
+    `uint8_visual`: images as bytes (True), as float32 from 0 to 1 (False), or as the environment sends them.
 
     Raises:
         EnvironmentFailure: as `UnityEnvironment.reset`.
     """
-    return PettingZooView(env)
+    return PettingZooView(env, uint8_visual=uint8_visual)
 
 
 class PettingZooView(ParallelEnv[str, Any, Any]):
@@ -64,8 +66,9 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
     metadata = {"name": "unity", "render_modes": [], "is_parallelizable": True}  # noqa: RUF012, as PettingZoo does
     render_mode = None
 
-    def __init__(self, env: UnityEnvironment) -> None:
+    def __init__(self, env: UnityEnvironment, *, uint8_visual: bool | None = None) -> None:
         self._env = env
+        self._uint8_visual = uint8_visual
         self._spaces: dict[str, BehaviorSpaces] = {}
         self._behavior_of: dict[str, str] = {}
         self._lives: dict[str, _Seen] = {}
@@ -177,7 +180,7 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
 
     def _space(self, behavior: str) -> BehaviorSpaces:
         if behavior not in self._spaces:
-            self._spaces[behavior] = BehaviorSpaces(self._env.specs[behavior])
+            self._spaces[behavior] = BehaviorSpaces(self._env.specs[behavior], self._uint8_visual)
         return self._spaces[behavior]
 
     def _new_name(self, behavior: str) -> str:

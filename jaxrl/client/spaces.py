@@ -14,13 +14,16 @@ class BehaviorSpaces:
     """Spaces of one behavior, made once.
 
     Observation: a Box for a single sensor, else a Dict of them by the sensors' names (a name that is there twice gets
-    its number). Action: Box [C] from -1 to 1; Discrete for one branch, MultiDiscrete for several; for both kinds a Dict
-    with `continuous` and `discrete`.
+    its number). Images are (channels, height, width), uint8 from 0 to 255 or float32 from 0 to 1: with `uint8_visual`
+    True all the former, with False all the latter, with None as the environment sends them (PNG: uint8).
+    Action: Box [C] from -1 to 1; Discrete for one branch, MultiDiscrete for several; for both kinds a Dict with
+    `continuous` and `discrete`.
     """
 
-    def __init__(self, spec: BehaviorSpec) -> None:
+    def __init__(self, spec: BehaviorSpec, uint8_visual: bool | None = None) -> None:
         self._spec = spec
-        boxes = [_box(sensor) for sensor in spec.observations]
+        self._dtypes = [_dtype(sensor, uint8_visual) for sensor in spec.observations]
+        boxes = [_box(sensor, dtype) for sensor, dtype in zip(spec.observations, self._dtypes, strict=True)]
         self._names = _distinct([sensor.name for sensor in spec.observations])
         single = len(boxes) == 1
         self.observation = boxes[0] if single else spaces.Dict(dict(zip(self._names, boxes, strict=True)))
@@ -28,7 +31,7 @@ class BehaviorSpaces:
 
     def see(self, obs: tuple[np.ndarray, ...], row: int) -> Any:
         """Copies of row `row` of the arrays [N, *shape] of all sensors, as an element of the observation space."""
-        parts = [sensor[row].copy() for sensor in obs]
+        parts = [_in_dtype(sensor[row], dtype) for sensor, dtype in zip(obs, self._dtypes, strict=True)]
         return parts[0] if len(parts) == 1 else dict(zip(self._names, parts, strict=True))
 
     def act(self, action: Any) -> Action:
@@ -52,8 +55,23 @@ class BehaviorSpaces:
         )
 
 
-def _box(sensor: ObservationSpec) -> spaces.Box:
-    if sensor.dtype == "uint8":
+def _dtype(sensor: ObservationSpec, uint8_visual: bool | None) -> str:
+    if len(sensor.shape) != 3 or uint8_visual is None:
+        return sensor.dtype
+    return "uint8" if uint8_visual else "float32"
+
+
+def _in_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
+    """A copy; 0 to 255 in bytes stand for 0 to 1 in floats, which outside are cut off."""
+    if values.dtype == dtype:
+        return values.copy()
+    if dtype == "uint8":
+        return np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8)
+    return np.divide(values, 255, dtype=np.float32)
+
+
+def _box(sensor: ObservationSpec, dtype: str) -> spaces.Box:
+    if dtype == "uint8":
         return spaces.Box(0, 255, sensor.shape, np.uint8)
     low, high = (0.0, 1.0) if len(sensor.shape) == 3 else (-np.inf, np.inf)
     return spaces.Box(low, high, sensor.shape, np.float32)

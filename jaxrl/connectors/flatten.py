@@ -5,30 +5,23 @@ from __future__ import annotations
 import math
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from jaxrl.connectors.interface import Connector, Obs, State
-from jaxrl.connectors.sensors import chosen, replaced, vector, vectors
+from jaxrl.connectors.sensors import as_floats, chosen, replaced, vector, vectors
 from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.settings.connectors import FlattenSettings
 from jaxrl.types import BehaviorSpec
-
-BRIGHTEST = 255.0
-"""Of images in whole numbers; an ONNX file gets them from Unity as 0 to 1."""
 
 
 def make_flatten(spec: BehaviorSpec, settings: FlattenSettings) -> Connector:
     """[..., *shape] → [..., product of shape], the last axis fastest. Raises ConnectorError."""
     at = chosen(spec, settings.sensors, lambda sensor: not vectors(sensor), "an image or a table")
     sizes = {i: math.prod(spec.observations[i].shape) for i in at}
-    whole = {i for i in at if np.issubdtype(np.dtype(spec.observations[i].dtype), np.integer)}
 
     def observe(state: State, obs: Obs, deciding: jax.Array) -> tuple[State, Obs]:
         shown = list(obs)
         for i, size in sizes.items():
-            x = jnp.asarray(obs[i], jnp.float32).reshape(*deciding.shape, size)
-            shown[i] = x / BRIGHTEST if i in whole else x
+            shown[i] = as_floats(spec.observations[i], obs[i]).reshape(*deciding.shape, size)
         return state, tuple(shown)
 
     def onnx(graph: OnnxGraph, shared: None, obs: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from jaxrl.connectors.elementwise import of_observations, of_rewards
+from jaxrl.connectors.elementwise import of_observations, of_rewards, sensors_of
 from jaxrl.connectors.interface import Connector
-from jaxrl.connectors.sensors import chosen
 from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.settings.connectors import ScaleSettings
 from jaxrl.types import BehaviorSpec
@@ -25,4 +24,4 @@ def make_scale(spec: BehaviorSpec, settings: ScaleSettings) -> Connector:
 
     if settings.of == "rewards":
         return of_rewards(spec, scale)
-    return of_observations(spec, chosen(spec, settings.sensors, lambda sensor: True, "a sensor"), scale, onnx)
+    return of_observations(spec, sensors_of(spec, settings.sensors), scale, onnx)

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from jaxrl.connectors.interface import ConnectorError
-from jaxrl.types import BehaviorSpec, ObservationSpec
+from jaxrl.types import BehaviorSpec, DimensionProperty, ObservationSpec
 
 Kind = Callable[[ObservationSpec], bool]
+_BRIGHTEST = 255.0
 
 
 def vectors(sensor: ObservationSpec) -> bool:
     """Whether an observation of this sensor is a vector."""
     return len(sensor.shape) == 1
+
+
+def entities(sensor: ObservationSpec) -> bool:
+    """Whether it shows entities, of which those that are absent are all 0."""
+    return DimensionProperty.VARIABLE_SIZE in sensor.dimension_property
+
+
+def whole(sensor: ObservationSpec) -> bool:
+    """Whether its numbers are whole, as those of images in bytes."""
+    return np.issubdtype(np.dtype(sensor.dtype), np.integer)
+
+
+def as_floats(sensor: ObservationSpec, x: jax.Array) -> jax.Array:
+    """Float32, images in bytes as 0 to 1, which an ONNX file gets from Unity."""
+    floats = jnp.asarray(x, jnp.float32)
+    return floats / _BRIGHTEST if whole(sensor) else floats
 
 
 def chosen(spec: BehaviorSpec, names: Sequence[str] | None, fits: Kind, what: str) -> tuple[int, ...]:

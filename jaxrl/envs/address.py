@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from jaxrl.types import JaxrlError
 
+_FUNCTION = re.compile(r"(.+\.py|[A-Za-z_]\w*(?:\.\w+)+):([A-Za-z_]\w*)", re.DOTALL)
 _PREFIX = re.compile(r"([A-Za-z][\w-]+):(.*)", re.DOTALL)  # two signs at least: C:\game.exe is a path
 
 
@@ -31,14 +32,15 @@ class Kind(StrEnum):
     JAX = "jax"  # one of jaxrl's own, compiled
     JAXMARL = "jaxmarl"
     GYMNAX = "gymnax"
+    FUNCTION = "function"  # FILE.py:FUNCTION or package.module:FUNCTION, which makes a JaxEnv; compiled
 
     @property
     def compiled(self) -> bool:
         """Whether it runs inside the learner's own program."""
-        return self in (Kind.JAX, Kind.JAXMARL, Kind.GYMNAX)
+        return self in (Kind.JAX, Kind.JAXMARL, Kind.GYMNAX, Kind.FUNCTION)
 
 
-PREFIXED = tuple(kind for kind in Kind if kind is not Kind.UNITY)
+PREFIXED = tuple(kind for kind in Kind if kind not in (Kind.UNITY, Kind.FUNCTION))
 
 
 class Address(NamedTuple):
@@ -49,12 +51,14 @@ class Address(NamedTuple):
 
 
 def parse_address(env_path: str | None) -> Address:
-    """`KIND:NAME`, the path of a Unity build, or None for the Editor.
+    """`KIND:NAME`, the function of a file or module, the path of a Unity build, or None for the Editor.
 
     Raises:
         UnknownEnvironmentError: a word before the colon that is no kind; the text says which there are.
     """
     match = _PREFIX.fullmatch(env_path or "")
+    if (match is None or match.group(1) not in PREFIXED) and split_function(env_path or ""):
+        return Address(kind=Kind.FUNCTION, name=env_path)
     if match is None:
         return Address(kind=Kind.UNITY, name=env_path)
     prefix, name = match.groups()
@@ -64,6 +68,12 @@ def parse_address(env_path: str | None) -> Address:
     path = f"a path is written with a folder before it: ./{env_path}"
     known = unknown(f"{env_path}", prefix, PREFIXED, what=f"no kind of environment is called {prefix}", suffix=":")
     raise UnknownEnvironmentError(f"{known}; {path}")
+
+
+def split_function(name: str) -> tuple[str, str] | None:
+    """FILE.py or module, and the function, of a `Kind.FUNCTION`; None if it is none."""
+    match = _FUNCTION.fullmatch(name)
+    return None if match is None else (match.group(1), match.group(2))
 
 
 def is_compiled(env_path: str | None) -> bool:

@@ -20,8 +20,11 @@ class PortTakenError(EnvironmentFailure):
     """The port of a player is in use. Another process of the worker may take another one."""
 
 
-class BadNumbersError(EnvironmentFailure):
-    """An observation or a reward is not finite: a fault of the environment's code; `on_bad_data` says what it does."""
+class BadDataError(EnvironmentFailure):
+    """What an agent sent cannot be used: a number that is not finite, a wrong shape, a broken image, too many entities.
+
+    A fault of the environment's code or of its settings; `on_bad_data` says what it does.
+    """
 
 
 class HostEnv(Protocol):

@@ -15,11 +15,33 @@ from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unk
 if TYPE_CHECKING:
     from jaxrl.jax_envs.interface import JaxEnv
 
-_FILES = ("ball3d", "basic", "baton_pass", "dungeon_escape", "push_block", "simple_spread", "soccer_twos")
+_FILES = {
+    "ball3d": "ball3d",
+    "basic": "basic",
+    "baton_pass": "baton_pass",
+    "dungeon_escape": "dungeon_escape",
+    "food_collector": "food_collector",
+    "grid_world": "grid_world",
+    "grid_world_grid": "grid_world",
+    "hallway": "hallway",
+    "probe_entities": "probes",
+    "probe_goal": "probes",
+    "probe_image": "probes",
+    "probe_memory": "probes",
+    "probe_mixed": "probes",
+    "probe_team_memory": "probes",
+    "match3": "match3",
+    "match3_vector": "match3",
+    "push_block": "push_block",
+    "simple_spread": "simple_spread",
+    "soccer_twos": "soccer_twos",
+    "sorter": "sorter",
+}
+"""By name: the file with its `make_<name>`."""
 
 
 def _make(name: str) -> JaxEnv:
-    return getattr(import_module(f"jaxrl.jax_envs.{name}"), f"make_{name}")()
+    return getattr(import_module(f"jaxrl.jax_envs.{_FILES[name]}"), f"make_{name}")()
 
 
 ENVIRONMENTS: dict[str, Callable[[], JaxEnv]] = {name: partial(_make, name) for name in _FILES}
@@ -37,14 +59,16 @@ ADAPTERS: dict[Kind, tuple[str, str]] = {
     Kind.JAX: ("jaxrl.jax_envs", "make_own"),
     Kind.JAXMARL: ("jaxrl.jax_envs.adapters.jaxmarl", "make_jaxmarl"),
     Kind.GYMNAX: ("jaxrl.jax_envs.adapters.gymnax", "make_gymnax"),
+    Kind.FUNCTION: ("jaxrl.jax_envs.adapters.function", "make_by_function"),
 }
 """Modules and their functions name → `JaxEnv`, by kind: everything that is compiled together with the learner."""
 
 
 def make_environment(env_path: str) -> JaxEnv:
-    """The environment that `jax:NAME`, `jaxmarl:NAME` or `gymnax:NAME` names; a bare NAME is one of jaxrl's own.
+    """The environment that `jax:NAME`, `jaxmarl:NAME`, `gymnax:NAME` or `FILE.py:FUNCTION` names.
 
-    Raises UnknownEnvironmentError, with the nearest names; JaxrlError when the package of an adapter is missing.
+    A bare NAME is one of jaxrl's own. Raises UnknownEnvironmentError, with the nearest names; JaxrlError when the
+    package of an adapter is missing, or a file cannot be imported.
     """
     kind, name = parse_address(env_path)
     if kind is Kind.PLAYER:

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs.dungeon_picture import draw_dungeon
+from jaxrl.jax_envs.dungeon_picture import draw_dungeon, tell_dungeon
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -107,6 +107,7 @@ def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
         reset=reset,
         step=step,
         draw=lambda state: draw_dungeon(settings.size, state),
+        tell=tell_dungeon,
     )
 
 

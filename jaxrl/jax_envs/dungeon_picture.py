@@ -45,6 +45,27 @@ def draw_dungeon(size: int, state: Any) -> Scene:
     return Scene(size=(side, side), shapes=tuple(shapes), background=_WALL)
 
 
+def tell_dungeon(state: Any, over: bool) -> str:
+    """What has happened, in a few words; `state` as above. An end that is neither lost nor late is an escape."""
+    living = state.alive.any()
+    if state.dragon_alive:
+        if (state.dragon == state.portal).all():
+            return "lost: the dragon is gone"
+        if over:
+            return "held out until help came" if living else "lost: nobody is left"
+        near = np.abs(state.position - state.dragon).max(axis=1) <= 1
+        return "the dragon is held" if (near & state.alive).any() else "the dragon makes for the portal"
+    if not living:
+        return "lost: nobody is left to carry the key"
+    opens = state.carrier >= 0 and bool((state.position[state.carrier] == state.door).all())
+    if over:
+        return "the door opens: escaped!" if opens else "lost: too late"
+    if state.carrier >= 0:
+        return f"{state.carrier + 1} carries the key to the door"
+    fallen = " and ".join(str(place + 1) for place in np.flatnonzero(state.started & ~state.alive))
+    return f"{fallen} slew the dragon and died: the key drops"
+
+
 def _door(beside: Point, side: float) -> list[Shape]:
     """In the wall to the left (`side` -1) or right of its cell, with a golden lock."""
     x, y = beside[0] + 0.78 * side, beside[1]

@@ -4,6 +4,10 @@ Areas are batched from outside (`start_areas`, `advance_areas`). Members that ar
 so that shapes never change; the row of a member that ended may later hold another. A simulator is one file with a
 `make_*` function that returns a `JaxEnv`, and one line in `__init__.py`.
 
+Sensors are of any kind and in any order, as `BehaviorSpec.observations` says: vectors; images and grids [C, H, W], as
+uint8 where 0 to 255 stand for 0 to 1 (a byte per pixel all the way to the learner) or as float32; entities [N, F],
+where a row of zeros is nobody (VARIABLE_SIZE, NONE); goals (GOAL_SIGNAL). Arrays have the dtype of their sensor.
+
 Axis letters as in `jaxrl.types`, and E areas. The functions of an environment describe one area, without leading axis.
 With several teams (`JaxEnv.teams`) the axis A of every array here holds all of them, one team after the other.
 """
@@ -38,7 +42,7 @@ class TeamActions(NamedTuple):
 class TeamView(NamedTuple):
     """What the members see and may do now."""
 
-    obs: tuple[Array, ...]  # one per sensor, float32 [A, *shape]; zeros for members that never lived in this episode
+    obs: tuple[Array, ...]  # one per sensor, its dtype [A, *shape]; zeros for members that never lived in this episode
     action_mask: Array  # bool [A, M], True: allowed; all True for members that are not alive
     alive: Array  # bool [A], True: the member exists and asks for an action
 
@@ -71,6 +75,7 @@ class JaxEnv(NamedTuple):
     teams: int = 1  # in one area; they share the behavior and play with or against each other
     truncates: bool = False  # whether a step ever says `truncated`; a learner then keeps last states apart
     draw: Callable[[State], Scene] | None = None  # a picture of one area; the state as numpy arrays
+    tell: Callable[[State, bool], str] | None = None  # what the picture shows in a few words; True: the episode is over
 
 
 class Areas(NamedTuple):

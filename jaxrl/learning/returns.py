@@ -49,7 +49,9 @@ def lambda_return(
         carry = jnp.where(act, here, unacted_return), jnp.where(act, v, unacted_value)
         return carry, jnp.where(act, here, 0.0)
 
-    _, returns = jax.lax.scan(step, (bootstrap, bootstrap), (reward, value, gamma, mix, acted, waiting), reverse=True)
+    # several steps at a time: one step of 48 agents is mostly the loop's own overhead (257 steps: 1.3 -> 0.4 ms)
+    rows = (reward, value, gamma, mix, acted, waiting)
+    _, returns = jax.lax.scan(step, (bootstrap, bootstrap), rows, reverse=True, unroll=8)
     return returns
 
 

@@ -80,7 +80,7 @@ class TeamAttention(nn.Module):
         out = weighted_sums(weights, self._project_out(v, n))
         bias = self.out_bias - jnp.mean(self.out_bias)
         centred = out.reshape(n, sets, members, h) + _pick(x + as_row(bias, x), by_observation)
-        return _pool(centred, present)
+        return pool(centred, present)
 
     def _project_out(self, v: jax.Array, n: int) -> jax.Array:
         """v [N·E, h] -> U [N, H·E, h], the output layer applied to each head's part, without mean over h."""
@@ -107,7 +107,7 @@ def _weights(scores: jax.Array, present: jax.Array, by_observation: np.ndarray) 
     return jax.nn.softmax(jnp.where(inside, jnp.where(key_present, scores, ABSENT), -jnp.inf), axis=-1)
 
 
-def _pool(centred: jax.Array, present: jax.Array) -> jax.Array:
+def pool(centred: jax.Array, present: jax.Array) -> jax.Array:
     """Layer norm of rows without mean, then mean over the present members: [N, S, A, h] -> [N, S, h].
 
     The mean is Σ / (number present + 1e-7), so that an empty team gives 0.

@@ -2,54 +2,96 @@
 
     observations → encoders → hidden layers → memory
 
-Memory is a carry that goes in and comes out; without memory it is `()`.
+Memory is a carry that goes in and comes out, or `Sequences` that it goes along; without memory it is `()`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
+import chex
 import flax.linen as nn
 import jax
 from jax.nn.initializers import Initializer
 
+from jaxrl.networks.goal import Columns, ConditionedMLP, conditioned_mlp_onnx
 from jaxrl.networks.initializers import fan_in_normal
+from jaxrl.networks.linear import Linear, on_columns
+from jaxrl.networks.memory import Carry, Memory, Sequences
 from jaxrl.networks.normalizer import States
-from jaxrl.networks.observations import ObservationEncoder, observations_onnx
-from jaxrl.networks.onnx_graph import OnnxGraph
+from jaxrl.networks.observations import ObservationEncoder, goal_columns, observations_onnx
+from jaxrl.networks.onnx_graph import ExportError, OnnxGraph
+from jaxrl.networks.own import own_module, own_output
 from jaxrl.networks.settings import NetworkShape
 from jaxrl.networks.shapes import on_rows
 from jaxrl.types import BehaviorSpec
 
-Carry = Any
-"""What a memory holds between two states of an agent, arrays [..., m]; `()` without memory."""
-
 
 class NetworkBody(nn.Module):
-    """Encoders, hidden layers and memory of one network: (obs, carry) -> (features [..., h], carry).
+    """Encoders, hidden layers and memory of one network: (obs, memory) -> (features, carry).
 
     Whoever owns it calls `nn.share_scope(self, body)` in its `setup`: the parameters are the owner's, `encoder/...` and
     `body/layer_<i>/...`. A critic of a whole team puts something of its own between `encode` and `hidden`.
+
+    `conditioned`: goals choose the weights of the last layer where the settings say so; without, a goal is an ordinary
+    observation. Only for networks whose hidden layers read the encoding itself.
     """
 
     spec: BehaviorSpec
     settings: NetworkShape
     kernel_init: Initializer = fan_in_normal(1.0)
+    conditioned: bool = False
 
     def setup(self) -> None:
         self.encoder = ObservationEncoder(self.spec, self.settings)
-        self.body = MLP(self.settings.hidden_units, self.settings.num_layers, self.kernel_init)
+        size = self.settings.hidden_units, self.settings.num_layers, self.kernel_init
+        goals = conditioning_goals(self.spec, self.settings) if self.conditioned else ()
+        if self.settings.body_type is not None:
+            self.body = OwnBody(self.settings.body_type, *size[:2])
+        else:
+            self.body = ConditionedMLP(*size, goals) if goals else MLP(*size)
+        if self.settings.memory is not None:
+            self.memory = Memory(self.settings.memory)
 
-    def __call__(self, obs: tuple[jax.Array, ...], carry: Carry) -> tuple[jax.Array, Carry]:
-        return self.hidden(self.encode(obs), carry)
+    def __call__(self, obs: tuple[jax.Array, ...], memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
+        return self.remember(self.body(self.encode(obs)), memory)
 
     def encode(self, obs: tuple[jax.Array, ...]) -> jax.Array:
         """The encoders alone: a tuple of [..., *shape] -> [..., E]."""
         return self.encoder(obs)
 
-    def hidden(self, x: jax.Array, carry: Carry) -> tuple[jax.Array, Carry]:
-        """All that comes after the encoders: [..., E] -> [..., h]."""
-        return self.body(x), carry
+    def hidden(self, x: jax.Array) -> jax.Array:
+        """The hidden layers alone: [..., E] -> [..., h]."""
+        return self.body(x)
+
+    def remember(self, x: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
+        """The memory alone: [..., h] -> what heads read, and the carry after it; x as it is without memory.
+
+        Raises AssertionError for a network with memory that is given none, and the other way round.
+        """
+        given = not (isinstance(memory, tuple) and not memory)
+        chex.assert_equal(given, self.settings.memory is not None)
+        return self.memory(x, memory) if given else (x, ())
+
+
+def conditioning_goals(spec: BehaviorSpec, settings: NetworkShape) -> Columns:
+    """Columns of the encoding that choose the weights of the last layer; () where there are none."""
+    return goal_columns(spec, settings) if settings.goal_conditioning_type == "hyper" else ()
+
+
+class OwnBody(nn.Module):
+    """Hidden layers of one's own, [..., E] -> [..., h]; it sees all leading axes as one, and goals as the rest."""
+
+    address: str
+    units: int
+    layers: int
+
+    def setup(self) -> None:
+        self.module = own_module("body_type", self.address, units=self.units, layers=self.layers)
+        nn.share_scope(self, self.module)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return on_rows(partial(own_output, "body_type", self.address, self.module, self.units), x)
 
 
 class MLP(nn.Module):
@@ -61,8 +103,11 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        return on_columns(self._columns, x)
+
+    def _columns(self, x: jax.Array) -> jax.Array:
         for i in range(self.layers):
-            x = nn.swish(on_rows(nn.Dense(self.units, kernel_init=self.kernel_init, name=f"layer_{i}"), x))
+            x = nn.swish(Linear(self.units, self.kernel_init, name=f"layer_{i}")(x))
         return x
 
 
@@ -74,13 +119,17 @@ def body_onnx(
     given: tuple[str, ...] | None = None,
 ) -> str:
     """`NetworkBody` with its inputs (or the tensors `given`) and the normaliser before it: the features, [batch, h]."""
+    if settings.body_type is not None:
+        raise ExportError(f"a file cannot hold the hidden layers {settings.body_type}")
     encoding = observations_onnx(graph, "encoder", spec, settings, states, given)
+    goals = conditioning_goals(spec, settings)
+    if goals:
+        return conditioned_mlp_onnx(graph, encoding, "body", settings.hidden_units, settings.num_layers, goals)
     return mlp_onnx(graph, encoding, "body", settings.num_layers)
 
 
 def mlp_onnx(graph: OnnxGraph, x: str, path: str, layers: int) -> str:
     """`MLP` with its parameters at a path, on the tensor x [batch, E]."""
     for i in range(layers):
-        x = graph.dense(x, f"{path}/layer_{i}")
-        x = graph.add("Mul", [x, graph.add("Sigmoid", [x], f"{x}/sigmoid")], f"{x}/swish")
+        x = graph.swish(graph.dense(x, f"{path}/layer_{i}"))
     return x

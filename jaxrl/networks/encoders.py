@@ -1,11 +1,9 @@
 """Encoders: from one observation of an agent to one vector.
 
-An encoder is one class here with its ONNX builder beside it, and one line of the registry `jaxrl.networks.ENCODERS`,
-under the name that `kind_of` gives. The class is constructed with its observation and the network settings, and called
-with the observation and the encodings that it may look at:
-  - first pass: encoders that see their observation alone; `encodings` is empty;
-  - second pass: encoders with `sees_encodings`; `encodings` are those of the first pass, in the order of the spec (the
-    agent itself, against which entities are looked at).
+An encoder is one class with its ONNX builder beside it, and one line of the registry `jaxrl.networks.ENCODERS`, under
+the name that `kind_of` gives. The class is constructed with its observation and the network settings, and called with
+the observation. What looks at several observations at once (entities, together with all that is no entity) is a
+`JointEncoder`, one line of `jaxrl.networks.JOINT_ENCODERS`.
 """
 
 from __future__ import annotations
@@ -15,10 +13,13 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.networks.settings import NetworkShape
 from jaxrl.types import DimensionProperty, JaxrlError, ObservationSpec, ObservationType
+
+UINT8_RANGE = 255.0
 
 
 class UnsupportedObservationError(JaxrlError):
@@ -32,24 +33,53 @@ class EncoderInput(NamedTuple):
     settings: NetworkShape
     path: str  # of the encoder's parameters
     x: str  # tensor of the observation, already normalised, [batch, *shape]
-    encodings: tuple[str, ...]  # tensors of the first pass, empty in the first pass itself
 
 
 class Encoder(NamedTuple):
     """One line of the registry."""
 
-    module: Callable[..., nn.Module]  # (observation, settings, name=...) → module: (x, encodings) → [..., E]
+    module: Callable[..., nn.Module]  # (observation, settings, name=...) → module: [..., *shape] → [..., E]
     onnx: Callable[[OnnxGraph, EncoderInput], str]  # adds the same to a graph and names its output, [batch, E]
-    sees_encodings: bool = False
+    size: Callable[[ObservationSpec, NetworkShape], int]  # E
+    problem: Callable[[ObservationSpec, NetworkShape], str]  # why it cannot read the observation; "" if it can
+
+
+class JointEncoderInput(NamedTuple):
+    """What the ONNX builder of a joint encoder reads."""
+
+    observations: tuple[ObservationSpec, ...]  # those of its kind, in the order of the spec
+    settings: NetworkShape
+    path: str
+    xs: tuple[str, ...]  # tensors of these observations, [batch, *shape]
+    own: str | None  # tensor of the other observations' encodings, [batch, E]; None if there is no other
+
+
+class JointEncoder(NamedTuple):
+    """One line of the registry of encoders that read all observations of their kind together."""
+
+    module: Callable[..., nn.Module]  # (observations, settings, name=...) → module: (xs, own) → [..., E]
+    onnx: Callable[[OnnxGraph, JointEncoderInput], str]
+    size: Callable[[NetworkShape], int]
+    problem: Callable[[ObservationSpec, NetworkShape], str]
 
 
 def kind_of(observation: ObservationSpec) -> str:
-    """Name of the encoder that an observation needs: `vector`, `entities`, `visual`, `goal` or `rank<n>`."""
-    if observation.observation_type == ObservationType.GOAL_SIGNAL:
-        return "goal"
+    """Name of the encoder that an observation needs: `vector`, `visual`, `entities` or `rank<n>`; goals as others."""
     if len(observation.shape) == 2 and DimensionProperty.VARIABLE_SIZE in observation.dimension_property[:1]:
         return "entities"
     return {1: "vector", 3: "visual"}.get(len(observation.shape), f"rank{len(observation.shape)}")
+
+
+def is_goal(observation: ObservationSpec) -> bool:
+    """Whether the environment marks the observation as the agent's goal."""
+    return observation.observation_type == ObservationType.GOAL_SIGNAL
+
+
+def as_float(x: jax.Array) -> jax.Array:
+    """Numbers as networks see them, float32: uint8 0..255 becomes 0..1, everything else stays what it is."""
+    if x.dtype == jnp.uint8:
+        return x.astype(jnp.float32) / UINT8_RANGE
+    return x.astype(jnp.float32)
 
 
 class VectorEncoder(nn.Module):
@@ -59,10 +89,20 @@ class VectorEncoder(nn.Module):
     settings: NetworkShape
 
     @nn.compact
-    def __call__(self, x: jax.Array, encodings: tuple[jax.Array, ...]) -> jax.Array:
-        return x
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return as_float(x)
 
 
 def vector_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
     """`VectorEncoder`: no node."""
     return given.x
+
+
+def vector_size(observation: ObservationSpec, settings: NetworkShape) -> int:
+    """F."""
+    return observation.shape[0]
+
+
+def no_problem(observation: ObservationSpec, settings: NetworkShape) -> str:
+    """For encoders that read every observation of their kind."""
+    return ""

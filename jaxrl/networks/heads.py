@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.initializers import fan_in_normal
+from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.networks.onnx_graph import OnnxGraph
-from jaxrl.networks.shapes import on_rows
 from jaxrl.types import ActionSpec
 
 
@@ -24,10 +24,10 @@ class ActionHeads(nn.Module):
         c, m = self.action.continuous_size, self.action.mask_size
         mean, logits, log_sigma = jnp.zeros((*x.shape[:-1], 0)), jnp.zeros((*x.shape[:-1], 0)), jnp.zeros(0)
         if c:
-            mean = on_rows(nn.Dense(c, kernel_init=fan_in_normal(0.2), name="mean"), x)
+            mean = on_columns(Linear(c, fan_in_normal(0.2), name="mean"), x, from_columns=True)
             log_sigma = self.param("log_sigma", nn.initializers.zeros, (c,))
         if m:
-            logits = on_rows(nn.Dense(m, kernel_init=fan_in_normal(0.1), name="logits"), x)
+            logits = on_columns(Linear(m, fan_in_normal(0.1), name="logits"), x, from_columns=True)
         return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
 
 

@@ -7,6 +7,7 @@ on two cores, so none is used. Kernels are [inputs, outputs], float32. Keys are 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import jax
 from jax.nn.initializers import Initializer
@@ -22,7 +23,16 @@ def embedding_normal(embedding: int) -> Initializer:
     return jax.nn.initializers.normal(math.sqrt(0.125 / embedding))
 
 
-def head_uniform(key: jax.Array, shape: tuple[int, int], dtype=jax.numpy.float32, **_) -> jax.Array:
+def uniform(limit: float) -> Initializer:
+    """Uniform within ± limit: filters, hypernetworks."""
+
+    def draw(key: jax.Array, shape: Sequence[int], dtype=jax.numpy.float32, out_sharding=None) -> jax.Array:
+        return jax.random.uniform(key, tuple(shape), dtype, -limit, limit)
+
+    return draw
+
+
+def head_uniform(key: jax.Array, shape: Sequence[int], dtype=jax.numpy.float32, out_sharding=None) -> jax.Array:
     """Xavier-uniform [inputs, R] where each of the R columns is a head of its own: ± sqrt(6 / (inputs + 1))."""
     limit = math.sqrt(6.0 / (shape[0] + 1))
-    return jax.random.uniform(key, shape, dtype, -limit, limit)
+    return jax.random.uniform(key, tuple(shape), dtype, -limit, limit)

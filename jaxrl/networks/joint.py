@@ -4,6 +4,9 @@ The team has room for `capacity` members. Each place holds the member's encoded 
 present; an empty place holds zeros and the flag 0, the absorbing state of Cohen et al. (2021, arXiv 2111.05992). Unlike
 the attention of `models.TeamCritic` such a critic must learn what an empty place means, and it knows members by place.
 
+A goal is an ordinary observation here, whatever `goal_conditioning_type` says, as in MA-POCA's critic: the hidden
+layers read the whole team, each member of which has a goal of its own.
+
 Observations come as a tuple of [..., A, *shape], A <= capacity; everything is float32. Absent members may hold NaN.
 """
 
@@ -17,8 +20,12 @@ import numpy as np
 
 from jaxrl.networks.body import NetworkBody
 from jaxrl.networks.initializers import head_uniform
+from jaxrl.networks.linear import Linear, on_columns
+from jaxrl.networks.memory import Carry, Sequences, of_both
 from jaxrl.networks.settings import NetworkShape
 from jaxrl.types import BehaviorSpec, JaxrlError
+
+Obs = tuple[jax.Array, ...]
 
 
 class TeamCapacityError(JaxrlError):
@@ -32,7 +39,10 @@ class TeamCapacityError(JaxrlError):
 
 
 class JointValue(nn.Module):
-    """V(observations of all members) per reward stream: [..., A, *shape], present bool [..., A] -> [..., R]."""
+    """V(observations of all members) per reward stream: [..., A, *shape], present bool [..., A] -> [..., R].
+
+    Every member has a memory of its own, [..., A, m], and then a value of its own, [..., A, R].
+    """
 
     spec: BehaviorSpec
     settings: NetworkShape
@@ -42,13 +52,21 @@ class JointValue(nn.Module):
     def setup(self) -> None:
         self.network = NetworkBody(self.spec, self.settings)
         nn.share_scope(self, self.network)
-        self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
+        self.values = Linear(len(self.streams), head_uniform)
 
-    def __call__(self, obs: tuple[jax.Array, ...], present: jax.Array) -> jax.Array:
+    def __call__(self, obs: Obs, present: jax.Array, memory: Carry | Sequences = ()) -> jax.Array:
+        return self.step(obs, present, memory)[0]
+
+    def step(self, obs: Obs, present: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
+        """Value, and the memory after these observations."""
         rows, present_rows = padded_teams(obs, present, self.capacity)
         places = _places(self.network.encode(rows), present_rows)
-        features, _ = self.network.hidden(places.reshape(places.shape[0], -1), ())
-        return self.values(features).reshape(*present.shape[:-1], -1)
+        features = self.network.hidden(places.reshape(places.shape[0], -1))
+        features = features.reshape(*present.shape[:-1], -1)
+        if self.settings.memory is not None:
+            features = jnp.broadcast_to(features[..., None, :], (*present.shape, features.shape[-1]))
+        features, carry = self.network.remember(features, memory)
+        return on_columns(self.values, features, from_columns=True), carry
 
 
 class JointCritic(nn.Module):
@@ -57,7 +75,8 @@ class JointCritic(nn.Module):
     value:      the observations of all members, as in `JointValue`.
     baseline i: member i's observation first, then the places of the others, in their order, with observation, action
                 and flag. One network for all i.
-    Inputs and outputs are those of `models.TeamCritic`; `max_team` is not looked at, the flags tell who is there.
+    Inputs, outputs and memory are those of `models.TeamCritic`, but that each of the two networks keeps its own half of
+    a memory; `max_team` is not looked at, the flags tell who is there.
     """
 
     spec: BehaviorSpec
@@ -69,22 +88,40 @@ class JointCritic(nn.Module):
         self.value = JointValue(self.spec, self.settings, self.streams, self.capacity)
         self.network = NetworkBody(self.spec, self.settings)
         nn.share_scope(self, self.network)
-        self.baselines = nn.Dense(len(self.streams), kernel_init=head_uniform)
+        self.baselines = Linear(len(self.streams), head_uniform)
 
     def __call__(
-        self, obs: tuple[jax.Array, ...], action_encoding: jax.Array, present: jax.Array, max_team: jax.Array
+        self,
+        obs: Obs,
+        action_encoding: jax.Array,
+        present: jax.Array,
+        max_team: jax.Array,
+        memory: Carry | Sequences = (),
     ) -> tuple[jax.Array, jax.Array]:
-        """Value [..., R] and baseline [..., A, R]; a baseline of an absent member is finite and means nothing."""
-        members = present.shape[-1]
+        """Value [..., R], with memory [..., A, R], and baseline [..., A, R]; absent members' mean nothing."""
+        return self.step(obs, action_encoding, present, max_team, memory)[0]
+
+    def step(
+        self,
+        obs: Obs,
+        action_encoding: jax.Array,
+        present: jax.Array,
+        max_team: jax.Array,
+        memory: Carry | Sequences,
+    ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
+        """Value and baseline, and the memory after these observations and actions."""
+        members, (of_value, of_baseline) = present.shape[-1], of_both(memory)
         rows, present_rows = padded_teams((*obs, action_encoding), present, self.capacity)
         x = self.network.encode(rows[:-1])
         places = _places(jnp.concatenate([x, rows[-1]], axis=-1), present_rows)
         others = places[:, _others(members, self.capacity)]  # [N, A, capacity - 1, E + C + M + 1]
         own = x[:, :members].reshape(x.shape[0] * members, -1)
         joint = jnp.concatenate([own, others.reshape(own.shape[0], -1)], axis=-1)
-        features, _ = self.network.hidden(joint, ())
-        baseline = self.baselines(features)
-        return self.value(obs, present), baseline.reshape(*present.shape, -1)
+        features = self.network.hidden(joint).reshape(*present.shape, -1)
+        features, baseline_carry = self.network.remember(features, of_baseline)
+        value, value_carry = self.value.step(obs, present, of_value)
+        carry = () if self.settings.memory is None else jnp.stack([value_carry, baseline_carry], axis=-2)
+        return (value, on_columns(self.baselines, features, from_columns=True)), carry
 
 
 def padded_teams(

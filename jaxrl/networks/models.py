@@ -3,6 +3,10 @@
 Observations come as a tuple of [..., *shape], already normalised; everything is float32. `settings` is any object with
 `hidden_units` and `num_layers` (jaxrl.settings.NetworkSettings). `streams` names the reward streams, R of them.
 The body shares the scope of its owner, so that parameters are named `encoder/...` and `body/...` in every network.
+
+With memory a network is called with what it remembers as well (`memory`: a carry, or `Sequences` to go along). Calling
+it gives its outputs, `step` its outputs and the carry after them. Every member of a team has memories of its own, also
+in the critics of whole teams: its value, then, is its own, since it has seen what it has seen.
 """
 
 from __future__ import annotations
@@ -14,12 +18,16 @@ import jax.numpy as jnp
 
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.attention import TeamAttention
-from jaxrl.networks.body import Carry, NetworkBody
+from jaxrl.networks.body import NetworkBody
 from jaxrl.networks.heads import ActionHeads
 from jaxrl.networks.initializers import embedding_normal, fan_in_normal, head_uniform
+from jaxrl.networks.linear import Linear, on_columns
+from jaxrl.networks.memory import Carry, Sequences, side_by_side
 from jaxrl.networks.settings import NetworkShape
 from jaxrl.networks.shapes import on_rows
 from jaxrl.types import BehaviorSpec
+
+Obs = tuple[jax.Array, ...]
 
 
 class Actor(nn.Module):
@@ -29,22 +37,21 @@ class Actor(nn.Module):
     settings: NetworkShape
 
     def setup(self) -> None:
-        self.network = NetworkBody(self.spec, self.settings)
+        self.network = NetworkBody(self.spec, self.settings, conditioned=True)
         nn.share_scope(self, self.network)
         self.heads = ActionHeads(self.spec.action)
 
-    def __call__(self, obs: tuple[jax.Array, ...]) -> ActionDistribution:
-        """`step` without memory."""
-        return self.step(obs, ())[0]
+    def __call__(self, obs: Obs, memory: Carry | Sequences = ()) -> ActionDistribution:
+        return self.step(obs, memory)[0]
 
-    def step(self, obs: tuple[jax.Array, ...], carry: Carry) -> tuple[ActionDistribution, Carry]:
-        """Distribution, and the memory after these observations, given the memory before them."""
-        x, carry = self.network(obs, carry)
+    def step(self, obs: Obs, memory: Carry | Sequences) -> tuple[ActionDistribution, Carry]:
+        """Distribution, and the memory after these observations."""
+        x, carry = self.network(obs, memory)
         return self.heads(x), carry
 
-    def encode(self, obs: tuple[jax.Array, ...]) -> jax.Array:
-        """Output of the body, [..., h]."""
-        return self.network(obs, ())[0]
+    def encode(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
+        """What the heads read."""
+        return self.network(obs, memory)[0]
 
 
 class ValueNetwork(nn.Module):
@@ -55,12 +62,17 @@ class ValueNetwork(nn.Module):
     streams: tuple[str, ...]
 
     def setup(self) -> None:
-        self.network = NetworkBody(self.spec, self.settings)
+        self.network = NetworkBody(self.spec, self.settings, conditioned=True)
         nn.share_scope(self, self.network)
-        self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
+        self.values = Linear(len(self.streams), head_uniform)
 
-    def __call__(self, obs: tuple[jax.Array, ...]) -> jax.Array:
-        return on_rows(self.values, self.network(obs, ())[0])
+    def __call__(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
+        return self.step(obs, memory)[0]
+
+    def step(self, obs: Obs, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
+        """Value, and the memory after these observations."""
+        x, carry = self.network(obs, memory)
+        return on_columns(self.values, x, from_columns=True), carry
 
 
 class SharedActorCritic(nn.Module):
@@ -71,32 +83,32 @@ class SharedActorCritic(nn.Module):
     streams: tuple[str, ...]
 
     def setup(self) -> None:
-        self.network = NetworkBody(self.spec, self.settings)
+        self.network = NetworkBody(self.spec, self.settings, conditioned=True)
         nn.share_scope(self, self.network)
         self.heads = ActionHeads(self.spec.action)
-        self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
+        self.values = Linear(len(self.streams), head_uniform)
 
-    def __call__(self, obs: tuple[jax.Array, ...]) -> tuple[ActionDistribution, jax.Array]:
+    def __call__(self, obs: Obs, memory: Carry | Sequences = ()) -> tuple[ActionDistribution, jax.Array]:
         """Distribution and value [..., R] with the body computed once."""
-        x = self.encode(obs)
-        return self.heads(x), on_rows(self.values, x)
+        x = self.encode(obs, memory)
+        return self.heads(x), on_columns(self.values, x, from_columns=True)
 
-    def encode(self, obs: tuple[jax.Array, ...]) -> jax.Array:
-        """Output of the shared body, [..., h]."""
-        return self.network(obs, ())[0]
+    def encode(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
+        """What all heads read."""
+        return self.network(obs, memory)[0]
 
-    def distribution(self, obs: tuple[jax.Array, ...]) -> ActionDistribution:
-        """The policy alone, without memory."""
-        return self.step(obs, ())[0]
+    def distribution(self, obs: Obs, memory: Carry | Sequences = ()) -> ActionDistribution:
+        """The policy alone."""
+        return self.step(obs, memory)[0]
 
-    def step(self, obs: tuple[jax.Array, ...], carry: Carry) -> tuple[ActionDistribution, Carry]:
+    def step(self, obs: Obs, memory: Carry | Sequences) -> tuple[ActionDistribution, Carry]:
         """The policy alone, as `Actor.step`."""
-        x, carry = self.network(obs, carry)
+        x, carry = self.network(obs, memory)
         return self.heads(x), carry
 
-    def value(self, obs: tuple[jax.Array, ...]) -> jax.Array:
+    def value(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
         """The value alone, [..., R]."""
-        return on_rows(self.values, self.encode(obs))
+        return on_columns(self.values, self.encode(obs, memory), from_columns=True)
 
 
 class TeamCritic(nn.Module):
@@ -106,6 +118,7 @@ class TeamCritic(nn.Module):
     baseline i: member i's observation without its action, and the observation-actions of the other present members.
     Inputs: obs, a tuple of [..., A, *shape]; action_encoding [..., A, C + M] (`actions.one_hot`); present, bool [...,
     A]; max_team, float scalar, the running maximum of the team size (`update_max_team`). Absent members may hold NaN.
+    A member's memory is [..., A, 2, m]: of the value, and of its baseline, by one network.
     Raises AssertionError for other shapes.
     """
 
@@ -120,49 +133,70 @@ class TeamCritic(nn.Module):
         self.embed_obs = nn.Dense(hidden, kernel_init=embedding_normal(hidden))
         self.embed_obs_action = nn.Dense(hidden, kernel_init=embedding_normal(hidden))
         self.attention = TeamAttention(hidden)
-        self.values = nn.Dense(len(self.streams), kernel_init=head_uniform)
+        self.values = Linear(len(self.streams), head_uniform)
 
     def __call__(
-        self, obs: tuple[jax.Array, ...], action_encoding: jax.Array, present: jax.Array, max_team: jax.Array
+        self,
+        obs: Obs,
+        action_encoding: jax.Array,
+        present: jax.Array,
+        max_team: jax.Array,
+        memory: Carry | Sequences = (),
     ) -> tuple[jax.Array, jax.Array]:
-        """Value [..., R] and baseline [..., A, R]; a baseline of an absent member is finite and means nothing."""
+        """Value [..., R], with memory [..., A, R], and baseline [..., A, R]; absent members' mean nothing."""
+        return self.step(obs, action_encoding, present, max_team, memory)[0]
+
+    def step(
+        self,
+        obs: Obs,
+        action_encoding: jax.Array,
+        present: jax.Array,
+        max_team: jax.Array,
+        memory: Carry | Sequences,
+    ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
+        """Value and baseline, and the memory after these observations and actions."""
         chex.assert_shape(
             action_encoding, (*present.shape, self.spec.action.continuous_size + self.spec.action.mask_size)
         )
         chex.assert_equal_shape_prefix([present, *obs], present.ndim)
-        chex.assert_rank(max_team, 0)
         x, present_rows = self._encode(obs, present)
         actions = action_encoding.reshape(*x.shape[:2], -1)
         actions = jnp.where(present_rows[..., None], actions, 0.0)
         o = nn.swish(on_rows(self.embed_obs, x))
         oa = nn.swish(on_rows(self.embed_obs_action, jnp.concatenate([x, actions], axis=-1)))
         value, baseline = self.attention(o, oa, present_rows)
-        pooled = jnp.concatenate([value[:, None], baseline], axis=1)
-        out = self._heads(pooled, present_rows[:, None], max_team)
-        value, baseline = out[:, 0], out[:, 1:]
-        return value.reshape(*present.shape[:-1], -1), baseline.reshape(*present.shape, -1)
+        features = self.network.hidden(jnp.concatenate([value[:, None], baseline], axis=1))
+        if self.settings.memory is None:
+            out = self._values(features, present_rows[:, None], max_team)
+            value, baseline = out[:, 0], out[:, 1:]
+            return (value.reshape(*present.shape[:-1], -1), baseline.reshape(*present.shape, -1)), ()
+        of_value = jnp.broadcast_to(features[:, :1], baseline.shape)
+        both = jnp.stack([of_value, features[:, 1:]], axis=2).reshape(*present.shape, 2, -1)
+        both, carry = self.network.remember(both, side_by_side(memory))
+        out = self._values(both, present[..., None, None, :], max_team)
+        return (out[..., 0, :], out[..., 1, :]), carry
 
-    def value_only(self, obs: tuple[jax.Array, ...], present: jax.Array, max_team: jax.Array) -> jax.Array:
-        """Value [..., R] without the work for the baselines."""
+    def value_only(self, obs: Obs, present: jax.Array, max_team: jax.Array) -> jax.Array:
+        """Value [..., R] without the work for the baselines, without memory."""
         chex.assert_equal_shape_prefix([present, *obs], present.ndim)
-        chex.assert_rank(max_team, 0)
         x, present_rows = self._encode(obs, present)
         pooled = self.attention.value_only(nn.swish(on_rows(self.embed_obs, x)), present_rows)
-        return self._heads(pooled, present_rows, max_team).reshape(*present.shape[:-1], -1)
+        features, _ = self.network.remember(self.network.hidden(pooled), ())
+        return self._values(features, present_rows, max_team).reshape(*present.shape[:-1], -1)
 
-    def _encode(self, obs: tuple[jax.Array, ...], present: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _encode(self, obs: Obs, present: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Encodings [N, A, E] with absent members set to 0, and present as [N, A]: leading axes become one."""
         rows = present.astype(bool).reshape(-1, present.shape[-1])
         flat = [x.reshape(*rows.shape, *x.shape[present.ndim :]) for x in obs]
-        clean = tuple(jnp.where(rows.reshape(*rows.shape, *[1] * (x.ndim - 2)), x, 0.0) for x in flat)
+        clean = tuple(jnp.where(rows.reshape(*rows.shape, *[1] * (x.ndim - 2)), x, 0) for x in flat)
         return self.network.encode(clean), rows
 
-    def _heads(self, pooled: jax.Array, present: jax.Array, max_team: jax.Array) -> jax.Array:
-        """pooled [..., h], present [..., A] (broadcast) -> [..., R]; the scaled team size joins after the body."""
-        x, _ = self.network.hidden(pooled, ())
+    def _values(self, x: jax.Array, present: jax.Array, max_team: jax.Array) -> jax.Array:
+        """Features [..., F], present [..., A] (broadcast) -> [..., R]; the scaled team size joins them."""
+        chex.assert_rank(max_team, 0)
         size = 2.0 * jnp.sum(present, axis=-1, keepdims=True) / max_team - 1.0
-        size = jnp.broadcast_to(size.astype(jnp.float32), (*x.shape[:-1], 1))
-        return on_rows(self.values, jnp.concatenate([x, size], axis=-1))
+        size = jnp.broadcast_to(size.astype(jnp.float32), (*x.shape[:-1], 1)).reshape(1, -1)
+        return on_columns(lambda columns: self.values(jnp.concatenate([columns, size])), x, from_columns=True)
 
 
 def update_max_team(max_team: jax.Array, present: jax.Array) -> jax.Array:

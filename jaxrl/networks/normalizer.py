@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.networks.encoders import as_float
 from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.networks.shapes import as_row
 from jaxrl.types import BehaviorSpec
@@ -46,7 +47,7 @@ def update(state: NormalizerState, x: jax.Array, mask: jax.Array | None) -> Norm
     """
     size = state.mean.shape[0]
     chex.assert_axis_dimension(x, -1, size)
-    rows = x.reshape(-1, size)
+    rows = as_float(x).reshape(-1, size)
     if mask is None:
         mask = jnp.ones(x.shape[:-1], bool)
     chex.assert_shape(mask, x.shape[:-1])
@@ -63,6 +64,7 @@ def normalize(state: NormalizerState, x: jax.Array) -> jax.Array:
     """clip((x - mean) / sqrt(M2 / count), -5, 5) of x [..., F]; NaN stays NaN. Raises AssertionError for another F."""
     chex.assert_axis_dimension(x, -1, state.mean.shape[0])
     scale = jax.lax.rsqrt(state.m2 / state.count)
+    x = as_float(x)
     return jnp.clip((x - as_row(state.mean, x)) * as_row(scale, x), -CLIP, CLIP)
 
 

@@ -1,20 +1,24 @@
 """All observations of one agent as one vector: encodings concatenated in the order of the spec, as in ML-Agents.
 
-Encoders that see the other encodings come in a second pass (see `encoders`), their encodings after the others.
+Encoders that read all observations of their kind together (`JointEncoder`) come after the others, and see what these
+have made.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl.networks import ENCODERS
-from jaxrl.networks.encoders import Encoder, EncoderInput, UnsupportedObservationError, kind_of
+from jaxrl.networks import ENCODERS, JOINT_ENCODERS
+from jaxrl.networks.encoders import EncoderInput, JointEncoderInput, UnsupportedObservationError, is_goal, kind_of
 from jaxrl.networks.normalizer import States, normalize_onnx
 from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.networks.settings import NetworkShape
-from jaxrl.types import BehaviorSpec
+from jaxrl.types import BehaviorSpec, ObservationSpec
 
 
 class ObservationEncoder(nn.Module):
@@ -29,16 +33,22 @@ class ObservationEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, obs: tuple[jax.Array, ...]) -> jax.Array:
-        first_pass, second_pass = _passes(self.spec)
+        check_observations(self.spec, self.settings)
         _check_arrays(self.spec, obs)
-
-        def encode(i: int, encoder: Encoder, encodings: tuple[jax.Array, ...]) -> jax.Array:
-            module = encoder.module(self.spec.observations[i], self.settings, name=f"observation_{i}")
-            return module(obs[i], encodings)
-
-        first = tuple(encode(i, encoder, ()) for i, encoder in first_pass)
-        second = tuple(encode(i, encoder, first) for i, encoder in second_pass)
-        return jnp.concatenate(first + second, axis=-1)
+        sensors = self.spec.observations
+        alone, joint = _alone(self.spec), _joint(self.spec)
+        modules = {
+            i: ENCODERS[kind_of(sensors[i])].module(sensors[i], self.settings, name=f"observation_{i}") for i in alone
+        }
+        own = tuple(module(obs[i]) for i, module in modules.items())
+        encoding = jnp.concatenate(own, axis=-1) if own else None
+        others = tuple(
+            JOINT_ENCODERS[kind].module(tuple(sensors[i] for i in of_kind), self.settings, name=kind)(
+                tuple(obs[i] for i in of_kind), encoding
+            )
+            for kind, of_kind in joint.items()
+        )
+        return jnp.concatenate(own + others, axis=-1)
 
 
 def observations_onnx(
@@ -55,22 +65,28 @@ def observations_onnx(
 
     Raises `UnsupportedObservationError` for an observation without an encoder.
     """
-    first_pass, second_pass = _passes(spec)
-    shown = []
-    for i, (observation, state) in enumerate(zip(spec.observations, states, strict=True)):
+    check_observations(spec, settings)
+    sensors, shown = spec.observations, []
+    for i, (observation, state) in enumerate(zip(sensors, states, strict=True)):
         x = graph.input(f"obs_{i}", *observation.shape) if given is None else given[i]
         shown.append(x if state is None else normalize_onnx(graph, x, state))
+    parts = []
+    for i in _alone(spec):
+        given_to = EncoderInput(sensors[i], settings, f"{path}/observation_{i}", shown[i])
+        parts.append(ENCODERS[kind_of(sensors[i])].onnx(graph, given_to))
+    joint = _joint(spec)
+    own = graph.concat(list(parts), "encoding/own" if joint else "encoding") if parts else None
+    if not joint:
+        assert own is not None
+        return own
+    for kind, of_kind in joint.items():
+        observations, xs = tuple(sensors[i] for i in of_kind), tuple(shown[i] for i in of_kind)
+        given_to = JointEncoderInput(observations, settings, f"{path}/{kind}", xs, own)
+        parts.append(JOINT_ENCODERS[kind].onnx(graph, given_to))
+    return graph.concat(parts, "encoding")
 
-    def encode(i: int, encoder: Encoder, encodings: tuple[str, ...]) -> str:
-        place = f"{path}/observation_{i}"
-        return encoder.onnx(graph, EncoderInput(spec.observations[i], settings, place, shown[i], encodings))
 
-    first = tuple(encode(i, encoder, ()) for i, encoder in first_pass)
-    second = tuple(encode(i, encoder, first) for i, encoder in second_pass)
-    return graph.concat([*first, *second], "encoding")
-
-
-def check_observations(spec: BehaviorSpec, behavior: str = "") -> None:
+def check_observations(spec: BehaviorSpec, settings: NetworkShape, behavior: str = "") -> None:
     """Raise `UnsupportedObservationError` naming the first observation that no registered encoder reads.
 
     `behavior`: whose they are, where that is known.
@@ -79,26 +95,55 @@ def check_observations(spec: BehaviorSpec, behavior: str = "") -> None:
     if not spec.observations:
         raise UnsupportedObservationError(f"{whose}there is no observation at all: add a sensor to its agents")
     for i, observation in enumerate(spec.observations):
-        kind = kind_of(observation)
-        if kind not in ENCODERS:
+        problem = _problem(observation, settings)
+        if problem:
             raise UnsupportedObservationError(
-                f"{whose}observation {i} ('{observation.name}', shape {observation.shape}) is of kind '{kind}', which "
-                f"is not supported (supported: {', '.join(ENCODERS)}): remove the sensor or replace it by a vector "
-                "observation"
+                f"{whose}observation {i} ('{observation.name}', shape {observation.shape}) {problem}"
             )
 
 
-def encoding_size(spec: BehaviorSpec) -> int:
-    """E, the width of `ObservationEncoder`'s output for vector observations."""
-    check_observations(spec)
-    return sum(observation.shape[0] for observation in spec.observations)
+def encoding_size(spec: BehaviorSpec, settings: NetworkShape) -> int:
+    """E, the width of `ObservationEncoder`'s output."""
+    check_observations(spec, settings)
+    own = (_size(spec.observations[i], settings) for i in _alone(spec))
+    return sum(own) + sum(JOINT_ENCODERS[kind].size(settings) for kind in _joint(spec))
 
 
-def _passes(spec: BehaviorSpec) -> tuple[list[tuple[int, Encoder]], list[tuple[int, Encoder]]]:
-    """Index and encoder of the observations of the first and of the second pass, each in the order of the spec."""
-    check_observations(spec)
-    encoders = [(i, ENCODERS[kind_of(observation)]) for i, observation in enumerate(spec.observations)]
-    return [e for e in encoders if not e[1].sees_encodings], [e for e in encoders if e[1].sees_encodings]
+def goal_columns(spec: BehaviorSpec, settings: NetworkShape) -> tuple[tuple[int, int], ...]:
+    """Where the goals stand in `ObservationEncoder`'s output: first column and the one behind the last, by goal."""
+    check_observations(spec, settings)
+    alone = _alone(spec)
+    edges = accumulate((_size(spec.observations[i], settings) for i in alone), initial=0)
+    return tuple(at for i, at in zip(alone, pairwise(edges), strict=True) if is_goal(spec.observations[i]))
+
+
+def _alone(spec: BehaviorSpec) -> list[int]:
+    """Observations that are encoded one by one, in the order of the spec."""
+    return [i for i, observation in enumerate(spec.observations) if kind_of(observation) in ENCODERS]
+
+
+def _joint(spec: BehaviorSpec) -> dict[str, list[int]]:
+    """By kind those that are encoded together, in the order of the spec."""
+    found = {kind: [i for i, o in enumerate(spec.observations) if kind_of(o) == kind] for kind in JOINT_ENCODERS}
+    return {kind: of_kind for kind, of_kind in found.items() if of_kind}
+
+
+def _size(observation: ObservationSpec, settings: NetworkShape) -> int:
+    return ENCODERS[kind_of(observation)].size(observation, settings)
+
+
+def _problem(observation: ObservationSpec, settings: NetworkShape) -> str:
+    """Why the observation cannot be read, as the rest of a sentence; "" if it can."""
+    kind = kind_of(observation)
+    if kind in ENCODERS:
+        return ENCODERS[kind].problem(observation, settings)
+    if kind in JOINT_ENCODERS:
+        return JOINT_ENCODERS[kind].problem(observation, settings)
+    supported: Iterable[str] = (*ENCODERS, *JOINT_ENCODERS)
+    return (
+        f"is of kind '{kind}', which is not supported (supported: {', '.join(supported)}): remove the sensor or "
+        "replace it by a vector observation"
+    )
 
 
 def _check_arrays(spec: BehaviorSpec, obs: tuple[jax.Array, ...]) -> None:

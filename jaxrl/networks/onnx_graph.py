@@ -17,8 +17,11 @@ from jaxrl.types import JaxrlError
 BATCH = "batch"
 """Name of the dynamic first axis."""
 
-INT64 = 7
-"""`onnx.TensorProto.INT64`, as attributes of nodes name it."""
+FLOAT, INT64 = 1, 7
+"""Of `onnx.TensorProto`, as attributes of nodes name them."""
+
+
+LAYER_NORM_EPSILON = 1e-5
 
 
 class ExportError(JaxrlError):
@@ -77,6 +80,11 @@ class OnnxGraph:
         self.constants[name] = np.ascontiguousarray(value, np.float32)
         return name
 
+    def reshape(self, x: str, shape: tuple[int, ...], output: str) -> str:
+        """The tensor x in another shape; -1 stands for the batch."""
+        self.constants[f"{output}/shape"] = np.array(shape, np.int64)
+        return self.add("Reshape", [x, f"{output}/shape"], output)
+
     def add(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """One node."""
         self.nodes.append(Node(operator, tuple(inputs), output, attributes))
@@ -89,9 +97,23 @@ class OnnxGraph:
         bias = self.constant(f"{output}/bias", self.param(f"{layer}/bias")[columns])
         return self.add("Gemm", [x, kernel, bias], output)
 
+    def swish(self, x: str) -> str:
+        """x · sigmoid(x)."""
+        return self.add("Mul", [x, self.add("Sigmoid", [x], f"{x}/sigmoid")], f"{x}/swish")
+
     def concat(self, parts: list[str], output: str) -> str:
         """Tensors [batch, size] side by side."""
         return parts[0] if len(parts) == 1 else self.add("Concat", parts, output, axis=1)
+
+    def layer_norm(self, x: str, axis: int, output: str) -> str:
+        """(x - mean) / sqrt(var + 1e-5) over the last axis, whose number must be given; nothing learned."""
+        mean = self.add("ReduceMean", [x], f"{output}/mean", axes=[axis], keepdims=1)
+        centred = self.add("Sub", [x, mean], f"{output}/centred")
+        squares = self.add("Mul", [centred, centred], f"{output}/squares")
+        variance = self.add("ReduceMean", [squares], f"{output}/variance", axes=[axis], keepdims=1)
+        epsilon = self.constant(f"{output}/epsilon", np.array([LAYER_NORM_EPSILON]))
+        scale = self.add("Sqrt", [self.add("Add", [variance, epsilon], f"{output}/safe")], f"{output}/scale")
+        return self.add("Div", [centred, scale], output)
 
     def columns(self, x: str, start: int, end: int, output: str) -> str:
         """Columns start to end of the tensor x [batch, size], without the last."""

@@ -20,6 +20,9 @@ from tensorboardX.record_writer import masked_crc32c
 from jaxrl.artifacts.run_folder import EVENTS
 from jaxrl.types import JaxrlError
 
+FINAL_SHARE = 0.1
+"""The last part of a run's steps whose summaries make its final score."""
+
 
 class ReportError(JaxrlError):
     """The report cannot be made as asked. The text names the file or flag and what to do."""
@@ -30,6 +33,11 @@ class Curve(NamedTuple):
 
     step: np.ndarray  # int64 [K], ascending, no step twice
     value: np.ndarray  # float64 [K]
+
+
+def final_score(curve: Curve) -> float:
+    """Mean of the summaries in the last FINAL_SHARE of the steps from 0 to the last one."""
+    return float(curve.value[curve.step >= (1.0 - FINAL_SHARE) * curve.step[-1]].mean())
 
 
 class SeedEvents(NamedTuple):
@@ -76,31 +84,39 @@ def _curve(points: dict[int, float]) -> Curve:
 
 def _events(path: Path) -> list[Any]:
     try:
-        return [Event.FromString(record) for record in _records(path)]
-    except (OSError, DecodeError) as error:
-        raise ReportError(f"{path}: cannot be read ({error}). Restore the file from a backup or delete it.") from error
+        return [event for event, _ in events_from(path, path.read_bytes())]
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
-def _records(path: Path) -> Iterator[bytes]:
-    """Records framed as [size u64][checksum u32][bytes][checksum u32].
+def events_from(path: Path, data: bytes, offset: int = 0) -> Iterator[tuple[Any, int]]:
+    """Events in `data`, which stands in the file from byte `offset` on, each with the place in the file where it ends.
 
-    An incomplete last record ends the file quietly: the run is still going on, or was killed while it wrote.
+    Records are framed as [size u64][checksum u32][bytes][checksum u32]. An incomplete last record ends the events
+    quietly: the run is still going on, or was killed while it wrote. Raises ReportError for a damaged one.
     """
-    data, at = path.read_bytes(), 0
+    at = 0
     while at + 12 <= len(data):
         (size,) = struct.unpack_from("<Q", data, at)
-        _check(path, data[at : at + 8], data, at + 8)
+        _check(path, data[at : at + 8], data, at + 8, offset)
         body = data[at + 12 : at + 12 + size]
         if at + 16 + size > len(data):
             return
-        _check(path, body, data, at + 12 + size)
-        yield body
+        _check(path, body, data, at + 12 + size, offset)
         at += 16 + size
+        try:
+            yield Event.FromString(body), offset + at
+        except DecodeError as error:
+            raise _unreadable(path, error) from error
 
 
-def _check(path: Path, content: bytes, data: bytes, at: int) -> None:
+def _unreadable(path: Path, error: Exception) -> ReportError:
+    return ReportError(f"{path}: cannot be read ({error}). Restore the file from a backup or delete it.")
+
+
+def _check(path: Path, content: bytes, data: bytes, at: int, offset: int) -> None:
     (checksum,) = struct.unpack_from("<I", data, at)
     if checksum != masked_crc32c(content):
         raise ReportError(
-            f"{path}: wrong checksum at byte {at}, the file is damaged. Restore it from a backup or delete it."
+            f"{path}: wrong checksum at byte {offset + at}, the file is damaged. Restore it from a backup or delete it."
         )

@@ -1,4 +1,4 @@
-"""The figures of a report: learning curves of each behavior, and the time split of the runs. Needs matplotlib."""
+"""The figures of a report as one picture: learning curves of each behavior, and the time split. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -8,30 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.report import statistics
+from jaxrl.report.curves import FIRST_FOLDERS, TAGS, finite_tags
 from jaxrl.report.events import ReportError
 from jaxrl.report.runs import Experiment
 from jaxrl.report.tables import behaviors_of, curves_of, short
 from jaxrl.report.time_split import PHASES, time_of
 
-TAGS = (
-    tags.GROUP_CUMULATIVE_REWARD,
-    tags.CUMULATIVE_REWARD,
-    tags.EPISODE_LENGTH,
-    tags.ELO,
-    tags.ENTROPY,
-    tags.POLICY_LOSS,
-    tags.VALUE_LOSS,
-    tags.BASELINE_LOSS,
-    tags.PRETRAINING_LOSS,
-)
-"""What is drawn, in this order, where a run has it; other losses follow."""
 COLORS = ("#3182ce", "#dd6b20", "#2f9e6e", "#b8559a", "#b7860b", "#7a6fd0", "#d64545", "#4a9aa5")
 """Of medium lightness: they stand out from white and from near-black alike."""
 PHASE_COLORS = dict(zip([*PHASES, "other"], (*COLORS[:4], "#a0a0a0"), strict=True))
-INK = "#767472"
-"""Lines and text; in HTML it becomes the page's own text color, and appears nowhere else."""
+INK = "#222222"
 PANELS, WIDTH, HEIGHT = 3, 3.5, 2.5  # panels per row, and inches of each
 
 
@@ -40,30 +27,16 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ReportError(f"The report needs matplotlib ({error}). Install it: pip install 'jaxrl[plots]'") from None
-
-
-def curve_svg(experiments: Sequence[Experiment], behavior: str) -> str:
-    """Learning curves of one behavior as an inline <svg> element."""
-    shown = _tags_of(experiments, behavior)
-    with _style():
-        figure = _figure(_rows(shown) * HEIGHT + 0.4)
-        _draw_curves(figure, experiments, behavior, shown)
-        return _inline_svg(figure, behavior)
-
-
-def time_svg(experiments: Sequence[Experiment]) -> str | None:
-    """Time split of all runs as an inline <svg> element; None when no run has timers."""
-    with _style():
-        figure = _figure(_time_height(experiments))
-        return _inline_svg(figure, "time") if _draw_time(figure, experiments) else None
+        raise ReportError(
+            f"A report as .png needs matplotlib ({error}). Install it: pip install 'jaxrl[plots]', or write .html."
+        ) from None
 
 
 def png(experiments: Sequence[Experiment]) -> bytes:
     """All figures below each other, on white."""
     shown = {behavior: _tags_of(experiments, behavior) for behavior in behaviors_of(experiments)}
     heights = [_rows(found) * HEIGHT + 0.7 for found in shown.values()] + [_time_height(experiments)]
-    with _style(ink="#222222"):
+    with _style():
         figure = _figure(sum(heights))
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, (behavior, found) in zip(parts, shown.items(), strict=False):
@@ -76,13 +49,13 @@ def png(experiments: Sequence[Experiment]) -> bytes:
 
 
 @contextmanager
-def _style(ink: str = INK) -> Iterator[None]:
+def _style() -> Iterator[None]:
     import matplotlib
 
     colored = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
     with matplotlib.rc_context(
         {
-            **dict.fromkeys((*colored, "grid.color"), ink),
+            **dict.fromkeys((*colored, "grid.color"), INK),
             "font.family": "DejaVu Sans",  # comes with matplotlib
             "font.size": 8.5,
             "axes.titlesize": 9,
@@ -93,7 +66,6 @@ def _style(ink: str = INK) -> Iterator[None]:
             "grid.alpha": 0.25,
             "grid.linewidth": 0.5,
             "legend.frameon": False,
-            "svg.fonttype": "none",  # text stays text: it can be selected, and takes the page's font
         }
     ):
         yield
@@ -107,9 +79,7 @@ def _figure(height: float) -> Any:
 
 
 def _tags_of(experiments: Sequence[Experiment], behavior: str) -> list[str]:
-    found = {tag for e in experiments for seed in e.seeds(behavior) for tag in seed.curves}
-    losses = sorted(tag for tag in found if tag.startswith("Losses/") and tag not in TAGS)
-    return [tag for tag in TAGS if tag in found] + losses
+    return [tag for tag in finite_tags(experiments, behavior) if tag in TAGS or tag.startswith(FIRST_FOLDERS)]
 
 
 def _rows(shown: Sequence[str]) -> int:
@@ -181,17 +151,3 @@ def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> bool:
 def _plain(text: str) -> str:
     """Text that matplotlib shows as it stands: "$" would begin a formula, a leading "_" hides a legend entry."""
     return re.sub(r"^_", " _", text).replace("$", r"\$")
-
-
-def _inline_svg(figure: Any, salt: str) -> str:
-    """The bare <svg> element, in the page's text color, without addresses and without the names of groups."""
-    import matplotlib
-
-    file = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": salt}):  # ids that repeat from run to run, but not between figures
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    svg = file.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    return svg.replace(INK, "currentColor")

@@ -1,33 +1,23 @@
-"""A report as one HTML page that needs nothing else: inline figures, no script, no address of another file."""
+"""A report as one HTML page that needs nothing else: data, style and script stand in it, no address of another file."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 
 from jaxrl.report import tables
-from jaxrl.report.figures import curve_svg, time_svg
-from jaxrl.report.runs import Experiment
+from jaxrl.report.curves import POINTS, left_out, page_data
+from jaxrl.report.figures import COLORS, PHASE_COLORS
+from jaxrl.report.runs import Experiment, Run
 from jaxrl.report.tables import Table
+from jaxrl.report.time_split import TimeSpent, time_of
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #d5d5d5; --soft: #666; --page: #fff; --ink: #1d1d1f; }
-@media (prefers-color-scheme: dark) { :root { --line: #3a3a3d; --soft: #a3a3a8; --page: #161618; --ink: #e6e6e8; } }
-body { margin: 2.5rem auto; max-width: 66rem; padding: 0 1.5rem; background: var(--page); color: var(--ink);
-       font: 15px/1.5 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
-h1 { font-size: 1.5rem; font-weight: 600; margin: 0 0 1.5rem; }
-h2 { font-size: 1.1rem; font-weight: 600; margin: 2.5rem 0 .6rem; }
-p { color: var(--soft); margin: .4rem 0; max-width: 48rem; }
-svg { width: 100%; height: auto; }
-svg text { font-family: inherit !important; }
-div.table { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .3rem 1.2rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { color: var(--soft); font-weight: 500; border-bottom-width: 2px; }
-"""
-
+_HERE = Path(__file__).parent
+_LONG = 40  # rows; a longer table is folded
 _CURVES = """Mean over seeds; the shaded band is the 95 % bootstrap interval of the mean (none with one seed). Curves
-end where the first seed ends."""
+end where the first seed ends. Point at a curve, touch it or use the arrow keys for its values."""
 _FINAL = """Final score of a seed: mean of its summaries in the last 10 % of its steps. In brackets: 95 % percentile
 bootstrap interval over seeds. Interquartile mean: mean of the middle half of the seeds (of all, with fewer than four).
 Area under the curve: mean of the score over the steps that all seeds of all experiments reach."""
@@ -38,24 +28,86 @@ _TIME = """Agent steps of all seeds per second of the learning phase, compilatio
 a run that was resumed: its last session. A compiled loop has environment, acting and updates in one program."""
 
 
-def page(experiments: Sequence[Experiment], remarks: Sequence[str]) -> str:
-    """The whole page."""
+def source(name: str) -> str:
+    """The text of a style sheet or script beside this file; the live page serves some of them too."""
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+def page(experiments: Sequence[Experiment], remarks: Sequence[str], films: str = "") -> str:
+    """The whole page; `films` is a section of it, see `films_html`."""
     behaviors = tables.behaviors_of(experiments)
+    data = {**page_data(experiments), "colors": COLORS}
     title = "Training report: " + ", ".join(behaviors)
-    parts = [f"<h1>{escape(title)}</h1>", *(f"<p>{escape(remark)}</p>" for remark in remarks)]
+    parts = [f"<h1>{escape(title)}</h1>", *(f"<p>{escape(remark)}</p>" for remark in remarks), _downloads(data)]
     parts.append(_section(tables.experiments_table(experiments)))
-    for behavior in behaviors:
-        parts += [f"<h2>Learning curves: {escape(behavior)}</h2>", f"<p>{_CURVES}</p>"]
-        parts.append(curve_svg(experiments, behavior))
+    for place, behavior in enumerate(behaviors):
+        parts += _curves(place, behavior, data["behaviors"][place]["panels"], left_out(experiments, behavior))
         parts.append(_section(tables.final_table(experiments, behavior), _FINAL, "No episode ended."))
     if len(experiments) > 1:
         groups = [[behavior] for behavior in behaviors] + ([behaviors] if len(behaviors) > 1 else [])
-        parts += [_section(tables.improvement_table(experiments, group), _IMPROVEMENT) for group in groups]
-    parts += [_section(tables.time_table(experiments), _TIME), time_svg(experiments) or ""]
+        compared = [tables.improvement_table(experiments, group) for group in groups]
+        parts += [_section(table, _IMPROVEMENT) for table in compared if tables.holds_numbers(table)]
+    parts += [films, _section(tables.time_table(experiments), _TIME), _time_bars(experiments)]
     parts.append(_section(tables.settings_table(experiments), empty="None: the experiments have equal settings."))
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    written = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    parts.append(f'<script type="application/json" id="data">{written}</script>')
+    parts.append(f"<script>{source('chart.js')}{source('report.js')}</script>")
+    return document(title, source("style.css"), "\n".join(part for part in parts if part))
+
+
+def document(title: str, style: str, body: str) -> str:
+    """An HTML document that also fits on a telephone."""
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'
     head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(parts) + "\n</body></html>\n"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def _downloads(data: dict[str, object]) -> str:
+    what = "every summary of every seed" if data["points"] else f"means and intervals (more than {POINTS:,} values)"
+    return (
+        '<div class="tools"><button id="csv" type="button">Data as CSV</button>'
+        f'<button id="json" type="button">Data as JSON</button><span>{what}</span></div>'
+        "<noscript><p>Curves and downloads need JavaScript; the tables do not.</p></noscript>"
+    )
+
+
+def _curves(place: int, behavior: str, panels: Sequence[dict[str, object]], empty: Sequence[str]) -> list[str]:
+    """Headings and the places where the script puts its panels; none where there is nothing to draw."""
+    parts = [
+        f"<h2>Learning curves: {escape(behavior)}</h2>",
+        f"<p>{_CURVES}</p>",
+        f'<div class="tools" id="tools-{place}"></div>',
+    ]
+    first = [panel for panel in panels if panel["first"]]
+    if first:
+        parts.append(f'<div class="panels" id="panels-{place}-first"></div>')
+    if len(first) < len(panels):
+        more = f'<div class="panels" id="panels-{place}-more"></div>'
+        parts.append(f"<details><summary>{len(panels) - len(first)} more statistics</summary>{more}</details>")
+    if empty:
+        parts.append(f"<p>Left out, as they have no finite value: {escape(', '.join(empty))}.</p>")
+    return parts
+
+
+def _time_bars(experiments: Sequence[Experiment]) -> str:
+    """One bar per run with timers, in shares of its learning phase; empty without any."""
+    known = [(run, spent) for e in experiments for run in e.runs if (spent := time_of(run)) and spent.seconds > 0]
+    if not known:
+        return ""
+    shown = [phase for phase in PHASE_COLORS if any(spent.phases[phase] for _, spent in known)]
+    swatches = "".join(f'<span><i style="background:{PHASE_COLORS[p]}"></i>{p}</span>' for p in shown)
+    rows = "".join(_bar(run, spent, shown) for run, spent in known)
+    return f'<div class="bars">{rows}</div><div class="legend">{swatches}</div>'
+
+
+def _bar(run: Run, spent: TimeSpent, shown: Sequence[str]) -> str:
+    shares = {phase: spent.phases[phase] / spent.seconds for phase in shown}
+    pieces = "".join(
+        f'<span title="{phase}: {share:.0%}" style="width:{share:.2%};background:{PHASE_COLORS[phase]}"></span>'
+        for phase, share in shares.items()
+        if share
+    )
+    return f'<span>{escape(run.name)}</span><div class="bar">{pieces}</div>'
 
 
 def _section(table: Table, note: str = "", empty: str = "") -> str:
@@ -65,10 +117,11 @@ def _section(table: Table, note: str = "", empty: str = "") -> str:
         return lines[0] + f"\n<p>{escape(empty)}</p>"
     if note:
         lines.append(f"<p>{note}</p>")
-    lines.append('<div class="table"><table>')
-    lines.append(_row("th", table.columns))
-    lines += [_row("td", row) for row in table.rows]
-    return "\n".join([*lines, "</table></div>"])
+    rows = [_row("th", table.columns), *(_row("td", row) for row in table.rows)]
+    shown = "\n".join(['<div class="table"><table>', *rows, "</table></div>"])
+    long = len(table.rows) > _LONG
+    lines.append(f"<details><summary>{len(table.rows)} rows</summary>{shown}</details>" if long else shown)
+    return "\n".join(lines)
 
 
 def _row(cell: str, texts: Sequence[str]) -> str:

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxrl.report.events import ReportError
 from jaxrl.report.figures import png, require_matplotlib
+from jaxrl.report.films import Film, films_html, films_of
 from jaxrl.report.page import page
 from jaxrl.report.runs import Experiment, group, read_run
+from jaxrl.report.sweep import expanded
 
 ENDINGS = (".html", ".png")
 
 
-def write_report(runs: Sequence[str | Path], out: str | Path) -> list[str]:
+def write_report(runs: Sequence[str | Path], out: str | Path, films: Mapping[Path, Film] | None = None) -> list[str]:
     """Compare the runs in these results folders; write `out` and return what the reader should know about the data.
 
-    The ending decides: .html has figures and tables, .png the figures alone. Runs that differ in nothing but their
-    seeds are one experiment. A folder given twice counts once.
+    The ending decides: .html has curves, tables, films and the data, .png the figures alone. Runs that differ in
+    nothing but their seeds are one experiment. A folder given twice counts once; that of a sweep stands for its runs.
+    `films`, by folder as given, are shown in place of the last one in a run's videos/.
 
-    Raises ReportError: unknown ending, matplotlib missing, a folder missing or without summaries, a damaged file, or
-    `out` cannot be written. Raises ArtifactError for a damaged timers.json.
+    Raises ReportError: unknown ending, matplotlib missing (.png), a folder missing or without summaries, a damaged
+    file, or `out` cannot be written. Raises ArtifactError for a damaged timers.json.
     """
-    path = Path(out)
-    if path.suffix.lower() not in ENDINGS:
-        raise ReportError(f"--out {path}: got the ending {path.suffix!r}, expected {' or '.join(ENDINGS)}.")
-    if path.is_dir():
-        raise ReportError(f"--out {path} is a folder. Give the name of a file in it, such as {path / 'report.html'}.")
-    require_matplotlib()
-    folders = {Path(run).resolve(): Path(run) for run in runs}
+    path = check_out(out)
+    folders = {folder.resolve(): folder for run in runs for folder in expanded(Path(run))}
     experiments = group([read_run(folder) for folder in folders.values()])
     remarks = remarks_on(experiments)
-    html = path.suffix.lower() == ".html"
-    content = page(experiments, remarks).encode() if html else png(experiments)
+    if path.suffix.lower() == ".html":
+        content = page(experiments, remarks, films_html(films_of(experiments, films or {}), path.parent)).encode()
+    else:
+        content = png(experiments)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -41,6 +41,18 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> list[str]:
             f"--out {path}: cannot be written ({error.strerror or error}). Choose another file."
         ) from error
     return remarks
+
+
+def check_out(out: str | Path) -> Path:
+    """`out` as a path. Raises ReportError: unknown ending, a folder, or a .png without matplotlib."""
+    path = Path(out)
+    if path.suffix.lower() not in ENDINGS:
+        raise ReportError(f"--out {path}: got the ending {path.suffix!r}, expected {' or '.join(ENDINGS)}.")
+    if path.is_dir():
+        raise ReportError(f"--out {path} is a folder. Give the name of a file in it, such as {path / 'report.html'}.")
+    if path.suffix.lower() == ".png":
+        require_matplotlib()
+    return path
 
 
 def remarks_on(experiments: Sequence[Experiment]) -> list[str]:

@@ -29,6 +29,8 @@ INCIDENTAL = (
     "checkpoint_settings.force",
     "checkpoint_settings.load_model",
     "checkpoint_settings.train_model",
+    "record_settings.wandb",
+    "record_settings.mlflow",
     "debug",
 )
 """Settings in which seeds of one experiment may differ: names of places, and how the run was started."""
@@ -43,6 +45,7 @@ class Run(NamedTuple):
     settings: dict[str, Any] | None  # configuration.yaml with dotted keys; None: there is none
     timers: dict[str, Any] | None  # timers.json; None: there is none
     behaviors: dict[str, dict[str, SeedEvents]]  # by behavior, then by seed ("7")
+    folder: Path
 
 
 class Experiment(NamedTuple):
@@ -72,7 +75,7 @@ def read_run(path: Path) -> Run:
     if not behaviors:
         raise ReportError(f"{path} holds no summaries of training.{_hint(path)}")
     timers = files.read_json(folder.timers) if folder.timers.exists() else None
-    return Run(path.resolve().name, settings, timers, behaviors)
+    return Run(path.resolve().name, settings, timers, behaviors, path)
 
 
 def group(runs: Sequence[Run]) -> list[Experiment]:

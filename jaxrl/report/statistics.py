@@ -18,8 +18,6 @@ from scipy import integrate, stats
 from jaxrl.report.events import Curve
 
 CONFIDENCE = 0.95
-FINAL_SHARE = 0.1
-"""The last part of a run's steps whose summaries make its final score."""
 TRIMMED = 0.25
 """Share of the scores that the interquartile mean leaves out at each end."""
 POINTS = 400
@@ -62,11 +60,6 @@ def band(curves: Sequence[Curve]) -> Band:
     if len(curves) > 1 and known.any():
         low[known], high[known] = _interval((values[:, known],), _mean, _CURVE_RESAMPLES)
     return Band(steps, mean, low, high)
-
-
-def final_score(curve: Curve) -> float:
-    """Mean of the summaries in the last FINAL_SHARE of the steps from 0 to the last one."""
-    return float(curve.value[curve.step >= (1.0 - FINAL_SHARE) * curve.step[-1]].mean())
 
 
 def area_under_curve(curve: Curve, first: float, last: float) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.report import statistics
-from jaxrl.report.events import Curve
+from jaxrl.report.events import Curve, final_score
 from jaxrl.report.runs import INCIDENTAL, Experiment
 from jaxrl.report.statistics import Estimate
 from jaxrl.report.time_split import PHASES, time_of
@@ -64,7 +64,7 @@ def final_table(experiments: Sequence[Experiment], behavior: str) -> Table:
         every = [curve for curves in found.values() for curve in curves]
         last = min(curve.step[-1] for curve in every)
         for label, curves in found.items():
-            scores = [statistics.final_score(curve) for curve in curves]
+            scores = [final_score(curve) for curve in curves]
             areas = [statistics.area_under_curve(curve, 0.0, float(last)) for curve in curves]
             estimates = (statistics.mean(scores), statistics.interquartile_mean([scores]), statistics.mean(areas))
             rows.append((short(tag), label, str(len(scores)), *map(estimate_text, estimates)))
@@ -81,6 +81,11 @@ def improvement_table(experiments: Sequence[Experiment], behaviors: Sequence[str
         rows.append((x.label, *cells))
     title = f"Probability of improvement: {', '.join(behaviors)}"
     return Table(title, ("row better than column", *labels), rows)
+
+
+def holds_numbers(table: Table) -> bool:
+    """Whether any cell beside the first column says something."""
+    return any(cell != MISSING for row in table.rows for cell in row[1:])
 
 
 def time_table(experiments: Sequence[Experiment]) -> Table:
@@ -133,7 +138,7 @@ def _improvement(x: Experiment, y: Experiment, behaviors: Sequence[str]) -> Esti
     for tag in SCORES:
         curves = [[curves_of([e], behavior, tag).get(e.label) for behavior in behaviors] for e in (x, y)]
         if all(found for side in curves for found in side):
-            scores = [[[statistics.final_score(c) for c in found or ()] for found in side] for side in curves]
+            scores = [[[final_score(c) for c in found or ()] for found in side] for side in curves]
             return statistics.probability_of_improvement(scores[0], scores[1])
     return Estimate(np.nan, np.nan, np.nan)
 

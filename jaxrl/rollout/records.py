@@ -28,6 +28,16 @@ class Ending(IntEnum):
     DROPPED = 6  # what came of it will never be known: not trained on, and the state only bootstraps what was before
 
 
+class Gone(IntEnum):
+    """How a member left its row. What follows its decision is known with the team's next state, or when it has none."""
+
+    NOBODY = 0
+    TERMINATED = 1
+    TRUNCATED = 2
+    MOVED = 3  # lives on in another team
+    DROPPED = 4  # with its source: its open decision is not trained on
+
+
 class RowsMessage(NamedTuple):
     """One message of the environments, dense over rows. Index 0 of a leading axis of 2: final states, 1: new states."""
 

@@ -1,4 +1,4 @@
-"""Shorter pages for a buffer that holds something already: what is needed when few rows become many.
+"""More or shorter pages for a buffer that holds something already: what is needed when few rows become many.
 
 One agent that is alone for a while has one long page. If five hundred more arrive, a page of that length for each would
 take hundreds of times the room that is needed. Happens seldom, so it is done by hand with numpy.
@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrl.rollout.cells import pack, unpack
 from jaxrl.rollout.pages import MESSAGE, Pages
-from jaxrl.rollout.trajectory import NO_DECISION, TrajectoryState
+from jaxrl.rollout.trajectory import NO_DECISION, TrajectoryState, clock_of
 
 
 class Piece(NamedTuple):
@@ -108,3 +108,35 @@ def _move_on(
         outcome[at, member], outcome[made[-1], member] = outcome[made[-1], member].copy(), 0.0
         if open_at[member] == made[-1]:
             open_at[member] = at
+
+
+def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, fresh: Any = ()) -> TrajectoryState:
+    """The same buffer with other room; contents keep their place. No page may hold more than `capacity` states.
+
+    `fresh` are the pages of rows that are new, one each, not given out before. Raises AssertionError for fewer pages or
+    members than there are.
+    """
+    states, old_pages, old_members = state.shape
+    chex.assert_scalar_non_negative(pages - old_pages)
+    chex.assert_scalar_non_negative(members - old_members)
+    more_members = (0, members - old_members)
+
+    def room(x: jax.Array) -> jax.Array:
+        widths = [(0, max(capacity - states, 0)), (0, pages - old_pages), more_members] + [(0, 0)] * (x.ndim - 3)
+        return jnp.pad(x[:capacity], widths)
+
+    fresh = jnp.asarray(fresh, jnp.int32)
+    chex.assert_rank(fresh, 1)
+    more_rows = (0, len(fresh))
+    return TrajectoryState(
+        stored=jax.tree.map(room, state.stored),
+        carry=jax.tree.map(lambda x: jnp.pad(x, [more_rows, more_members] + [(0, 0)] * (x.ndim - 2)), state.carry),
+        clock=clock_of(
+            jnp.pad(state.size, more_rows),
+            jnp.pad(state.open_at, (more_rows, more_members), constant_values=NO_DECISION),
+            jnp.pad(state.age, (more_rows, more_members)),
+            jnp.concatenate([state.page, fresh]),
+            jnp.pad(state.mates_reward, (more_rows, more_members)),
+        ),
+        layout=state.layout,
+    )

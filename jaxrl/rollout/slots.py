@@ -10,7 +10,6 @@ follow.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from jaxrl.rollout.episodes import EpisodeRecords, Episodes, SoFar, reward_columns
 from jaxrl.rollout.limit import interrupted
 from jaxrl.rollout.occupants import Occupant, Occupants, Source
-from jaxrl.rollout.records import Ending, RowsMessage
+from jaxrl.rollout.records import Ending, Gone, RowsMessage
 from jaxrl.rollout.silence import Silence, dense
 from jaxrl.types import NO_GROUP, NOTHING, Action, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
 
@@ -26,16 +25,6 @@ Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
 NO_EPISODES = EpisodeRecords(
     returns=[], lengths=[], group_rewards=[], mates_returns=[], group_returns=[], team_returns=[]
 )
-
-
-class Gone(IntEnum):
-    """How a member left its row. What follows its decision is known with the team's next state, or when it has none."""
-
-    NOBODY = 0
-    TERMINATED = 1
-    TRUNCATED = 2
-    MOVED = 3  # lives on in another team
-    DROPPED = 4  # with its source: its open decision is not trained on
 
 
 class Ingested(NamedTuple):
@@ -48,6 +37,7 @@ class Ingested(NamedTuple):
     # Of decisions that were open before this message:
     taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
     left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
+    origin: np.ndarray | None = None  # int32 [B, A], slot that a member has moved from, row * A + member, or -1
 
 
 def next_power_of_two(n: int) -> int:
@@ -87,7 +77,8 @@ class Slots:
         self._silence = Silence(spec, leave_out_taken=leave_out_taken)
         self._occupants = Occupants(team_rows=team_rows)
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
-        self._moving: dict[tuple[Source, int], SoFar] = {}  # (source, agent id) between two rows
+        self._moving: dict[tuple[Source, int], tuple[SoFar, Occupant]] = {}  # (source, agent id) between two rows
+        self._moved: list[tuple[Occupant, Occupant]] = []  # from and to, with this message
         self._discarded: list[Source] = []
         self._episodes = Episodes()
         self._alive = np.zeros((0, 0), bool)
@@ -131,6 +122,7 @@ class Slots:
         self._present[:] = False
         self._deciding[:] = False
         self._gone_now[:] = False
+        self._moved.clear()
         taken = self._silence.taken(messages, self._occupants)
         self._end_discarded()
         finished, episodes, decisions = 0, [], {}
@@ -152,7 +144,13 @@ class Slots:
         if self._gone.any():
             self._tell(np.flatnonzero(acts), np.uint8(Ending.LEFT))
         self._present[1] = self._alive & acts[:, None]
-        ingested = Ingested(steps=self._rows_message(), decisions=decisions, finished=finished, episodes=episodes)
+        ingested = Ingested(
+            steps=self._rows_message(),
+            decisions=decisions,
+            finished=finished,
+            episodes=episodes,
+            origin=self._origin() if self._moved else None,
+        )
         if not taken and not self._silence.concerns(messages, untrained):  # nearly always
             return ingested
         left_out, fewer = self._silence.tell(ingested, messages, untrained, gone_now=self._gone_now)
@@ -197,6 +195,13 @@ class Slots:
             present=self._present,
             deciding=self._deciding,
         )
+
+    def _origin(self) -> np.ndarray:
+        """Where members have moved from, as `Ingested.origin`."""
+        origin = np.full(self._alive.shape, -1, np.int32)
+        for home, place in self._moved:
+            origin[place.row, place.member] = home.row * self.members + home.member
+        return origin
 
     def _limited(self, source: Source, steps: BehaviorMessage, most: int) -> BehaviorMessage:
         """The message with an end of the episode for agents that ask after `most` decisions of it (X20)."""
@@ -251,7 +256,7 @@ class Slots:
         self._episodes.decide(places, rewards)
         for _, agent, home in moved:
             self._occupants.remove(source, agent)
-            self._moving[source, agent] = self._episodes.leave((home.row, home.member))
+            self._moving[source, agent] = self._episodes.leave((home.row, home.member)), home
         self._depart(places, np.full(len(moved), Gone.MOVED), rewards, tuple(obs[index] for obs in deciding.obs))
         return len(moved)
 
@@ -336,7 +341,10 @@ class Slots:
         slot = home.row, home.member
         self._alive[slot] = True
         self._occupants.settle(source, agent, home)
-        self._episodes.start(slot, source, group, self._moving.pop((source, agent), None))
+        so_far, before = self._moving.pop((source, agent), (None, None))
+        if before is not None:
+            self._moved.append((before, home))
+        self._episodes.start(slot, source, group, so_far)
         return home
 
     def _decide(self, places: Places, again: np.ndarray | slice, deciding: DecisionSteps) -> int:

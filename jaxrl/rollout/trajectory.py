@@ -84,7 +84,9 @@ class Rollout(NamedTuple):
     """What an update learns from. Every array is [T, B, A, ...], time-major; B stands for pages here."""
 
     obs: tuple[jax.Array, ...]  # one per sensor, its dtype [T, B, A, *shape]; 0 where the member is absent
-    carry: Any  # memory before each decision, a pytree of arrays [T, B, A, *]; () without memory
+    carry: (
+        Any  # memory before each state, also where the member does not decide: a pytree of arrays [T, B, A, *]; or ()
+    )
     action_mask: jax.Array  # bool [T, B, A, M]
     action: Action  # the last action of each member (persists through states in which it did not act, M11)
     extras: dict[str, jax.Array]  # float32 [T, B, A, *shape], what the algorithm noted when it acted
@@ -114,7 +116,7 @@ def init(
     return TrajectoryState(
         stored=blank(layout, carry, (capacity, rows, members)),
         carry=jax.tree.map(lambda x: jnp.zeros((rows, members, *x.shape), x.dtype), carry),
-        clock=_clock(jnp.zeros(rows), idle + NO_DECISION, idle, jnp.arange(rows), jnp.zeros((rows, members))),
+        clock=clock_of(jnp.zeros(rows), idle + NO_DECISION, idle, jnp.arange(rows), jnp.zeros((rows, members))),
         layout=layout,
     )
 
@@ -125,10 +127,28 @@ def begins(steps: RowsMessage) -> Any:
     return steps.deciding & (steps.ending != Ending.CONTINUES)
 
 
-def memory(state: TrajectoryState, steps: RowsMessage) -> Any:
-    """What the members remember before they decide now: nothing of an earlier episode. A pytree of [B, A, *]."""
-    chex.assert_tree_shape_prefix(state.carry, steps.deciding.shape)
-    return jax.tree.map(lambda x: _where(begins(steps), jnp.zeros_like(x), x), state.carry)
+def memory(state: TrajectoryState, steps: RowsMessage, origin: Any = None) -> Any:
+    """What the members remember before they decide now: nothing of an earlier episode. A pytree of [B, A, *].
+
+    `origin`, int32 [B, A]: the slot, row * A + member, that a member has come from, or -1; None where nobody has moved.
+    """
+    lead = steps.deciding.shape
+    chex.assert_tree_shape_prefix(state.carry, lead)
+
+    def before(x: jax.Array) -> jax.Array:
+        own = _where(begins(steps), jnp.zeros_like(x), x)
+        if origin is None:
+            return own
+        moved = x.reshape(-1, *x.shape[2:])[jnp.maximum(origin, 0)]
+        return _where(jnp.asarray(origin) >= 0, moved, own)
+
+    return jax.tree.map(before, state.carry)
+
+
+def standing(state: TrajectoryState, deciding: Any, action: Action) -> Action:
+    """What every member is doing: `action` [B, A, ...] of those who decide now, the open decision of the others."""
+    cells = unpack(_at(state, jnp.maximum(state.open_at, 0)), state.layout)
+    return Action(*(_choose(deciding, now, then) for now, then in zip(action, cells.action, strict=True)))
 
 
 def add(
@@ -139,6 +159,7 @@ def add(
     carry: Any = (),
     *,
     time_horizon: int,
+    origin: Any = None,
 ) -> TrajectoryState:
     """Credit the decisions whose reward arrived, then append final states, then new states with their actions.
 
@@ -151,6 +172,7 @@ def add(
       action, extras: what the policy chose for every member and noted, [B, A, ...]; kept where `steps.deciding`.
       carry: memory after the decision, a pytree of [B, A, *].
       time_horizon: finished decisions of a segment after which its return restarts from the value.
+      origin: where members have moved from, as in `memory`.
 
     Raises AssertionError where message, actions or carry have other rows, members or shapes than the buffer, and where
     something else is noted than it keeps.
@@ -171,7 +193,7 @@ def add(
     nobody = jnp.zeros_like(steps.deciding)
     states = Cells(
         obs=steps.obs,
-        carry=jax.tree.map(both, memory(state, steps)),
+        carry=jax.tree.map(both, memory(state, steps, origin)),
         action_mask=both(steps.action_mask),
         action=Action(*map(both, action)),
         extras={name: both(x) for name, x in extras.items()},
@@ -187,7 +209,7 @@ def add(
             pack(states, state.layout),
         ),
         carry=jax.tree.map(lambda old, x: _where(steps.deciding, x, old), state.carry, carry),
-        clock=_clock(
+        clock=clock_of(
             state.size + final + new,
             jnp.where(steps.deciding, t_new[:, None], open_at),
             age,
@@ -222,7 +244,7 @@ def _credit(
     )
 
 
-def _clock(size: Any, open_at: Any, age: Any, page: Any, mates: Any) -> jax.Array:
+def clock_of(size: Any, open_at: Any, age: Any, page: Any, mates: Any) -> jax.Array:
     """int32 [5, B, A]; `size` and `page` [B] stand in every member, so that one array holds all five."""
 
     def every(x: Any) -> jax.Array:
@@ -261,11 +283,11 @@ def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
     pages, members = jnp.arange(state.shape[1])[:, None], jnp.arange(state.shape[2])
     return Rollout(
         obs=tuple(_where(present, o, 0) for o in cells.obs),
-        carry=jax.tree.map(lambda x: _where(acted, x, 0), cells.carry),
+        carry=jax.tree.map(lambda x: _where(held[..., None], x, 0), cells.carry),
         action_mask=cells.action_mask,
         action=Action(*(_where(present, x[source, pages, members], 0) for x in cells.action)),
         extras={name: _where(acted, x, 0.0) for name, x in cells.extras.items()},
-        begin=acted & cells.begin,
+        begin=chose & cells.begin,
         present=present,
         acted=acted,
         # A state in which nobody acted is a final one: its members wait for nothing.
@@ -340,7 +362,7 @@ def _current(state: TrajectoryState, alive: jax.Array) -> Cells:
 def _turned(state: TrajectoryState, alive: jax.Array, page: jax.Array) -> jax.Array:
     """The clock of rows that hold nothing but `_current` in `page`."""
     waits = state.open_at >= 0
-    return _clock(alive, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age), page, state.mates_reward)
+    return clock_of(alive, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age), page, state.mates_reward)
 
 
 def _at(state: TrajectoryState, t: jax.Array) -> Stored:
@@ -349,36 +371,9 @@ def _at(state: TrajectoryState, t: jax.Array) -> Stored:
     return jax.tree.map(lambda x: x[t, state.page[:, None], members], state.stored)
 
 
-def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, fresh: Any = ()) -> TrajectoryState:
-    """The same buffer with other room; contents keep their place. No page may hold more than `capacity` states.
-
-    `fresh` are the pages of rows that are new, one each, not given out before. Raises AssertionError for fewer pages or
-    members than there are.
-    """
-    states, old_pages, old_members = state.shape
-    chex.assert_scalar_non_negative(pages - old_pages)
-    chex.assert_scalar_non_negative(members - old_members)
-    more_members = (0, members - old_members)
-
-    def room(x: jax.Array) -> jax.Array:
-        widths = [(0, max(capacity - states, 0)), (0, pages - old_pages), more_members] + [(0, 0)] * (x.ndim - 3)
-        return jnp.pad(x[:capacity], widths)
-
-    fresh = jnp.asarray(fresh, jnp.int32)
-    chex.assert_rank(fresh, 1)
-    more_rows = (0, len(fresh))
-    return TrajectoryState(
-        stored=jax.tree.map(room, state.stored),
-        carry=jax.tree.map(lambda x: jnp.pad(x, [more_rows, more_members] + [(0, 0)] * (x.ndim - 2)), state.carry),
-        clock=_clock(
-            jnp.pad(state.size, more_rows),
-            jnp.pad(state.open_at, (more_rows, more_members), constant_values=NO_DECISION),
-            jnp.pad(state.age, (more_rows, more_members)),
-            jnp.concatenate([state.page, fresh]),
-            jnp.pad(state.mates_reward, (more_rows, more_members)),
-        ),
-        layout=state.layout,
-    )
+def _choose(mask: Any, x: jax.Array, other: jax.Array) -> jax.Array:
+    """`x` where the mask [B, A] holds, else `other`, both [B, A, *]."""
+    return jnp.where(jnp.reshape(mask, jnp.shape(mask) + (1,) * (x.ndim - jnp.ndim(mask))), x, other)
 
 
 def _where(mask: Any, x: jax.Array, fill: Any) -> jax.Array:

@@ -11,6 +11,7 @@ from jaxrl.settings.behavior import (
 from jaxrl.settings.environment_parameters import Curriculum, EnvironmentParameter, Lesson, Sampler, constants
 from jaxrl.settings.loading import behavior_settings_for, load_run_settings, to_yaml
 from jaxrl.settings.networks import MemorySettings, NetworkSettings
+from jaxrl.settings.records import EVALUATED, EvaluationSettings, RecordSettings, StopRule
 from jaxrl.settings.remarks import remarks
 from jaxrl.settings.rewards import (
     CuriositySettings,
@@ -32,6 +33,7 @@ from jaxrl.settings.run import (
 from jaxrl.settings.section import Section, SettingsError
 
 __all__ = [
+    "EVALUATED",
     "LARGEST_STEP",
     "PROCESSES",
     "BehaviorSettings",
@@ -42,6 +44,7 @@ __all__ = [
     "EngineSettings",
     "EnvironmentParameter",
     "EnvironmentSettings",
+    "EvaluationSettings",
     "ExtrinsicSettings",
     "GAILSettings",
     "Hyperparameters",
@@ -49,6 +52,7 @@ __all__ = [
     "MemorySettings",
     "NetworkSettings",
     "RNDSettings",
+    "RecordSettings",
     "RewardSignalSettings",
     "RunSettings",
     "Sampler",
@@ -56,6 +60,7 @@ __all__ = [
     "Section",
     "SelfPlaySettings",
     "SettingsError",
+    "StopRule",
     "TorchSettings",
     "behavior_settings_for",
     "constants",

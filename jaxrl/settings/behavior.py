@@ -9,8 +9,10 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from jaxrl.settings.connectors import Connectors
 from jaxrl.settings.networks import NetworkSettings
+from jaxrl.settings.records import EVALUATED, GROUP, EvaluationSettings, StopRules
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
 from jaxrl.settings.section import (
+    VARIABLE,
     Boolean,
     Count,
     Integer,
@@ -62,7 +64,9 @@ class Hyperparameters(Section):
 
     batch_size: Count = Field(default=1024, description="agent steps per minibatch")
     buffer_size: CountedSteps = Field(default=10240, description="agent steps collected per update")
-    learning_rate: NonNegative = Field(default=3e-4, description="Adam step size at the first step")
+    learning_rate: NonNegative = Field(
+        default=3e-4, description="Adam step size at the first step", json_schema_extra=VARIABLE
+    )
     learning_rate_schedule: ScheduleType = Field(default="linear", description="linear: falls to 1e-10 at max_steps")
 
 
@@ -106,7 +110,7 @@ class BehaviorSettings(Section):
         },
     }
 
-    trainer_type: Text = Field(default="ppo", description="name of the algorithm")
+    trainer_type: Text = Field(default="ppo", description="name of the algorithm, or your own: my_file.py:make_x")
     # Any: each algorithm reads its own class, which lives beside it in a higher layer. Checked by `_typed`.
     hyperparameters: Any = Field(description="a Hyperparameters of the algorithm; default: its defaults")
     network_settings: NetworkSettings = Field(default=NetworkSettings(), description="policy and critic networks")
@@ -153,6 +157,21 @@ class BehaviorSettings(Section):
     postprocess: Annotated[Text, AfterValidator(_function)] | None = Field(
         default=None, description="module:function, changes what was collected before returns are computed; null: none"
     )
+    evaluation: EvaluationSettings | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="episodes of the deterministic policy; null: none",
+    )
+    keep_best: Text | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="statistic by which the best checkpoint is kept beside the others, highest is best; null: none",
+    )
+    stop: StopRules = Field(
+        default={},
+        exclude_if=lambda value: not value,
+        description="values of statistics at which the training ends before max_steps, whichever is reached first",
+    )
     self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
     behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")
 
@@ -177,8 +196,18 @@ class BehaviorSettings(Section):
             if connector.standardizes:
                 text = "network_settings.normalize standardizes the same observations: keep one of the two"
                 yield ("connectors", i, "type"), text
+        yield from self._unevaluated()
         if self.even_checkpoints and self.keep_checkpoints < 1:
             yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
+
+    def _unevaluated(self) -> Iterator[tuple[Location, str]]:
+        """Statistics of evaluations that are asked for must exist."""
+        named = [(("keep_best",), self.keep_best or ""), *((("stop", tag), tag) for tag in self.stop)]
+        for location, tag in named:
+            if tag.startswith(GROUP) and tag not in EVALUATED:
+                yield location, f"got {tag!r}, expected one of {', '.join(EVALUATED)}"
+            elif tag.startswith(GROUP) and self.evaluation is None:
+                yield location, f"got {tag!r}, which is written with `evaluation: {{interval: STEPS}}` alone: add it"
 
     @property
     def segment_limit(self) -> int:
@@ -202,7 +231,7 @@ class BehaviorSettings(Section):
     def _known(cls, value: str, info: ValidationInfo) -> str:
         types = (info.context or {}).get(TYPES)
         if types is not None and value not in types:
-            raise expected(f"one of {', '.join(sorted(types))}")
+            raise expected(f"one of {', '.join(sorted(types))}, or your own as my_file.py:make_x")
         return value
 
     @field_validator("hyperparameters", mode="before")

@@ -61,7 +61,7 @@ class OneHotSettings(ConnectorSettings):
 
 
 class ClipSettings(SensorsSettings):
-    """Numbers below `low` become `low`, those above `high` become `high`."""
+    """Numbers below `low` become `low`, those above `high` become `high`; images in bytes if named, as 0 to 1."""
 
     of: Of = Field(default="observations", description="what is clipped: observations, rewards or actions")
     low: Number = Field(description="smallest number that is let through")
@@ -75,7 +75,7 @@ class ClipSettings(SensorsSettings):
 
 
 class ScaleSettings(SensorsSettings):
-    """Numbers times a factor."""
+    """Numbers times a factor; images in bytes if named, as 0 to 1."""
 
     of: Literal["observations", "rewards"] = Field(default="observations", description="observations or rewards")
     factor: Number = Field(description="what they are multiplied by")

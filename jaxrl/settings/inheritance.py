@@ -10,6 +10,8 @@ from jaxrl.settings.section import Location
 
 EVERY_LISTED = "*"
 """Behavior name in overrides that stands for each behavior that the file lists."""
+EVERY = "**"
+"""Behavior name in overrides that stands for each listed behavior and for `default_settings`, if the file has them."""
 
 
 _NOTHING = object()
@@ -39,13 +41,19 @@ def is_written(written: Any, location: Location) -> bool:
 
 
 def expand(overrides: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides with behavior `*` written out for each behavior that the file lists."""
+    """Overrides with behaviors `*` and `**` written out for each behavior that the file lists.
+
+    A file without any behavior and without `default_settings` is given these where `**` is set.
+    """
     expanded = dict(overrides)
     behaviors = dict(expanded.pop("behaviors", {}))
-    for_all = behaviors.pop(EVERY_LISTED, None)
-    listed = written.get("behaviors")
-    if for_all is not None and isinstance(listed, Mapping):
-        behaviors.update({name: merge(for_all, behaviors.get(name, {})) for name in listed})
+    listed, default = written.get("behaviors"), written.get("default_settings")
+    of_every = behaviors.pop(EVERY, None)
+    if of_every is not None and (default is not None or not listed):
+        expanded["default_settings"] = merge(expanded.get("default_settings", {}), of_every)
+    for for_all in (behaviors.pop(EVERY_LISTED, None), of_every):
+        if for_all is not None and isinstance(listed, Mapping):
+            behaviors.update({name: merge(for_all, behaviors.get(name, {})) for name in listed})
     return {**expanded, "behaviors": behaviors} if behaviors else expanded
 
 
@@ -72,7 +80,7 @@ def _without_foreign_defaults(
     hyperparameters = default.get("hyperparameters")
     if not isinstance(behavior, Mapping) or not isinstance(hyperparameters, Mapping):
         return default
-    mine, theirs = types.get(behavior.get("trainer_type", "")), types.get(default.get("trainer_type", ""))
+    mine, theirs = (types.get(str(written.get("trainer_type", ""))) for written in (behavior, default))
     if mine is None or theirs is None or mine is theirs:
         return default
     said_anyway = {key: field.default for key, field in theirs.model_fields.items() if key not in mine.model_fields}

@@ -36,7 +36,8 @@ def load_run_settings(
     source = "command line" if path is None else str(Path(path).absolute())
     written = {} if path is None else read_yaml(path)
     refuse_old_layout(written, source)
-    resolved, warnings = _resolve(written, overrides, hyperparameter_types)
+    given = expand(overrides, written)
+    resolved, warnings = _resolve(written, overrides, given, hyperparameter_types)
     if path is None:
         warnings.append("no configuration file: every behavior is trained with built-in defaults (trainer_type ppo)")
         resolved.setdefault("default_settings", {})
@@ -45,22 +46,28 @@ def load_run_settings(
     try:
         settings = RunSettings.model_validate(resolved, context={TYPES: hyperparameter_types})
     except ValidationError as error:
-        raise SettingsError(_with_origin(problems_of(error), written, overrides), source) from None
+        raise SettingsError(_with_origin(problems_of(error), written, given), source) from None
     for text in warnings + remarks(settings):
         logger.warning(text)
     return settings
 
 
 def _resolve(
-    written: Mapping[str, Any], overrides: Mapping[str, Any], types: Mapping[str, type[Hyperparameters]]
+    written: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    given: Mapping[str, Any],
+    types: Mapping[str, type[Hyperparameters]],
 ) -> tuple[dict[str, Any], list[str]]:
-    """One mapping in place of file, flags and `default_settings`, and what to warn about."""
+    """One mapping in place of file, flags and `default_settings`, and what to warn about.
+
+    `given` are the flags with each behavior written out.
+    """
     warnings = []
     if EVERY_LISTED in overrides.get("behaviors", {}) and not written.get("behaviors"):
         warnings.append("--deterministic concerns behaviors that the file lists; it lists none, so it has no effect")
     elif EVERY_LISTED in overrides.get("behaviors", {}) and written.get("default_settings") is not None:
         warnings.append("--deterministic concerns listed behaviors alone, not those that take default_settings")
-    resolved = inherit(merge(written, expand(overrides, written)), types)
+    resolved = inherit(merge(written, given), types)
     resolved, deprecated = upgrade(resolved)
     resolved, dropped = settle_start(resolved, overrides)
     return resolved, warnings + deprecated + dropped
@@ -111,14 +118,15 @@ def behavior_settings_for(settings: RunSettings, behavior_name: str) -> Behavior
 def to_yaml(settings: RunSettings) -> str:
     """All eight sections with defaults filled in, keys in schema order; reading it again gives equal settings.
 
-    A reward signal that `default_settings` has and a behavior lacks is written as null, or it would be inherited; so
-    are connectors.
+    What `default_settings` has and a behavior lacks is written as null, or it would be inherited: reward signals, stop
+    rules and sections that are left out where there is nothing in them.
     """
     dump = settings.model_dump(mode="json")
-    inherited = dump["default_settings"]["reward_signals"] if dump["default_settings"] else {}
+    default = dump["default_settings"] or {}
     for behavior in dump["behaviors"].values():
-        signals = behavior["reward_signals"]
-        behavior["reward_signals"] = signals | {name: None for name in inherited if name not in signals}
-        if "connectors" in (dump["default_settings"] or {}):
-            behavior.setdefault("connectors", None)
+        behavior |= {key: None for key in default if key not in behavior}
+        for key in ("reward_signals", "stop"):
+            inherited, own = default.get(key) or {}, behavior.get(key) or {}
+            if inherited:
+                behavior[key] = own | {name: None for name in inherited if name not in own}
     return yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)

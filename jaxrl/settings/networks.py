@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from jaxrl.settings.section import Boolean, Count, Integer, Location, Section
+from jaxrl.settings.own_names import split_address
+from jaxrl.settings.section import Boolean, Count, Integer, Location, Section, Text, expected
+
+ENCODERS = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
+"""Image encoders of jaxrl."""
+
+
+def _encoder(value: str) -> str:
+    if value not in ENCODERS and split_address(value) is None:
+        *others, last = (f"'{name}'" for name in ENCODERS)
+        raise expected(f"one of {', '.join(others)} or {last}, or your own as my_file.py:Name")
+    return value
+
+
+def _own(value: str) -> str:
+    if split_address(value) is None:
+        raise expected("your own as my_file.py:Name or package.module:Name")
+    return value
 
 
 class MemorySettings(Section):
-    """Recurrent memory (LSTM). Its presence turns memory on."""
+    """Recurrent memory. Its presence turns memory on."""
 
     sequence_length: Count = Field(default=64, description="steps that gradients flow back through; at most batch_size")
     memory_size: Integer = Field(
-        default=128, gt=0, description="numbers kept between steps (hidden plus cell state), even"
+        default=128, gt=0, description="numbers kept between steps; even for lstm (hidden plus cell state)"
+    )
+    memory_type: Literal["lstm", "gru"] = Field(
+        default="lstm", description="kind of cell; gru has no cell state: all numbers are hidden state"
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """`memory_size` is shared by two equal halves, hidden and cell state."""
-        if self.memory_size % 2:
+        """`memory_size` of an LSTM is shared by two equal halves, hidden and cell state."""
+        if self.memory_type == "lstm" and self.memory_size % 2:
             yield ("memory_size",), f"got {self.memory_size}, expected an even number (hidden and cell state)"
 
 
@@ -32,12 +52,18 @@ class NetworkSettings(Section):
     )
     hidden_units: Count = Field(default=128, description="width H of every hidden layer")
     num_layers: Count = Field(default=2, description="hidden layers of the body")
-    vis_encode_type: Literal["simple", "nature_cnn", "resnet", "match3", "fully_connected"] = Field(
-        default="simple", description="image encoder; smallest image 20, 36, 15, 5 and 1 pixels squared"
+    vis_encode_type: Annotated[Text, AfterValidator(_encoder)] = Field(
+        default="simple",
+        description="image encoder; smallest image 20, 36, 15, 5 and 1 pixels squared; or your own: my_file.py:Name",
     )
     memory: MemorySettings | None = Field(default=None, description="recurrent memory; null: none")
     goal_conditioning_type: Literal["hyper", "none"] = Field(
         default="hyper", description="how a goal observation enters: hyper network, or like any other observation"
+    )
+    body_type: Annotated[Text, AfterValidator(_own)] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,  # files of runs without one are what they were before there were some
+        description="your own hidden layers: my_file.py:Name, a flax module with fields units, layers; null: jaxrl's",
     )
     deterministic: Boolean = Field(
         default=False, description="act with the mean or most likely action while collecting"

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, Va
 
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.section import (
+    VARIABLE,
     Boolean,
     Fraction,
     NonNegative,
@@ -26,8 +27,8 @@ from jaxrl.settings.section import (
 class RewardSignalSettings(Section):
     """What every reward signal has."""
 
-    gamma: Fraction = Field(default=0.99, description="discount per step")
-    strength: Number = Field(default=1.0, description="factor on the signal's reward")
+    gamma: Fraction = Field(default=0.99, description="discount per step", json_schema_extra=VARIABLE)
+    strength: Number = Field(default=1.0, description="factor on the signal's reward", json_schema_extra=VARIABLE)
     network_settings: NetworkSettings = Field(
         default=NetworkSettings(), description="the signal's own network, if it has one"
     )

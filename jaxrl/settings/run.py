@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from jaxrl.settings.behavior import BehaviorSettings
 from jaxrl.settings.environment_parameters import EnvironmentParameter
+from jaxrl.settings.records import RecordSettings
 from jaxrl.settings.section import Boolean, Count, Integer, Location, NonNegative, Positive, Section, Text, expected
 
 _LAST_PORT = 65535
@@ -37,8 +38,9 @@ class EnvironmentSettings(Section):
 
     env_path: Text | None = Field(
         default=None,
-        description="executable of the environment, or player:NAME for one of jaxrl's own; jax:NAME, jaxmarl:NAME or "
-        "gymnax:NAME: compiled together with the learner; gymnasium:ID, pettingzoo:MODULE; null: the Unity Editor",
+        description="executable of the environment, or player:NAME for one of jaxrl's own; jax:NAME, jaxmarl:NAME, "
+        "gymnax:NAME, or FILE.py:FUNCTION that makes one: compiled together with the learner; gymnasium:ID, "
+        "pettingzoo:MODULE; null: the Unity Editor",
     )
     env_args: tuple[Text, ...] | None = Field(
         default=None,
@@ -60,7 +62,8 @@ class EnvironmentSettings(Section):
     )
     restarts_rate_limit_period_s: NonNegative = Field(default=60.0, description="seconds")
     on_bad_data: Literal["error", "restart"] = Field(
-        default="error", description="what an observation or reward that is not finite does: end the run, or restart"
+        default="error",
+        description="what unusable data of an agent do (not finite, wrong shape, broken PNG): end the run, or restart",
     )
     editor_wait: NonNegative = Field(
         default=60.0, description="seconds to wait for Play after a stop in the Unity Editor; 0: the run ends there"
@@ -184,6 +187,11 @@ class RunSettings(Section):
     torch_settings: TorchSettings = Field(default=TorchSettings(), description="the accelerator")
     callbacks: tuple[Text, ...] | None = Field(
         default=None, description="own code on the episodes of the run: module:Class of subclasses of jaxrl.Callbacks"
+    )
+    record_settings: RecordSettings | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="where statistics go beside event files and metrics.csv",
     )
     debug: Boolean = Field(default=False, description="log in detail")
 

@@ -15,6 +15,9 @@ from jaxrl.types import JaxrlError
 
 Location = tuple[str | int, ...]
 
+VARIABLE: dict[str, Any] = {"variable": True}
+"""`json_schema_extra` of a field whose value may differ between runs of one compiled program, see `varied.py`."""
+
 _OURS = frozenset({"expected", "unknown", "conflict", "required"})
 _LONGEST_VALUE = 80
 

@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType, TracebackType
 from typing import TypeVar
 
+from jaxrl.artifacts.metrics.writers.background import THREAD
+
 EXIT_CODE = 130  # as a shell reports a program that was ended by Ctrl-C
 SAME_SECONDS = 0.5
 """Signals so close together count once: launchers pass Ctrl-C on to a program that the terminal has told already."""
@@ -93,11 +95,24 @@ def leave_if_busy(exit_code: int = 0) -> None:
     may take minutes, and crashes when the process is torn down around it.
     """
     if any(thread.name.startswith("jaxrl-") and not thread.daemon for thread in threading.enumerate()):
-        logging.shutdown()
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(exit_code)
+        _leave(exit_code)
+
+
+def leave_if_unsent(exit_code: int = 0) -> None:
+    """End the process with this exit code if a service has not taken all statistics in time; else do nothing.
+
+    For the last line of a run that has saved everything: W&B's own library would wait for its network once more.
+    """
+    if any(thread.name.startswith(THREAD) for thread in threading.enumerate()):
+        _leave(exit_code)
+
+
+def _leave(exit_code: int) -> None:
+    logging.shutdown()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(exit_code)
 
 
 def in_thread(interrupt: Interrupt, work: Callable[[], Result]) -> Result:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,21 +26,22 @@ from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.files import ArtifactError, write_text
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics import timers as nodes
-from jaxrl.artifacts.metrics.console import ConsoleWriter, listing
+from jaxrl.artifacts.metrics.console import ConsoleWriter
 from jaxrl.artifacts.metrics.episode_figures import CUSTOM
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
-from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
 from jaxrl.artifacts.metrics.timers import Timers
+from jaxrl.artifacts.metrics.writers import Place, StatisticsWriter, hang_up, open_writers, targets
 from jaxrl.artifacts.onnx.export import ExportError
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
-from jaxrl.artifacts.status import TrainingStatus
-from jaxrl.settings import RunSettings, to_yaml
-from jaxrl.training import saver
+from jaxrl.artifacts.status import BEST_CHECKPOINT, RECORDS, TrainingStatus
+from jaxrl.settings import BehaviorSettings, RunSettings, to_yaml
+from jaxrl.training import memory_reach, saver
 from jaxrl.training.checkpoint_writer import CheckpointWriter
 from jaxrl.training.errors import DivergedError
+from jaxrl.training.judging import Highest, Judge
 from jaxrl.training.lost_writes import LostWrites
-from jaxrl.training.saver import Snapshot
+from jaxrl.training.saver import Best, Snapshot
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -67,10 +69,13 @@ class _Track:
 
     title: str  # on the console
     statistics: Statistics
-    max_steps: int
-    writers: list[TensorBoardWriter] = field(default_factory=list)  # one per event file; none in an evaluation
+    settings: BehaviorSettings
+    judge: Judge
+    writers: list[list[StatisticsWriter]] = field(default_factory=list)  # by event file; none in an evaluation
+    highest: Highest | None = None  # of the statistic keep_best, in what was written last
     saved: Hashable = None  # the moment of the last checkpoint
     saved_at: float = field(default_factory=time.monotonic)  # seconds
+    described: Mapping[str, Any] = field(default_factory=dict)  # its settings; empty once all is said about them
 
 
 class Recorder:
@@ -97,6 +102,7 @@ class Recorder:
         minutes = settings.checkpoint_settings.checkpoint_minutes
         self._checkpoint_seconds = None if minutes is None else 60.0 * minutes
         self._tracks: dict[str, _Track] = {}
+        self._told: set[str] = set()  # services that statistics could not be sent to
         self.on_saved: Callable[[str, int], None] | None = None  # told of each checkpoint: behavior, trainer step
         self._written: deque[tuple[str, int]] = deque()  # by the thread that writes
 
@@ -104,9 +110,9 @@ class Recorder:
         self,
         name: str,
         statistics: Statistics,
+        settings: BehaviorSettings,
         described: Mapping[str, Any],
         *,
-        max_steps: int,
         step: int,
         events: Sequence[Path],
         title: str | None = None,
@@ -114,17 +120,20 @@ class Recorder:
         """A behavior appeared and has the weights it starts from: open its event files, list its settings.
 
         Args:
-          described: its settings as plain values.
+          described: its settings as plain values, and what belongs to them.
           step: trainer step that it starts at; a resumed run's older points at or after it are dropped.
           events: folders of its event files.
         """
         resume = self.settings.checkpoint_settings.resume
         if not self.begun:
             self._begin(resume)
-        track = self._tracks[name] = _Track(title or name, statistics, max_steps)
+        judge = Judge(name, settings, len(events))
+        track = self._tracks[name] = _Track(title or name, statistics, settings, judge, described=described)
         for folder in events if self.writes else ():
-            track.writers.append(TensorBoardWriter(folder, step if resume else None))
-        self._write_events([partial(w.hyperparameters, listing(described), step) for w in track.writers])
+            place = self._place(name, folder, step if resume else None)
+            track.writers.append(open_writers(self.settings.record_settings, place))
+        every = [writer for writers in track.writers for writer in writers]
+        self._write_events([partial(writer.hyperparameters, described, step) for writer in every])
         self._console.hyperparameters(name, described)
 
     def write_summary(self, name: str, step: int, *, training: bool) -> None:
@@ -135,21 +144,62 @@ class Recorder:
         self._checkpoints.raise_errors()
         track = self._tracks[name]
         taken = track.statistics.take()
-        self._write_events(
-            [  # no writers in an evaluation
-                partial(writer.summaries, step, summaries)
-                for writer, summaries in zip(track.writers, taken, strict=False)
-            ]
-        )
+        self._write_statistics(track, step, taken, judged=training)
         together = taken[0] if len(taken) == 1 else over_seeds(taken)
         together |= {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
         self.timers.gauge_summaries(name, together)
         self._console.summaries(track.title, step, together)
+        short = memory_reach.remark(track.described, together)
+        if short is not None:
+            log.info("%s: %s.", track.title, short)
+            track.described = {}
+
+    def write_evaluation(self, name: str, step: int, found: Sequence[dict[str, Summary]]) -> None:
+        """By event file, the statistics of episodes that were played beside the training at this step."""
+        track = self._tracks[name]
+        self._write_statistics(track, step, found, judged=True)
+        together = over_seeds(found)
+        told = ", ".join(f"{tag} {summary.value:.3f}" for tag, summary in together.items())
+        log.info("%s. Step: %d. %s.", track.title, step, told or "No evaluation episode was over in time")
+
+    def verdict(self, name: str) -> str | None:
+        """Why the training of this behavior ends before its max_steps, as its `stop` asks; None: it does not."""
+        return self._tracks[name].judge.verdict
+
+    def leave_out(self, name: str, index: int) -> None:
+        """A seed is left behind: what the others show decides."""
+        self._tracks[name].judge.leave_out(index)
+
+    def keep_best(self, name: str, snapshot: Callable[[int], Snapshot], seeds: Sequence[int] = ()) -> None:
+        """A checkpoint apart if what was written last is the best so far, by the statistic that the behavior names.
+
+        It is written beside the training, as others are, and lost where a disk is full.
+
+        Args:
+          snapshot: of the seed at an index; called at once.
+          seeds: their numbers, where there are several.
+        """
+        track = self._tracks[name]
+        found, statistic = track.highest, track.settings.keep_best
+        track.highest = None
+        if found is None or statistic is None or not self.writes:
+            return
+        under_way = _best_of(name)
+        with self.timers(nodes.CHECKPOINT):
+            self._settle(under_way)
+            before = self.status.get(name, BEST_CHECKPOINT)
+            if before is not None and before["statistic"] == statistic and before["value"] >= found.value:
+                return
+            frozen = saver.copied(snapshot(found.index))
+            best = Best(statistic, found.value, seeds[found.index] if len(seeds) > 1 else None)
+            write = partial(saver.save_best, frozen, self.folder, self.status, track.statistics.mean_reward(), best)
+            self._checkpoints.begin(under_way, write)
 
     def write_images(self, name: str, step: int, images: Mapping[str, np.ndarray]) -> None:
         """Pictures uint8 [H, W, 3] under `Custom/<name>`, in every event file of the behavior."""
         pictures = {CUSTOM.format(name=image): pixels for image, pixels in images.items()}
-        self._write_events([partial(writer.images, step, pictures) for writer in self._tracks[name].writers])
+        every = [writer for writers in self._tracks[name].writers for writer in writers]
+        self._write_events([partial(writer.images, step, pictures) for writer in every])
 
     def tell_saved(self) -> None:
         """Tell `on_saved` of the checkpoints that have been written since the last call."""
@@ -195,19 +245,19 @@ class Recorder:
         """The policy of the checkpoint of this step where Unity's user looks for it. Raises ArtifactError."""
         saver.publish(name, step, self.folder, self.status, reward)
 
-    def say_results(self) -> None:
-        """How the run ended for each behavior, on the console."""
+    def say_results(self, place: str = "") -> None:
+        """How the run ended for each behavior, on the console, behind `place`."""
         for name, track in self._tracks.items():
             line = track.statistics.result_line(name)
             if line is not None:
-                log.info("%s", line)
+                log.info("%s%s", place, line)
 
     def progress_of(self, steps: Mapping[str, int]) -> None:
         """Show the trainer step of each behavior; call it after `progress_due`."""
         seconds = {word: self.timers.seconds(nodes.LEARNING, node) for word, node in self._phases.items()}
         for name, step in steps.items():
             track = self._tracks[name]
-            self._progress.show(track.title, step, track.max_steps, track.statistics.mean_reward(), seconds)
+            self._progress.show(track.title, step, track.settings.max_steps, track.statistics.mean_reward(), seconds)
 
     def progress_due(self) -> bool:
         """Whether the progress bar would show a new state now."""
@@ -220,8 +270,10 @@ class Recorder:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close event files and write configuration, timers and status. Nothing if training never began."""
-        steps: list[Callable[[], object]] = [partial(self._settle, name) for name in self._tracks]
-        steps += [w.close for track in self._tracks.values() for w in track.writers]
+        under_way = [name for track in self._tracks for name in (track, _best_of(track))]
+        steps: list[Callable[[], object]] = [partial(self._settle, name) for name in under_way]
+        every = [writer for track in self._tracks.values() for writers in track.writers for writer in writers]
+        steps += [partial(hang_up, every), *(writer.close for writer in every)]
         if self.begun and self.writes:
             steps += [self._write_configuration, partial(self.timers.write, self.folder.timers), self.status.write]
         take_all(steps, value)
@@ -236,9 +288,43 @@ class Recorder:
         seconds, error = self._checkpoints.settle(name)
         if seconds:
             self.timers.add(nodes.WRITE, seconds, is_parallel=True)
-        if error is not None:
+        if error is not None and name in self._tracks:
             self._tracks[name].saved = None
         return error
+
+    def _write_statistics(self, track: _Track, step: int, taken: Sequence[dict[str, Summary]], *, judged: bool) -> None:
+        """By event file, what was measured up to this step; and what follows from it, where somebody is trained."""
+        self._write_events(
+            [  # no writers in an evaluation
+                partial(writer.summaries, step, summaries)
+                for writers, summaries in zip(track.writers, taken, strict=False)
+                for writer in writers
+            ]
+        )
+        if judged:
+            track.highest = track.judge.see(step, taken)
+
+    def _place(self, name: str, folder: Path, resume_step: int | None) -> Place:
+        """What writers are told of one event file."""
+        seed = "" if folder == self.folder.behavior(name) else folder.name
+        return Place(
+            run_id=self.folder.run_id,
+            behavior=name,
+            seed=seed,
+            folder=folder,
+            logs=self.folder.logs,
+            resume_step=resume_step,
+            identity=self._identity(name, seed) if targets(self.settings.record_settings) else "",
+            configuration=self.settings.model_dump(mode="json", exclude={"default_settings", "behaviors"}),
+            told=self._told,
+        )
+
+    def _identity(self, name: str, seed: str) -> str:
+        known = self.status.get(name, RECORDS, {})
+        if seed not in known:
+            known = {**known, seed: uuid.uuid4().hex[:16]}
+            self.status.set(name, RECORDS, known)
+        return known[seed]
 
     def _write_events(self, writes: Sequence[Callable[[], None]]) -> None:
         """One summary into each event file of a behavior; a file that cannot be written goes without it."""
@@ -288,6 +374,11 @@ def take_all(steps: Sequence[Callable[[], object]], cause: BaseException | None)
 def _follows(error: JaxrlError, cause: BaseException) -> bool:
     kinds = (ArtifactError, ExportError, DivergedError)
     return any(isinstance(error, kind) and isinstance(cause, kind) for kind in kinds)
+
+
+def _best_of(name: str) -> str:
+    """What a best checkpoint is called while it is written."""
+    return f"{name} (best)"
 
 
 def _constant(value: float) -> Summary:

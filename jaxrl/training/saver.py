@@ -14,18 +14,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.interface import PolicyState, TrainState
+from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.folder import onnx_path, prune
+from jaxrl.artifacts.checkpoint.folder import BEST, onnx_path, prune
 from jaxrl.artifacts.checkpoint.tree import leaf_paths
 from jaxrl.artifacts.onnx import export as onnx
 from jaxrl.artifacts.run_folder import SEEDS, RunFolder
 from jaxrl.artifacts.status import CHECKPOINTS, TrainingStatus
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import Chain
+from jaxrl.own_code import split_address
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
+from jaxrl.training.exportable import obstacles
 from jaxrl.training.trained_policy import STEP, best_seed
 from jaxrl.types import BehaviorSpec
 
@@ -47,6 +49,14 @@ class Snapshot(NamedTuple):
     notes: Mapping[str, Any] = {}  # entries of the behavior in training_status.json
 
 
+class Best(NamedTuple):
+    """Why a moment is the best of a run so far."""
+
+    statistic: str  # tag
+    value: float
+    seed: int | None  # number of the seed whose value it is; None where the run has but one
+
+
 def copied(snapshot: Snapshot) -> Snapshot:
     """The same in memory of its own on the host, so that training may go on. Raises DivergedError."""
     _require_finite(snapshot)
@@ -57,7 +67,7 @@ def copied(snapshot: Snapshot) -> Snapshot:
 def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
     """Write `<Behavior>-<step>` and its ONNX file, drop old ones, note both in the status.
 
-    Without the ONNX file where the connectors cannot be put into one; the status then names the checkpoint alone.
+    Without the ONNX file where the policy cannot be put into one; the status then names the checkpoint alone.
 
     Raises CheckpointError, and the checkpoint before stays the latest; or ExportError or ArtifactError, and the
     checkpoint is complete.
@@ -68,15 +78,33 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
     beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
     for key, value in snapshot.notes.items():
         status.set(name, key, value)
-    chain = make_chain(snapshot.spec, snapshot.settings.connectors)
-    if chain is None or not chain.unexportable:
-        exported, auxiliary = onnx_path(target, step), [beside]
-        _export(snapshot, chain, exported)
-    else:
-        exported, auxiliary = beside, []
+    exported, auxiliary = _exported(snapshot, beside, onnx_path(target, step))
     prune(target, keep)
     status.add_checkpoint(name, step, exported, reward, auxiliary, keep)
     status.write()
+
+
+def save_best(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None, best: Best) -> None:
+    """Write `<Behavior>-best` and its ONNX file in the place of those before, and note them in the status.
+
+    Raises as `save_checkpoint`.
+    """
+    target = folder.behavior(snapshot.name)
+    arguments = {"spec": snapshot.spec, "settings": snapshot.described}
+    path = checkpoint.save(target, snapshot.step, snapshot.contents, **arguments, best=True)
+    exported, auxiliary = _exported(snapshot, target / path.name, onnx_path(target, BEST))
+    status.set_best(snapshot.name, snapshot.step, exported, reward, auxiliary, **best._asdict())
+    status.write()
+    log.info("%s: %s was never higher than now, %.3f: saved as %s.", snapshot.name, best.statistic, best.value, path)
+
+
+def _exported(snapshot: Snapshot, beside: Path, exported: Path) -> tuple[Path, list[Path]]:
+    """The file that stands for a checkpoint in the status, and its others: of an ONNX file that is now written."""
+    chain = make_chain(snapshot.spec, snapshot.settings.connectors)
+    if obstacles(snapshot.spec, snapshot.settings, chain, snapshot.policy.params):
+        return beside, []
+    _export(snapshot, chain, exported)
+    return exported, [beside]
 
 
 def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
@@ -93,13 +121,14 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
     log.info("Copied %s to %s.", exported, final)
 
 
-def tell_unexportable(name: str, chain: Chain | None) -> None:
+def tell_unexportable(name: str, spec: BehaviorSpec, settings: BehaviorSettings, algorithm: Algorithm) -> None:
     """Say at the start of a run that it will have no ONNX file, and why."""
-    if chain is not None and chain.unexportable:
-        log.warning(
-            "%s: no ONNX files are written: a file cannot do what its connectors do (%s). Checkpoints are.",
-            name, ", ".join(chain.unexportable),
-        )  # fmt: skip
+    own = split_address(settings.trainer_type) is not None
+    params = jax.eval_shape(algorithm.init, jax.random.key(0)).policy.params if own else ()
+    found = obstacles(spec, settings, algorithm.connectors, params)
+    if found:
+        text = "%s: no ONNX files are written: a file cannot hold %s. Checkpoints are."
+        log.warning(text, name, " and ".join(found))
 
 
 def with_weights_of(

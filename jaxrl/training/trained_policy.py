@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,21 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import ValidationError
 
-from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
+from jaxrl.algorithms import HYPERPARAMETER_TYPES, make_algorithm
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts import status
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
-from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
-from jaxrl.artifacts.checkpoint.loop import OF_RUN
+from jaxrl.artifacts.checkpoint.document import written_by
+from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoint_path, checkpoints, resolve
+from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, OF_RUN, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
+from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.settings import BehaviorSettings, constants, load_run_settings
+from jaxrl.settings import BehaviorSettings, SettingsError, constants, load_run_settings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import dotted, problems_of
+from jaxrl.types import BehaviorSpec
 
 BEST_SEED = "best_seed"
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
@@ -38,55 +42,139 @@ _log = logging.getLogger(__name__)
 class Trained(NamedTuple):
     """A policy and what it was trained with."""
 
+    behavior: str
+    spec: BehaviorSpec  # what the environment shows and takes
+    settings: BehaviorSettings
     algorithm: Algorithm
     policy: PolicyState
-    parameters: dict[str, float]  # of the environment: its usual values under the constants of the run
+    step: int  # of the trainer, when it was saved
+    constants: Mapping[str, float]  # parameters of the environment that the run's configuration sets
     origin: str  # in words: checkpoint and seed
 
 
 def policy_of(run: Path, env: JaxEnv, *, deterministic: bool = False) -> Trained:
-    """The policy of the latest checkpoint in results folder `run` for the behavior of `env`.
+    """The policy of the latest checkpoint in results folder `run` for the behavior of `env`; see `load_trained`."""
+    return load_trained(run, env.spec, behavior=env.name, deterministic=deterministic)
+
+
+def load_trained(
+    run: Path,
+    spec: BehaviorSpec | None = None,
+    *,
+    behavior: str | None = None,
+    checkpoint_at: int | str | Path | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+) -> Trained:
+    """A policy in results folder `run`, of either loop.
 
     Of a run with S seeds, whose checkpoint has a leading axis S on every array, the one that training_status.json calls
     the best, or else the first, with a warning.
 
+    Args:
+      spec: of the environment that it shall play; None: as the checkpoint notes it.
+      behavior: None: the only one of the run.
+      checkpoint_at: a step, or the path of a checkpoint; None: the latest.
+      seed: the number of a seed, as its folder of events has it, instead of the best.
+      deterministic: the mean or most likely action instead of a sample, also where the settings say otherwise.
+
     Raises:
-      RunFolderError: the folder does not exist, has no checkpoint, or none of this behavior.
-      CheckpointError: the checkpoint is damaged, or was trained with other observations or actions.
+      RunFolderError: the folder does not exist, has no checkpoint, or none of this behavior, step or seed.
+      CheckpointError: the checkpoint is damaged, from a newer jaxrl, or for other observations or actions than `spec`.
       SettingsError: the configuration of the run cannot be read.
     """
     folder = RunFolder(run.parent, run.name)
-    path = _latest(folder, env.name)
+    path = _chosen(folder, behavior, checkpoint_at)
     info = checkpoint.read_info(path)
     settings = _settings(path, info, deterministic)
-    algorithm = ALGORITHMS[settings.trainer_type](env.spec, settings)
+    spec = _noted(path, info, settings) if spec is None else spec
+    algorithm = make_algorithm(spec, settings)
     wanted = jax.eval_shape(algorithm.init, jax.random.key(0)).policy
-    seeds = info.leaves[STEP]["shape"]  # [] or [S]
+    seeds = info.leaves[STEP]["shape"] if STEP in info.leaves else []  # [] or [S]
     template = jax.tree.map(lambda leaf: jnp.zeros((*seeds, *leaf.shape), leaf.dtype), wanted)
-    policy, origin = _restore(path, info, template, env), path.name
+    policy = _restore(path, info, template, spec)
+    index, origin = 0, path.name
+    if seed is not None:
+        index = _index(path, info, seed, seeds)
+    elif seeds:
+        index = best_seed(folder, info.behavior, seeds[0])
     if seeds:
-        seed = best_seed(folder, env.name, seeds[0])
-        policy = jax.tree.map(lambda leaf: leaf[seed], policy)
-        origin += f", seed {seed} of {seeds[0]}" if seeds[0] > 1 else ""
-    return Trained(algorithm=algorithm, policy=policy, parameters=_parameters(folder, env), origin=origin)
+        policy = jax.tree.map(lambda leaf: leaf[index], policy)
+        number = info.settings.get(FIRST_SEED, 0) + index  # as the training tells it
+        origin += f", seed {number} of {seeds[0]} seeds" if seeds[0] > 1 else ""
+    return Trained(
+        behavior=info.behavior,
+        spec=spec,
+        settings=settings,
+        algorithm=algorithm,
+        policy=policy,
+        step=info.step,
+        constants=_constants(folder, info),
+        origin=origin,
+    )
 
 
-def _latest(folder: RunFolder, behavior: str) -> Path:
+def parameters_for(trained: Trained, env: JaxEnv) -> dict[str, float]:
+    """The environment's parameters: its usual values under the constants of the run."""
+    return {name: trained.constants.get(name, usual) for name, usual in env.parameters.items()}
+
+
+def _chosen(folder: RunFolder, behavior: str | None, wanted: int | str | Path | None) -> Path:
     """The checkpoint to load, or a RunFolderError that says what the folder has instead."""
     if not folder.path.is_dir():
         raise RunFolderError(f"{folder.path}: no such folder; name the results folder of a run, such as results/first")
-    if checkpoints(folder.behavior(behavior)):
-        return checkpoint.require_latest(folder.behavior(behavior))
-    others = sorted(path.name for path in folder.path.iterdir() if checkpoints(path))
-    if others:
+    if wanted is not None and not isinstance(wanted, int):
+        return resolve(Path(wanted))
+    behaviors = sorted(path.name for path in folder.path.iterdir() if checkpoints(path))
+    if not behaviors:
         raise RunFolderError(
-            f"{folder.path}: holds no policy for behavior {behavior}, only for {', '.join(others)}; "
+            f"{folder.path}: holds no complete checkpoint; name the results folder of a run that has saved one "
+            "(checkpoint_interval)"
+        )
+    if behavior is None and len(behaviors) > 1:
+        raise RunFolderError(f"{folder.path}: holds policies for {', '.join(behaviors)}; say which one with `behavior`")
+    name = behaviors[0] if behavior is None else behavior
+    if name not in behaviors:
+        raise RunFolderError(
+            f"{folder.path}: holds no policy for behavior {name}, only for {', '.join(behaviors)}; "
             "give the environment that this run was trained in"
         )
-    raise RunFolderError(
-        f"{folder.path}: holds no complete checkpoint; name the results folder of a run that has saved one "
-        "(checkpoint_interval), or give no run to see random actions"
-    )
+    if wanted is None:
+        return checkpoint.require_latest(folder.behavior(name))
+    steps = [found.step for found in checkpoints(folder.behavior(name))]
+    if wanted not in steps:
+        raise RunFolderError(
+            f"{folder.behavior(name)}: no checkpoint of step {wanted}, only {', '.join(map(str, steps))}"
+        )
+    return resolve(checkpoint_path(folder.behavior(name), wanted))
+
+
+def _noted(path: Path, info: CheckpointInfo, settings: BehaviorSettings) -> BehaviorSpec:
+    """Observations and actions as the checkpoint notes them. Raises CheckpointError where it does not note enough."""
+    if not info.spec:
+        raise CheckpointError(f"{path}: notes no observations and actions: give the environment with `env`")
+    spec, untold = spec_from_json(info.spec)
+    missing = [sensor.name for sensor in untold if len(sensor.shape) == 2 or settings.connectors]  # images need no more
+    if missing:
+        raise CheckpointError(
+            f"{path}: was saved by a jaxrl that did not note what the axes of {', '.join(missing)} are: "
+            "give the environment with `env`"
+        )
+    return spec
+
+
+def _index(path: Path, info: CheckpointInfo, seed: int, shape: list[int]) -> int:
+    """Where the seed of that number stands in a checkpoint whose steps have this shape, [] or [S].
+
+    Numbers are those of the run, or begin at 0 where none are noted.
+    """
+    if not shape and SEEDS not in info.settings:
+        raise RunFolderError(f"{path}: holds one learner, whose seed is not noted in it: leave out seed = {seed}")
+    first, count = info.settings.get(FIRST_SEED, 0), shape[0] if shape else 1
+    if not 0 <= seed - first < count:
+        known = f"seeds {first} to {first + count - 1}" if count > 1 else f"seed {first} alone"
+        raise RunFolderError(f"{path}: has no seed {seed}, it holds {known}")
+    return seed - first
 
 
 def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> BehaviorSettings:
@@ -96,22 +184,24 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
         settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
     except ValidationError as error:
         problems = "; ".join(f"{dotted(location)}: {text}" for location, text in problems_of(error))
-        raise CheckpointError(f"{path}: this version of jaxrl cannot read the settings in it: {problems}") from None
+        raise CheckpointError(
+            f"{path}: this version of jaxrl cannot read the settings in it: {problems}.{written_by(info.versions)}"
+        ) from None
     network = settings.network_settings.model_copy(
         update={"deterministic": deterministic or settings.network_settings.deterministic}
     )
     return settings.model_copy(update={"network_settings": network})
 
 
-def _restore(path: Path, info: CheckpointInfo, template: PolicyState, env: JaxEnv) -> PolicyState:
+def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: BehaviorSpec) -> PolicyState:
     """`template` filled from the checkpoint; the rest of the checkpoint is read and dropped."""
     saved = {p.removeprefix(_POLICY): entry for p, entry in info.leaves.items() if p.startswith(_POLICY)}
     unfit = trees.leaf_mismatches(saved, trees.leaves_of(template))
     if unfit:
-        changes = "; ".join(mismatches(info.spec, {}, env.spec, None) or unfit[:3])
+        changes = "; ".join(mismatches(info.spec, {}, spec, None) or unfit[:3])
         raise CheckpointError(
-            f"{path}: this policy does not fit {env.name} as it is now ({changes}); "
-            "watch it in the environment that it was trained in"
+            f"{path}: this policy does not fit {info.behavior} as it is now ({changes}); "
+            "give the environment that it was trained in"
         )
     blank = trees.nest({p: _blank(entry) for p, entry in info.leaves.items()})
     values = trees.unnest(checkpoint.restore(path, blank))
@@ -141,10 +231,16 @@ def best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
     return int(best)
 
 
-def _parameters(folder: RunFolder, env: JaxEnv) -> dict[str, float]:
-    """The environment's parameters; a run that was killed has no configuration.yaml, then the usual ones."""
-    written = {}
-    if folder.configuration.is_file():
-        settings = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES)
-        written = constants(settings.environment_parameters)
-    return {name: written.get(name, usual) for name, usual in env.parameters.items()}
+def _constants(folder: RunFolder, info: CheckpointInfo) -> dict[str, float]:
+    """Parameters of the environment in the run's configuration; a run that was killed has none."""
+    if not folder.configuration.is_file():
+        return {}
+    try:
+        return constants(load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES).environment_parameters)
+    except SettingsError as error:
+        version = written_by(info.versions)
+        if not version:
+            raise
+        problems = "; ".join(error.problems)
+        text = f"{folder.configuration}: this version of jaxrl cannot read it: {problems}.{version}"
+        raise SettingsError(text) from None

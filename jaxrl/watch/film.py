@@ -1,12 +1,12 @@
-"""Plays a JAX environment with the policy of a run, or with random actions, and makes a film of it.
+"""Plays an environment with the policy of a run, or with random actions, and makes a film of it.
 
-This is a shell of its own, as the training loops are: a whole game is one compiled program. The states come back as
-numpy arrays and are drawn one by one.
+For environments in JAX this is a shell of its own, as the training loops are: a whole game is one compiled program. The
+states come back as numpy arrays and are drawn one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,21 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.connectors import chain as chains
-from jaxrl.envs.address import Kind, parse_address, unknown
-from jaxrl.jax_envs import ENVIRONMENTS
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, State, TeamActions, TeamView
-from jaxrl.training.trained_policy import Trained, policy_of
-from jaxrl.types import JaxrlError
+from jaxrl.envs.address import Kind, parse_address
+from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, State
+from jaxrl.training.acting import Act, Moment, memory_before, trained_actions
+from jaxrl.training.trained_policy import parameters_for, policy_of
+from jaxrl.watch import addresses
+from jaxrl.watch.acting import untrained_actions
+from jaxrl.watch.addresses import WatchError
 from jaxrl.watch.painter import Frame, check_ending, write_film
 
 _FILM_SECONDS, _FASTEST, _SLOWEST = 10.0, 0.06, 0.4
+_SHORTEST = 0.02  # seconds of a picture that viewers of GIF files still keep to
 _LONGEST, _LONGEST_WIDE = 480, 800  # pixels; of scenes more than twice as wide as high
-
-
-class WatchError(JaxrlError):
-    """What was asked for cannot be shown. The text says why and what to do."""
 
 
 class WatchSummary(NamedTuple):
@@ -54,21 +52,8 @@ class Game(NamedTuple):
     over: np.ndarray  # bool [T]
 
 
-class Moment(NamedTuple):
-    """What members see when they decide, and what came before."""
-
-    view: TeamView
-    begin: Array  # bool [A], whose episode begins
-    decided: Array  # bool [A], who has just been paid for a decision
-    reward: Array  # float32 [A, 2], own and group reward for it
-
-
-Act = Callable[[Any, Any, Moment, Array], tuple[TeamActions, Any]]
-"""(policy, memory, moment, typed key, consumed) → actions and memory."""
-
-
 def watch(
-    environment: str,
+    environment: str | None,
     *,
     run: Path | None,
     out: Path,
@@ -76,38 +61,52 @@ def watch(
     episodes: int = 1,
     steps: int = 300,
     deterministic: bool = False,
+    env_args: Sequence[str] | None = None,
 ) -> WatchSummary:
     """Play one area of `environment` and write the film to `out`.
 
     Args:
-      environment: `jax:NAME`.
-      run: results folder of a run, whose latest checkpoint acts; None for random actions among the allowed ones.
+      environment: `jax:NAME` or `player:NAME` (the same, drawn), `FILE.py:FUNCTION`, `gymnasium:ID` or
+        `pettingzoo:MODULE`; None: that of the run.
+      run: results folder of a run of either loop, whose latest checkpoint acts; None for random allowed actions.
       out: a .gif, or a .png with at most 12 stills.
       seed: decides everything random: the same one gives the same film.
       episodes: after so many the film ends,
       steps: or after so many decisions, whatever comes first.
       deterministic: take the mean or most likely action instead of a sample.
+      env_args: of Gymnasium's and PettingZoo's environments, in place of those of the run.
 
     Raises:
       WatchError: unknown environment, one that cannot be drawn, or a limit below 1.
       PictureError: `out` has another ending or cannot be written.
-      JaxrlError: the run cannot be used, see `policy_of`.
+      JaxrlError: the run or the environment cannot be used, see `policy_of`.
     """
     check_ending(out)
     if episodes < 1 or steps < 1:
         raise WatchError(f"episodes = {episodes}, steps = {steps}: a film needs at least one of each")
-    env = _environment(environment)
-    assert env.draw is not None
+    name = addresses.environment_of(run) if environment is None else environment
+    addresses.check_watchable(name, run)
+    if parse_address(name).kind in addresses.FOREIGN:
+        return _watch_foreign(name, run, out, env_args, seed, episodes, steps, deterministic)
+    if env_args:
+        raise WatchError(f"--env-args {' '.join(env_args)}: {name} takes none; leave them out")
+    return _watch_game(_environment(name), run, out, seed, episodes, steps, deterministic)
+
+
+def _watch_game(
+    env: JaxEnv, run: Path | None, out: Path, seed: int, episodes: int, steps: int, deterministic: bool
+) -> WatchSummary:
     trained = None if run is None else policy_of(run, env, deterministic=deterministic)
-    parameters = dict(env.parameters) if trained is None else trained.parameters
-    act, memory = random_actions(env), ()
+    parameters = dict(env.parameters) if trained is None else parameters_for(trained, env)
+    act, memory = untrained_actions(env.spec.action), ()
     policy = None if trained is None else trained.policy
     if trained is not None:
-        act, memory = trained_actions(trained.algorithm), memory_of(env, trained)
+        act = trained_actions(trained.algorithm)
+        memory = memory_before(trained.algorithm, trained.policy, env.teams * env.members)
     game = play(env, act, policy, memory, jax.random.key(seed), parameters, steps=steps)
     length = _length(game.over, episodes)
     rewards = team_rewards(env, game)[:length]
-    frames = _frames(env.draw, game, rewards, episodes)
+    frames = _frames(env, game, rewards, episodes)
     width, height = frames[0].scene.size
     seconds = min(max(_FILM_SECONDS / len(frames), _FASTEST), _SLOWEST)
     write_film(out, frames, frame_seconds=seconds, longest=_LONGEST_WIDE if width > 2 * height else _LONGEST)
@@ -123,62 +122,42 @@ def watch(
     )
 
 
+def _watch_foreign(
+    name: str,
+    run: Path | None,
+    out: Path,
+    env_args: Sequence[str] | None,
+    seed: int,
+    episodes: int,
+    steps: int,
+    deterministic: bool,
+) -> WatchSummary:
+    from jaxrl.watch.foreign import play_foreign  # Gymnasium is an extra
+
+    limits = {"seed": seed, "episodes": episodes, "steps": steps}
+    played = play_foreign(name, run, env_args, deterministic=deterministic, **limits)
+    frames = [
+        Frame(shot.picture, caption(_title(shot.episode, episodes), shot.clock, np.array(shot.earned)), shot.ends)
+        for shot in played.shots
+    ]
+    write_film(out, frames, frame_seconds=max(played.frame_seconds, _SHORTEST), longest=_LONGEST)
+    return WatchSummary(
+        behavior=", ".join(played.behaviors),
+        policy=played.origin,
+        steps=played.steps,
+        returns=played.returns,
+        finished=played.shots[-1].ends,
+        out=out,
+    )
+
+
 def _environment(name: str) -> JaxEnv:
-    """The environment called `jax:NAME`, if it can be drawn."""
+    """The environment that can be drawn. A served one is the same environment, compiled."""
     kind, short = parse_address(name)
-    if kind is not Kind.JAX or short not in ENVIRONMENTS:
-        known = unknown(name, short or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=f"{Kind.JAX}:")
-        raise WatchError(known)
-    env = ENVIRONMENTS[short]()
+    env = make_environment(addresses.compiled(short or "") if kind is Kind.PLAYER else name)
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
     return env
-
-
-def random_actions(env: JaxEnv) -> Act:
-    """Continuous actions uniform in [-1, 1], discrete ones uniform among the allowed of each branch."""
-    action = env.spec.action
-    ends = np.cumsum(action.discrete_branches, dtype=int)
-
-    def act(policy: None, memory: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
-        view = moment.view
-        keys = jax.random.split(key, len(ends) + 1)
-        members = view.alive.shape[0]
-        logits = jnp.where(view.action_mask, 0.0, -jnp.inf)
-        branches = [
-            jax.random.categorical(keys[i + 1], logits[:, end - size : end])
-            for i, (end, size) in enumerate(zip(ends, action.discrete_branches, strict=True))
-        ]
-        discrete = jnp.stack(branches, axis=1) if branches else jnp.zeros((members, 0))
-        continuous = jax.random.uniform(keys[0], (members, action.continuous_size), minval=-1.0)
-        return TeamActions(continuous=continuous, discrete=discrete.astype(jnp.int32)), memory
-
-    return act
-
-
-def trained_actions(algorithm: Algorithm) -> Act:
-    """What the algorithm of a run does with a policy, as the environment receives it."""
-
-    chain = None if algorithm.connectors is None else chains.frozen(algorithm.connectors)
-
-    def act(policy: PolicyState, memory: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
-        view, obs = moment.view, moment.view.obs
-        if chain is not None:
-            memory, _ = chains.rewarded(chain, memory, moment.reward, moment.decided)
-            memory, obs = chains.observed(chain, memory, obs, view.alive, moment.begin)
-        decision = algorithm.act(policy, obs, view.action_mask, algorithm.carry, key)
-        sent = decision.sent
-        if chain is not None:
-            memory, sent = chains.sent(chain, memory, decision.action, sent, view.alive)
-        return TeamActions(continuous=sent.continuous, discrete=sent.discrete), memory
-
-    return act
-
-
-def memory_of(env: JaxEnv, trained: Trained) -> Any:
-    """What `trained_actions` remembers before the first decision: the state of its connectors, () without."""
-    chain = trained.algorithm.connectors
-    return () if chain is None else chains.start(chain, trained.policy.connectors, (env.teams * env.members,))
 
 
 def play(env: JaxEnv, act: Act, policy: Any, memory: Any, key: Array, parameters: EnvParams, *, steps: int) -> Game:
@@ -230,18 +209,20 @@ def _length(over: np.ndarray, episodes: int) -> int:
     return int(ends[episodes - 1]) + 1 if len(ends) >= episodes else len(over)
 
 
-def _frames(draw: Callable[[Any], Any], game: Game, rewards: np.ndarray, episodes: int) -> list[Frame]:
+def _frames(env: JaxEnv, game: Game, rewards: np.ndarray, episodes: int) -> list[Frame]:
     """The start of each episode and what every decision led to."""
+    assert env.draw is not None
+    tell = env.tell or (lambda state, over: "")
     frames: list[Frame] = []
-    episode, clock, total = 0, 0, np.zeros(rewards.shape[1])
+    episode, clock, total, told = 0, 0, np.zeros(rewards.shape[1]), ""
     for time, reward in enumerate(rewards):
         if clock == 0:
-            episode, total = episode + 1, np.zeros(rewards.shape[1])
-            title = f"episode {episode}   " if episodes > 1 else ""
-            frames.append(Frame(draw(_at(game.before, time)), _caption(title, 0, total)))
-        clock, total = clock + 1, total + reward
-        over = bool(game.over[time])
-        frames.append(Frame(draw(_at(game.after, time)), _caption(title, clock, total), ends=over))
+            episode, total, before = episode + 1, np.zeros(rewards.shape[1]), _at(game.before, time)
+            title, told = _title(episode, episodes), tell(before, False)
+            frames.append(Frame(env.draw(before), caption(title, 0, total, told), news=bool(told)))
+        clock, total, over, after = clock + 1, total + reward, bool(game.over[time]), _at(game.after, time)
+        told, known = tell(after, over), told
+        frames.append(Frame(env.draw(after), caption(title, clock, total, told), ends=over, news=told != known))
         clock = 0 if over else clock
     return frames
 
@@ -250,5 +231,11 @@ def _at(states: State, time: int) -> State:
     return jax.tree.map(lambda x: x[time], states)
 
 
-def _caption(title: str, clock: int, total: np.ndarray) -> str:
-    return f"{title}step {clock}   reward {' : '.join(f'{round(value, 2) + 0.0:.2f}' for value in total)}"
+def _title(episode: int, episodes: int) -> str:
+    return f"episode {episode}   " if episodes > 1 else ""
+
+
+def caption(title: str, clock: int, total: np.ndarray, told: str = "") -> str:
+    """The line under a picture: decisions of this episode, what each team has earned in it, and what it shows."""
+    earned = " : ".join(f"{round(float(value), 2) + 0.0:.2f}" for value in total)
+    return f"{title}step {clock}   reward {earned}" + (f"   {told}" if told else "")

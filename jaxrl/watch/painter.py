@@ -22,7 +22,7 @@ _FINER = 3  # pictures are painted this many times larger and then scaled down, 
 _COLUMNS = 4  # of a sheet
 _INK, _PAPER = "#2f3136", "#ffffff"
 _CAPTION_HEIGHT, _CAPTION_SIZE = 28, 15  # pixels
-_END_SECONDS = 1.5  # the last picture of an episode stays that long
+_END_SECONDS, _NEWS_SECONDS = 1.5, 0.9  # the last picture of an episode stays that long, one with news at least
 _SAMPLED = 9  # pictures that the colours of a film are chosen from
 
 
@@ -33,9 +33,10 @@ class PictureError(JaxrlError):
 class Frame(NamedTuple):
     """One picture of a film."""
 
-    scene: Scene
+    scene: Scene | Image.Image  # or a picture as it is
     caption: str = ""
     ends: bool = False  # the last one of an episode
+    news: bool = False  # its caption says what the one before did not: time to read it
 
 
 def check_ending(path: Path) -> None:
@@ -46,12 +47,16 @@ def check_ending(path: Path) -> None:
         )
 
 
-def paint(scene: Scene, caption: str = "", *, longest: int = 480) -> Image.Image:
+def paint(scene: Scene | Image.Image, caption: str = "", *, longest: int = 480) -> Image.Image:
     """One RGB picture, `longest` pixels along its longer side; the caption stands below it, in a bar of its own.
 
     Shapes are painted in their order; what lies outside the scene is cut off. Raises PictureError for a colour that
     Pillow does not know.
     """
+    if isinstance(scene, Image.Image):
+        grown = max(scene.size) < longest
+        picture = scene.resize(_pixels(scene, longest), Image.Resampling.NEAREST if grown else Image.Resampling.BOX)
+        return _with_caption(picture, caption) if caption else picture
     scale, (width, height) = longest / max(scene.size), _pixels(scene, longest)
     canvas = Image.new("RGB", (width * _FINER, height * _FINER), _colour(scene.background))
     brush = ImageDraw.Draw(canvas)
@@ -64,8 +69,8 @@ def paint(scene: Scene, caption: str = "", *, longest: int = 480) -> Image.Image
 def write_film(path: Path, frames: Sequence[Frame], *, frame_seconds: float = 0.1, longest: int = 480) -> None:
     """Write all frames as a GIF that repeats, or at most 12, evenly spread, as one PNG; the ending of `path` decides.
 
-    The last picture of an episode stays for 1.5 seconds. Creates the parent folder and replaces an older file. Raises
-    PictureError: another ending, no frame, a folder that cannot be written.
+    The last picture of an episode stays for 1.5 seconds, one with news for 0.9. Creates the parent folder and replaces
+    an older file. Raises PictureError: another ending, no frame, a folder that cannot be written.
     """
     check_ending(path)
     if not frames:
@@ -84,12 +89,16 @@ def _gif(frames: Sequence[Frame], frame_seconds: float, longest: int) -> bytes:
     sample = _mosaic(list(_painted(_spread(frames, _SAMPLED), longest)), 3)
     palette = sample.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     pictures = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in _painted(frames, longest))
-    seconds = [_END_SECONDS if frame.ends else frame_seconds for frame in frames]
+    seconds = [_seconds(frame, frame_seconds) for frame in frames]
     first, content = next(pictures), io.BytesIO()
     first.save(
         content, "GIF", save_all=True, append_images=pictures, duration=[round(1000 * s) for s in seconds], loop=0
     )
     return content.getvalue()
+
+
+def _seconds(frame: Frame, usual: float) -> float:
+    return _END_SECONDS if frame.ends else max(usual, _NEWS_SECONDS) if frame.news else usual
 
 
 def _sheet(frames: Sequence[Frame], longest: int) -> bytes:
@@ -131,7 +140,7 @@ def _painted(frames: Sequence[Frame], longest: int) -> Iterator[Image.Image]:
         yield picture
 
 
-def _pixels(scene: Scene, longest: int) -> tuple[int, int]:
+def _pixels(scene: Scene | Image.Image, longest: int) -> tuple[int, int]:
     scale = longest / max(scene.size)
     return max(round(scene.size[0] * scale), 1), max(round(scene.size[1] * scale), 1)
 

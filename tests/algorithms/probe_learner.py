@@ -12,8 +12,8 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.models import Actor, TeamCritic, ValueNetwork
 from jaxrl.rollout.slots import Source
-from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Programs, make_behavior
+from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
 from jaxrl.types import BehaviorSpec
 from tests.helpers import settings_of

@@ -79,7 +79,7 @@ def make_replay(spec: BehaviorSpec, settings: ReplaySettings) -> Algorithm:
         estimate=partial(estimate, network),
         period=settings.per_update,
         extras=(),
-        carry=(),
+        memories=(),
         team_rows=False,
     )
 

@@ -16,8 +16,8 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout.cells import pack
 from jaxrl.rollout.slots import Source
 from jaxrl.rollout.trajectory import TrajectoryState
-from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
 from jaxrl.types import BehaviorMessage
 from tests.helpers import decision_steps, message, settings_of, terminal_steps

@@ -13,7 +13,7 @@ import pytest
 import jaxrl
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES, TRAINER_TYPES, make_settings
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.cli.checks import unsupported
+from jaxrl.algorithms.supported import unsupported
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError
 from jaxrl.settings.rewards import SIGNALS

@@ -19,7 +19,7 @@ from jaxrl.rollout import trajectory
 from jaxrl.rollout.cells import Cells, Layout, blank, pack, unpack, width
 from jaxrl.rollout.pages import Pages
 from jaxrl.rollout.records import RowsMessage
-from jaxrl.rollout.repaging import repage
+from jaxrl.rollout.repaging import repage, resize
 from jaxrl.types import Action
 from tests.algorithms.team_rollouts import SMALL, SPEC, bound_of, random_rollout
 from tests.helpers import settings_of
@@ -152,7 +152,7 @@ DOORS: dict[str, Callable[[Cut], Any]] = {
     **{f"add {part}": partial(add, part=part) for part in (*STEPS._fields[1:], "action", "log_prob", "carry")},
     "turn turning": lambda cut: jax.eval_shape(trajectory.turn, BUFFER, cut(np.ones(B, bool)), np.arange(B)),
     "turn page": lambda cut: jax.eval_shape(trajectory.turn, BUFFER, np.ones(B, bool), cut(np.arange(B))),
-    "resize": lambda cut: trajectory.resize(BUFFER, capacity=6, pages=len(cut(np.arange(B))), members=A),
+    "resize": lambda cut: resize(BUFFER, capacity=6, pages=len(cut(np.arange(B))), members=A),
     "repage": lambda cut: repage(BUFFER, Pages(6, len(cut(np.arange(B)))), capacity=4),
     **{f"pack {part}": partial(packed, part=part) for part in Cells._fields},
     "unpack": unpacked,

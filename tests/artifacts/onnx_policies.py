@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from jaxrl.artifacts.onnx import check as onnx_check
+from jaxrl.artifacts.onnx import session as onnx_session
 from jaxrl.networks import actions, normalizer
+from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
@@ -30,8 +31,14 @@ def make_spec(action: ActionSpec, sizes: tuple[int, ...] = (4, 3)) -> BehaviorSp
 
 
 def make_obs(spec: BehaviorSpec, rows: int = ROWS, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Numbers about 1, or images in bytes."""
     rng = np.random.default_rng(seed)
-    return tuple((3.0 * rng.normal(size=(rows, *o.shape)) + 1.0).astype(np.float32) for o in spec.observations)
+    return tuple(
+        rng.integers(256, size=(rows, *o.shape), dtype=np.uint8)
+        if o.dtype == "uint8"
+        else (3.0 * rng.normal(size=(rows, *o.shape)) + 1.0).astype(np.float32)
+        for o in spec.observations
+    )
 
 
 def make_masks(spec: BehaviorSpec, rows: int = ROWS, seed: int = 0) -> np.ndarray:
@@ -41,12 +48,14 @@ def make_masks(spec: BehaviorSpec, rows: int = ROWS, seed: int = 0) -> np.ndarra
     return masks
 
 
-def make_policy(spec: BehaviorSpec, *, normalize: bool = True, settings: NetworkSettings = SETTINGS) -> dict:
+def make_policy(
+    spec: BehaviorSpec, *, normalize: bool = True, settings: NetworkSettings = SETTINGS, spread: float = 0.3
+) -> dict:
     """Arguments of `export` with weights large enough that every term shows in the outputs."""
     obs = make_obs(spec)
-    params = Actor(spec, settings).init(jax.random.key(0), obs)
+    params = Actor(spec, settings).init(jax.random.key(0), obs, start(settings.memory, (ROWS,)))
     rng = np.random.default_rng(1)
-    params = jax.tree.map(lambda p: np.asarray(p) + 0.3 * rng.normal(size=p.shape).astype(np.float32), params)
+    params = jax.tree.map(lambda p: np.asarray(p) + spread * rng.normal(size=p.shape).astype(np.float32), params)
     states = normalizer.update_all(normalizer.init_all(spec, normalize), obs, None)
     return {
         "spec": spec,
@@ -69,14 +78,18 @@ def distribution(policy: dict, obs: tuple[np.ndarray, ...]) -> actions.ActionDis
         return Actor(policy["spec"], policy["network_settings"]).apply(policy["actor_params"], shown)
 
 
-def run(path: Path, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> dict[str, np.ndarray]:
-    """All outputs of a file, sampling seeded."""
+def run(
+    path: Path, obs: tuple[np.ndarray, ...], masks: np.ndarray, memory: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """All outputs of a file, sampling seeded; images in bytes are given as 0 to 1, as Unity does."""
     onnxruntime.set_seed(7)
-    session = onnx_check.open_session(str(path))
-    feed = {f"obs_{i}": x for i, x in enumerate(obs)}
+    session = onnx_session.open_session(str(path))
+    feed = {f"obs_{i}": x if x.dtype == np.float32 else x / np.float32(255) for i, x in enumerate(obs)}
     if masks.shape[1]:
         feed["action_masks"] = masks.astype(np.float32)
-    return dict(onnx_check.run(session, [node.name for node in session.get_outputs()], feed))
+    if memory is not None:
+        feed["recurrent_in"] = memory
+    return dict(onnx_session.run(session, [node.name for node in session.get_outputs()], feed))
 
 
 def without_output(model: onnx.ModelProto, name: str) -> onnx.ModelProto:

@@ -20,13 +20,14 @@ from onnx_policies import (
 )
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.onnx import check as onnx_check
 from jaxrl.artifacts.onnx import export as exporter
 from jaxrl.artifacts.onnx import graph as onnx_graph
+from jaxrl.artifacts.onnx import operators
 from jaxrl.artifacts.onnx import parity as onnx_parity
+from jaxrl.artifacts.onnx import session as onnx_session
 from jaxrl.networks.encoders import UnsupportedObservationError
 from jaxrl.networks.models import SharedActorCritic
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 CONTINUOUS_OUTPUTS = ["continuous_actions", "continuous_action_output_shape", "deterministic_continuous_actions"]
 DISCRETE_OUTPUTS = ["discrete_actions", "discrete_action_output_shape", "deterministic_discrete_actions"]
@@ -57,7 +58,7 @@ def test_deterministic_actions_are_those_of_the_policy(tmp_path, kind, sizes, no
 def test_names_types_and_shapes_are_the_contract(tmp_path, kind):
     spec = make_spec(ACTIONS[kind])
     exporter.export(tmp_path / "a.onnx", **make_policy(spec))
-    session = onnx_check.open_session(str(tmp_path / "a.onnx"))
+    session = onnx_session.open_session(str(tmp_path / "a.onnx"))
     inputs = {node.name: (node.type, node.shape) for node in session.get_inputs()}
     expected = {"obs_0": ("tensor(float)", ["batch", 4]), "obs_1": ("tensor(float)", ["batch", 3])}
     if spec.action.discrete_branches:
@@ -102,7 +103,7 @@ def test_files_are_plain_valid_and_reproducible(tmp_path, kind):
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
     model = onnx.load(tmp_path / "a.onnx")
     onnx.checker.check_model(model, full_check=True)
-    assert onnx_check.check_operators(model) == []
+    assert operators.check_operators(model) == []
     assert model.opset_import[0].version == 9 and model.ir_version == 4
     assert {node.op_type for node in model.graph.node} <= set(onnx_graph.OPERATORS)
     assert len({node.name for node in model.graph.node}) == len(model.graph.node)
@@ -166,17 +167,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         exporter.export(tmp_path / "file" / "a.onnx", **make_policy(make_spec(ActionSpec(1, ()))))
 
 
-@pytest.mark.parametrize(
-    ("observation", "kind"),
-    [
-        (ObservationSpec("camera", (3, 20, 20)), "visual"),
-        (ObservationSpec("others", (4, 5), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)), "entities"),
-        (ObservationSpec("goal", (2,), (), ObservationType.GOAL_SIGNAL), "goal"),
-    ],
-)
-def test_unsupported_observations_are_named(observation, kind):
-    spec = BehaviorSpec((ObservationSpec("ray", (3,)), observation), ActionSpec(1, ()))
-    with pytest.raises(UnsupportedObservationError, match=f"observation 1 .'{observation.name}'.* of kind '{kind}'"):
+def test_unsupported_observations_are_named():
+    spec = BehaviorSpec((ObservationSpec("ray", (3,)), ObservationSpec("map", (4, 5))), ActionSpec(1, ()))
+    with pytest.raises(UnsupportedObservationError, match=r"observation 1 .'map'.* of kind 'rank2'"):
         onnx_graph.build(spec, SETTINGS, {}, (None, None))
 
 

@@ -24,7 +24,7 @@ def some_summaries():
 
 def test_scalars_histograms_and_text_with_the_tags_of_ml_agents(tmp_path):
     writer = TensorBoardWriter(tmp_path / "Walker")
-    writer.hyperparameters("trainer_type: poca")
+    writer.hyperparameters({"trainer_type": "poca"})
     writer.summaries(5000, some_summaries())
     values = {value.tag: (event.step, value) for event in read_events(writer.path) for value in event.summary.value}
     assert set(values) == {
@@ -58,7 +58,7 @@ def test_a_resumed_run_appends_a_file_that_discards_later_points(tmp_path):
     first = TensorBoardWriter(tmp_path)
     second = TensorBoardWriter(tmp_path, resume_step=4000)
     for writer in (first, second):
-        writer.hyperparameters("trainer_type: poca")
+        writer.hyperparameters({"trainer_type": "poca"})
         writer.close()
     assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
     starts = [(event.step, event.session_log.status) for event in read_events(second.path) if event.session_log.status]
@@ -90,11 +90,11 @@ from pathlib import Path
 from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
 from jaxrl.artifacts.files import ArtifactError
 writer = TensorBoardWriter(Path(sys.argv[1]))
-writer.hyperparameters("x" * 1000, 1)
+writer.hyperparameters({"x": "x" * 1000}, 1)
 for step, limit in ((2, 3000), (3, 3000), (4, 20_000)):  # room for one more, for none, and room again
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, 20_000))
     try:
-        writer.hyperparameters("x" * (1000 if step < 3 else 2000), step)
+        writer.hyperparameters({"x": "x" * (1000 if step < 3 else 2000)}, step)
     except ArtifactError as error:
         print(step, error)
 print(writer.path)

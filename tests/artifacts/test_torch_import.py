@@ -21,6 +21,10 @@ STREAMS = ("extrinsic", "rnd")
 class Shape(NamedTuple):
     hidden_units: int = 8
     num_layers: int = 3
+    vis_encode_type: str = "simple"
+    body_type: None = None
+    goal_conditioning_type: str = "hyper"
+    memory: None = None
 
 
 def networks():

@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 from jaxrl.cache import cache_folder
-from jaxrl.cli import main
-from jaxrl.cli.commands import _parser
+from jaxrl.cli import commands, main
 from jaxrl.cli.flags import overrides_from, removed_flags
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import RunSettings, with_drawn_seed
 
 
 def parse(*argv: str) -> argparse.Namespace:
-    return _parser().parse_args(["train", *argv])
+    return commands.parse(["train", *argv])
 
 
 def jaxrl(folder: Path, *argv: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:

@@ -118,3 +118,28 @@ def test_several_sensors_are_a_dictionary_by_name():
     }  # fmt: skip
     arrays = tuple(np.full((2, *sensor.shape), i, np.float32) for i, sensor in enumerate(sensors))
     assert both.observation.contains(both.see((*arrays[:2], arrays[2] * 0.5), 1))
+
+
+@pytest.mark.parametrize(
+    ("uint8_visual", "dtypes"),
+    [(None, ["uint8", "float32"]), (True, ["uint8", "uint8"]), (False, ["float32", "float32"])],
+)
+def test_images_as_bytes_or_as_floats(uint8_visual, dtypes):
+    """51 of 255 is 0.2. The vector stays what it is, also where it holds 0.2."""
+    sensors = (
+        ObservationSpec("camera", (3, 4, 5), dtype="uint8"),
+        ObservationSpec("depth", (1, 4, 5)),
+        ObservationSpec("ray", (2,)),
+    )
+    both = BehaviorSpaces(BehaviorSpec(sensors, ActionSpec(1, ())), uint8_visual)
+    obs = (
+        np.full((2, 3, 4, 5), 51, np.uint8),
+        np.full((2, 1, 4, 5), 0.2, np.float32),
+        np.full((2, 2), 0.2, np.float32),
+    )
+    seen = both.see(obs, 1)
+    assert both.observation.contains(seen)
+    assert [str(seen[name].dtype) for name in ("camera", "depth")] == dtypes
+    for name, dtype in zip(("camera", "depth"), dtypes, strict=True):
+        assert (seen[name] == (51 if dtype == "uint8" else np.float32(0.2))).all()
+    assert seen["ray"].tolist() == [np.float32(0.2)] * 2

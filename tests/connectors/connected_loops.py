@@ -64,7 +64,7 @@ def drawing(env: JaxEnv, chain: Chain | None) -> Algorithm:
         sent = raw._replace(continuous=raw.continuous / 3.0)
         return Decided(raw, sent, {"log_prob": jnp.zeros((*lead, action.columns))}, carry)
 
-    return algorithm("ppo", env.spec)._replace(act=act, connectors=chain)
+    return algorithm("ppo", env.spec)._replace(act=act, noise=None, connectors=chain)
 
 
 def through_both(env: JaxEnv, *connectors: dict[str, Any], team_rows: bool) -> Both:
@@ -80,7 +80,7 @@ def through_both(env: JaxEnv, *connectors: dict[str, Any], team_rows: bool) -> B
 
     @quick_jit
     def form(part: Transitions, view: TeamView) -> Rollout:
-        return stack(env, part, view, team_rows=team_rows, time_horizon=HORIZON)
+        return stack(env, part, view, (), team_rows=team_rows, time_horizon=HORIZON)
 
     found = [jax.tree.map(np.asarray, form(half, view)) for half, view in zip(halves, lasts, strict=True)]
     host = ConnectedHost(env, team_rows, chain)

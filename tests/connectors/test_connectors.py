@@ -14,7 +14,7 @@ from jaxrl.connectors import chain as chains
 from jaxrl.connectors.interface import Connector, ConnectorError, State
 from jaxrl.settings.connectors import CONNECTORS, ConnectorSettings
 from jaxrl.training.host import connecting
-from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from tests.connectors.chains import Stream, chain_of, floats
 from tests.connectors.connected_loops import settings_with
 from tests.helpers import make_spec
@@ -97,6 +97,53 @@ def test_x6_flatten_images_of_whole_numbers_as_zero_to_one() -> None:
     picture = np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3) * 17
     flat, _ = Stream(chain, 1).decide(picture, floats([0.0]))
     np.testing.assert_allclose(flat, [np.arange(12) * 17 / 255], rtol=1e-6)
+
+
+def test_x6_images_in_bytes_are_left_alone_unless_named_and_then_count_as_zero_to_one() -> None:
+    """51 of 255 is 0.2, twice that 0.4, and at most 0.3."""
+    spec = BehaviorSpec((IMAGE, ObservationSpec("v", (1,))), ActionSpec(1, ()))
+    picture = np.full((1, 2, 2, 3), 51, np.uint8)
+    every = chain_of(spec, {"type": "scale", "factor": 2.0}, {"type": "clip", "low": -3, "high": 3})
+    same, v = Stream(every, 1).decide(picture, floats([2.0]))
+    assert same.dtype == np.uint8 and (same == 51).all() and v.tolist() == [[3.0]]
+    named = ({"type": "scale", "factor": 2.0, "sensors": ["camera"]}, {"type": "clip", "low": 0, "high": 0.3})
+    half = Stream(chain_of(spec, named[0]), 1).decide(picture, floats([2.0]))[0]
+    np.testing.assert_allclose(half, np.full((1, 2, 2, 3), 0.4), rtol=1e-6)
+    chain = chain_of(spec, *named)
+    np.testing.assert_allclose(
+        Stream(chain, 1).decide(picture, floats([2.0]))[0], np.full((1, 2, 2, 3), 0.3), rtol=1e-6
+    )
+    assert [sensor.dtype for sensor in chain.spec.observations] == ["float32", "float32"]
+    with pytest.raises(ConnectorError, match=r"none of camera is a sensor of floats \(name an image to change it\)"):
+        chain_of(spec._replace(observations=(IMAGE,)), {"type": "scale", "factor": 2.0})
+
+
+def test_x6_entities_stay_entities_and_goals_stay_goals() -> None:
+    """Rows of zeros, absent entities, stay zeros; a range without 0 would make them present."""
+    tiles = ObservationSpec("tiles", (2, 2), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE))
+    wish = ObservationSpec("wish", (3,), (DimensionProperty.NONE,), ObservationType.GOAL_SIGNAL)
+    view = IMAGE._replace(name="view", observation_type=ObservationType.GOAL_SIGNAL)
+    spec = BehaviorSpec((tiles, wish, view), ActionSpec(1, ()))
+    chain = chain_of(
+        spec,
+        {"type": "scale", "factor": 2.0, "sensors": ["tiles", "wish"]},
+        {"type": "clip", "low": -1, "high": 1},
+        {"type": "mask", "sensors": ["wish"], "columns": [0]},
+        {"type": "one_hot", "sensor": "wish", "column": 0, "values": 2},
+        {"type": "frame_stack", "frames": 2},
+        {"type": "flatten", "sensors": ["view"]},
+    )
+    shown = chain.spec.observations
+    assert shown[0] == tiles and shown[1].observation_type == shown[2].observation_type == ObservationType.GOAL_SIGNAL
+    assert [sensor.shape for sensor in shown] == [(2, 2), (6,), (24,)]
+    seen = Stream(chain, 1).decide(floats([[0.3, 3], [0, 0]]), floats([0, 0, 1]), np.zeros((1, 2, 2, 3), np.uint8))
+    np.testing.assert_allclose(seen[0], [[[0.6, 1.0], [0.0, 0.0]]], rtol=1e-6)
+    with pytest.raises(ConnectorError, match="tiles shows entities, of which absent ones are 0, and would become"):
+        chain_of(spec, {"type": "clip", "low": 0.1, "high": 1})
+    with pytest.raises(ConnectorError, match="expected a sensor with a fixed number of entries"):
+        chain_of(spec, {"type": "frame_stack", "frames": 2, "sensors": ["tiles"]})
+    with pytest.raises(ConnectorError, match=r"tiles is of shape \[2, 2\], expected a vector"):
+        chain_of(spec, {"type": "normalize", "sensors": ["tiles"]})
 
 
 def test_x6_one_hot_in_place_of_its_column() -> None:

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Mapping
 
-from jaxrl.envs.interface import BadNumbersError, EnvironmentClosed, PortTakenError
+from jaxrl.envs.interface import BadDataError, EnvironmentClosed, PortTakenError
 from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.types import Action, EnvMessage, JaxrlError
 from tests.envs.toy_env import ToyEnv, ToySettings
@@ -50,7 +50,7 @@ def boom() -> None:
 
 
 def bad_number() -> None:
-    raise BadNumbersError("agent 3, reward: nan is not a finite number")
+    raise BadDataError("agent 3, reward: nan is not a finite number")
 
 
 def port_taken() -> None:

@@ -18,7 +18,9 @@ import uuid
 from pathlib import Path
 
 import grpc
+import numpy as np
 
+from jaxrl.envs.player.pictures import encode_png
 from jaxrl.envs.protobuf import messages
 
 m = messages()
@@ -136,13 +138,60 @@ def wrong_shape(player, output, t, inputs) -> None:
     add_agent(output, BEHAVIOR, 2, [0.0] * (3 + t), (3 + t,))
 
 
-def grid_sensor(player, output, t, inputs) -> None:
-    """A second sensor with six channels of 20 x 20 cells: translational in height and width, so an image."""
+def add_sensor(output, agent: int, name: str, shape, properties):
+    """A second sensor of an agent that is there."""
+    info = output.rl_output.agentInfos[BEHAVIOR].value[agent - 1]
+    return info.observations.add(name=name, shape=shape, dimension_properties=properties)
+
+
+def small_grid(player, output, t, inputs) -> None:
+    """A second sensor with six channels of 8 x 20 cells: translational in height and width, so an image."""
+    normal(player, output, t, inputs)
     for agent in (1, 2):
-        add_agent(output, BEHAVIOR, agent, [t, agent, 0])
-        info = output.rl_output.agentInfos[BEHAVIOR].value[agent - 1]
-        grid = info.observations.add(name="GridSensor", shape=(6, 20, 20), dimension_properties=[1, 2, 2])
-        grid.float_data.data.extend([0.0] * 2400)
+        add_sensor(output, agent, "GridSensor", (6, 8, 20), [1, 2, 2]).float_data.data.extend([0.0] * 960)
+
+
+def table_sensor(player, output, t, inputs) -> None:
+    """Four rows that are always there, so that they are no entities."""
+    normal(player, output, t, inputs)
+    for agent in (1, 2):
+        add_sensor(output, agent, "Table", (4, 2), [1, 1]).float_data.data.extend([0.0] * 8)
+
+
+def add_camera(output, agent: int, height: int, broken: bool) -> None:
+    camera = add_sensor(output, agent, "camera", (3, height, 5), [1, 2, 2])
+    camera.compression_type = m.PNG
+    picture = bytearray(encode_png(np.full((1, height, 5, 3), 9, np.uint8))[0])
+    if broken:
+        picture[45:49] = bytes(4)  # within the packed lines
+    camera.compressed_data = bytes(picture)
+
+
+def broken_png(player, output, t, inputs) -> None:
+    """The picture of agent 2 breaks in the middle of the run."""
+    normal(player, output, t, inputs)
+    for agent in (1, 2):
+        add_camera(output, agent, 4, broken=t == 1 and agent == 2)
+
+
+def camera_grows(player, output, t, inputs) -> None:
+    normal(player, output, t, inputs)
+    for agent in (1, 2):
+        add_camera(output, agent, 8 if t == 1 and agent == 2 else 4, broken=False)
+
+
+def too_many_entities(player, output, t, inputs) -> None:
+    """The sensor holds 2 entities of 2 numbers."""
+    normal(player, output, t, inputs)
+    for agent in (1, 2):
+        count = 3 if t == 1 and agent == 2 else 2
+        add_sensor(output, agent, "tiles", (count, 2), [4, 1]).float_data.data.extend([0.0] * 2 * count)
+
+
+def floats_missing(player, output, t, inputs) -> None:
+    normal(player, output, t, inputs)
+    if t == 1:
+        output.rl_output.agentInfos[BEHAVIOR].value[1].observations[0].float_data.data.pop()
 
 
 def garbage(player, output, t, inputs) -> None:
@@ -257,9 +306,9 @@ def never_asks(player, output, t, inputs) -> None:
 SCENARIOS = {
     function.__name__: function
     for function in (
-        nan_observation, nan_reward, infinite_reward, wrong_shape, grid_sensor, garbage, status_400, quits, last_words,
-        goodbye, silent, crash, killed, late, unannounced, channels, unknown_aggregation, cut_off_channel, gaps,
-        never_asks, properties,
+        nan_observation, nan_reward, infinite_reward, wrong_shape, small_grid, table_sensor, broken_png, camera_grows,
+        too_many_entities, floats_missing, garbage, status_400, quits, last_words, goodbye, silent, crash, killed, late,
+        unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks, properties,
     )
 }  # fmt: skip
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl.cli.checks import check_environment_settings
 from jaxrl.envs import SIMULATORS, simulator
 from jaxrl.envs.address import PREFIXED, Address, Kind, UnknownEnvironmentError, is_compiled, parse_address
 from jaxrl.jax_envs import ADAPTERS, make_environment
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.training.checks import check_environment_settings
 from jaxrl.training.host.launch import make_factory
 from jaxrl.watch.film import watch
 
@@ -28,11 +28,18 @@ from jaxrl.watch.film import watch
         ("gymnax:CartPole-v1", Kind.GYMNAX, "CartPole-v1"),
         ("jax:", Kind.JAX, ""),
         ("jax:a:b", Kind.JAX, "a:b"),
+        ("my_file.py:make_env", Kind.FUNCTION, "my_file.py:make_env"),
+        ("a b/my-file.py:make", Kind.FUNCTION, "a b/my-file.py:make"),
+        ("package.module:make_env", Kind.FUNCTION, "package.module:make_env"),
+        ("player:my_file.py:make_env", Kind.PLAYER, "my_file.py:make_env"),
+        ("pettingzoo:mpe2.simple_spread_v3", Kind.PETTINGZOO, "mpe2.simple_spread_v3"),
+        ("Builds/Game.x86_64", Kind.UNITY, "Builds/Game.x86_64"),
+        ("my_file.py", Kind.UNITY, "my_file.py"),
     ],
 )
 def test_an_address_is_a_kind_and_a_name(env_path, kind, name):
     assert parse_address(env_path) == Address(kind=kind, name=name)
-    assert is_compiled(env_path) == (kind not in (Kind.UNITY, Kind.PLAYER))
+    assert is_compiled(env_path) == (kind not in (Kind.UNITY, Kind.PLAYER, Kind.PETTINGZOO))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,7 @@ def test_an_unknown_kind_is_an_error_in_all_places_that_read_an_address(env_path
 def test_every_kind_stands_in_one_registry():
     assert set(SIMULATORS) | set(ADAPTERS) == set(Kind)
     assert {kind for kind in Kind if kind.compiled} == set(ADAPTERS)
-    assert set(PREFIXED) == set(Kind) - {Kind.UNITY}
+    assert set(PREFIXED) == set(Kind) - {Kind.UNITY, Kind.FUNCTION}  # these need none
     for kind in SIMULATORS:
         found = simulator(kind)
         assert callable(found.check) and callable(found.make_factory) and isinstance(found.reseeds, bool)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrl.envs.protobuf import messages, register
+from jaxrl.envs.sensors import WireSpec, wire_sensor
 from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+from jaxrl.types import ActionSpec, DimensionProperty, ObservationSpec, ObservationType
 
 register()
 from mlagents_envs import rpc_utils  # noqa: E402, importable after register()
@@ -17,8 +18,8 @@ from mlagents_envs import rpc_utils  # noqa: E402, importable after register()
 m = messages()
 
 
-def vector_spec(shape=(3,), branches=()) -> BehaviorSpec:
-    return BehaviorSpec(observations=(ObservationSpec("ray", shape),), action=ActionSpec(0, branches))
+def vector_spec(shape=(3,), branches=(), properties=()) -> WireSpec:
+    return WireSpec((wire_sensor(ObservationSpec("ray", shape, properties)),), ActionSpec(0, branches))
 
 
 def agent(number: int = 1, numbers=(0.0, 0.0, 0.0), shape=(3,), **fields):
@@ -127,6 +128,16 @@ def test_same_numbers_in_another_shape_are_refused():
         decode_steps("B", [agent(1, [0] * 6, (3, 2))], vector_spec((2, 3)))
 
 
+def test_more_entities_than_the_sensor_holds():
+    """Both ways in which a player can say so: by the shape, and by the numbers."""
+    spec = vector_spec((2, 3), properties=(DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE))
+    words = "expected shape \\(2, 3\\), received \\({}, 3\\) with 9 numbers; at most 2 entities fit"
+    with pytest.raises(InvalidMessage, match=words.format(3)):
+        decode_steps("B", [agent(1, [0] * 9, (3, 3))], spec)
+    with pytest.raises(InvalidMessage, match=words.format(2)):
+        decode_steps("B", [agent(1, [0] * 9, (2, 3))], spec)
+
+
 def test_large_observation_with_too_few_numbers():
     with pytest.raises(InvalidMessage, match=r"agent 2, .* received \(2100,\) with 2099 numbers"):
         decode_steps("B", [agent(1, [0] * 2100, (2100,)), agent(2, [0] * 2099, (2100,))], vector_spec((2100,)))
@@ -146,7 +157,7 @@ def test_spec():
     info = m.AgentInfoProto()
     info.observations.add(name="goal", shape=(4,), observation_type=m.GOAL_SIGNAL)
     info.observations.add(name="buffer", shape=(6, 2), dimension_properties=[4, 1])
-    spec = decode_spec("B", brain, info)
+    spec = decode_spec("B", brain, info).behavior
     assert spec.action == ActionSpec(2, (5,))
     unspecified = (DimensionProperty.UNSPECIFIED,)
     assert spec.observations[0] == ObservationSpec("goal", (4,), unspecified, ObservationType.GOAL_SIGNAL)

@@ -12,7 +12,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from jaxrl.cli.checks import check_environment_settings
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.foreign.environment import area_seeds
@@ -21,6 +20,7 @@ from jaxrl.envs.gymnasium.simulator import check, make_gymnasium
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.training.checks import check_environment_settings
 from jaxrl.types import Action
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.cli.checks import check_environment_settings
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.foreign.environment import area_seeds
@@ -17,6 +16,7 @@ from jaxrl.envs.pettingzoo.area import PettingZooArea
 from jaxrl.envs.pettingzoo.simulator import check, make_pettingzoo
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.training.checks import check_environment_settings
 from jaxrl.types import Action, EnvMessage
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pygame's and PettingZoo's own

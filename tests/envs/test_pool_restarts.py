@@ -143,7 +143,7 @@ def test_bad_numbers_are_an_error_that_says_what_else_could_be_done():
 
 
 def test_bad_numbers_restart_where_the_settings_say_so():
-    with pool_of({(1, 0): (2, "bad number")}, restart_bad_numbers=True) as pool:
+    with pool_of({(1, 0): (2, "bad number")}, restart_bad_data=True) as pool:
         assert [r.incarnation for r in rounds(pool, 4)[-1]] == [0, 1]
 
 

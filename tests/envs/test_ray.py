@@ -73,6 +73,7 @@ def step_until_lost(pool: EnvPool, results: list[EnvMessage]) -> tuple[list[EnvM
     return results, losses
 
 
+@pytest.mark.slow
 def test_no_cluster_at_that_place_is_one_sentence_and_writes_nothing(tmp_path) -> None:
     words = arguments(config(tmp_path), tmp_path / "results")
     trainer = Trainer([*words, "--workers", "ray://127.0.0.1:9"], tmp_path / "out")

@@ -15,9 +15,14 @@ import pytest
 from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, write_build
 
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
-from jaxrl.envs.unity.decode import InvalidMessage, InvalidNumber
+from jaxrl.envs.unity.decode import InvalidData, InvalidMessage
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.envs.workers.incarnation import INCARNATION
+
+OF_AGENTS = (
+    *("nan_observation", "infinite_reward", "wrong_shape", "broken_png", "camera_grows"),
+    *("too_many_entities", "floats_missing"),
+)  # their data alone are wrong: `on_bad_data` decides
 
 
 @pytest.fixture
@@ -32,6 +37,10 @@ def start(tmp_path):
         ("nan_observation", ["worker 0", BEHAVIOR, "agent 2", "sensor 0 ('vector')", "nan"]),
         ("infinite_reward", [BEHAVIOR, "agent 1", "reward", "inf"]),
         ("wrong_shape", [BEHAVIOR, "agent 2", "sensor 0 ('vector')", "expected shape (3,)", "received (4,)"]),
+        ("broken_png", ["worker 0", BEHAVIOR, "agent 2", "sensor 1 ('camera')", "broken PNG"]),
+        ("camera_grows", [BEHAVIOR, "agent 2", "sensor 1 ('camera')", "expected shape (3, 4, 5), received (3, 8, 5)"]),
+        ("too_many_entities", [BEHAVIOR, "agent 2", "sensor 1 ('tiles')", "received (3, 2)", "at most 2 entities fit"]),
+        ("floats_missing", [BEHAVIOR, "agent 2", "sensor 0 ('vector')", "received (3,) with 2 numbers"]),
         ("garbage", ["no ML-Agents message"]),
         ("unannounced", ["Ghost?team=0", "before its specification"]),
         ("unknown_aggregation", ["'Speed'", "unknown aggregation 4", "3 HISTOGRAM"]),
@@ -45,7 +54,7 @@ def test_invalid_messages_are_named(start, scenario, words):
     with pytest.raises(InvalidMessage) as caught:
         env.step(actions(n))
     assert [word for word in words if word not in str(caught.value)] == []
-    kind = InvalidNumber if scenario in ("nan_observation", "infinite_reward") else InvalidMessage
+    kind = InvalidData if scenario in OF_AGENTS else InvalidMessage
     assert type(pickle.loads(pickle.dumps(caught.value))) is kind
 
 

@@ -153,3 +153,14 @@ def test_gradient_raises_the_probability_of_the_chosen_action():
     np.testing.assert_allclose(gradient.logits[0], [0.8, -0.3, -0.5, -0.9, 0.9], rtol=1e-4)
     # (a - mean) / sigma²
     np.testing.assert_allclose(gradient.mean[0], [1.5, 0.25], rtol=1e-4)
+
+
+def test_numbers_drawn_in_advance_give_the_same_actions():
+    mask = jnp.ones((4, HYBRID.mask_size), bool)
+    key = jax.random.key(9)
+    drawn = actions.noise(key, (4,), HYBRID)
+    assert drawn.shape == (4, HYBRID.columns)
+    before, after = (actions.sample(given, hybrid(4), mask, HYBRID) for given in (key, drawn))
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+    with pytest.raises(AssertionError):
+        actions.sample(drawn[:3], hybrid(4), mask, HYBRID)

@@ -1,4 +1,4 @@
-"""The body that actor and critics share: paths and initial values of parameters, the carry, encoders in two passes."""
+"""The body that actor and critics share: paths and initial values of parameters, the carry, joint encoders."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from jaxrl.networks import ENCODERS
+from jaxrl.networks import JOINT_ENCODERS
 from jaxrl.networks.body import NetworkBody, body_onnx
-from jaxrl.networks.encoders import Encoder, EncoderInput
+from jaxrl.networks.encoders import JointEncoder, JointEncoderInput, no_problem
 from jaxrl.networks.joint import JointCritic, JointValue
 from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork
 from jaxrl.networks.onnx_graph import OnnxGraph
@@ -112,24 +112,27 @@ def test_without_memory_the_carry_comes_back_empty():
 
 
 class ToldApart(nn.Module):
-    """An encoder of the second pass: Σ of entities [..., n, F], times the sum of what it sees, times hidden_units."""
+    """A joint encoder: Σ of entities [..., n, F], times the sum of what it sees, times hidden_units."""
 
-    observation: ObservationSpec
+    observations: tuple[ObservationSpec, ...]
     settings: NetworkShape
 
     @nn.compact
-    def __call__(self, x: jax.Array, encodings: tuple[jax.Array, ...]) -> jax.Array:
-        seen = sum(jnp.sum(e, axis=-1, keepdims=True) for e in encodings)
-        return self.settings.hidden_units * seen * jnp.sum(x, axis=-2)
+    def __call__(self, xs: tuple[jax.Array, ...], own: jax.Array | None) -> jax.Array:
+        assert own is not None
+        (x,) = xs
+        return self.settings.hidden_units * jnp.sum(own, axis=-1, keepdims=True) * jnp.sum(x, axis=-2)
 
 
-def told_apart_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
-    return graph.add("ToldApart", [given.x, *given.encodings], given.path, units=given.settings.hidden_units)
+def told_apart_onnx(graph: OnnxGraph, given: JointEncoderInput) -> str:
+    assert given.own is not None
+    return graph.add("ToldApart", [*given.xs, given.own], given.path, units=given.settings.hidden_units)
 
 
-def test_an_encoder_may_see_the_settings_and_the_encodings_before_it(monkeypatch):
+def test_a_joint_encoder_sees_the_settings_and_all_other_encodings(monkeypatch):
     """Entities stand between two vectors; their encoding comes last and has seen both."""
-    monkeypatch.setitem(ENCODERS, "entities", Encoder(ToldApart, told_apart_onnx, sees_encodings=True))
+    told_apart = JointEncoder(ToldApart, told_apart_onnx, lambda settings: 3, no_problem)
+    monkeypatch.setitem(JOINT_ENCODERS, "entities", told_apart)
     entities = ObservationSpec("others", (2, 3), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE))
     spec = BehaviorSpec((SPEC.observations[1], entities, ObservationSpec("c", (1,))), SPEC.action)
     body = NetworkBody(spec, SETTINGS)
@@ -143,6 +146,7 @@ def test_an_encoder_may_see_the_settings_and_the_encodings_before_it(monkeypatch
     graph = OnnxGraph(arrays)
     body_onnx(graph, spec, SETTINGS, (None, None, None))
     assert [tensor.shape for tensor in graph.inputs] == [("batch", 3), ("batch", 2, 3), ("batch", 1)]
-    attention, joined = graph.nodes[:2]
-    assert attention == ("ToldApart", ("obs_1", "obs_0", "obs_2"), "encoder/observation_1", {"units": 16})
-    assert joined.inputs == ("obs_0", "obs_2", "encoder/observation_1")
+    own, attention, joined = graph.nodes[:3]
+    assert own.inputs == ("obs_0", "obs_2")
+    assert attention == ("ToldApart", ("obs_1", own.output), "encoder/entities", {"units": 16})
+    assert joined.inputs == ("obs_0", "obs_2", "encoder/entities")

@@ -17,6 +17,10 @@ from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 class Shape(NamedTuple):
     hidden_units: int = 1
     num_layers: int = 1
+    vis_encode_type: str = "simple"
+    body_type: None = None
+    goal_conditioning_type: str = "hyper"
+    memory: None = None
 
 
 ONE = BehaviorSpec((ObservationSpec("o", (1,)),), ActionSpec(1, ()))

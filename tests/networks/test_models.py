@@ -17,10 +17,8 @@ from jaxrl.types import (
     Action,
     ActionSpec,
     BehaviorSpec,
-    DimensionProperty,
     JaxrlError,
     ObservationSpec,
-    ObservationType,
 )
 from tests.networks import naive_team_critic
 
@@ -28,6 +26,10 @@ from tests.networks import naive_team_critic
 class Shape(NamedTuple):
     hidden_units: int = 16
     num_layers: int = 2
+    vis_encode_type: str = "simple"
+    body_type: None = None
+    goal_conditioning_type: str = "hyper"
+    memory: None = None
 
 
 class Critic(TeamCritic):
@@ -230,10 +232,8 @@ def test_initial_distributions():
 @pytest.mark.parametrize(
     ("observation", "word"),
     [
-        (ObservationSpec("cam", (3, 20, 20)), "visual"),
-        (ObservationSpec("buf", (5, 3), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)), "entities"),
-        (ObservationSpec("aim", (3,), observation_type=ObservationType.GOAL_SIGNAL), "goal"),
         (ObservationSpec("map", (4, 4)), "rank2"),
+        (ObservationSpec("film", (2, 3, 4, 4)), "rank4"),
     ],
 )
 def test_unsupported_observations_are_named(observation, word):

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.networks import ENCODERS
+from jaxrl.networks import ENCODERS, JOINT_ENCODERS
 from jaxrl.networks.encoders import kind_of
+from jaxrl.settings import MemorySettings
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 VARIABLE = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
@@ -26,7 +27,11 @@ class NetworkShape(NamedTuple):
 
     hidden_units: int
     num_layers: int
+    vis_encode_type: str = "simple"
+    body_type: None = None
+    goal_conditioning_type: str = "hyper"
     deterministic: bool = False
+    memory: MemorySettings | None = None
 
 
 class Case(NamedTuple):
@@ -48,7 +53,9 @@ class Case(NamedTuple):
     @property
     def network(self) -> NetworkShape:
         settings = self.meta["network_settings"]
-        return NetworkShape(settings["hidden_units"], settings["num_layers"])
+        read = ("hidden_units", "num_layers", "vis_encode_type", "goal_conditioning_type")
+        memory = None if settings.get("memory") is None else MemorySettings(**settings["memory"])
+        return NetworkShape(**{name: settings[name] for name in read if name in settings}, memory=memory)
 
     def below(self, prefix: str) -> dict[str, np.ndarray]:
         """Arrays whose name starts with the prefix, without it."""
@@ -95,13 +102,10 @@ def load(path: Path) -> Case:
 
 def check_supported(case: Case) -> None:
     """Raise `UnsupportedCaseError` for what the networks do not have yet."""
-    settings = case.meta["network_settings"]
     if case.meta["algorithm"] not in ("ppo", "poca"):
         raise UnsupportedCaseError(f"algorithm {case.meta['algorithm']}")
-    if settings.get("memory"):
-        raise UnsupportedCaseError("memory")
     for observation in case.spec.observations:
-        if kind_of(observation) not in ENCODERS:
+        if kind_of(observation) not in (*ENCODERS, *JOINT_ENCODERS):
             raise UnsupportedCaseError(f"{kind_of(observation)} observation")
 
 

@@ -22,7 +22,7 @@ def run_forward(case: Case) -> Comparison:
     check_supported(case)
     comparison = Comparison()
     dist = _actor(case, comparison)
-    _distribution(case, comparison, dist)
+    add_distribution(case, comparison, dist)
     if case.meta["algorithm"] == "poca":
         _team_critic(case, comparison)
     elif not case.meta["shared_critic"]:
@@ -47,7 +47,7 @@ def _actor(case: Case, comparison: Comparison) -> ActionDistribution:
     if not case.meta["shared_critic"]:
         return jax.jit(network.apply)(imported.params, obs)
     dist, value = jax.jit(network.apply)(imported.params, obs)
-    _streams(case, comparison, "out/value", value, streams)
+    add_streams(case, comparison, "out/value", value, streams)
     return dist
 
 
@@ -58,10 +58,11 @@ def _value_network(case: Case, comparison: Comparison) -> None:
     imported = torch_import.import_weights(weights, layout, case.spec)
     obs = normalizer.normalize_all(imported.normalizer, case.observations("in/obs_"))
     value = jax.jit(ValueNetwork(case.spec, case.network, streams).apply)(imported.params, obs)
-    _streams(case, comparison, "out/value", value, streams)
+    add_streams(case, comparison, "out/value", value, streams)
 
 
-def _distribution(case: Case, comparison: Comparison, dist: ActionDistribution) -> None:
+def add_distribution(case: Case, comparison: Comparison, dist: ActionDistribution) -> None:
+    """Compare all that the fixture holds about the distribution and the given action."""
     action, mask = case.action("in/", "in/action_mask")
     ours = jax.jit(partial(_distribution_arrays, case.spec.action))(dist, action, mask)
     for name, array in ours.items():
@@ -135,13 +136,14 @@ def _team_critic(case: Case, comparison: Comparison) -> None:
         value, baseline = whole(imported.params, obs, encoding, members, jnp.float32(largest))
         if "_value" in call:
             alone = value_only(imported.params, obs, members, jnp.float32(largest))
-            _streams(case, comparison, f"out/{call}", alone, streams)
+            add_streams(case, comparison, f"out/{call}", alone, streams)
             comparison.add(f"{call} in one pass", value, alone)
         else:
-            _streams(case, comparison, f"out/{call}", baseline[:, 0], streams)
+            add_streams(case, comparison, f"out/{call}", baseline[:, 0], streams)
         comparison.add(after, largest, case.arrays[after])
 
 
-def _streams(case: Case, comparison: Comparison, prefix: str, values: jax.Array, streams: tuple[str, ...]) -> None:
+def add_streams(case: Case, comparison: Comparison, prefix: str, values: jax.Array, streams: tuple[str, ...]) -> None:
+    """Compare values [..., R], a column for each reward stream."""
     for i, stream in enumerate(streams):
         comparison.add(f"{prefix}/{stream}", values[..., i], case.arrays[f"{prefix}/{stream}"])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tests.parity.cases import Case, UnsupportedCaseError, expected_names, load
 from tests.parity.compare import Comparison
 from tests.parity.forward_cases import run_forward
+from tests.parity.memory_cases import run_memory_forward, run_memory_trajectories
 from tests.parity.normalizer_case import run_normalizer
 from tests.parity.returns_cases import run_returns, run_schedules
 from tests.parity.trajectory_cases import run_trajectories
@@ -27,6 +28,8 @@ FAMILIES: dict[str, Callable[[Case], Comparison]] = {
     "e_*": run_normalizer,
 }
 """The first pattern that fits the case's name decides."""
+WITH_MEMORY = {"b": run_memory_forward, "d": run_memory_trajectories}
+"""In their place for a case with memory, by the first letter of its name."""
 
 
 class Outcome(NamedTuple):
@@ -49,6 +52,8 @@ def run_case(path: Path) -> Outcome:
     if family is None:
         return Outcome(case.name, "unsupported", 0, math.nan, "no runner for this family")
     try:
+        if case.meta.get("network_settings", {}).get("memory"):
+            family = WITH_MEMORY.get(case.name[0], family)
         comparison = family(case)
     except UnsupportedCaseError as reason:
         return Outcome(case.name, "unsupported", 0, math.nan, str(reason))

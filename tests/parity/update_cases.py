@@ -15,9 +15,11 @@ from jaxrl.algorithms.on_policy import Batch, Loss
 from jaxrl.artifacts import torch_import
 from jaxrl.learning import losses
 from jaxrl.networks import normalizer
+from jaxrl.networks.memory import Sequences
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
 from tests.parity.cases import Case, NetworkShape, check_supported
 from tests.parity.compare import GRADIENT_FLOOR, Comparison
+from tests.parity.memory_cases import stored_memory
 
 STATISTICS = ("policy_loss", "value_loss", "baseline_loss", "learning_rate", "epsilon", "beta")
 
@@ -141,7 +143,9 @@ def _exported(layouts: Layouts, trees: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _settings(case: Case) -> Settings:
-    rows = int(np.count_nonzero(case.arrays["mb/masks"]))
+    # One minibatch of all; with memory of all sequences, whatever is masked in them.
+    rows = np.asarray(case.arrays["mb/masks"] > 0)
+    rows = int(rows.sum()) if case.network.memory is None else rows.size
     team = case.team("mb/")[2].shape[1] if case.meta["algorithm"] == "poca" else 1
     given = {"shared_critic": case.meta["shared_critic"]} | case.meta["hyperparameters"]
     hyper = Hyperparameters(batch_size=rows * team, **given)
@@ -200,7 +204,7 @@ def _batch(case: Case, normalizers: normalizer.States) -> Batch:
         return jnp.full((array.shape[0], members, *array.shape[1:]), fill, array.dtype).at[:, 0].set(array)
 
     baseline = own(x["old_baselines"][:, None], jnp.nan) if "old_baselines" in x else jnp.zeros((len(mask), members, 0))
-    return Batch(
+    batch = Batch(
         obs=obs,
         action_mask=own(mask, True),
         action=action,
@@ -211,3 +215,18 @@ def _batch(case: Case, normalizers: normalizer.States) -> Batch:
         returns=own(x["returns"][:, None], jnp.nan),
         baseline=baseline,
     )
+    return batch if case.network.memory is None else _sequences(case, batch)
+
+
+def _sequences(case: Case, batch: Batch) -> Batch:
+    """The rows as sequences [N, L, A, ...], each from the memory at its start; mates have none of their own here."""
+    count, length = case.meta["n_sequences"], case.meta["sequence_length"]
+    batch = jax.tree.map(lambda x: x.reshape(count, length, *x.shape[1:]), batch)
+    stored = {"actor": stored_memory(batch.present, case.arrays["mb/memory"])}
+    if case.meta["algorithm"] == "poca":
+        both = (case.arrays[f"mb/{name}_memory"] for name in ("critic", "baseline"))
+        stored["critic"] = jnp.stack([stored_memory(batch.present, memory) for memory in both], axis=-2)
+    elif not case.meta["shared_critic"]:
+        stored["critic"] = stored_memory(batch.present, case.arrays["mb/critic_memory"])
+    nowhere = jnp.zeros_like(batch.present)
+    return batch._replace(memory=Sequences(stored, nowhere, ~nowhere))

@@ -1,5 +1,8 @@
 """The page and the picture: self-contained, complete, and the same each time."""
 
+import base64
+import json
+import math
 import re
 import sys
 from html.parser import HTMLParser
@@ -7,15 +10,17 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
+from jaxrl.report import curves, films
 from jaxrl.report.events import ReportError
 from jaxrl.report.report import write_report
-from tests.report.report_folders import write_run
+from tests.report.report_folders import write_events, write_run
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "img"}
+NAMESPACE = "http://www.w3.org/2000/svg"  # a name, not an address
 
 
 class Checker(HTMLParser):
-    """Every element is closed, and nothing is fetched or run."""
+    """Every element is closed, and nothing is fetched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,10 +29,10 @@ class Checker(HTMLParser):
         self.ids: list[str] = []
 
     def handle_starttag(self, tag, attrs):
-        assert tag not in ("script", "link", "iframe", "img")
+        assert tag not in ("link", "iframe")
         for name, value in attrs:
-            assert not name.startswith("on") and name != "src"
-            assert name != "href" or (value or "").startswith("#")
+            assert not name.startswith("on")
+            assert name not in ("src", "href") or (value or "").startswith(("data:", "#"))
             self.ids += [str(value)] if name == "id" else []
         if tag == "tr":
             self.cells.append([])
@@ -60,13 +65,83 @@ def test_the_page_is_self_contained(page):
     checker.feed(page)
     assert checker.open == []
     assert len(set(checker.ids)) == len(checker.ids)
-    assert "http" not in page and "@import" not in page and not re.search(r"url\((?!#)", page)
-    assert page.count("<svg") == 2  # the curves of one behavior, and the time split
+    assert "http" not in page.replace(NAMESPACE, "") and "@import" not in page and not re.search(r"url\((?!#)", page)
+    assert "fetch(" not in page and "prefers-color-scheme: dark" in page and 'name="viewport"' in page
 
 
-def test_it_is_readable_on_dark_and_light(page):
-    assert "prefers-color-scheme: dark" in page and "currentColor" in page
-    assert not re.search(r"#(000000|ffffff|767472)", page)  # no ink of its own color
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
+
+
+def test_the_data_in_it(page):
+    data = data_of(page)
+    assert data["experiments"] == ["<poca>$", "_ppo"]  # a "<" ends no script
+    (behavior,) = data["behaviors"]
+    reward, entropy = behavior["panels"]
+    assert (reward["title"], entropy["title"]) == ("Group Cumulative Reward", "Entropy")
+    poca, ppo = reward["curves"]
+    assert poca["step"] == [1000, 2000] and poca["mean"] == [0.0, 0.7] and poca["seeds"] == 3
+    assert poca["low"][1] == pytest.approx(0.6) and poca["high"][1] == pytest.approx(0.8)
+    assert ppo["mean"] == [0.1, 0.2]
+    points = [p for p in data["points"] if p["tag"] == reward["tag"] and p["run"] == "<poca>$-2"]
+    assert points == [
+        {
+            "experiment": 0,
+            "run": "<poca>$-2",
+            "behavior": "Walker",
+            "seed": "2",
+            "tag": "Environment/Group Cumulative Reward",
+            "step": [1000, 2000],
+            "value": [0.0, 0.699999988],  # as float32 has it
+        }
+    ]
+
+
+def test_of_too_many_values_only_means_stay(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(curves, "POINTS", 7)  # two tags of two runs with two summaries each have eight
+    write_report([write_run(tmp_path, "a"), write_run(tmp_path, "b")], tmp_path / "report.html")
+    small = (tmp_path / "report.html").read_text()
+    assert data_of(small)["points"] is None and "means and intervals (more than" in small
+    assert "every summary of every seed" in page
+
+
+def test_a_tag_without_a_finite_value_gets_no_panel_and_is_named(tmp_path):
+    run = write_run(tmp_path, "a")
+    write_events(run / "Walker", {1000: math.nan, 2000: math.inf}, tag="Losses/Value Loss")
+    write_events(run / "Walker", {1000: math.nan, 2000: 3.0}, tag="Losses/Policy Loss")
+    write_report([run], tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    panels = {panel["title"]: panel["curves"][0]["mean"] for panel in data_of(text)["behaviors"][0]["panels"]}
+    assert set(panels) == {"Group Cumulative Reward", "Entropy", "Policy Loss"}
+    assert panels["Policy Loss"] == [None, 3.0]
+    assert "Left out, as they have no finite value: Losses/Value Loss." in text
+
+
+def test_films_stand_in_the_page_or_beside_it(tmp_path, monkeypatch):
+    runs = [write_run(tmp_path, name) for name in ("a", "b", "c")]
+    for run, names in zip(
+        runs, (["episode-000002.gif", "episode-000010.gif"], ["episode-000001.mp4"], []), strict=True
+    ):
+        (run / "videos").mkdir()
+        for name in names:
+            (run / "videos" / name).write_bytes(name.encode())
+    (runs[2] / "videos" / ".episode-000000.mp4").write_bytes(b"half a film")
+    write_report(runs, tmp_path / "out" / "report.html")
+    text = (tmp_path / "out" / "report.html").read_text()
+    last, moving = (base64.b64encode(name).decode() for name in (b"episode-000010.gif", b"episode-000001.mp4"))
+    assert f'<img src="data:image/gif;base64,{last}"' in text
+    assert f'<video src="data:video/mp4;base64,{moving}" controls loop muted playsinline>' in text
+    assert text.count("base64,") == 2  # neither older films nor one under way
+    monkeypatch.setattr(films, "LARGEST", 17)
+    made = {runs[2]: films.Film(runs[0] / "videos" / "episode-000002.gif", "c: played", stays=False)}
+    write_report(runs, tmp_path / "out" / "report.html", made)
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert 'a: episode-000010, too large for this page: <a href="../a/videos/episode-000010.gif">' in text
+    assert "c: played, too large for this page: `jaxrl watch --run` makes it again." in text and text.count("<a ") == 2
+
+
+def test_the_time_split_is_drawn_in_shares(page):
+    assert page.count('title="environment: 40%" style="width:40.00%;') == 5
 
 
 def test_its_tables(page):
@@ -99,5 +174,8 @@ def test_a_picture_of_runs_that_lack_files(tmp_path):
 
 def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ReportError, match=re.escape("pip install 'jaxrl[plots]'")):
-        write_report([write_run(tmp_path, "a")], tmp_path / "report.html")
+    run = write_run(tmp_path, "a")
+    with pytest.raises(ReportError, match=re.escape("pip install 'jaxrl[plots]', or write .html")):
+        write_report([run], tmp_path / "report.png")
+    write_report([run], tmp_path / "report.html")  # draws its own curves
+    assert "panels-0-first" in (tmp_path / "report.html").read_text()

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from jaxrl.report import statistics
-from jaxrl.report.events import Curve
+from jaxrl.report.events import Curve, final_score
 
 
 def curve(points):
@@ -42,8 +42,8 @@ def test_area_under_the_curve():
 
 
 def test_the_final_score_is_the_mean_of_the_last_tenth():
-    assert statistics.final_score(curve({100: 9.0, 899: 9.0, 900: 1.0, 1000: 2.0})) == 1.5
-    assert statistics.final_score(curve({7: 4.0})) == 4.0
+    assert final_score(curve({100: 9.0, 899: 9.0, 900: 1.0, 1000: 2.0})) == 1.5
+    assert final_score(curve({7: 4.0})) == 4.0
 
 
 def test_a_band_covers_the_steps_that_all_seeds_reach():

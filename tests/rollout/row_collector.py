@@ -19,7 +19,7 @@ from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.rollout import outside, trajectory
 from jaxrl.rollout.cells import pack
 from jaxrl.rollout.pages import Pages
-from jaxrl.rollout.repaging import repage
+from jaxrl.rollout.repaging import repage, resize
 from jaxrl.rollout.slots import Ingested, Slots, Source
 from jaxrl.rollout.trajectory import Rollout, TrajectoryState
 from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, ObservationSpec
@@ -143,7 +143,7 @@ class RowCollector:
 
     def resize(self, fresh: Sequence[int] | np.ndarray) -> None:
         """Room for all pages that are given out, `fresh` ones for new rows among them."""
-        self.buffer = trajectory.resize(
+        self.buffer = resize(
             self.buffer,
             capacity=self.pages.capacity,
             pages=self.room * -(-max(self.pages.given, self.buffer.shape[1]) // self.room),

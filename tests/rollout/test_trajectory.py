@@ -18,8 +18,9 @@ from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.networks.actions import to_environment
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.noise import noise_key
+from jaxrl.rollout.repaging import resize
 from jaxrl.rollout.slots import Slots
-from jaxrl.training.host.actor import decide
+from jaxrl.training.host.decide import decide
 from jaxrl.types import Action
 from tests.helpers import decision_steps, message, ppo_settings
 
@@ -215,7 +216,7 @@ def test_m20_raw_action_is_stored_and_the_clipped_one_is_sent() -> None:
         action = Action(continuous=jnp.full((1, 1, 1), 30.0), discrete=jnp.ones((1, 1, 1), int))
         return Decision(action, to_environment(action), {"log_prob": jnp.zeros((1, 1, 2))}, carry)
 
-    algorithm = make_ppo(SPEC, ppo_settings())._replace(act=act)
+    algorithm = make_ppo(SPEC, ppo_settings())._replace(act=act, noise=None)
     slots = Slots(SPEC, team_rows=True, rows=1, members=1)
     steps = slots.ingest({ONE: message(SPEC, None, decision_steps(SPEC, [1]))}).steps
     buffer = trajectory.init(SPEC, algorithm.extras, capacity=3, rows=1, members=1)
@@ -239,7 +240,7 @@ def test_growth_keeps_every_cell() -> None:
         columns=jnp.arange(before.stored.columns.size, dtype=jnp.float32).reshape(before.stored.columns.shape)
     )
     before = dataclasses.replace(before, stored=numbers)
-    after = trajectory.resize(before, capacity=3, pages=5, members=2, fresh=[3, 4])
+    after = resize(before, capacity=3, pages=5, members=2, fresh=[3, 4])
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         inside = tuple(slice(n) for n in old.shape)
         np.testing.assert_array_equal(new[inside], old)

@@ -8,7 +8,7 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.hyperparameters import POCAHyperparameters, PPOHyperparameters
-from jaxrl.cli.checks import unsupported
+from jaxrl.algorithms.supported import unsupported
 from jaxrl.settings import (
     BehaviorSettings,
     NetworkSettings,
@@ -218,7 +218,6 @@ def test_whole_schema_round_trip(tmp_path):
     named = " ".join(unsupported(settings))
     for path in (
         "behaviors.Sac.trainer_type",
-        "behaviors.Ball.network_settings.memory",
         "behaviors.Ball.reward_signals.curiosity",
         "behaviors.Ball.reward_signals.gail",
         "behaviors.Ball.behavioral_cloning",

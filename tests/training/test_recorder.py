@@ -183,16 +183,16 @@ try:
         files.begin(0)
         files._tracks[here.NAME].statistics = here.Summaries()
         here.save(files, 1)
-        files.summary(1)
-        room(100)
+        files.write_summary(here.NAME, 1, training=True)
+        room(50)
         for step in (2, 3):
-            files.summary(step)
+            files.write_summary(here.NAME, step, training=True)
             files.checkpoint(here.NAME, step, here.partial(here.snapshot, files, step), 1.0)
         files._settle(here.NAME)
         room(resource.RLIM_INFINITY)
-        files.summary(4)
+        files.write_summary(here.NAME, 4, training=True)
         here.save(files, 4)
-        room(100 if sys.argv[2] == "full" else resource.RLIM_INFINITY)
+        room(50 if sys.argv[2] == "full" else resource.RLIM_INFINITY)
         here.save(files, 5, final=True)
         room(resource.RLIM_INFINITY)
 except JaxrlError as error:
@@ -231,6 +231,8 @@ def test_a_run_goes_on_without_what_a_full_disk_cannot_take(tmp_path: Path, end:
     for seed in ("seed_1", "seed_2"):
         events = read_events(next((folder / seed).glob("events.*")))
         assert [event.step for event in events if event.summary.value] == [0, 1, 4]
+        lines = (folder / seed / "metrics.csv").read_text().splitlines()
+        assert [line.split(",")[0] for line in lines] == ["step", "1", "4"]
 
 
 def test_an_evaluation_writes_nothing(tmp_path: Path, log: Any) -> None:
@@ -240,6 +242,6 @@ def test_an_evaluation_writes_nothing(tmp_path: Path, log: Any) -> None:
     log.clear()
     with recorder(tmp_path, resume=True, inference=True) as files:
         files.begin(0)
-        files.summary(500)
+        files.write_summary(NAME, 500, training=False)
     assert {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()} == before
     assert "only evaluates it" in log.text and f"{NAME} (2 seeds). Step: 500." in log.text

@@ -103,3 +103,18 @@ def test_what_cannot_be_painted_or_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PictureError, match=r"file/film\.gif: cannot be written"):
         write_film(tmp_path / "file" / "film.gif", frames(1))
+
+
+def test_time_to_read_news_and_pictures_as_they_are(tmp_path):
+    half = Image.new("RGB", (40, 20), "blue")
+    half.paste((255, 0, 0), (0, 0, 20, 20))
+    write_film(tmp_path / "a.gif", [Frame(half, "a"), Frame(half, "b", news=True), Frame(half, "c", ends=True)])
+    with Image.open(tmp_path / "a.gif") as film:
+        durations = []
+        for place in range(film.n_frames):
+            film.seek(place)
+            durations.append(film.info["duration"])
+        assert film.size == (480, 240 + 28)
+    assert durations == [100, 900, 1500]
+    picture = paint(half, longest=20)
+    assert picture.size == (20, 10) and picture.getpixel((9, 5)) == RED and picture.getpixel((10, 5)) == BLUE

@@ -86,13 +86,13 @@ def test_of_several_seeds_the_best_plays(tmp_path, fresh, caplog):
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), always(fresh[2], LEFT), always(fresh[2], RIGHT))
     run = save(tmp_path / "run", fresh, both)
     summary = show(run, tmp_path / "a.png")
-    assert summary.policy == "Basic-700, seed 0 of 2" and summary.steps == 3  # to the small goal
+    assert summary.policy == "Basic-700, seed 0 of 2 seeds" and summary.steps == 3  # to the small goal
     assert "names no best seed" in caplog.text
     status = run / "run_logs" / "training_status.json"
     status.parent.mkdir()
     status.write_text(json.dumps({"Basic": {"best_seed": 1}, "metadata": {}}))
     summary = show(run, tmp_path / "a.png")
-    assert summary.policy == "Basic-700, seed 1 of 2" and summary.steps == 7
+    assert summary.policy == "Basic-700, seed 1 of 2 seeds" and summary.steps == 7
     status.write_text(json.dumps({"Basic": {"best_seed": 2}}))
     with pytest.raises(RunFolderError, match=r"Basic\.best_seed = 2, but the checkpoint has 2 seeds"):
         show(run, tmp_path / "a.png")

@@ -12,6 +12,7 @@ from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.versions import versions as current
 from jaxrl.settings.section import dotted
 
 METADATA = "checkpoint.json"
@@ -19,6 +20,7 @@ FORMAT = 2
 READABLE = (1, 2)
 
 _Size = Annotated[int, Field(ge=0)]
+_Axis = Literal["unspecified", "none", "translational_equivariance", "variable_size"]
 _DTYPE = r"^(bool|int|float|bfloat16|u?int(2|4|8|16|32|64)|float(8_\w+|16|32|64)|complex(64|128))$"
 
 
@@ -48,7 +50,9 @@ class _Leaf(_Strict):
 class _Sensor(_Strict):
     name: str
     shape: list[_Size]
-    type: str
+    type: Literal["default", "goal_signal"]
+    dtype: Annotated[str, Field(pattern=_DTYPE)] = "float32"
+    dimension_property: list[_Axis] = []
 
 
 class _Spec(_Strict):
@@ -94,6 +98,12 @@ def read_info(path: Path) -> CheckpointInfo:
     """
     document = _read(path)
     return CheckpointInfo(**{name: document[name] for name in CheckpointInfo._fields})
+
+
+def written_by(versions: Mapping[str, str]) -> str:
+    """A sentence behind an error, with a space before it, where another version of jaxrl wrote the file; else ""."""
+    theirs, ours = versions.get("jaxrl_version"), current()["jaxrl_version"]
+    return f" It was written by jaxrl {theirs}, this is {ours}." if theirs and theirs != ours else ""
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@
     <run>/<Behavior>/<Behavior>-<step>/checkpoint.json   what they are; its presence says that the folder is complete
     <run>/<Behavior>/<Behavior>-<step>/manifest.json     size and SHA-256 of the other files
     <run>/<Behavior>/<Behavior>-<step>.onnx              the policy of that step
+    <run>/<Behavior>/<Behavior>-best/, -best.onnx        likewise, of the moment of the best statistic (keep_best)
     <run>/<Behavior>/checkpoint                          JSON: which folder is the latest
 
 ML-Agents writes `<Behavior>-<step>.pt` and `checkpoint.pt` (PyTorch) in the same places.
@@ -29,6 +30,8 @@ from jaxrl.artifacts.files import ArtifactError
 
 ARRAYS = "arrays"
 POINTER = "checkpoint"
+BEST = "best"
+"""In the place of a step. Nothing is resumed from this checkpoint, and `prune` does not see it."""
 
 Verify = Callable[[Path], None]
 """Raises DamagedError for a checkpoint folder whose content is not what was written."""
@@ -50,13 +53,13 @@ class Choice(NamedTuple):
     passed: tuple[str, ...]  # one text for each thing that is not as it should be
 
 
-def checkpoint_path(folder: Path, step: int) -> Path:
-    """Folder of the checkpoint of `step`, in the behavior's folder `<run>/<Behavior>`."""
+def checkpoint_path(folder: Path, step: int | str) -> Path:
+    """Folder of the checkpoint of `step`, or of BEST, in the behavior's folder `<run>/<Behavior>`."""
     return folder / f"{folder.name}-{step}"
 
 
-def onnx_path(folder: Path, step: int) -> Path:
-    """ONNX file of the checkpoint of `step`."""
+def onnx_path(folder: Path, step: int | str) -> Path:
+    """ONNX file of the checkpoint of `step`, or of BEST."""
     return folder / f"{folder.name}-{step}.onnx"
 
 
@@ -191,14 +194,24 @@ def prune(folder: Path, keep: int) -> list[int]:
 
 def remove(item: Found) -> None:
     """Delete one checkpoint and its .onnx file, so that a kill leaves none that looks whole. Raises ArtifactError."""
-    leaving = unfinished.beside(item.path, unfinished.PARTIAL)
+    _remove(item.path, onnx_path(item.path.parent, item.step))
+
+
+def remove_best(folder: Path) -> None:
+    """Delete the best checkpoint and its .onnx file, if there is one. Raises ArtifactError."""
+    if checkpoint_path(folder, BEST).is_dir():
+        _remove(checkpoint_path(folder, BEST), onnx_path(folder, BEST))
+
+
+def _remove(path: Path, exported: Path) -> None:
+    leaving = unfinished.beside(path, unfinished.PARTIAL)
     try:
-        files.replace(item.path, leaving)
+        files.replace(path, leaving)
         shutil.rmtree(leaving)
-        onnx_path(item.path.parent, item.step).unlink(missing_ok=True)
+        exported.unlink(missing_ok=True)
     except OSError as error:
         raise ArtifactError(
-            f"{item.path}: this old checkpoint cannot be removed ({error.strerror or error}). "
+            f"{path}: this old checkpoint cannot be removed ({error.strerror or error}). "
             "Check the folder's permissions, or remove it by hand."
         ) from error
 

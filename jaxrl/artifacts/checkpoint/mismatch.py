@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.artifacts.checkpoint.loop import AREAS, SEEDS
+from jaxrl.artifacts.checkpoint.spec import spec_to_json
 from jaxrl.artifacts.checkpoint.tree import unnest
 from jaxrl.types import BehaviorSpec
 
@@ -20,18 +21,6 @@ _SHAPING = (
 """Settings that decide which arrays there are and how large; others may change between two parts of a run."""
 _SIZES = (SEEDS, AREAS)
 """The same, noted by compiled runs alone: compared where both sides tell them."""
-
-
-def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
-    """Observations and action sizes of a behavior as plain JSON values."""
-    return {
-        "observations": [
-            {"name": item.name, "shape": list(item.shape), "type": item.observation_type.name.lower()}
-            for item in spec.observations
-        ],
-        "continuous_actions": int(spec.action.continuous_size),
-        "discrete_branches": [int(size) for size in spec.action.discrete_branches],
-    }
 
 
 def mismatches(
@@ -56,7 +45,7 @@ def _spec_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     for index, (before, after) in enumerate(zip(old_sensors, new_sensors, strict=False)):
         lines += [
             _line(f"observation {index} ({after['name']}) {key}", before[key], after[key])
-            for key in after
+            for key in ("name", "shape", "type")
             if before[key] != after[key]
         ]
     names = {"continuous_actions": "action size (continuous)", "discrete_branches": "action size (discrete branches)"}

@@ -26,7 +26,8 @@ from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import FORMAT, METADATA, CheckpointInfo, read_info, verify
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
 from jaxrl.artifacts.checkpoint.layout import layout
-from jaxrl.artifacts.checkpoint.mismatch import mismatches, spec_to_json
+from jaxrl.artifacts.checkpoint.mismatch import mismatches
+from jaxrl.artifacts.checkpoint.spec import spec_to_json
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
 from jaxrl.types import BehaviorSpec
@@ -63,14 +64,17 @@ def save(
     spec: BehaviorSpec | None = None,
     settings: Mapping[str, Any] | None = None,
     keep: int = 0,
+    best: bool = False,
 ) -> Path:
     """Write `<folder>/<Behavior>-<step>`, make it the latest, then remove all but the newest `keep` (<= 0: none).
+
+    `best`: write `<folder>/<Behavior>-best` instead, and leave the others as they are.
 
     `state` is any pytree that `capture` takes, or what it gave. A checkpoint of the same step is replaced. `spec` and
     `settings` (plain JSON values) are kept to explain a mismatch on resume. Returns the folder written. Raises
     CheckpointError when it cannot be written; the checkpoint before stays the latest.
     """
-    path = folders.checkpoint_path(folder, step).absolute()
+    path = folders.checkpoint_path(folder, folders.BEST if best else step).absolute()
     partial = unfinished.beside(path, unfinished.PARTIAL)
     captured = state if isinstance(state, Captured) else capture(state)
     document = {
@@ -87,13 +91,15 @@ def save(
     try:
         _write(partial, captured.arrays, document)
         folders.install(partial, path)
-        folders.point_at(path, step)
+        if not best:
+            folders.point_at(path, step)
     except Exception as error:  # the array store reports a full disk as ValueError, RuntimeError or OSError
         cause = error.__cause__ if isinstance(error, ArtifactError) else None  # which says it in its own words
         raise _save_error(folder, path, cause if isinstance(cause, OSError) else error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # gone already after success; also when Ctrl-C came in between
-    folders.prune(folder, keep)
+    if not best:
+        folders.prune(folder, keep)
     return path
 
 
@@ -201,10 +207,16 @@ def _mismatch_text(path: Path, changed: Sequence[str], leaves: Sequence[str]) ->
     )
 
 
+_FOLLOWING = ("optimizer/", "opt_state/", "play/", "store/")
+"""In paths of arrays that have their shapes from the parameters."""
+
+
 def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
-    """The changes in the user's terms, then the first leaves that show them."""
-    more = f" (and {len(leaves) - 3} more)" if len(leaves) > 3 else ""
-    arrays = f"Arrays: {'; '.join(leaves[:3])}{more}."
+    """The changes in the user's terms, then every parameter that does not fit; what follows them is only counted."""
+    parameters = [leaf for leaf in leaves if not any(name in leaf.partition(":")[0] for name in _FOLLOWING)]
+    shown = parameters or leaves
+    more = f" (and {len(leaves) - len(shown)} more, which follow them)" if len(leaves) > len(shown) else ""
+    arrays = f"Arrays: {'; '.join(shown)}{more}."
     return f"Changed: {'; '.join(changed)}. {arrays}" if changed else arrays
 
 

@@ -15,6 +15,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -23,12 +24,19 @@ from tensorboardX.proto.summary_pb2 import Summary as SummaryProto  # pyright: i
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import make_histogram, text
 
-from jaxrl.artifacts import files
+from jaxrl.artifacts.appended import AppendedFile
+from jaxrl.artifacts.metrics.console import listing
 from jaxrl.artifacts.metrics.statistics import INTERNAL, MetricsError, Summary
+from jaxrl.artifacts.metrics.writers.interface import Place
 
 _POSITIVE = 1e-12 * 1.1 ** np.arange(700)  # up to 9e16; TensorBoard's own spacing, so that buckets agree over time
 _BINS = np.concatenate([[-np.finfo(np.float64).max], -_POSITIVE[::-1], [0.0], _POSITIVE, [np.finfo(np.float64).max]])
 _count = itertools.count()
+
+
+def open_writer(place: Place) -> TensorBoardWriter:
+    """A new event file in the place's folder."""
+    return TensorBoardWriter(place.folder, place.resume_step)
 
 
 class TensorBoardWriter:
@@ -45,8 +53,7 @@ class TensorBoardWriter:
     def __init__(self, folder: Path, resume_step: int | None = None) -> None:
         stamp = f"{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{next(_count):04d}"
         self.path = folder / f"events.out.tfevents.{stamp}"
-        self._file: io.FileIO | None = None
-        self._end = 0  # bytes of whole records
+        self._file = AppendedFile(self.path, self._opened)
         self._head = [Event(wall_time=time.time(), file_version="brain.Event:2")]
         if resume_step is not None:
             start = SessionLog(status=SessionLog.START)
@@ -82,35 +89,22 @@ class TensorBoardWriter:
             events.append(Event(wall_time=time.time(), step=step, summary=SummaryProto(value=[value])))
         self._append(events)
 
-    def hyperparameters(self, listing: str, step: int = 0) -> None:
+    def hyperparameters(self, settings: Mapping[str, Any], step: int = 0) -> None:
         """Write the behavior's settings as the text entry "Hyperparameters" (indented, so that Markdown keeps it)."""
-        markdown = "\n".join(f"    {line}" for line in listing.splitlines())
+        markdown = "\n".join(f"    {line}" for line in listing(settings).splitlines())
         self._append([Event(wall_time=time.time(), step=step, summary=text("Hyperparameters", markdown))])
 
     def close(self) -> None:
         """Close the file; may be called twice. Raises ArtifactError."""
-        if self._file is None:
-            return
-        try:
-            self._file.close()
-        except OSError as error:
-            raise files.write_error(self.path, error) from error
+        self._file.close()
 
     def _append(self, events: Sequence[Event]) -> None:
         """Hand whole events to the system, or none of them. A summary is not worth waiting for the disk."""
-        data = b"".join(map(_record, events if self._end else [*self._head, *events]))
-        try:
-            if self._file is None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self.path.open("wb", buffering=0)
-            self._file.seek(self._end)
-            self._file.truncate()  # what a write that failed has left
-            written = 0
-            while written < len(data):
-                written += self._file.write(data[written:])
-        except OSError as error:
-            raise files.write_error(self.path, error) from error
-        self._end += len(data)
+        self._file.append(b"".join(map(_record, events if self._file.end else [*self._head, *events])))
+
+    def _opened(self) -> io.FileIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self.path.open("wb", buffering=0)
 
 
 def _record(event: Event) -> bytes:

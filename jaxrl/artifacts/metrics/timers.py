@@ -42,6 +42,7 @@ WRITE = "write_checkpoint"
 """Below CHECKPOINT and beside it in time: what a thread does while the training goes on."""
 THREADS = "trainer_threads"
 ITERATIONS = "compiled_iterations"
+EVALUATION = "evaluation_episodes"
 
 
 class TimerNode:

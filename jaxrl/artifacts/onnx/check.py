@@ -1,172 +1,202 @@
-"""What Unity's ML-Agents package checks of a model before it uses it, and which operators we let into a file.
+"""What Unity's ML-Agents package (4.x) checks of a model before it uses it.
 
-`check_contract` takes any model, also those of ML-Agents; `check_operators` is for the files that jaxrl writes.
+The model is run once on zero inputs, as Unity does. `examine` takes any model, also those of ML-Agents, and says what
+was looked at, well or not; `check_contract` says what is wrong with a file that jaxrl has written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-import onnxruntime.capi.onnxruntime_pybind11_state as runtime_errors
+from google.protobuf.message import DecodeError
 
-from jaxrl.artifacts.onnx.graph import OPERATORS, OPSET
+from jaxrl.artifacts.onnx.findings import Finding, Outcome
+from jaxrl.artifacts.onnx.operators import operator_findings
+from jaxrl.artifacts.onnx.session import DTYPES, Outputs, RuntimeErrors, open_session, run_on_zeros
 from jaxrl.types import BehaviorSpec
 
-Outputs = Mapping[str, np.ndarray]
-
-RuntimeErrors = (
-    runtime_errors.Fail,
-    runtime_errors.InvalidArgument,
-    runtime_errors.InvalidGraph,
-    runtime_errors.InvalidProtobuf,
-    runtime_errors.NoSuchFile,
-    runtime_errors.NotImplemented,
-    runtime_errors.RuntimeException,
-)
-"""What ONNX Runtime raises when it cannot load or run a model; they share no base class of their own."""
-
 LEGACY_INPUTS = ("prev_action", "epsilon", "sequence_length")  # ignored by Unity without a warning
-_FATAL_ONLY = 4
-_DTYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(int64)": np.int64}
+_KINDS = ("continuous", "discrete")
+_EXPORT = "export it with ML-Agents 0.28 or later, or with jaxrl"
+_WARNING, _REFUSED = Outcome.WARNING, Outcome.REFUSED
 
 
-def open_session(model: str | bytes) -> onnxruntime.InferenceSession:
-    """A session on the CPU, one thread (policies are small), silent; `model` is a path or the file's bytes."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = _FATAL_ONLY  # errors are raised anyway
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+def examine(path: Path, spec: BehaviorSpec | None = None) -> list[Finding]:
+    """All that Unity looks at, in its order, and what its engines make of the operators.
 
-
-def run(session: onnxruntime.InferenceSession, names: list[str], feed: Mapping[str, np.ndarray]) -> Outputs:
-    """The named outputs for one batch of inputs."""
-    return {name: np.asarray(value) for name, value in zip(names, session.run(names, dict(feed)), strict=True)}
+    `spec`: of the behavior that is to use the model; None: what can only be compared with one stays open.
+    """
+    try:
+        operators = operator_findings(onnx.load(path, load_external_data=False))
+    except (OSError, DecodeError, ValueError) as error:
+        return [Finding("file", _REFUSED, f"{path}: cannot be read as ONNX: {error}", "give an .onnx file")]
+    return [*contract(path, spec), *operators]
 
 
 def check_contract(path: Path, spec: BehaviorSpec) -> list[str]:
-    """What Unity (4.x) would reject or warn about, one line each; empty when the file fits the behavior.
+    """What Unity would reject or warn about, one line each; empty when the file fits the behavior."""
+    return [finding.text for finding in contract(path, spec) if finding.outcome in (_WARNING, _REFUSED)]
 
-    The model is run once on zero inputs, as Unity does. Inputs must match the sensors, the version must be 2 or 3, and
-    the shape outputs must name the behavior's actions; sampled and deterministic outputs must exist.
-    """
+
+def contract(path: Path, spec: BehaviorSpec | None) -> list[Finding]:
+    """Inputs, version, memory and outputs. A check without a finding of its own has one that all is well."""
     try:
         session = open_session(str(path))
     except RuntimeErrors as error:
-        return [f"{path}: ONNX Runtime cannot load it: {error}"]
-    problems = list(_input_problems(session, spec))
-    if any(node.type not in _DTYPES for node in session.get_inputs()):
-        return problems
+        text = f"{path}: ONNX Runtime cannot load it: {error}"
+        return [Finding("file", _REFUSED, text, "write the file anew, or simplify its operators")]
+    findings = list(_input_findings(session, spec))
+    if any(node.type not in DTYPES for node in session.get_inputs()):
+        return findings
     try:
-        outputs = _run_on_zeros(session)
+        outputs = run_on_zeros(session)
     except RuntimeErrors as error:
-        return [*problems, f"{path}: ONNX Runtime cannot run it on zero inputs: {error}"]
+        text = f"{path}: ONNX Runtime cannot run it on zero inputs: {error}"
+        return [*findings, Finding("run", _REFUSED, text, "make all inputs work for a batch of one")]
+    inputs = {node.name: list(node.shape) for node in session.get_inputs()}
     return [
-        *problems,
-        *_version_problems(outputs),
-        *_memory_problems(outputs, {node.name for node in session.get_inputs()}),
-        *_action_problems(outputs, spec),
+        *_or_ok(findings, "inputs", _listed(inputs)),
+        *_or_ok(_version_findings(outputs), "version", f"version_number is {_number(outputs, 'version_number')}"),
+        *_or_ok(_memory_findings(outputs, inputs), "memory", f"memory_size is {_number(outputs, 'memory_size')}"),
+        *_or_ok(_action_findings(outputs, inputs, spec), "actions", _actions(outputs)),
     ]
 
 
-def check_operators(model: onnx.ModelProto) -> list[str]:
-    """What an engine of Unity might not read, one line each.
-
-    Only the operators of `OPERATORS` at opset 9, and no constant on the left of a subtraction.
-    """
-    problems = [
-        f"opset {entry.version} of '{entry.domain}', expected {OPSET} of ''"
-        for entry in model.opset_import
-        if (entry.domain, entry.version) != ("", OPSET)
-    ]
-    constants = {tensor.name for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type not in OPERATORS:
-            problems.append(f"node '{node.name}': operator {node.op_type} is not one of {', '.join(OPERATORS)}")
-        if node.op_type == "Sub" and node.input[0] in constants:
-            problems.append(f"node '{node.name}': subtracts from the constant '{node.input[0]}'")
-    return problems
+def _or_ok(found: list[Finding] | Iterator[Finding], check: str, text: str) -> list[Finding]:
+    return list(found) or [Finding(check, Outcome.OK, text)]
 
 
-def _run_on_zeros(session: onnxruntime.InferenceSession) -> Outputs:
-    """All outputs for a batch of one row of zeros."""
-    zeros = {
-        node.name: np.zeros([size if isinstance(size, int) else 1 for size in node.shape], _DTYPES[node.type])
-        for node in session.get_inputs()
-    }
-    return run(session, [node.name for node in session.get_outputs()], zeros)
-
-
-def _input_problems(session: onnxruntime.InferenceSession, spec: BehaviorSpec) -> Iterator[str]:
+def _input_findings(session: onnxruntime.InferenceSession, spec: BehaviorSpec | None) -> Iterator[Finding]:
     """Each sensor needs an input of its shape; discrete actions need masks."""
     shapes = {node.name: tuple(node.shape) for node in session.get_inputs()}
+    for node in session.get_inputs():
+        if node.type not in DTYPES:
+            text = f"input '{node.name}' is of type {node.type}, expected {', '.join(DTYPES)}"
+            yield Finding("inputs", _REFUSED, text, "make it float32")
+    if spec is None:
+        yield from _inputs_without_spec(shapes)
+        return
     expected = {f"obs_{i}": sensor.shape for i, sensor in enumerate(spec.observations)}
     if spec.action.discrete_branches:
         expected["action_masks"] = (spec.action.mask_size,)
+    remedy = "train for the sensors and actions that the agent has, or give the agent those that the model was made for"
     for name, shape in expected.items():
+        wanted = f"expected [batch, {', '.join(map(str, shape))}]"
         if name not in shapes:
-            yield f"input '{name}' is missing, expected [batch, {', '.join(map(str, shape))}]"
+            yield Finding("inputs", _REFUSED, f"input '{name}' is missing, {wanted}", remedy)
         elif shapes[name][1:] != shape:
-            yield f"input '{name}' is {list(shapes[name])}, expected [batch, {', '.join(map(str, shape))}]"
+            yield Finding("inputs", _REFUSED, f"input '{name}' is {list(shapes[name])}, {wanted}", remedy)
     for name in sorted(shapes.keys() - expected.keys() - {"recurrent_in", *LEGACY_INPUTS}):
-        yield f"input '{name}' is not known to Unity and belongs to no sensor"
-    for node in session.get_inputs():
-        if node.type not in _DTYPES:
-            yield f"input '{node.name}' is of type {node.type}, expected {', '.join(_DTYPES)}"
+        text = f"input '{name}' is not known to Unity and belongs to no sensor"
+        yield Finding("inputs", _WARNING, text, "remove the input, or add the sensor that it is meant for")
 
 
-def _version_problems(outputs: Outputs) -> Iterator[str]:
+def _inputs_without_spec(shapes: dict[str, tuple[int | str, ...]]) -> Iterator[Finding]:
+    sensors = [name for name in shapes if name.startswith("obs_")]
+    if sensors and set(sensors) == {f"obs_{i}" for i in range(len(sensors))}:
+        text = f"{_listed({name: list(shapes[name]) for name in sensors})}: has to be what the agent's sensors show"
+        yield Finding("inputs", Outcome.OPEN, text, "give --env, --config, or a file that lies in its run folder")
+    else:
+        text = f"{_listed({name: list(shape) for name, shape in shapes.items()})}, expected obs_0, obs_1 ..."
+        yield Finding("inputs", _REFUSED, text, f"one input for each sensor, in their order; {_EXPORT}")
+    for name in sorted(shapes.keys() - {*sensors, "action_masks", "recurrent_in", *LEGACY_INPUTS}):
+        text = f"input '{name}' is not known to Unity and belongs to no sensor"
+        yield Finding("inputs", _WARNING, text, "remove the input")
+
+
+def _version_findings(outputs: Outputs) -> Iterator[Finding]:
     version = _number(outputs, "version_number")
     if version is None:
-        yield "output 'version_number' is missing, expected 3"
+        yield Finding("version", _REFUSED, "output 'version_number' is missing, expected 3", _EXPORT)
     elif not 2 <= version <= 3:
-        yield f"output 'version_number' is {version:g}, expected 2 or 3"
+        yield Finding("version", _REFUSED, f"output 'version_number' is {version:g}, expected 2 or 3", _EXPORT)
 
 
-def _memory_problems(outputs: Outputs, inputs: set[str]) -> Iterator[str]:
-    """Memory needs its input and output and version 3."""
+def _memory_findings(outputs: Outputs, inputs: dict[str, list[int | str]]) -> Iterator[Finding]:
+    """Memory needs its input and output, [batch, 1, memory_size], and version 3."""
     memory = _number(outputs, "memory_size")
     if memory is None:
-        yield "output 'memory_size' is missing, expected 0 without memory"
-    elif memory > 0:
-        if "recurrent_in" not in inputs:
-            yield f"memory_size is {memory:g} but the input 'recurrent_in' is missing"
-        if "recurrent_out" not in outputs:
-            yield f"memory_size is {memory:g} but the output 'recurrent_out' is missing"
-        if _number(outputs, "version_number") == 2:
-            yield "models of version 2 with memory are rejected"
+        yield Finding("memory", _REFUSED, "output 'memory_size' is missing, expected 0 without memory", _EXPORT)
+        return
+    if memory <= 0:
+        return
+    for kind, name, shapes in (
+        ("input", "recurrent_in", inputs),
+        ("output", "recurrent_out", {key: list(value.shape) for key, value in outputs.items()}),
+    ):
+        if name not in shapes:
+            yield Finding("memory", _REFUSED, f"memory_size is {memory:g} but the {kind} '{name}' is missing", _EXPORT)
+        elif shapes[name][1:] != [1, memory]:
+            text = f"{kind} '{name}' is {shapes[name]}, expected [batch, 1, {memory:g}]"
+            yield Finding("memory", _REFUSED, text, "memory_size, recurrent_in and recurrent_out belong together")
+    if _number(outputs, "version_number") == 2:
+        yield Finding("memory", _REFUSED, "models of version 2 with memory are rejected", _EXPORT)
 
 
-def _action_problems(outputs: Outputs, spec: BehaviorSpec) -> Iterator[str]:
+def _action_findings(
+    outputs: Outputs, inputs: dict[str, list[int | str]], spec: BehaviorSpec | None
+) -> Iterator[Finding]:
     """Sampled, deterministic and shape outputs of each kind of action that the behavior has."""
+    if spec is None:
+        yield from _actions_without_spec(outputs, inputs)
+        return
     kinds = {"continuous": [spec.action.continuous_size], "discrete": list(spec.action.discrete_branches)}
     for kind, sizes in kinds.items():
         if sum(sizes):
-            yield from _kind_problems(outputs, kind, sizes)
+            yield from _kind_findings(outputs, kind, sizes)
         elif f"{kind}_actions" in outputs:
-            yield f"output '{kind}_actions' exists, but the behavior has no {kind} actions"
+            text = f"output '{kind}_actions' exists, but the behavior has no {kind} actions"
+            yield Finding("actions", _REFUSED, text, "set the agent's actions to those that the model was made for")
     if not any(sum(sizes) for sizes in kinds.values()):
-        yield "the behavior has no actions"
+        yield Finding("actions", _REFUSED, "the behavior has no actions", "give the agent actions")
 
 
-def _kind_problems(outputs: Outputs, kind: str, sizes: list[int]) -> Iterator[str]:
+def _actions_without_spec(outputs: Outputs, inputs: dict[str, list[int | str]]) -> Iterator[Finding]:
+    """What the model says of itself has to agree."""
+    kinds = [kind for kind in _KINDS if f"{kind}_actions" in outputs]
+    if not kinds:
+        yield Finding("actions", _REFUSED, "neither 'continuous_actions' nor 'discrete_actions' is an output", _EXPORT)
+    if "discrete" in kinds and "action_masks" not in inputs:
+        yield Finding("actions", _REFUSED, "discrete actions need the input 'action_masks'", _EXPORT)
+    for kind in kinds:
+        shape = f"{kind}_action_output_shape"
+        if shape in outputs:
+            yield from _kind_findings(outputs, kind, [int(size) for size in outputs[shape].ravel()])
+        else:
+            yield Finding("actions", _REFUSED, f"output '{shape}' is missing", _EXPORT)
+
+
+def _kind_findings(outputs: Outputs, kind: str, sizes: list[int]) -> Iterator[Finding]:
     width = sum(sizes) if kind == "continuous" else len(sizes)
-    for name in (f"{kind}_actions", f"deterministic_{kind}_actions"):
+    for name, missing in ((f"{kind}_actions", _REFUSED), (f"deterministic_{kind}_actions", _WARNING)):
         if name not in outputs:
-            yield f"output '{name}' is missing"
+            remedy = _EXPORT if missing is _REFUSED else "leave Deterministic Inference off, which reads it"
+            yield Finding("actions", missing, f"output '{name}' is missing", remedy)
         elif outputs[name].shape != (1, width):
-            yield f"output '{name}' is {list(outputs[name].shape)} for one agent, expected [1, {width}]"
+            text = f"output '{name}' is {list(outputs[name].shape)} for one agent, expected [1, {width}]"
+            yield Finding("actions", _REFUSED, text, "set the agent's actions to those that the model was made for")
     name = f"{kind}_action_output_shape"
     if name not in outputs:
-        yield f"output '{name}' is missing"
+        yield Finding("actions", _REFUSED, f"output '{name}' is missing", _EXPORT)
     elif outputs[name].dtype != np.float32 or outputs[name].ravel().tolist() != sizes:
-        yield f"output '{name}' is {outputs[name].tolist()} ({outputs[name].dtype}), expected {sizes} as float32"
+        text = f"output '{name}' is {outputs[name].tolist()} ({outputs[name].dtype}), expected {sizes} as float32"
+        yield Finding("actions", _REFUSED, text, "set the agent's actions to those that the model was made for")
 
 
 def _number(outputs: Outputs, name: str) -> float | None:
     """A constant output as a number; None where it is missing."""
     return float(outputs[name].ravel()[0]) if name in outputs and outputs[name].size else None
+
+
+def _listed(shapes: dict[str, list[int | str]]) -> str:
+    return ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in shapes.items()) or "no input"
+
+
+def _actions(outputs: Outputs) -> str:
+    sizes = (outputs.get(f"{kind}_action_output_shape") for kind in _KINDS)
+    pairs = zip(_KINDS, sizes, strict=True)
+    return ", ".join(f"{kind} {[int(n) for n in found.ravel()]}" for kind, found in pairs if found is not None)

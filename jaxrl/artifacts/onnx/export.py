@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,11 @@ import onnx
 from flax.traverse_util import flatten_dict
 
 from jaxrl.artifacts import files, unfinished
-from jaxrl.artifacts.onnx.check import RuntimeErrors, check_contract, check_operators
+from jaxrl.artifacts.onnx.check import check_contract
 from jaxrl.artifacts.onnx.graph import Connectors, build
-from jaxrl.artifacts.onnx.parity import Expected, output_differences
+from jaxrl.artifacts.onnx.operators import check_operators
+from jaxrl.artifacts.onnx.parity import BATCHES, Moment, output_differences
+from jaxrl.artifacts.onnx.session import RuntimeErrors
 from jaxrl.connectors import chain as chains
 from jaxrl.networks import actions
 from jaxrl.networks import normalizer as normalization
@@ -30,6 +33,12 @@ __all__ = ["TOLERANCE", "ExportError", "check_contract", "export"]
 
 TOLERANCE = 1e-4
 """Largest absolute difference between the file and the policy that is accepted (actions and probabilities are O(1))."""
+
+MEMORY_STEPS = 3
+"""Moments, one after the other, for which a file with memory is compared."""
+
+MOST_NUMBERS = 1 << 20
+"""Of observations for which a file is compared: 49 colour images of 84 x 84."""
 
 LARGE = 1e3
 """Observations beyond this make rounding a likely cause of a difference (without normalisation)."""
@@ -57,8 +66,8 @@ def export(
       network_settings: as given to the actor.
       actor_params: variables of `networks.models.Actor` (or of `SharedActorCritic`, whose value heads are left out).
       normalizer: one state per observation, or None where it is shown as it is.
-      sample_obs: recorded observations before normalisation, float32 [N, *shape] each, N >= 1. Keep N the same from
-        one export to the next: JAX compiles the policy's operations anew for each N.
+      sample_obs: recorded observations before normalisation, their dtype [N, *shape] each, N >= 1. Keep N the same
+        from one export to the next: JAX compiles the policy's operations anew for each N.
       sample_masks: bool or float [N, M], 1 where allowed; [N, 0] without discrete branches.
       connectors: what stands between environment and policy, all of it `exportable`, and its statistics.
 
@@ -75,25 +84,18 @@ def export(
     if connectors is not None:
         connectors = connectors[0], jax.device_get(connectors[1])
     model = build(spec, network_settings, _parameters(actor_params), host, connectors)
-    dist = _policy(spec, network_settings, actor_params, host, sample_obs, connectors)
+    asked = _Asked(spec, network_settings, actor_params, host, connectors)
+    moments = _moments(asked, *_few(sample_obs, sample_masks))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        expected = Expected(dist, _sent(dist, connectors))
-        difference = _install(path, model, spec, expected, sample_obs, sample_masks)
+        difference = _install(path, model, spec, moments)
         files.sync_folder(path.parent)
     except OSError as error:
         raise files.write_error(path, error) from error
     return difference
 
 
-def _install(
-    path: Path,
-    model: onnx.ModelProto,
-    spec: BehaviorSpec,
-    expected: Expected,
-    obs: tuple[np.ndarray, ...],
-    masks: np.ndarray,
-) -> float:
+def _install(path: Path, model: onnx.ModelProto, spec: BehaviorSpec, moments: list[Moment]) -> float:
     """Write beside `path`, verify what lies on disk, rename; the temporary file never survives."""
     temporary = unfinished.beside(path, unfinished.FILE)
     try:
@@ -101,7 +103,7 @@ def _install(
             file.write(model.SerializeToString(deterministic=True))
             file.flush()
             os.fsync(file.fileno())
-        difference = _verify(path, temporary, spec, expected, obs, masks)
+        difference = _verify(path, temporary, spec, moments)
         files.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -114,22 +116,51 @@ def _parameters(actor_params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.asarray(jax.device_get(x)) for name, x in flat.items() if not name.startswith("values/")}
 
 
-def _policy(
-    spec: BehaviorSpec,
-    network_settings: NetworkShape,
-    actor_params: Mapping[str, Any],
-    normalizer: normalization.States,
-    obs: tuple[np.ndarray, ...],
-    connectors: Connectors | None,
-) -> ActionDistribution:
-    """What the policy says about the recorded observations, on the host; full float32 also on an accelerator."""
-    seen = tuple(jnp.asarray(x) for x in obs)
-    if connectors is not None:
-        lead = obs[0].shape[:1]
-        spec, seen = connectors[0].spec, chains.shown(connectors[0], chains.start(*connectors, lead), seen, lead)
+class _Asked(NamedTuple):
+    """A policy, and what stands before and behind it."""
+
+    spec: BehaviorSpec
+    settings: NetworkShape
+    params: Mapping[str, Any]
+    normalizer: normalization.States
+    connectors: Connectors | None
+
+
+def _few(obs: tuple[np.ndarray, ...], masks: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """As many of the first rows as hold `MOST_NUMBERS`: a convolution needs many times the memory of its images."""
+    rows = max(MOST_NUMBERS // sum(math.prod(x.shape[1:]) for x in obs), max(BATCHES) + 1)
+    return tuple(x[:rows] for x in obs), masks[:rows]
+
+
+def _moments(asked: _Asked, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> list[Moment]:
+    """What the policy says about the recorded observations: once, or with memory for some moments one after the other.
+
+    Each moment shows every agent what its neighbour saw before; what they remember at first is drawn.
+    """
+    memory, lead = asked.settings.memory, len(masks)
+    if memory is None:
+        dist, _ = _answer(asked, obs, ())
+        return [Moment(obs, masks, dist, _sent(dist, asked.connectors))]
+    before = np.random.default_rng(0).uniform(-1.0, 1.0, (lead, memory.memory_size)).astype(np.float32)
+    moments = []
+    for number in range(MEMORY_STEPS):
+        shown = tuple(np.roll(x, number, axis=0) for x in obs)
+        dist, after = _answer(asked, shown, before)
+        sent = _sent(dist, asked.connectors)
+        moments.append(Moment(shown, np.roll(masks, number, axis=0), dist, sent, before, after))
+        before = after
+    return moments
+
+
+def _answer(asked: _Asked, obs: tuple[np.ndarray, ...], carry: Any) -> tuple[ActionDistribution, Any]:
+    """The policy alone, on the host, and what it remembers then; full float32 also on an accelerator."""
+    spec, seen = asked.spec, tuple(jnp.asarray(x) for x in obs)
+    if asked.connectors is not None:
+        chain, lead = asked.connectors[0], obs[0].shape[:1]
+        spec, seen = chain.spec, chains.shown(chain, chains.start(*asked.connectors, lead), seen, lead)
     with jax.default_matmul_precision("highest"):
-        shown = normalization.normalize_all(normalizer, seen)
-        return jax.device_get(Actor(spec, network_settings).apply(actor_params, shown))
+        shown = normalization.normalize_all(asked.normalizer, seen)
+        return jax.device_get(Actor(spec, asked.settings).apply(asked.params, shown, carry, method="step"))
 
 
 def _sent(dist: ActionDistribution, connectors: Connectors | None) -> np.ndarray:
@@ -140,28 +171,22 @@ def _sent(dist: ActionDistribution, connectors: Connectors | None) -> np.ndarray
     return np.asarray(chains.sent_exported(connectors[0], mean).continuous)
 
 
-def _verify(
-    path: Path,
-    temporary: Path,
-    spec: BehaviorSpec,
-    expected: Expected,
-    obs: tuple[np.ndarray, ...],
-    masks: np.ndarray,
-) -> float:
+def _verify(path: Path, temporary: Path, spec: BehaviorSpec, moments: list[Moment]) -> float:
     """The largest difference of the file as it lies on disk. Raises ExportError naming what is wrong with it."""
     model = onnx.load(temporary)
     problems = check_operators(model) + check_contract(temporary, spec)
     if problems:
         raise ExportError(f"{path} was not written, Unity could not use it: {'; '.join(problems)}")
     try:
-        found = output_differences(model, spec, expected, obs, masks)
+        found = output_differences(model, spec, moments)
     except RuntimeErrors as error:
         raise ExportError(f"{path} was not written, ONNX Runtime cannot run it: {error}") from error
     for difference in found:
         if not difference.value <= TOLERANCE:  # also true for NaN
+            advice = _advice(difference.value, moments[0].obs)
             raise ExportError(
                 f"{path} was not written: output {difference.output} differs from the policy by "
-                f"{difference.value:.3g} {difference.where}, allowed is {TOLERANCE:g}. {_advice(difference.value, obs)}"
+                f"{difference.value:.3g} {difference.where}, allowed is {TOLERANCE:g}. {advice}"
             )
     return max(difference.value for difference in found)
 

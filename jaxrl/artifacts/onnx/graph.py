@@ -23,6 +23,7 @@ from jaxrl.connectors.chain import Chain
 from jaxrl.networks.actions_onnx import continuous_onnx, discrete_onnx
 from jaxrl.networks.body import body_onnx
 from jaxrl.networks.heads import logits_onnx, mean_onnx
+from jaxrl.networks.memory_onnx import BEFORE, memory_onnx, memory_output_onnx
 from jaxrl.networks.normalizer import States
 from jaxrl.networks.onnx_graph import ExportError, OnnxGraph, Tensor
 from jaxrl.networks.settings import NetworkShape
@@ -37,7 +38,9 @@ API_VERSION = 3.0
 OPERATORS = (
     *("Add", "ArgMax", "Clip", "Concat", "Div", "Gemm", "Identity", "Log", "Mul", "Multinomial", "RandomNormalLike"),
     *("Sigmoid", "Slice", "Softmax", "Sub"),
-    "Flatten",  # of connectors alone
+    *("Conv", "Flatten", "LeakyRelu", "MaxPool", "Relu"),  # of images
+    *("Cast", "Less", "MatMul", "ReduceMean", "ReduceSum", "Reshape", "Sqrt", "Transpose"),  # of entities and goals
+    *("Tanh", "Unsqueeze"),  # of memory
 )
 """All operators that a written file may contain."""
 
@@ -62,7 +65,7 @@ def build(
       UnsupportedObservationError: an observation of a kind without an encoder.
       ExportError: a parameter that is missing, or one that no builder knows.
     """
-    graph = OnnxGraph(params)
+    graph, memory = OnnxGraph(params), settings.memory
     if connectors is None:
         features, finish = body_onnx(graph, spec, settings, normalizer), None
     else:
@@ -75,12 +78,17 @@ def build(
         )
     if spec.action.discrete_branches:
         graph.input("action_masks", spec.action.mask_size)
+    if memory is not None:
+        graph.input(BEFORE, 1, memory.memory_size)
+        features, after = memory_onnx(graph, features, memory)
     graph.constant_output("version_number", np.array([API_VERSION], np.float32))
-    graph.constant_output("memory_size", np.zeros(1, np.float32))
+    graph.constant_output("memory_size", np.array([memory.memory_size if memory else 0], np.float32))
     if spec.action.continuous_size:
         continuous_onnx(graph, *mean_onnx(graph, features), finish)
     if spec.action.discrete_branches:
         discrete_onnx(graph, logits_onnx(graph, features, spec.action.discrete_branches), spec.action)
+    if memory is not None:
+        memory_output_onnx(graph, after, memory.memory_size)
     if graph.unread():
         raise ExportError(
             f"the policy has parameters that the export does not know: {', '.join(graph.unread())}. Does the policy "

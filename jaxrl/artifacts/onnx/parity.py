@@ -1,7 +1,7 @@
 """Does the exported file do what the policy does? ONNX Runtime against Flax on recorded observations.
 
 Deterministic outputs alone would miss a wrong number that changes no argmax here, so the probabilities of every branch
-and the standard deviation of the noise are read from inside the graph and compared as well.
+and the standard deviation of the noise are read from inside the graph and compared as well. So is what is remembered.
 """
 
 from __future__ import annotations
@@ -11,25 +11,33 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import helper, numpy_helper
 
-from jaxrl.artifacts.onnx.check import Outputs, open_session, run
+from jaxrl.artifacts.onnx.session import Outputs, open_session, run
 from jaxrl.networks import actions
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.actions_onnx import PROBABILITIES, SIGMA
+from jaxrl.networks.memory_onnx import AFTER, BEFORE
 from jaxrl.types import ActionSpec, BehaviorSpec
 
+BATCHES = (1, 3, 7)
+"""Numbers of rows that are asked besides all of them: Unity's batch is whoever asks in a tick."""
 BRIGHTEST = 255.0
 """Of images in whole numbers."""
 TIE = 1e-5
 """Probability gap of the two best actions below which either may come out as the best one."""
 
 
-class Expected(NamedTuple):
-    """What the policy says about the N recorded rows."""
+class Moment(NamedTuple):
+    """What N agents see at one moment, and what the policy says about it."""
 
+    obs: tuple[np.ndarray, ...]  # raw, their dtype [N, *shape] each; images in whole numbers are given as 0 to 1
+    masks: np.ndarray  # bool or float [N, M], 1 where allowed
     dist: ActionDistribution
     sent: np.ndarray  # float32 [N, C], the mean as the environment gets it
+    before: np.ndarray | None = None  # float32 [N, m], what they remember
+    after: np.ndarray | None = None  # float32 [N, m], and what they remember then
 
 
 class Difference(NamedTuple):
@@ -40,40 +48,74 @@ class Difference(NamedTuple):
     where: str
 
 
-def output_differences(
-    model: onnx.ModelProto, spec: BehaviorSpec, expected: Expected, obs: tuple[np.ndarray, ...], masks: np.ndarray
-) -> list[Difference]:
-    """One entry per output compared: the file against the policy.
+def output_differences(model: onnx.ModelProto, spec: BehaviorSpec, moments: list[Moment]) -> list[Difference]:
+    """One entry per output and question: the file against the policy.
+
+    With memory the moments follow each other and the file goes on with what it remembers itself, so that errors may
+    grow as they would in a game. The first one is also asked in smaller batches, and with all actions allowed.
 
     Args:
       model: the file as it was read back.
       spec: observations and actions.
-      expected: the policy's answers to the N recorded rows.
-      obs: recorded observations, raw, their dtype [N, *shape] each; images in whole numbers are given as 0 to 1.
-      masks: bool or float [N, M], 1 where allowed.
+      moments: the policy's answers, at least one.
     """
-    outputs, dist = _run(model, spec.action, obs, masks), expected.dist
-    found = _continuous(model, outputs, expected) if spec.action.continuous_size else []
-    return found + (_discrete(outputs, dist, masks, spec.action) if spec.action.discrete_branches else [])
+    session, names = _opened(model, spec.action)
+    first, memory, found = moments[0], moments[0].before, []
+    for number, moment in enumerate(moments):
+        outputs = run(session, names, _feed(moment, spec.action, memory))
+        when = f", step {number + 1}" if len(moments) > 1 else ""
+        found += _compared(model, outputs, moment, spec.action, when)
+        memory = outputs[AFTER][:, 0] if AFTER in names else None
+    free = first._replace(masks=np.ones_like(first.masks))
+    asked = [(_rows(first, size), f", batch of {size}") for size in BATCHES if size < len(first.masks)]
+    for moment, when in [*asked, (free, ", all allowed")] if spec.action.discrete_branches else asked:
+        outputs = run(session, names, _feed(moment, spec.action, moment.before))
+        found += _compared(model, outputs, moment, spec.action, when)
+    return found
 
 
-def _run(model: onnx.ModelProto, action: ActionSpec, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> Outputs:
-    """Deterministic outputs and the inner tensors, from a copy of the model in which those are outputs too."""
+def _opened(model: onnx.ModelProto, action: ActionSpec) -> tuple[onnxruntime.InferenceSession, list[str]]:
+    """A copy of the model in which the inner tensors are outputs too, and the names of all that is compared."""
     inner = [f"{PROBABILITIES}/{i}" for i in range(len(action.discrete_branches))]
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     for name, size in zip(inner, action.discrete_branches, strict=True):
         probe.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, size]))
-    names = [*inner, *(node.name for node in model.graph.output if node.name.startswith("deterministic_"))]
+    given = [node.name for node in model.graph.output if node.name.startswith("deterministic_") or node.name == AFTER]
+    return open_session(probe.SerializeToString()), [*inner, *given]
+
+
+def _feed(moment: Moment, action: ActionSpec, memory: np.ndarray | None) -> dict[str, np.ndarray]:
     feed = {
-        f"obs_{i}": np.asarray(x, np.float32) / (BRIGHTEST if x.dtype == np.uint8 else 1) for i, x in enumerate(obs)
+        f"obs_{i}": np.asarray(x, np.float32) / np.float32(BRIGHTEST if x.dtype == np.uint8 else 1)
+        for i, x in enumerate(moment.obs)
     }
     if action.discrete_branches:
-        feed["action_masks"] = np.asarray(masks, np.float32)
-    return run(open_session(probe.SerializeToString()), names, feed)
+        feed["action_masks"] = np.asarray(moment.masks, np.float32)
+    if memory is not None:
+        feed[BEFORE] = np.asarray(memory, np.float32)[:, None]
+    return feed
 
 
-def _continuous(model: onnx.ModelProto, outputs: Outputs, expected: Expected) -> list[Difference]:
+def _rows(moment: Moment, size: int) -> Moment:
+    """The first agents alone. The deviation of the noise is no row."""
+    dist = moment.dist._replace(mean=moment.dist.mean[:size], logits=moment.dist.logits[:size])
+    before, after = (None if x is None else x[:size] for x in (moment.before, moment.after))
+    obs = tuple(x[:size] for x in moment.obs)
+    return Moment(obs, moment.masks[:size], dist, moment.sent[:size], before, after)
+
+
+def _compared(
+    model: onnx.ModelProto, outputs: Outputs, moment: Moment, action: ActionSpec, when: str
+) -> list[Difference]:
+    found = _continuous(model, outputs, moment) if action.continuous_size else []
+    found += _discrete(outputs, moment.dist, moment.masks, action) if action.discrete_branches else []
+    if moment.after is not None:
+        found.append(_largest(AFTER, outputs[AFTER][:, 0], moment.after))
+    return [difference._replace(where=difference.where + when) for difference in found]
+
+
+def _continuous(model: onnx.ModelProto, outputs: Outputs, expected: Moment) -> list[Difference]:
     sigma = next(numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == SIGMA)
     name = "deterministic_continuous_actions"
     return [

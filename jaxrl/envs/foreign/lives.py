@@ -14,7 +14,7 @@ from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
 from jaxrl.envs.foreign.infos import plain
 from jaxrl.envs.foreign.message import Draft, Report
 from jaxrl.envs.foreign.observations import MASK, ObservationError, SpaceError
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.interface import BadDataError, EnvironmentFailure
 from jaxrl.types import NO_GROUP
 
 ACTION_TAKEN = "action_taken"
@@ -103,7 +103,7 @@ class Lives:
                 try:
                     life.obs = life.kind.observation.read(outcome.obs[agent])
                 except ObservationError as error:
-                    raise EnvironmentFailure(f"{self._where(agent)}, {error}") from error
+                    raise BadDataError(f"{self._where(agent)}, {error}") from error
             given = outcome.infos.get(agent)
             if given:
                 self._hear(agent, life, given)

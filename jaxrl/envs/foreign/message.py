@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.envs.foreign.behaviors import AgentKind
-from jaxrl.envs.interface import BadNumbersError
+from jaxrl.envs.interface import BadDataError
 from jaxrl.types import (
     Action,
     BehaviorMessage,
@@ -61,7 +61,7 @@ class Draft:
         """All that was said, by behavior.
 
         Raises:
-            BadNumbersError: an observation or reward is not finite; the text says which agent's.
+            BadDataError: an observation or reward is not finite; the text says which agent's.
         """
         return {
             name: _message(kind.spec, self._ended.get(name, []), self._asking.get(name, []))
@@ -112,9 +112,7 @@ def _check_finite(what: str, values: np.ndarray, reports: list[Report]) -> None:
         return
     position = np.unravel_index(int(np.argmin(finite)), values.shape)
     hint = "mend the environment's code"
-    raise BadNumbersError(
-        f"{reports[int(position[0])].where}, {what}: {values[position]} is not a finite number; {hint}"
-    )
+    raise BadDataError(f"{reports[int(position[0])].where}, {what}: {values[position]} is not a finite number; {hint}")
 
 
 def _masks(spec: BehaviorSpec, asking: list[Report]) -> np.ndarray:

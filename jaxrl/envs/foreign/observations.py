@@ -2,7 +2,7 @@
 
 | space | sensor |
 |---|---|
-| Box, uint8 from 0 to 255, 2 or 3 axes | an image, uint8 as it is, [H, W, C] (one of 2 axes gets C = 1) |
+| Box, uint8 from 0 to 255, 2 or 3 axes | an image, uint8 [C, H, W] (one of 2 axes gets C = 1) |
 | any other Box | float32 [F], flattened |
 | Discrete, MultiDiscrete | one-hot, float32 [n], or all of them one after the other |
 | MultiBinary | float32 [F], flattened |
@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import spaces
 
 from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.types import DimensionProperty, ObservationSpec
 
 MASK = "action_mask"
@@ -160,16 +161,17 @@ def _is_image(space: spaces.Box) -> bool:
 
 
 def _image(space: spaces.Box, path: Path, name: str) -> _Leaf:
-    """The smaller of first and last axis holds the channels: stacked frames come as [C, H, W]."""
+    """The smaller of first and last axis holds the channels: stacked frames come as [C, H, W] already."""
     given = space.shape
-    shape = given if len(given) == 3 else (*given, 1)
-    side, channel = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE, DimensionProperty.NONE
-    properties = (channel, side, side) if shape[0] < shape[2] else (side, side, channel)
+    shape = given if len(given) == 3 else (1, *given)
+    last = len(given) == 3 and given[0] >= given[2]
+    if last:
+        shape = (given[2], *given[:2])
 
     def encode(value: Any) -> np.ndarray:
-        array = np.array(value)
+        array = np.asarray(value)
         if array.shape != given or array.dtype != np.uint8:
             raise ValueError(f"got shape {array.shape} of {array.dtype}, expected {given} of uint8")
-        return array.reshape(shape)
+        return (array.transpose(2, 0, 1) if last else array.reshape(shape)).copy()
 
-    return _Leaf(path, ObservationSpec(name, shape, properties, dtype="uint8"), encode)
+    return _Leaf(path, ObservationSpec(name, shape, IMAGE_PROPERTIES, dtype="uint8"), encode)

@@ -43,9 +43,13 @@ NOTHING_DRAWN = DrawingOptions()
 
 
 def drawing_options(settings: RunSettings) -> DrawingOptions:
-    """What the settings of a run want to be drawn; films go into the run's folder."""
+    """What the settings of a run want to be drawn; films go into the run's folder.
+
+    Those of an evaluation (inference and resume) go beside it: nothing is written into the run that is only played.
+    """
     options, run = settings.env_settings, settings.checkpoint_settings
-    folder = Path(run.results_dir, run.run_id, "videos").absolute()
+    played = run.inference and run.resume
+    folder = Path(run.results_dir, f"{run.run_id}-videos" if played else f"{run.run_id}/videos").absolute()
     return DrawingOptions(show=options.render, film_every=options.video_every, folder=str(folder))
 
 
@@ -78,6 +82,16 @@ def make_drawn(make: Callable[..., Any], options: DrawingOptions) -> Any:
 def rate_of(env: Any) -> float | None:
     """Frames per second that an environment of Gymnasium or PettingZoo asks for."""
     return (getattr(env, "metadata", None) or {}).get("render_fps")
+
+
+def checked_picture(given: Any, place: str, advice: str) -> np.ndarray:
+    """What `render` gave, if that is a picture. Raises EnvironmentFailure."""
+    if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
+        return given
+    kind = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else f"a {type(given).__name__}"
+    raise EnvironmentFailure(
+        f"{place}: render gave {kind}, expected a picture, uint8 (height, width, 3), or True, False or None; {advice}"
+    )
 
 
 class Rendering:
@@ -128,7 +142,7 @@ class Rendering:
             if self._film is not None:
                 self._give_up_films(f"its render gives {given} in place of pictures")
             return
-        picture = self._checked(given)
+        picture = checked_picture(given, self._place, "train without --render and --video, or mend it")
         if self._shows:
             self._show(picture)
         if self._film is not None:
@@ -142,15 +156,6 @@ class Rendering:
         self._finish()
         if self._viewer is not None:
             self._viewer.close()
-
-    def _checked(self, given: Any) -> np.ndarray:
-        if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
-            return given
-        kind = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else f"a {type(given).__name__}"
-        raise EnvironmentFailure(
-            f"{self._place}: render gave {kind}, expected a picture, uint8 (height, width, 3), or True, False or None; "
-            "train without --render and --video, or mend it"
-        )
 
     def _show(self, picture: np.ndarray) -> None:
         try:

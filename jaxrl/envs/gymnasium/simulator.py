@@ -18,6 +18,7 @@ from jaxrl.envs.interface import EnvironmentFailure, HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
 
 if TYPE_CHECKING:
+    from jaxrl.envs.foreign.area import Area
     from jaxrl.settings import RunSettings
 
 
@@ -56,6 +57,23 @@ def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> En
     )
 
 
+def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions) -> Area:
+    """One copy, which can be drawn where that is `wanted`.
+
+    Raises EnvironmentFailure where a package of it is missing, else whatever the environment raises.
+    """
+    import gymnasium
+
+    from jaxrl.envs.gymnasium.area import GymnasiumArea
+
+    make = partial(gymnasium.make, name, disable_env_checker=True, **arguments)
+    try:
+        env = make_drawn(make, drawing) if drawing.wanted else make()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise EnvironmentFailure(f"gymnasium:{name} needs a package that is not installed: {error}") from error
+    return GymnasiumArea(env, name.rpartition(":")[2].rpartition("/")[2])
+
+
 def make_gymnasium(
     name: str,
     arguments: dict[str, Any],
@@ -74,17 +92,9 @@ def make_gymnasium(
     import gymnasium
 
     from jaxrl.envs.foreign.environment import ForeignEnvironment
-    from jaxrl.envs.gymnasium.area import GymnasiumArea
 
-    behavior = name.rpartition(":")[2].rpartition("/")[2]
-
-    def make_area(area: int) -> GymnasiumArea:
-        make = partial(gymnasium.make, name, disable_env_checker=True, **arguments)
-        try:
-            env = make_drawn(make, drawing) if drawing.wanted and worker == area == 0 else make()
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise EnvironmentFailure(f"gymnasium:{name} needs a package that is not installed: {error}") from error
-        return GymnasiumArea(env, behavior)
+    def make_area(area: int) -> Area:
+        return open_area(name, arguments, drawing if worker == area == 0 else NOTHING_DRAWN)
 
     return ForeignEnvironment(
         worker=worker,

@@ -23,6 +23,7 @@ from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
 
 if TYPE_CHECKING:
+    from jaxrl.envs.foreign.area import Area
     from jaxrl.settings import RunSettings
 
 _MAKERS = ("parallel_env", "env")
@@ -59,6 +60,14 @@ def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> En
     )
 
 
+def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions, *, teams: bool = True) -> Area:
+    """One copy, which can be drawn where that is `wanted`. Raises whatever the environment raises."""
+    from jaxrl.envs.pettingzoo.area import PettingZooArea
+
+    make = partial(_maker(name), **arguments)
+    return PettingZooArea(make_drawn(make, drawing) if drawing.wanted else make(), teams=teams)
+
+
 def make_pettingzoo(
     name: str,
     arguments: dict[str, Any],
@@ -80,13 +89,9 @@ def make_pettingzoo(
     import pettingzoo
 
     from jaxrl.envs.foreign.environment import ForeignEnvironment
-    from jaxrl.envs.pettingzoo.area import PettingZooArea
 
-    make = partial(_maker(name), **arguments)
-
-    def make_area(area: int) -> PettingZooArea:
-        drawn = drawing.wanted and worker == area == 0
-        return PettingZooArea(make_drawn(make, drawing) if drawn else make(), teams=teams)
+    def make_area(area: int) -> Area:
+        return open_area(name, arguments, drawing if worker == area == 0 else NOTHING_DRAWN, teams=teams)
 
     return ForeignEnvironment(
         worker=worker,

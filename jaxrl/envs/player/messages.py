@@ -1,21 +1,21 @@
 """Protocol messages as a Unity player writes and reads them. One message holds all agents, by behavior; a behavior on
 the wire is a name with a team, as in `SoccerTwos?team=1`.
 
-What has the same length for every agent, masks and observations, is laid out in numpy as it lies in a message and
-merged into each agent's entry: one call per agent, where filling the fields takes four.
+Masks and observations are laid out in numpy as they lie in a message (`observations.py`) and merged into each agent's
+entry: one call per agent, where filling the fields takes four.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from jaxrl.envs.player.observations import ObservationWriter, byte_column, field_head
 from jaxrl.envs.protobuf import messages
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, JaxrlError, ObservationSpec
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, JaxrlError
 
 COMMUNICATION_VERSION = "1.5.0"
 PACKAGE_VERSION = "3.0.0"
@@ -31,14 +31,14 @@ class PlayerMessages:
     """Writes and reads the messages of one behavior and its teams."""
 
     def __init__(self, name: str, spec: BehaviorSpec, teams: int = 1) -> None:
-        """`name`: without team, as in `DungeonEscape`."""
+        """`name`: without team, as in `DungeonEscape`. Raises UnsendableError: a sensor that no player can send."""
         self._proto = messages()
         self._name = name
         self._behavior_ids = tuple(f"{name}?team={team}" for team in range(teams))
         self._introduced: set[str] = set()
         self._spec = spec
         self._numbers = {field.name: field.number for field in self._proto.AgentInfoProto.DESCRIPTOR.fields}
-        self._before_obs = tuple(map(self._bytes_before, spec.observations))
+        self._obs = ObservationWriter(spec)
 
     def handshake(self) -> Any:
         """The first message: who speaks, which protocol and what it can do. Specs follow with the first agents."""
@@ -103,18 +103,6 @@ class PlayerMessages:
             )
         return Action(continuous=continuous, discrete=chosen)
 
-    def _bytes_before(self, sensor: ObservationSpec) -> bytes:
-        """An entry of the field `observations` up to its floats, which come last."""
-        observation = self._proto.ObservationProto(name=sensor.name)
-        observation.shape.extend(sensor.shape)
-        observation.dimension_properties.extend(int(value) for value in sensor.dimension_property)
-        observation.observation_type = int(sensor.observation_type)
-        size = 4 * math.prod(sensor.shape)
-        head = _head(self._proto.ObservationProto.FloatData.DESCRIPTOR.fields_by_name["data"].number, size)
-        float_data = self._proto.ObservationProto.DESCRIPTOR.fields_by_name["float_data"].number
-        head = observation.SerializeToString() + _head(float_data, len(head) + size) + head
-        return _head(self._numbers["observations"], len(head) + size) + head
-
     def _add_spec(self, output: Any, behavior_id: str) -> None:
         brain = output.brain_parameters.add(brain_name=behavior_id, is_training=True)
         action = self._spec.action
@@ -125,7 +113,7 @@ class PlayerMessages:
     def _add_ended(self, infos: Any, steps: BehaviorMessage) -> None:
         ended = steps.ended
         nothing = np.zeros((len(ended.agent_id), 0), np.uint8)
-        rows = zip(*(column.tolist() for column in ended[:5]), self._bytes(nothing, ended.obs), strict=True)
+        rows = zip(*(column.tolist() for column in ended[:5]), self._obs.write(nothing, ended.obs), strict=True)
         for agent_id, group_id, reward, group_reward, truncated, obs in rows:
             infos.add(
                 id=agent_id,
@@ -139,17 +127,10 @@ class PlayerMessages:
     def _add_deciding(self, infos: Any, steps: BehaviorMessage) -> None:
         deciding = steps.deciding
         forbidden = ~deciding.action_mask  # on the wire True means: not allowed
-        mask = _column(_head(self._numbers["action_mask"], forbidden.shape[1]), forbidden)
-        rows = zip(*(column.tolist() for column in deciding[:4]), self._bytes(mask, deciding.obs), strict=True)
+        mask = byte_column(field_head(self._numbers["action_mask"], forbidden.shape[1]), forbidden)
+        rows = zip(*(column.tolist() for column in deciding[:4]), self._obs.write(mask, deciding.obs), strict=True)
         for agent_id, group_id, reward, group_reward, rest in rows:
             infos.add(id=agent_id, group_id=group_id, reward=reward, group_reward=group_reward).MergeFromString(rest)
-
-    def _bytes(self, first: np.ndarray, obs: tuple[np.ndarray, ...]) -> list[bytes]:
-        """Serialized fields of N agents: uint8 `first` [N, L], then one observation per sensor."""
-        floats = (np.ascontiguousarray(x, "<f4").reshape(len(x), math.prod(x.shape[1:])) for x in obs)
-        table = np.hstack([first, *map(_column, self._before_obs, floats)])
-        content, size = table.tobytes(), table.shape[1]
-        return [content[row * size : (row + 1) * size] for row in range(len(table))]
 
 
 def _table(behavior_id: str, kind: str, rows: list[Any], width: int, dtype: type) -> np.ndarray:
@@ -159,23 +140,3 @@ def _table(behavior_id: str, kind: str, rows: list[Any], width: int, dtype: type
         wrong = next(length for length in lengths if length != width)
         raise InvalidActionsError(f"behavior {behavior_id}: {wrong} {kind} actions, expected {width} per agent")
     return np.fromiter(chain.from_iterable(rows), dtype, width * len(rows)).reshape(len(rows), width)
-
-
-def _column(head: bytes, rows: np.ndarray) -> np.ndarray:
-    """Uint8 [N, L]: `head`, then the memory of each of the rows [N, width]."""
-    count = len(rows)
-    content = rows.view(np.uint8).reshape(count, rows.shape[1] * rows.itemsize)
-    return np.hstack([np.broadcast_to(np.frombuffer(head, np.uint8), (count, len(head))), content])
-
-
-def _head(field: int, length: int) -> bytes:
-    """What stands before `length` bytes of a field: its number with wire type 2, and the length."""
-    return _varint(field << 3 | 2) + _varint(length)
-
-
-def _varint(number: int) -> bytes:
-    groups = []
-    while number >= 0x80:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*groups, number])

@@ -14,6 +14,7 @@ from typing import Any
 
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.protobuf import messages, register
+from jaxrl.envs.sensors import WireSpec, unmarked_last
 from jaxrl.envs.unity.communicator import BrokenConnectionError, Communicator, new_message
 from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
 from jaxrl.envs.unity.launch import stop_process
@@ -54,6 +55,8 @@ class UnityClient(_package.UnityEnvironment):
         self.exchange_seconds = 0.0  # since the owner last set it to 0, and so the next
         self.decode_seconds = 0.0
         self._brains: dict[str, Any] = {}
+        self._wires: dict[str, WireSpec] = {}
+        self._unmarked_last = True  # until the package has told its version
         channels = list(side_channels)
         try:
             super().__init__(side_channels=channels, **settings)
@@ -116,6 +119,7 @@ class UnityClient(_package.UnityEnvironment):
     def _send_academy_parameters(self, init_parameters: Any) -> Any:
         output = super()._send_academy_parameters(init_parameters)
         self.connection = introduced(output.rl_initialization_output)
+        self._unmarked_last = unmarked_last(output.rl_initialization_output.package_version)
         return output
 
     def _update_behavior_specs(self, output: Any) -> None:
@@ -124,18 +128,19 @@ class UnityClient(_package.UnityEnvironment):
             self._brains[brain.brain_name] = brain
         agent_infos = output.rl_output.agentInfos
         for name in [name for name in self._brains if name in agent_infos and agent_infos[name].value]:
-            spec = decode_spec(name, self._brains.pop(name), agent_infos[name].value[0])
+            wire = decode_spec(name, self._brains.pop(name), agent_infos[name].value[0], self._unmarked_last)
             if name not in self.specs:
-                self.specs[name] = self.new_specs[name] = spec
+                self._wires[name] = wire
+                self.specs[name] = self.new_specs[name] = wire.behavior
 
     def _update_state(self, output: Any) -> None:
         steps = {}
         for name, infos in output.agentInfos.items():
             if not infos.value:
                 continue
-            if name not in self.specs:
+            if name not in self._wires:
                 raise InvalidMessage(f"behavior {name!r} sent agents before its specification")
-            steps[name] = decode_steps(name, infos.value, self.specs[name])
+            steps[name] = decode_steps(name, infos.value, self._wires[name])
         self.steps = steps
         self._side_channel_manager.process_side_channel_message(output.side_channel)
 

@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.interface import BadNumbersError, EnvironmentFailure
+from jaxrl.envs.interface import BadDataError, EnvironmentFailure
+from jaxrl.envs.sensors import SensorError, WireSpec, announced
 from jaxrl.envs.spec_limits import SpecError, check_spec
-from jaxrl.envs.unity.observations import AgentError, NotFiniteError, check_finite, decode_sensors, first_other
+from jaxrl.envs.unity.observations import AgentError, check_finite, decode_sensors, first_other
 from jaxrl.types import (
     ActionSpec,
     BehaviorMessage,
-    BehaviorSpec,
     DecisionSteps,
-    DimensionProperty,
-    ObservationSpec,
-    ObservationType,
     TerminalSteps,
 )
 
@@ -28,35 +25,38 @@ _SPACE_CONTINUOUS = 1
 
 
 class InvalidMessage(EnvironmentFailure):
-    """The environment sent something wrong: a wrong shape, garbage."""
+    """The environment sent something wrong: garbage, or a specification that cannot be meant."""
 
 
-class InvalidNumber(InvalidMessage, BadNumbersError):
-    """The environment sent a number that is not finite."""
+class InvalidData(InvalidMessage, BadDataError):
+    """An agent sent something wrong. The text names behavior, agent and sensor."""
 
 
-def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any) -> BehaviorSpec:
-    """Spec of `behavior` from its `BrainParametersProto` and the `AgentInfoProto` of its first agent.
+def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any, unmarked_last: bool = True) -> WireSpec:
+    """How messages of `behavior` are read, from its `BrainParametersProto` and the `AgentInfoProto` of its first agent.
 
     Players older than communication version 1.3 fill only the deprecated action fields; those are then read.
+    `unmarked_last`: of images without marks, see `jaxrl.envs.sensors`.
 
     Raises:
-        InvalidMessage: numbers that the protocol does not know, branches that do not match their count, or sizes that
-            cannot be meant (`spec_limits`).
+        InvalidMessage: numbers that the protocol does not know, a PNG for what has not the axes of an image, branches
+            that do not match their count, or sizes that cannot be meant (`spec_limits`).
     """
     try:
-        observations = tuple(_decode_observation_spec(proto) for proto in agent_info.observations)
+        sensors = tuple(announced(proto, unmarked_last) for proto in agent_info.observations)
+    except SensorError as error:
+        raise InvalidMessage(f"behavior {behavior!r}: {error}") from error
     except ValueError as error:
         raise InvalidMessage(f"behavior {behavior!r}: unknown kind of observation: {error}") from error
-    spec = BehaviorSpec(observations=observations, action=_decode_action_spec(behavior, brain_parameters))
+    spec = WireSpec(sensors, _decode_action_spec(behavior, brain_parameters))
     try:
-        check_spec(behavior, spec)
+        check_spec(behavior, spec.behavior)
     except SpecError as error:
         raise InvalidMessage(str(error)) from error
     return spec
 
 
-def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) -> BehaviorMessage:
+def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: WireSpec) -> BehaviorMessage:
     """Agents of one behavior in one message, ended ones apart from deciding ones, each in the order of the message.
 
     Args:
@@ -65,13 +65,13 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
         spec: what `decode_spec` returned for this behavior.
 
     Returns:
-        Observations float32 [N, *shape], images / 255 and in the axis order of `spec`; rewards float32 [N]; ids int64
-        [N]; `truncated` bool [N] from `max_step_reached`; `action_mask` bool [N, M], the wire's mask inverted: True is
-        allowed, and all are allowed for an agent that sent no mask.
+        Observations [N, *shape] of the sensors' dtypes, images [N, C, H, W] whatever their order in messages; rewards
+        float32 [N]; ids int64 [N]; `truncated` bool [N] from `max_step_reached`; `action_mask` bool [N, M], the wire's
+        mask inverted: True is allowed, and all are allowed for an agent that sent no mask.
 
     Raises:
-        InvalidMessage: a shape or mask differs from the spec. The text names behavior, sensor and agent.
-        InvalidNumber: (a subclass) an observation or reward is not finite.
+        InvalidData: a shape or mask differs from the spec, an image is broken, or an observation or reward is not
+            finite. The text names behavior, agent and sensor.
     """
     ended: list[Any] = []
     deciding: list[Any] = []
@@ -81,11 +81,10 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
     try:
         reward = _decode_rewards("reward", [info.reward for info in infos])
         group_reward = _decode_rewards("group reward", [info.group_reward for info in infos])
-        obs = decode_sensors(infos, spec)
+        obs = decode_sensors(infos, spec.sensors)
         mask = _decode_masks(infos, spec.action.mask_size)
     except AgentError as error:
-        kind = InvalidNumber if isinstance(error, NotFiniteError) else InvalidMessage
-        raise kind(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
+        raise InvalidData(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
     agent_id = np.array([info.id for info in infos], np.int64)
     group_id = np.array([info.group_id for info in infos], np.int64)
     return BehaviorMessage(
@@ -105,16 +104,6 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: BehaviorSpec) 
             action_mask=mask[n:],
             obs=tuple(sensor[n:] for sensor in obs),
         ),
-    )
-
-
-def _decode_observation_spec(proto: Any) -> ObservationSpec:
-    properties = proto.dimension_properties or [DimensionProperty.UNSPECIFIED] * len(proto.shape)
-    return ObservationSpec(
-        name=proto.name,
-        shape=tuple(proto.shape),
-        dimension_property=tuple(DimensionProperty(number) for number in properties),
-        observation_type=ObservationType(proto.observation_type),
     )
 
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.unity.images import ImageError, channel_axis, decode_png
-from jaxrl.types import BehaviorSpec, ObservationSpec
+from jaxrl.envs.sensors import WireSensor, is_compressed
+from jaxrl.envs.unity.images import ImageError, decode_alike, decode_png
+from jaxrl.types import DimensionProperty
 
-_COMPRESSION_NONE = 0
 _LARGE = 8192  # bytes of one observation
+_BRIGHTEST = np.float32(255)
+_WHOLE = 1e-3  # of 1 / 255: how far a number may be from a whole one; rounding to float32 moves it by 2e-5
 
 
 class AgentError(ValueError):
@@ -27,62 +29,97 @@ class AgentError(ValueError):
         self.row = row
 
 
-class NotFiniteError(AgentError):
-    """It sent a number that is not finite."""
-
-
-def decode_sensors(infos: Sequence[Any], spec: BehaviorSpec) -> tuple[np.ndarray, ...]:
-    """One float32 [N, *shape] per sensor of `spec`, N being the number of `AgentInfoProto`s; images are 0 to 1.
+def decode_sensors(infos: Sequence[Any], sensors: tuple[WireSensor, ...]) -> tuple[np.ndarray, ...]:
+    """One [N, *shape] per sensor, of the sensor's dtype, N being the number of `AgentInfoProto`s; images [N, C, H, W].
 
     Raises:
         AgentError: a missing sensor, a wrong shape, a broken image, or a number that is not finite.
     """
     observations = [info.observations for info in infos]
-    expected = len(spec.observations)
+    expected = len(sensors)
     counts = list(map(len, observations))
     row = first_other(counts, expected)
     if row is not None:
         hint = "all agents of a behavior need the same sensors"
         raise AgentError(row, f"all sensors: expected {expected} observations, received {counts[row]}; {hint}")
-    arrays = []
-    for index, sensor in enumerate(spec.observations):
-        name = f"sensor {index} ({sensor.name!r})"
-        array = _decode_sensor(name, sensor, [of_agent[index] for of_agent in observations])
-        check_finite(name, array)
-        arrays.append(array)
-    return tuple(arrays)
+    return tuple(
+        _decode_sensor(f"sensor {index} ({sensor.spec.name!r})", sensor, [of_agent[index] for of_agent in observations])
+        for index, sensor in enumerate(sensors)
+    )
 
 
-def _decode_sensor(name: str, sensor: ObservationSpec, protos: list[Any]) -> np.ndarray:
+def _decode_sensor(name: str, sensor: WireSensor, protos: list[Any]) -> np.ndarray:
     if len(sensor.shape) > 1:
         shape = list(sensor.shape)
         row = first_other([proto.shape == shape for proto in protos], True)
         if row is not None:
             raise _wrong_shape(row, name, sensor, protos[row])
-    if len(sensor.shape) != 3:
-        return _decode_floats(name, sensor, protos)
-    compressed = [proto.compression_type != _COMPRESSION_NONE for proto in protos]
-    if not any(compressed):
-        return _decode_floats(name, sensor, protos)
-    array = np.empty((len(protos), *sensor.shape), np.float32)
-    for row, (proto, is_image) in enumerate(zip(protos, compressed, strict=True)):
-        if is_image:
-            array[row] = _decode_image(row, name, sensor, proto)
+    if not sensor.is_image:
+        return _finite_floats(name, sensor, protos)
+    compressed = [is_compressed(proto) for proto in protos]
+    if not any(compressed) and sensor.spec.dtype == "float32":
+        return _channels_first(sensor, _finite_floats(name, sensor, protos))
+    array = np.empty((len(protos), *sensor.spec.shape), sensor.spec.dtype)
+    if array.dtype == np.uint8 and all(compressed) and _decode_alike(protos, array):
+        return array
+    for row, (proto, is_png) in enumerate(zip(protos, compressed, strict=True)):
+        if is_png:
+            _decode_image(row, name, proto, array[row])
         else:
-            array[row] = _decode_floats(name, sensor, [proto], first_row=row)[0]
+            floats = _finite_floats(name, sensor, [proto], row)
+            array[row] = _in_dtype(row, name, sensor, _channels_first(sensor, floats)[0])
     return array
 
 
-def _decode_image(row: int, name: str, sensor: ObservationSpec, proto: Any) -> np.ndarray:
-    mapping = tuple(proto.compressed_channel_mapping)
+def _decode_alike(protos: list[Any], images: np.ndarray) -> bool:
+    """All at once where they are alike; False: nothing was decoded."""
+    if not protos:
+        return False
+    mapping = protos[0].compressed_channel_mapping
+    alike = all(proto.compressed_channel_mapping == mapping for proto in protos)
+    return alike and decode_alike([proto.compressed_data for proto in protos], images, tuple(mapping))
+
+
+def _decode_image(row: int, name: str, proto: Any, image: np.ndarray) -> None:
+    """Write into `image` [C, H, W], which is of one byte, or float32 where the first agent of all sent floats."""
+    pixels = image if image.dtype == np.uint8 else np.empty(image.shape, np.uint8)
     try:
-        return decode_png(proto.compressed_data, sensor.shape, channel_axis(sensor), mapping)
+        decode_png(proto.compressed_data, pixels, tuple(proto.compressed_channel_mapping))
     except ImageError as error:
         raise AgentError(row, f"{name}: {error}") from error
+    if pixels is not image:
+        np.divide(pixels, _BRIGHTEST, out=image)
 
 
-def _decode_floats(name: str, sensor: ObservationSpec, protos: list[Any], first_row: int = 0) -> np.ndarray:
-    """Float32 [N, *shape] from the serialized form of each agent's numbers; `first_row` counts in error texts."""
+def _in_dtype(row: int, name: str, sensor: WireSensor, floats: np.ndarray) -> np.ndarray:
+    """Floats of an agent whose sensor came as PNG from the first agent: exact as whole 255ths, or refused."""
+    if sensor.spec.dtype == "float32":
+        return floats
+    scaled = floats * _BRIGHTEST
+    whole = np.rint(scaled)
+    if np.abs(scaled - whole).max(initial=0) > _WHOLE or whole.min(initial=0) < 0 or whole.max(initial=0) > _BRIGHTEST:
+        raise AgentError(
+            row,
+            f"{name}: sends numbers that are no 255ths, and the behavior's first agent sent PNG; "
+            "choose the same compression for all agents and the whole run",
+        )
+    return whole
+
+
+def _channels_first(sensor: WireSensor, images: np.ndarray) -> np.ndarray:
+    """[N, C, H, W]."""
+    return np.ascontiguousarray(images.transpose(0, 3, 1, 2)) if sensor.channels_last else images
+
+
+def _finite_floats(name: str, sensor: WireSensor, protos: list[Any], first_row: int = 0) -> np.ndarray:
+    """Float32 [N, *shape on the wire]; `first_row` counts in error texts."""
+    array = _decode_floats(name, sensor, protos, first_row)
+    check_finite(name, array, first_row)
+    return array
+
+
+def _decode_floats(name: str, sensor: WireSensor, protos: list[Any], first_row: int) -> np.ndarray:
+    """Float32 [N, *shape on the wire] from the serialized form of each agent's numbers."""
     payload = 4 * prod(sensor.shape)
     length = _encoded_size(payload)
     if payload >= _LARGE:
@@ -97,7 +134,7 @@ def _decode_floats(name: str, sensor: ObservationSpec, protos: list[Any], first_
     return floats.reshape(len(parts), *sensor.shape)
 
 
-def _copy_row_by_row(name: str, sensor: ObservationSpec, protos: list[Any], first_row: int) -> np.ndarray:
+def _copy_row_by_row(name: str, sensor: WireSensor, protos: list[Any], first_row: int) -> np.ndarray:
     """As `_decode_floats`, without the two copies of the whole message, whose fresh memory costs more than the loop."""
     payload = 4 * prod(sensor.shape)
     length = _encoded_size(payload)
@@ -124,19 +161,22 @@ def first_other(values: list[Any], expected: Any) -> int | None:
     return next(row for row, value in enumerate(values) if value != expected)
 
 
-def check_finite(name: str, values: np.ndarray) -> None:
-    """Raise `NotFiniteError` if a number in `values` [N, ...] is NaN or infinite."""
+def check_finite(name: str, values: np.ndarray, first_row: int = 0) -> None:
+    """Raise `AgentError` if a number in `values` [N, ...] is NaN or infinite; its row counts from `first_row`."""
     finite = np.isfinite(values)
     if finite.all():
         return
     position = np.unravel_index(int(np.argmin(finite)), values.shape)
     hint = "mend the environment's code"
-    raise NotFiniteError(int(position[0]), f"{name}: {values[position]} is not a finite number; {hint}")
+    raise AgentError(first_row + int(position[0]), f"{name}: {values[position]} is not a finite number; {hint}")
 
 
-def _wrong_shape(row: int, name: str, sensor: ObservationSpec, proto: Any) -> AgentError:
-    numbers = "an image" if proto.compression_type != _COMPRESSION_NONE else f"{len(proto.float_data.data)} numbers"
+def _wrong_shape(row: int, name: str, sensor: WireSensor, proto: Any) -> AgentError:
+    found = tuple(proto.shape)
+    numbers = "an image" if is_compressed(proto) else f"{len(proto.float_data.data)} numbers"
     hint = "all agents of a behavior must send the same shape for the whole run"
-    return AgentError(
-        row, f"{name}: expected shape {sensor.shape}, received {tuple(proto.shape)} with {numbers}; {hint}"
-    )
+    if sensor.is_image and len(found) == len(sensor.shape):
+        hint = "a camera or grid must keep its size, and all agents of a behavior have the same, for the whole run"
+    elif DimensionProperty.VARIABLE_SIZE in sensor.spec.dimension_property and found[1:] == sensor.shape[1:]:
+        hint = f"at most {sensor.shape[0]} entities fit: append fewer, or raise the sensor's maximum before the run"
+    return AgentError(row, f"{name}: expected shape {sensor.shape}, received {found} with {numbers}; {hint}")

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.5  # longest wait between two looks at the processes
 _START, _RESET, _END = "start-up", "reset", "end"
-_BAD_NUMBERS = "; or set env_settings.on_bad_data: restart, which starts such an environment again"
+_BAD_DATA = "; or set env_settings.on_bad_data: restart, which starts such an environment again"
 
 
 class WorkerError(Exception):
@@ -69,7 +69,7 @@ class EnvPool:
         startup_timeout: seconds that the workers, which start in parallel, may take for building their environments.
         wait: until they are built; else `ready` does.
         limits: of restarts, for each worker; None: nobody is started again.
-        restart_bad_numbers: start anew also after a number that is not finite; else that is an error.
+        restart_bad_data: start anew also after data of an agent that cannot be used; else that is an error.
 
     Raises:
         EnvironmentFailure: an environment could not be built; all workers are closed.
@@ -88,13 +88,13 @@ class EnvPool:
         startup_timeout: float = 120.0,
         wait: bool = True,
         limits: RestartLimits | None = None,
-        restart_bad_numbers: bool = False,
+        restart_bad_data: bool = False,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
         self.num_envs = num_envs
         self._timeout, self._startup_timeout = timeout, startup_timeout
-        self._restart_bad_numbers = restart_bad_numbers
+        self._restart_bad_data = restart_bad_data
         self._launch = launcher(factory, timeout, inline=inline, cluster=cluster)
         self._handles: list[WorkerHandle] = []
         self._workers = [_Worker(limits and Restarts(limits)) for _ in range(num_envs)]
@@ -351,8 +351,8 @@ class EnvPool:
         self._owing.discard(worker)
         failure = f"environment worker {worker} {text}"
         mendable = kind not in (FaultKind.CLOSED, FaultKind.OURS)
-        if kind is FaultKind.BAD_NUMBERS and not self._restart_bad_numbers:
-            mendable, failure = False, f"{failure}{_BAD_NUMBERS}"
+        if kind is FaultKind.BAD_DATA and not self._restart_bad_data:
+            mendable, failure = False, f"{failure}{_BAD_DATA}"
         if record.restarts is not None and mendable and (record.proven or kind is FaultKind.PORT_TAKEN):
             refusal = record.restarts.refusal(now)
             if refusal is None:

@@ -22,7 +22,7 @@ from enum import Enum, auto
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
-from jaxrl.envs.interface import BadNumbersError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
+from jaxrl.envs.interface import BadDataError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
 from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.players import PLAYERS, Player
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
@@ -42,7 +42,7 @@ class FaultKind(Enum):
 
     FAULT = auto()  # another process may do better
     PORT_TAKEN = auto()  # so it may before anything has worked
-    BAD_NUMBERS = auto()  # the settings decide
+    BAD_DATA = auto()  # the settings decide
     CLOSED = auto()  # in order: no fault
     OURS = auto()  # not the environment's fault (actions that are not finite), and no restart mends it
 
@@ -92,7 +92,7 @@ def _kind(error: Exception) -> FaultKind:
     kinds = {
         EnvironmentClosed: FaultKind.CLOSED,
         PortTakenError: FaultKind.PORT_TAKEN,
-        BadNumbersError: FaultKind.BAD_NUMBERS,
+        BadDataError: FaultKind.BAD_DATA,
     }
     return next((kind for of_type, kind in kinds.items() if isinstance(error, of_type)), FaultKind.FAULT)
 

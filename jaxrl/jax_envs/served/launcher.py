@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import jaxrl
 from jaxrl.cache import cache_folder
-from jaxrl.envs.address import UnknownEnvironmentError, unknown
+from jaxrl.envs.address import UnknownEnvironmentError, split_function, unknown
 from jaxrl.envs.unity import simulator as unity
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.jax_envs import ENVIRONMENTS
@@ -30,8 +30,16 @@ RESEEDS = unity.RESEEDS
 
 
 def check(name: str | None) -> None:
-    """Raise UnknownEnvironmentError, with the nearest names, if `name` is no key of `ENVIRONMENTS`."""
-    if name not in ENVIRONMENTS:
+    """Raise UnknownEnvironmentError if `name` is no key of `ENVIRONMENTS`, with the nearest, and no function.
+
+    What a function makes is seen when the player starts, since this must not import JAX.
+    """
+    split = split_function(name or "")
+    if split is not None:
+        file = Path(split[0]).expanduser()
+        if file.suffix == ".py" and not file.is_file():
+            raise UnknownEnvironmentError(f"player:{name}: there is no file {file.absolute()}")
+    elif name not in ENVIRONMENTS:
         raise UnknownEnvironmentError(unknown(f"player:{name}", name or "", ENVIRONMENTS))
 
 
@@ -74,7 +82,10 @@ def resolve_player(name: str) -> Path:
 
 
 def _file_name(name: str) -> str:
-    """`dungeon_escape` as `DungeonEscape`."""
+    """`dungeon_escape` as `DungeonEscape`; of a function its file and name, which tells two of them apart."""
+    split = split_function(name)
+    if split is not None:
+        name = f"{Path(split[0]).stem if split[0].endswith('.py') else split[0].replace('.', '_')}_{split[1]}"
     return "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -85,8 +96,13 @@ def _script(name: str) -> str:
     root = Path(jaxrl.__file__).resolve().parents[1]
     installed = root in {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
     lines = ["#!/bin/sh"]
-    if not installed:  # a checkout, which the trainer may have found through its own import path only
-        lines.append(f'export PYTHONPATH={shlex.quote(str(root))}"${{PYTHONPATH:+:$PYTHONPATH}}"')
+    split, folders = split_function(name), [] if installed else [root]  # a checkout: nobody else may know of it
+    if split is not None and split[0].endswith(".py"):
+        name = f"{Path(split[0]).expanduser().absolute()}:{split[1]}"
+    elif split is not None:
+        folders.append(Path.cwd())
+    for folder in folders:
+        lines.append(f'export PYTHONPATH={shlex.quote(str(folder))}"${{PYTHONPATH:+:$PYTHONPATH}}"')
     lines.append(f'exec {shlex.quote(sys.executable)} -P -m jaxrl.jax_envs.served.serve {shlex.quote(name)} "$@"')
     return "\n".join(lines) + "\n"
 

@@ -22,7 +22,7 @@ from jax import Array
 from jaxrl.compilation import enable_compilation_cache, quick_options
 from jaxrl.envs.player.player import EDITOR_PORT, PlayerOptions, ServedEnvironment, serve
 from jaxrl.envs.player.teams import AreasOutcome
-from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import (
     Areas,
     AreasTransition,
@@ -109,10 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.log_file:
         _redirect_output(options.log_file)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    _set_up_jax()
+    set_up_jax()
     player = PlayerOptions(port=options.port, decision_period=options.decision_period)
     try:
-        serve(make_served(ENVIRONMENTS[options.environment]()), player)
+        serve(make_served(make_environment(options.environment)), player)
     except JaxrlError as error:
         _logger.error("%s", error)
         return 1
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """A Unity player's command line. What else it may hold is for a game to know, so it is ignored."""
     parser = argparse.ArgumentParser(prog="jaxrl.jax_envs.served.serve", allow_abbrev=False, description=__doc__)
-    parser.add_argument("environment", choices=sorted(ENVIRONMENTS))
+    parser.add_argument("environment", metavar="NAME", help="of one of jaxrl's own, or FILE.py:FUNCTION")
     parser.add_argument("--mlagents-port", dest="port", type=int, default=EDITOR_PORT, help="port of the trainer")
     parser.add_argument("--decision-period", type=int, default=1, help="steps from one decision to the next")
     parser.add_argument("-logFile", "-logfile", dest="log_file", help="where all output goes")
@@ -143,7 +143,7 @@ def _redirect_output(path: str) -> None:
     os.close(file)
 
 
-def _set_up_jax() -> None:
+def set_up_jax() -> None:
     """Must run before the first array. The trainer's JAX_PLATFORMS is not for us: it may name the one accelerator."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["PJRT_NPROC"] = "1"

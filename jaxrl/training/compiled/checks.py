@@ -1,28 +1,27 @@
-"""What a compiled run refuses: environments that break their contract, unknown parameters, numbers not finite."""
+"""What a compiled run refuses: unknown parameters, settings of the host loop, numbers not finite, too much memory."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
-from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.contract import JaxEnvError
+from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, constants
-from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog, JittedTrainer
+from jaxrl.settings.varied import variable
+from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
-
-
-class JaxEnvError(JaxrlError):
-    """A JAX environment breaks the contract of `jax_envs.interface`."""
 
 
 def parameters_of(settings: RunSettings, env: JaxEnv) -> dict[str, float]:
@@ -33,28 +32,6 @@ def parameters_of(settings: RunSettings, env: JaxEnv) -> dict[str, float]:
             path, what = f"environment_parameters.{name}", f"{env.name} has no such parameter"
             raise SettingsError(unknown(path, name, env.parameters, what=what))
     return values
-
-
-def check_jax_env(env: JaxEnv) -> None:
-    """Trace reset and step once, without computing anything.
-
-    Raises:
-      JaxEnvError: a function cannot be compiled, or what it returns has not the structure, shapes or dtypes asked for.
-    """
-    key, parameters = jax.random.key(0), {name: np.float32(value) for name, value in env.parameters.items()}
-    state, view = _trace(env, "reset", env.reset, key, parameters)
-    _compare(env, "the view that reset returns", view, _view(env))
-    count, action = env.teams * env.members, env.spec.action
-    actions = TeamActions(
-        continuous=_array((count, action.continuous_size), jnp.float32),
-        discrete=_array((count, len(action.discrete_branches)), jnp.int32),
-    )
-    after, step = _trace(env, "step", env.step, key, state, actions)
-    _compare(env, "the state after a step", after, state)
-    flags, numbers = _array((count,), jnp.bool_), _array((count,), jnp.float32)
-    figures: Any = dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
-    asked = TeamStep(_view(env), numbers, numbers, flags, flags, _array((), jnp.bool_), figures)
-    _compare(env, "what step returns", step, asked)
 
 
 def check_sampling(name: str, behavior: BehaviorSettings) -> None:
@@ -77,20 +54,49 @@ def check_sampling(name: str, behavior: BehaviorSettings) -> None:
         log.warning("%s.threaded: has no effect in a compiled run, which acts and learns in one program", path)
 
 
-def check_memory(subject: Subject, trainer: JittedTrainer) -> None:
+def check_trainer(name: str, settings: BehaviorSettings) -> None:
+    """Refuse settings that a trainer made in Python could only ignore. Raises SettingsError."""
+    refuse_untrained(settings, "make_jitted_trainer")
+    problems = []
+    if settings.init_path is not None:
+        problems.append(f"init_path: got {settings.init_path}, expected null: load a state with JittedTrainer.restore")
+    if settings.episode_window is not None:
+        problems.append(f"episode_window: got {settings.episode_window}, expected null: IterationLog has all episodes")
+    if problems:
+        raise SettingsError(problems, "make_jitted_trainer")
+    check_sampling(name, settings)
+
+
+def check_values(
+    algorithm: Algorithm, settings: BehaviorSettings, seeds: int, values: Mapping[str, Sequence[float]]
+) -> None:
+    """Refuse settings that cannot differ by seed, and numbers that are not one for each. Raises SettingsError."""
+    known = variable(settings)
+    for key, numbers in values.items():
+        if key not in known:
+            what = "seeds of one program cannot differ in it"
+            raise SettingsError(unknown(f"values[{key!r}]", key, known, what=what))
+        if np.shape(numbers) != (seeds,) or not np.isfinite(numbers).all():
+            expected = f"{seeds} finite number(s), one for each seed"
+            raise SettingsError(f"values[{key!r}]: got {numbers!r}, expected {expected}")
+    if values and algorithm.varied is None:
+        raise SettingsError("values: this algorithm cannot be made for traced settings: give it Algorithm.varied")
+
+
+def check_memory(seeds: int, areas: int, needed: int, devices: int) -> None:
     """Compare what the compiled program will take with what is free, before anything is allocated.
 
-    Raises SettingsError if it does not fit. A device that does not tell what is free is not checked.
+    `needed`: bytes on each of `devices`. Raises SettingsError if it does not fit. A device that does not tell what is
+    free is not checked.
     """
-    free = free_bytes(trainer.devices)
-    if free is None or trainer.bytes <= free:
+    free = free_bytes(devices)
+    if free is None or needed <= free:
         return
-    seeds = len(subject.seeds)
-    fitting = int(seeds * free / trainer.bytes)
+    fitting = int(seeds * free / needed)
     advice = f"at most {fitting} fit" if fitting else "lower num_areas, buffer_size or hidden_units"
     raise SettingsError(
-        f"env_settings.seeds: {seeds} seed(s) of {subject.areas} areas need {trainer.bytes / 2**30:.2f} GiB on each of "
-        f"{trainer.devices} device(s), {free / 2**30:.2f} GiB are free: {advice}"
+        f"env_settings.seeds: {seeds} seed(s) of {areas} areas need {needed / 2**30:.2f} GiB on each of "
+        f"{devices} device(s), {free / 2**30:.2f} GiB are free: {advice}"
     )
 
 
@@ -130,45 +136,3 @@ def _fault(
         f"{subject.name}: the environment gave {what} that is not finite: seed {seed}, area {area}, "
         f"decision {step} of iteration {iteration}. Mend its step or reset; what was saved before is good."
     )
-
-
-def _view(env: JaxEnv) -> TeamView:
-    count = env.teams * env.members
-    return TeamView(
-        obs=tuple(_array((count, *sensor.shape), jnp.float32) for sensor in env.spec.observations),
-        action_mask=_array((count, env.spec.action.mask_size), jnp.bool_),
-        alive=_array((count,), jnp.bool_),
-    )
-
-
-def _array(shape: tuple[int, ...], dtype: Any) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def _trace(env: JaxEnv, name: str, function: Any, *arguments: Any) -> Any:
-    try:
-        found = jax.eval_shape(function, *arguments)
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise JaxEnvError(
-            f"{env.name}: {name} cannot be compiled: {reason} Use jax.numpy and lax.cond in place of Python's own "
-            "branches and numpy, with shapes that do not depend on values."
-        ) from error
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise JaxEnvError(f"{env.name}: {name} returns {found}, asked for is a pair of a state and what is seen")
-    return found
-
-
-def _compare(env: JaxEnv, what: str, got: Any, asked: Any) -> None:
-    """Equal structure, shapes and dtypes, or an error that names the first difference."""
-    if jax.tree.structure(got) != jax.tree.structure(asked):
-        raise JaxEnvError(
-            f"{env.name}: {what} has structure {jax.tree.structure(got)}, asked for is {jax.tree.structure(asked)}"
-        )
-    found, wanted = jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(asked)
-    for (path, leaf), want in zip(found, wanted, strict=True):
-        if leaf.shape != want.shape or leaf.dtype != want.dtype:
-            raise JaxEnvError(
-                f"{env.name}: {what}{jax.tree_util.keystr(path)} is {leaf.dtype}{list(leaf.shape)}, asked for is "
-                f"{want.dtype}{list(want.shape)}"
-            )

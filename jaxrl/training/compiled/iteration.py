@@ -6,8 +6,9 @@ with S seeds, E areas per seed and K teams per area.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,10 +17,10 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
+from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, acting, nothing_remembered, put_away
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.training.compiled import connecting
-from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, start_play
+from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, remembered, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
 
 METRIC, PARAMETERS = 2, 3
@@ -34,6 +35,7 @@ class JittedState(struct.PyTreeNode):
     fresh: Array  # int32 [S], decisions that the store was given since the last update
     play: Play  # [S, E, ...]
     parameters: dict[str, Array]  # of the environment, float32 [S]: for episodes that begin
+    values: dict[str, Array]  # settings in which seeds differ, float32 [S], by dotted key
     key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
     iteration: Array  # uint32 [S]
     frozen: Array  # bool [S], numbers of this seed were not finite: it plays on, but learns and tells nothing any more
@@ -68,11 +70,19 @@ class JittedTrainer(NamedTuple):
     init: (seeds, S whole numbers) → JittedState, a fresh start of every seed.
     run:  (JittedState, count) → (JittedState, IterationLog), `count` iterations; the state given is used up.
     place: (JittedState) → JittedState, a state from elsewhere (a checkpoint) put where `run` expects it.
+    save: (JittedState, path, keep=0) → folder of the checkpoint, written below `path`; see `kept.save`.
+    restore: (path) → JittedState, which goes on bit for bit where `save` was called; see `kept.restore`.
+    take: (JittedState, first, count) → JittedState of `count` of its seeds, from number `first` on.
+    put:  (JittedState, JittedState of some seeds, first) → JittedState, in which these are from number `first` on.
     """
 
     init: Callable[[Sequence[int]], JittedState]
     run: Callable[[JittedState, int], tuple[JittedState, IterationLog]]
     place: Callable[[JittedState], JittedState]
+    save: Callable[..., Path]
+    restore: Callable[[str | Path], JittedState]
+    take: Callable[[JittedState, int, int], JittedState]
+    put: Callable[[JittedState, JittedState, int], JittedState]
     seeds: int  # S
     areas: int  # E
     steps: int  # T, decisions in each area per iteration
@@ -86,46 +96,59 @@ class Plan(NamedTuple):
 
     env: JaxEnv
     algorithm: Algorithm
-    parameters: dict[str, float]  # of the environment at the start, all of them
+    parameters: Mapping[str, Any]  # of the environment at the start, all of them: numbers, or arrays [S]
     areas: int  # E
     steps: int  # T
     time_horizon: int
     max_steps: int  # agent steps after which a seed learns no more
     side_by_side: bool = False  # seeds learn at once; on a CPU core one after the other is faster, and takes less room
+    values: Mapping[str, Any] = {}  # settings in which seeds differ, float [S] by dotted key
 
 
 def start(plan: Plan, numbers: Array) -> JittedState:
     """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone."""
     keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
-    parameters = {name: jnp.full(numbers.shape, value, jnp.float32) for name, value in plan.parameters.items()}
+    parameters = {name: _for_each(value, numbers) for name, value in plan.parameters.items()}
     store = plan.algorithm.storage.init()
     return JittedState(
         train=jax.vmap(plan.algorithm.init)(keys[:, 0]),
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*numbers.shape, *x.shape)), store),
         fresh=jnp.zeros(numbers.shape, jnp.int32),
-        play=start_play(plan.env, plan.algorithm.carry, keys[:, 1], plan.areas, parameters, plan.algorithm.connectors),
+        play=start_play(
+            plan.env,
+            nothing_remembered(plan.algorithm),
+            keys[:, 1],
+            plan.areas,
+            parameters,
+            plan.algorithm.connectors,
+        ),
         parameters=parameters,
+        values={key: _for_each(value, numbers) for key, value in plan.values.items()},
         key=keys[:, 2],
         iteration=jnp.zeros(numbers.shape, jnp.uint32),
         frozen=jnp.zeros(numbers.shape, bool),
     )
 
 
-def step_of(state: JittedState) -> int:
-    """Trainer step of the slowest seed that still learns; of the slowest of all where none does."""
-    steps, frozen = np.asarray(state.train.step), np.asarray(state.frozen)
+def _for_each(value: Any, numbers: Array) -> Array:
+    return jnp.broadcast_to(jnp.asarray(value, jnp.float32), numbers.shape)
+
+
+def step_of(state: JittedState, seeds: slice = slice(None)) -> int:
+    """Trainer step of the slowest of some seeds that still learns; of the slowest of all of them where none does."""
+    steps, frozen = np.asarray(state.train.step)[seeds], np.asarray(state.frozen)[seeds]
     return int(steps.min() if frozen.all() else steps[~frozen].min())
 
 
 def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
     """T decisions in each area of each seed, then one update of each seed for which it is due."""
     keys = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))(state.key, state.iteration)
-    play, steps = collect(
-        plan.env, plan.algorithm, state.train.policy, state.play, jnp.swapaxes(keys, 0, 1), state.parameters
-    )
+    policy, keys = acting(plan.algorithm, state.train), jnp.swapaxes(keys, 0, 1)
+    play, steps = collect(plan.env, plan.algorithm, policy, state.play, keys, state.parameters)
     train, play, last = _connected(plan, state.train, play)
     learn, steps = partial(_learn, plan), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-    arguments = (train, state.store, state.fresh, state.frozen, steps, last, state.iteration)
+    last = (last, remembered(play))
+    arguments = (state.values, train, state.store, state.fresh, state.frozen, steps, last, state.iteration)
     learned = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
     train, store, fresh, log = learned
     frozen = state.frozen | (log.fault[:, 0] >= 0)
@@ -162,26 +185,30 @@ def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[Jitte
 
 def _learn(
     plan: Plan,
+    values: dict[str, Array],
     train: TrainState,
     store: Any,
     fresh: Array,
     frozen: Array,
     steps: Transitions,
-    last: TeamView,
+    last: tuple[TeamView, Any],
     iteration: Array,
 ) -> tuple[TrainState, Any, Array, IterationLog]:
     """The update of one seed where the algorithm is ready for it.
 
     Once the seed has passed max_steps nothing is kept any more, as the host loop ends there. Where a number is not
-    finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault.
+    finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault. `last` is
+    what was seen after the steps, and what was remembered.
     """
-    rollout = stack(plan.env, steps, last, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon)
-    counted, experience, kept = put_away(plan.algorithm, train, store, rollout)
+    varied = plan.algorithm.varied
+    algorithm = varied(values) if values and varied is not None else plan.algorithm
+    rollout = stack(plan.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=plan.time_horizon)
+    counted, experience, kept = put_away(algorithm, train, store, rollout)
     given = fresh + counted.step - train.step
-    learned, metrics = plan.algorithm.learn(counted, experience)
+    learned, metrics = algorithm.learn(counted, experience)
     active = ~frozen & (train.step <= plan.max_steps)
-    due = active & plan.algorithm.ready(Fill(fresh=given, total=counted.step))
-    fault = jnp.where(frozen, -1, fault_of(first_fault(steps, last), due, metrics, learned))
+    due = active & algorithm.ready(Fill(fresh=given, total=counted.step))
+    fault = jnp.where(frozen, -1, fault_of(first_fault(steps, last[0]), due, metrics, learned))
     sound = ~frozen & (fault[0] < 0)
     active, due = active & sound, due & sound
     log = IterationLog(

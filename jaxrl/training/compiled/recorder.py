@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+import jax
 import numpy as np
 
 from jaxrl.artifacts.metrics import timers as nodes
@@ -17,7 +18,8 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import RunSettings
 from jaxrl.training.compiled.iteration import IterationLog, JittedState
-from jaxrl.training.compiled.saver import Subject, snapshot
+from jaxrl.training.compiled.saver import Subject, snapshot, snapshot_of_seed
+from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
 from jaxrl.training.saver import Snapshot
@@ -34,9 +36,14 @@ PHASES = {"iterations": nodes.ITERATIONS, "checkpoints": nodes.CHECKPOINT}
 class CompiledRecorder(Recorder):
     """Files and console of one compiled run."""
 
-    def __init__(self, settings: RunSettings, folder: RunFolder, subject: Subject, progress: ProgressBar) -> None:
+    def __init__(
+        self, settings: RunSettings, folder: RunFolder, subject: Subject, progress: ProgressBar, *, alone: bool = True
+    ) -> None:
+        """`alone`: no other run goes on in the same program, from which it had to be told apart on the console."""
         super().__init__(settings, folder, progress, PHASES)
         self.subject = subject
+        self._prefix = "" if alone else f"{folder.run_id}: "
+        self._title = f"{self._prefix}{subject.name}"
         self._statistics = SeedStatistics(subject)
 
     def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
@@ -54,12 +61,14 @@ class CompiledRecorder(Recorder):
         self.open_track(
             name,
             self._statistics,
+            self.subject.settings,
             self.subject.described(),
-            max_steps=self.subject.settings.max_steps,
             step=step,
             events=[behavior] if len(seeds) == 1 else [behavior / f"seed_{number}" for number in seeds],
-            title=name if len(seeds) == 1 else f"{name} ({len(seeds)} seeds)",
+            title=self._title if len(seeds) == 1 else f"{self._title} ({len(seeds)} seeds)",
         )
+        for index in np.flatnonzero(frozen).tolist():
+            self.leave_out(name, index)
         best = self.status.get(name, BEST_SEED, 0)
         if best >= len(seeds):
             log.warning("%s: %s is %d of %d seeds; the first is taken.", self.status.path, BEST_SEED, best, len(seeds))
@@ -72,16 +81,27 @@ class CompiledRecorder(Recorder):
     def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
         """A seed is left behind at trainer step `step`, where its numbers were last good."""
         self._statistics.freeze(index)
-        log.error(
-            "%s Seed %d is frozen as it was at step %d; the other seeds go on.", fault, self.subject.seeds[index], step
-        )
+        self.leave_out(self.subject.name, index)
+        number = self.subject.seeds[index]
+        text = "%s%s Seed %d is frozen as it was at step %d; the other seeds go on."
+        log.error(text, self._prefix, fault, number, step)
         known = self.status.get(self.subject.name, FROZEN_SEEDS, {})
         told = {str(self.subject.seeds[index]): {"steps": step, "fault": str(fault)}}
         self.status.set(self.subject.name, FROZEN_SEEDS, {**known, **told})
 
-    def summary(self, step: int) -> None:
+    def summary(self, step: int, state: JittedState) -> None:
         """Write what was collected since the last summary, labelled with `step`: each seed's events, one line."""
         self.write_summary(self.subject.name, step, training=True)
+        self._keep_best(state)
+
+    def evaluation(self, step: int, state: JittedState, figures: EpisodeFigures) -> None:
+        """Write what episodes beside the training brought, labelled with `step`; leading axis S."""
+        self.write_evaluation(self.subject.name, step, self._statistics.of_evaluation(jax.device_get(figures)))
+        self._keep_best(state)
+
+    def stops(self) -> str | None:
+        """Why the training ends before max_steps, if it does."""
+        return self.verdict(self.subject.name)
 
     def show_progress(self, step: int) -> None:
         """Refresh the progress bar if it is due: the step of the slowest seed, the mean reward over seeds."""
@@ -101,18 +121,33 @@ class CompiledRecorder(Recorder):
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
         self.checkpoint(name, step, partial(self._snapshot, state, step, best), reward, final=final)
 
+    def score(self) -> float | None:
+        """Mean over seeds of the return of about the last 100 episodes; None before any has ended."""
+        return self._statistics.mean_reward()
+
+    def scores(self) -> np.ndarray:
+        """The same by seed, float64 [S]; NaN for frozen seeds, and before any has ended."""
+        return self._statistics.recent_reward()
+
+    def thaw(self, frozen: np.ndarray) -> None:
+        """Seeds that are not frozen, bool [S], tell what they do again."""
+        self._statistics.frozen &= frozen
+
     def save_due(self) -> bool:
         """Whether the last checkpoint is older than checkpoint_minutes."""
         return self.checkpoint_is_old(self.subject.name)
 
     def finish(self, state: JittedState, step: int) -> None:
         """The last save, and the policy where Unity's user looks for it; says how the run ended."""
-        self.say_results()
+        self.say_results(self._prefix)
         self.save(state, step, final=True)
         highest = np.nanmax(self._statistics.recent_reward(), initial=-np.inf)
         self.publish(self.subject.name, step, float(highest) if np.isfinite(highest) else None)
 
+    def _keep_best(self, state: JittedState) -> None:
+        self.keep_best(self.subject.name, partial(snapshot_of_seed, self.subject, state), self.subject.seeds)
+
     def _snapshot(self, state: JittedState, step: int, best: int) -> Snapshot:
         if len(self.subject.seeds) > 1:
-            log.info("%s: seed %d does best lately.", self.subject.name, self.subject.seeds[best])
+            log.info("%s: seed %d does best lately.", self._title, self.subject.seeds[best])
         return snapshot(self.subject, state, step, best)

@@ -35,6 +35,7 @@ class Subject(NamedTuple):
     settings: BehaviorSettings
     seeds: tuple[int, ...]
     areas: int
+    changing: bool = False  # settings in which its seeds differ change while it learns, so that they must be kept
 
     def described(self) -> dict[str, Any]:
         """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on, and its seeds."""
@@ -42,12 +43,13 @@ class Subject(NamedTuple):
         return {**saver.settings_of(self.settings), **of_run}
 
 
-def contents(state: JittedState) -> JittedState:
-    """What a checkpoint holds: everything but the environment's parameters, which follow from the settings.
+def contents(state: JittedState, *, changing: bool = False) -> JittedState:
+    """What a checkpoint holds: everything but what follows from the settings.
 
     Which seeds are frozen stands in it only if one is: the rest of a checkpoint is as it was before there were any.
     """
-    state = state.replace(parameters={}, frozen=state.frozen if np.any(state.frozen) else ())
+    values = state.values if changing else {}
+    state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
     single = state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
@@ -62,7 +64,7 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
     return Snapshot(
         name=subject.name,
         step=step,
-        contents=contents(state),
+        contents=contents(state, changing=subject.changing),
         policy=seed_of(state.train.policy, best),
         learned=(state.train.policy, state.train.critic),
         spec=subject.spec,
@@ -71,6 +73,13 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         samples=_samples(state, best),
         notes={BEST_SEED: best},
     )
+
+
+def snapshot_of_seed(subject: Subject, state: JittedState, index: int) -> Snapshot:
+    """What one seed has learned, without its environments: to start from and to play with, not to resume."""
+    one = seed_of(state.train, index)
+    whole = snapshot(subject, state, int(one.step), index)
+    return whole._replace(contents={"train": one}, learned=(one.policy, one.critic), notes={})
 
 
 def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
@@ -95,12 +104,13 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
         path = checkpoint.require_latest(folder.behavior(subject.name))
         require_loop(path, compiled=True)
         some = "frozen" in checkpoint.read_info(path).leaves
-        wanted = contents(fresh).replace(frozen=fresh.frozen if some else ())
+        wanted = contents(fresh, changing=subject.changing).replace(frozen=fresh.frozen if some else ())
         saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
         log.info("%s: resuming from %s.", subject.name, path)
-        saved = saved.replace(parameters=fresh.parameters, frozen=saved.frozen if some else fresh.frozen)
+        saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values)
+        saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
         if len(subject.seeds) == 1:
-            saved = saved.replace(train=_for_all_seeds(saved.train, fresh.train))
+            saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))
         if step_of(saved) > subject.settings.last_step:
             log.warning("%s: %s", subject.name, subject.settings.passed_text)
         return saved
@@ -109,8 +119,9 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
         return fresh
     one, origin = saver.with_weights_of(source, seed_of(fresh.train, 0), subject.spec, subject.settings)
     log.info("%s: every seed is initialized from %s.", subject.name, origin)
-    return fresh.replace(train=_for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+    return fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
 
 
-def _for_all_seeds(one: TrainState, like: TrainState) -> TrainState:
+def for_all_seeds(one: TrainState, like: TrainState) -> TrainState:
+    """One learner as that of each seed of `like`."""
     return jax.tree.map(lambda x, every: jnp.broadcast_to(x, every.shape), one, like)

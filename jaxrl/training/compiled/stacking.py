@@ -40,8 +40,12 @@ class EpisodeFigures(NamedTuple):
     stats: dict[str, Moments]  # what the environment tells of an episode
 
 
-def stack(env: JaxEnv, steps: Transitions, last: TeamView, *, team_rows: bool, time_horizon: int) -> Rollout:
+def stack(
+    env: JaxEnv, steps: Transitions, last: TeamView, memory: Any, *, team_rows: bool, time_horizon: int
+) -> Rollout:
     """The rollout [T', B, A'] of one seed: `steps` [T, E, A, ...] without the seed axis, `last` the view after them.
+
+    `memory` is what the members remember then, a pytree of [E, A, *].
 
     T' = T + 1, or 2 T + 1 where the environment truncates. Rows are teams (B = E·K, A' = A / K) or single agents
     (B = E·A, A' = 1), which then end for good when they end: what their team earns later is not theirs. Everybody
@@ -73,15 +77,15 @@ def stack(env: JaxEnv, steps: Transitions, last: TeamView, *, team_rows: bool, t
         return states(x, jnp.zeros_like(x[0]))
 
     present = states(acted, row(last.alive[None])[0], final)
-    seen_last = steps.last_obs or steps.obs
+    seen_last, known = steps.last_obs or steps.obs, steps.last_carry or steps.carry
     own = jnp.where(acted, row(steps.reward), 0.0)
     obs = (states(row(o), row(n[None])[0], row(f)) for o, n, f in zip(steps.obs, last.obs, seen_last, strict=True))
     return Rollout(
-        obs=tuple(jnp.where(present.reshape(*present.shape, *[1] * (o.ndim - 3)), o, 0.0) for o in obs),
+        obs=tuple(_seen_by(present, o) for o in obs),
         action_mask=states(row(steps.action_mask), row(last.action_mask[None])[0]),
         action=Action(*(decided(row(x)) for x in steps.action)),
         extras={name: decided(row(x)) for name, x in steps.extras.items()},
-        carry=jax.tree.map(lambda x: decided(row(x)), steps.carry),
+        carry=jax.tree.map(lambda x, m, f: states(row(x), row(m[None])[0], row(f)), steps.carry, memory, known),
         begin=decided(acted & row(steps.begin)),
         present=present,
         acted=decided(acted),
@@ -94,6 +98,11 @@ def stack(env: JaxEnv, steps: Transitions, last: TeamView, *, team_rows: bool, t
         left=decided(ended & ~over),
         cut=decided(_cut(acted, ended, time_horizon)),
     )
+
+
+def _seen_by(present: Array, x: Array) -> Array:
+    """Zeros for members that are not `present` [T', B, A]; x [T', B, A, *shape] keeps its dtype."""
+    return jnp.where(present.reshape(*present.shape, *[1] * (x.ndim - present.ndim)), x, jnp.zeros((), x.dtype))
 
 
 def _cut(acted: Array, ended: Array, time_horizon: int) -> Array:
@@ -143,6 +152,10 @@ def first_fault(steps: Transitions, last: TeamView) -> Array:
 
 
 def _any_not_finite(numbers: tuple[Array, ...], mask: Array) -> Array:
-    """bool [..., E]: a member in `mask` [..., E, A] has a number in one of the arrays [..., E, A, *] that is not."""
-    finite = [jnp.isfinite(x).reshape(*mask.shape, -1).all(-1) for x in numbers]
-    return (mask & ~jnp.stack(finite).all(0)).any(-1)
+    """bool [..., E]: a member in `mask` [..., E, A] has a number in one of the arrays [..., E, A, *] that is not.
+
+    Whole numbers, such as those of images, always are and cost nothing.
+    """
+    floats = [x for x in numbers if jnp.issubdtype(x.dtype, jnp.inexact)]
+    finite = [jnp.isfinite(x).reshape(*mask.shape, -1).all(-1) for x in floats]
+    return (mask & ~jnp.stack([jnp.ones_like(mask), *finite]).all(0)).any(-1)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, Summary
 from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.settings import EVALUATED
 from jaxrl.training.compiled.iteration import IterationLog
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
@@ -46,6 +47,11 @@ class SeedStatistics:
         if collected is None:
             return [{} for _ in seeds]
         return [{} if self.frozen[seed] else self._summaries(collected, seed) for seed in seeds]
+
+    def of_evaluation(self, found: EpisodeFigures) -> list[dict[str, Summary]]:
+        """By seed, the summary of each tag of episodes that were played beside the training."""
+        self._group_rewards |= bool(np.any(found.group_reward.square > 0))
+        return [{} if self.frozen[seed] else self._evaluated(found, seed) for seed in range(len(self._subject.seeds))]
 
     def recent_reward(self) -> np.ndarray:
         """float64 [S], mean return of each seed over about its last 100 episodes; of teams if they earn.
@@ -99,6 +105,12 @@ class SeedStatistics:
         for name, totals in collected.metrics.items() if updates else ():
             summaries[tag_of(name, first_signal)] = _average(float(totals[seed]), updates)
         return summaries
+
+    def _evaluated(self, found: EpisodeFigures, seed: int) -> dict[str, Summary]:
+        kinds = (found.reward, *((found.group_reward,) if self._group_rewards else ()), found.length)
+        names = [tag for tag in EVALUATED if self._group_rewards or tag != EVALUATED[1]]
+        by_tag = {tag: Moments(*(float(x[seed]) for x in kind)) for tag, kind in zip(names, kinds, strict=True)}
+        return {tag: _summary(moments) for tag, moments in by_tag.items() if moments.count > 0}
 
 
 def _sum(chunks: Sequence[EpisodeFigures]) -> EpisodeFigures:

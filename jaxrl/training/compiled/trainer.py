@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rich.console import Console
 
@@ -27,12 +28,19 @@ from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts.checkpoint.loop import first_seed_of_run
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.writers import check_writers
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.compilation import quick_options
+from jaxrl.compilation import cache_by_default, quick_options
 from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
-from jaxrl.training.compiled.checks import check_jax_env, check_memory, check_sampling, parameters_of
+from jaxrl.settings.varied import by_seed, variable
+from jaxrl.training.checks import check_run
+from jaxrl.training.compiled import kept
+from jaxrl.training.compiled.checks import check_memory, check_trainer, check_values, parameters_of
+from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import (
     IterationLog,
     JittedState,
@@ -40,11 +48,11 @@ from jaxrl.training.compiled.iteration import (
     Plan,
     iterate_several,
     start,
-    step_of,
 )
-from jaxrl.training.compiled.loop import JittedLoop
+from jaxrl.training.compiled.loop import JittedLoop, Part
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
+from jaxrl.training.deterministic import deterministic
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
 
@@ -59,7 +67,8 @@ def make_jitted_trainer(
     *,
     areas: int = 16,
     seeds: int = 1,
-    parameters: Mapping[str, float] | None = None,
+    parameters: Mapping[str, float | Sequence[float]] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> JittedTrainer:
     """Environment and learner as one program.
@@ -68,11 +77,15 @@ def make_jitted_trainer(
     episode in all areas, so that an iteration holds about buffer_size agent steps.
 
     Args:
-      env, algorithm: made for the same spec, or the algorithm for what its connectors make of the environment's.
+      env: what is played.
+      algorithm: made for the spec of `env`, or for what its connectors make of it.
       settings: of the behavior; buffer_size, time_horizon and max_steps are used here, the rest by the algorithm.
       areas: E, environments of each seed.
       seeds: S, independent runs side by side.
-      parameters: of the environment, where they differ from the usual ones.
+      parameters: of the environment, where they differ from the usual ones: a number, or one for each seed.
+      values: settings in which the seeds differ, by dotted key a number for each seed, such as
+        {"hyperparameters.learning_rate": (1e-3, 3e-4)} for two. They are traced: other numbers are the same program.
+        Those of `settings` do not count then.
       devices: where to run, by default all that JAX shows. As many are used as divide the seeds (or, with one seed,
         its areas).
 
@@ -81,22 +94,37 @@ def make_jitted_trainer(
         S state + max(1.8 S Q, (P + 2.9) Q, (P + 1.4) Q + 4 k h n) + 10^6 bytes, P = S, or 0 if S = 1:
     all seeds' decisions beside what is made of them, one seed's returns beside all decisions, or one seed's minibatch.
     Q = T E A (4 (observation numbers + 2 (C + D) + 6) + M) bytes are a seed's decisions (observations twice where the
-    environment truncates), h the hidden units, n the rows of a minibatch (PPO: batch_size; MA-POCA: batch_size (1 + A))
-    and k what is kept of a row (12; 9). Within 6 % of the plan for PPO and MA-POCA on Dungeon Escape with 1 to 8
-    seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds learn at once: the last two terms count S times.
+    environment truncates; a quarter of that for images of dtype uint8), h the hidden units, n the rows of a minibatch
+    (PPO: batch_size; MA-POCA: batch_size (1 + A)) and k what is kept of a row (12; 9). Within 6 % of the plan for PPO
+    and MA-POCA on Dungeon Escape with 1 to 8 seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds learn
+    at once: the last two terms count S times. `init` refuses what does not fit into the memory that is free.
+
+    Programs are kept on disk (`jaxrl.compilation`), unless JAX has a cache folder already or JAXRL_COMPILATION_CACHE=0.
+
+    Raises SettingsError for settings that are not trained yet, or that only a run with files or the host loop could
+    follow; JaxEnvError if the environment breaks its contract.
     """
-    values = {**env.parameters, **(parameters or {})}
-    each = 1 if settings.count_by == "env_steps" else agents_at_start(env, values)
+    check_trainer(env.name, settings)
+    check_jax_env(env)
+    check_values(algorithm, settings, seeds, values or {})
+    cache_by_default()
+    usual = {**env.parameters, **(parameters or {})}
+    each = 1 if settings.count_by == "env_steps" else agents_at_start(env, usual)
     steps = math.ceil(algorithm.period / (areas * each))
     mesh = _mesh(list(devices or jax.devices()), seeds, areas)
     accelerated = mesh.devices.flat[0].platform != "cpu"
-    plan = Plan(env, algorithm, values, areas, steps, settings.time_horizon, settings.last_step, accelerated)
+    sizes = (areas, steps, settings.time_horizon, settings.last_step)
+    plan = Plan(env, algorithm, usual, *sizes, accelerated, values or {})
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
-    program = _compile(plan, mesh, jax.eval_shape(begin, numbers))
-    memory = program.memory_analysis()
+    shapes = jax.eval_shape(begin, numbers)
+    program = _compile(plan, mesh, shapes)
+    memory, replaced = program.memory_analysis(), jax.jit(_replaced)
+    needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    subject, place = Subject(env.name, env.spec, settings, tuple(range(seeds)), areas), partial(_place, mesh)
 
     def init(numbers: Sequence[int]) -> JittedState:
+        check_memory(seeds, areas, needed, mesh.size)
         return _place(mesh, begin(np.asarray(numbers, np.uint32)))
 
     def run(state: JittedState, count: int) -> tuple[JittedState, IterationLog]:
@@ -105,13 +133,17 @@ def make_jitted_trainer(
     return JittedTrainer(
         init=init,
         run=run,
-        place=partial(_place, mesh),
+        place=place,
+        save=partial(kept.save, subject),
+        restore=partial(kept.restore, subject, shapes, init, place),
+        take=jax.jit(_taken, static_argnums=2),
+        put=lambda state, some, first: place(replaced(state, some, first)),
         seeds=seeds,
         areas=areas,
         steps=steps,
         agents=env.teams * env.members,
         devices=mesh.size,
-        bytes=memory.argument_size_in_bytes + memory.temp_size_in_bytes,
+        bytes=needed,
     )
 
 
@@ -130,9 +162,9 @@ def _compile(plan: Plan, mesh: Mesh, shapes: JittedState) -> Any:
         return jax.jit(several, donate_argnums=0).lower(state, count).compile()
 
 
-def agents_at_start(env: JaxEnv, parameters: Mapping[str, float]) -> int:
-    """How many agents an episode begins with, at least 1; of an episode drawn from key 0."""
-    _, view = jax.jit(env.reset)(jax.random.key(0), dict(parameters))
+def agents_at_start(env: JaxEnv, parameters: Mapping[str, float | Sequence[float]]) -> int:
+    """How many agents an episode begins with, at least 1; of an episode drawn from key 0, for the first seed."""
+    _, view = jax.jit(env.reset)(jax.random.key(0), {name: np.ravel(of)[0] for name, of in parameters.items()})
     return max(int(view.alive.sum()), 1)
 
 
@@ -149,6 +181,14 @@ def _shardings(mesh: Mesh, state: JittedState) -> JittedState:
         return jax.tree.map(lambda _: NamedSharding(mesh, PartitionSpec(SEEDS)), state)
     everywhere, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, AREAS))
     return jax.tree.map(lambda _: everywhere, state).replace(play=jax.tree.map(lambda _: split, state.play))
+
+
+def _taken(state: JittedState, first: Array, count: int) -> JittedState:
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, count), state)
+
+
+def _replaced(state: JittedState, some: JittedState, first: Array) -> JittedState:
+    return jax.tree.map(lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, first, 0), state, some)
 
 
 def _place(mesh: Mesh, state: JittedState) -> JittedState:
@@ -175,42 +215,103 @@ def train(settings: RunSettings, console: Console | None = None, interrupt: Inte
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
-    settings = with_drawn_seed(_with_seed_of_run(settings))
-    options, environment = settings.checkpoint_settings, settings.env_settings
+    train_together([settings], console, interrupt)
+
+
+def train_together(
+    runs: Sequence[RunSettings],
+    console: Console | None = None,
+    interrupt: Interrupt | None = None,
+    *,
+    values: Mapping[str, Sequence[float]] | None = None,
+    loop: Callable[[JittedTrainer, Sequence[Part], Interrupt, Evaluate | None], JittedLoop] = JittedLoop,
+) -> None:
+    """Runs as one program, each with the same seeds and a results folder of its own.
+
+    They may differ in the settings that `settings.varied.variable` names and in parameters of the environment, see
+    `points.programs`. Each leaves the files of a run of its own, from which it can go on alone. `values` as in
+    `make_jitted_trainer`, for all seeds of all runs: a `loop` that changes them finds them in the checkpoint again.
+    Ends and raises as `train`.
+    """
+    for run in runs:
+        check_run(run)
+        check_writers(run.record_settings)
+    first = with_drawn_seed(_with_seed_of_run(runs[0]))
+    runs, environment = [first, *(with_seed(run, first.env_settings.seed) for run in runs[1:])], first.env_settings
     env = make_environment(environment.env_path or "")
-    behavior = behavior_settings_for(settings, env.name)
-    folder = RunFolder(options.results_dir, options.run_id)
+    seeds = tuple(environment.seed + i for i in range(environment.seeds))
+    behaviors = [behavior_settings_for(run, env.name) for run in runs]
+    changing = values is not None
+    subjects = [Subject(env.name, env.spec, behavior, seeds, environment.num_areas, changing) for behavior in behaviors]
+    folders = [RunFolder(run.checkpoint_settings.results_dir, run.checkpoint_settings.run_id) for run in runs]
     with ExitStack() as stack:
         signals = interrupt or stack.enter_context(Interrupt())
-        stack.enter_context(folder.claimed(options, [env.name]))
-        check_sampling(env.name, behavior)
-        check_jax_env(env)
-        seeds = tuple(environment.seed + i for i in range(environment.seeds))
-        subject = Subject(env.name, env.spec, behavior, seeds, environment.num_areas)
+        for run, folder in zip(runs, folders, strict=True):
+            stack.enter_context(folder.claimed(run.checkpoint_settings, [env.name]))
         try:
-            trainer = in_thread(signals, partial(_trainer_for, settings, env, subject))
+            trainer = in_thread(signals, partial(trainer_for, runs, env, subjects, values))
         except KeyboardInterrupt:
             log.info("Interrupted before the program was compiled; nothing to save.")
         else:
-            check_memory(subject, trainer)
+            check_memory(len(seeds) * len(runs), environment.num_areas, trainer.bytes, trainer.devices)
             progress = stack.enter_context(ProgressBar(console or Console()))
-            recorder = stack.enter_context(CompiledRecorder(settings, folder, subject, progress))
-            with recorder.timers(nodes.SETUP):
-                state = trainer.place(restored(settings, folder, subject, trainer.init(seeds)))
-            recorder.begin(step_of(state), np.asarray(state.frozen).tolist())
-            JittedLoop(trainer, recorder, signals).run(state)
+            parts = [
+                Part(stack.enter_context(CompiledRecorder(*of_run, progress, alone=len(runs) == 1)), i * len(seeds))
+                for i, of_run in enumerate(zip(runs, folders, subjects, strict=True))
+            ]
+            made = loop(trainer, parts, signals, evaluator(env, behaviors[0]))
+            made.run(_begun(made))
     if interrupt is not None and interrupt.requested:
         leave_if_busy(interrupt.exit_code)
 
 
-def _trainer_for(settings: RunSettings, env: JaxEnv, subject: Subject) -> JittedTrainer:
+def evaluator(env: JaxEnv, settings: BehaviorSettings) -> Evaluate | None:
+    """The program of evaluations, if there are any, compiled with the first one."""
+    if settings.evaluation is None:
+        return None
+    program = jax.jit(partial(evaluate, env, deterministic(env.spec, settings), settings.evaluation))
+    return lambda state: program(state.train.policy, state.parameters)
+
+
+def _begun(loop: JittedLoop) -> JittedState:
+    """The state from which all parts of a loop start, once their files are open."""
+    seeds = [seed for part in loop.parts for seed in part.recorder.subject.seeds]
+    with ExitStack() as stack:
+        for part in loop.parts:
+            stack.enter_context(part.recorder.timers(nodes.SETUP))
+        state = loop.trainer.place(loop.trainer.init(seeds))
+        for part in loop.parts:
+            recorder, fresh = part.recorder, loop.state_of(state, part)
+            mine = restored(recorder.settings, recorder.folder, recorder.subject, fresh)
+            if mine is not fresh:
+                state = loop.with_state_of(state, part, mine)
+    for part in loop.parts:
+        mine = slice(part.first, part.first + part.count)
+        part.recorder.begin(part.step_of(state), np.asarray(state.frozen)[mine].tolist())
+        part.begin(state)
+    return state
+
+
+def trainer_for(
+    runs: Sequence[RunSettings],
+    env: JaxEnv,
+    subjects: Sequence[Subject],
+    values: Mapping[str, Sequence[float]] | None = None,
+) -> JittedTrainer:
+    """One program for all runs. `values`, for all seeds of all runs, instead of those in which the runs differ."""
+    subject, behaviors = subjects[0], [subject.settings for subject in subjects]
     algorithm = ALGORITHMS[subject.settings.trainer_type](env.spec, subject.settings)
-    tell_unexportable(env.name, algorithm.connectors)
+    spec = env.spec if algorithm.connectors is None else algorithm.connectors.spec
+    check_observations(spec, subject.settings.network_settings, env.name)
+    tell_unexportable(env.name, env.spec, subject.settings, algorithm)
+    count, parameters = len(subject.seeds), [{**env.parameters, **parameters_of(run, env)} for run in runs]
+    of_runs = by_seed([variable(behavior) for behavior in behaviors], count)
     return make_jitted_trainer(
         env,
         algorithm,
-        subject.settings,
+        subject.settings.model_copy(update={"init_path": None}),  # `restored` reads it
         areas=subject.areas,
-        seeds=len(subject.seeds),
-        parameters=parameters_of(settings, env),
+        seeds=len(runs) * count,
+        parameters={**parameters[0], **by_seed(parameters, count)},
+        values=of_runs if values is None else values,
     )

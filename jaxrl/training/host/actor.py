@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.rollout import noise, outside, trajectory, whole_episodes
+from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
+from jaxrl.rollout import noise
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.pages import MESSAGE, Pages
 from jaxrl.rollout.records import RowsMessage
-from jaxrl.rollout.repaging import repage
+from jaxrl.rollout.repaging import repage, resize
 from jaxrl.rollout.running import RunningEpisodes
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
 from jaxrl.rollout.trajectory import TrajectoryState
 from jaxrl.training.host import connecting
+from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -33,46 +34,6 @@ MOST = 16
 """Room of all pages, at most, over the same; a buffer that would need more is learned from before it is full."""
 UNTRAINED = 1024
 """Decisions that an actor keeps that nobody learns from: statistics are drawn from them."""
-
-
-class ActorPrograms(NamedTuple):
-    """The compiled programs of an actor."""
-
-    decide: Callable[..., tuple[Action, TrajectoryState, Any]]
-    # Seldom. They do the same uncompiled, then as some 200 small programs, which takes seconds.
-    allocate: Callable[..., TrajectoryState] = trajectory.init
-    turn: Callable[..., TrajectoryState] = trajectory.turn
-    discard: Callable[[TrajectoryState], TrajectoryState] = lambda buffer: trajectory.take(buffer)[1]
-    turn_whole: Callable[..., TrajectoryState] = whole_episodes.turn  # instead of `turn` where episodes are not cut
-    leave_out: Callable[..., TrajectoryState] = outside.leave_out
-    decide_frozen: Callable[..., Any] | None = None  # `decide` whose connectors learn nothing; None without connectors
-    replace_actions: Callable[..., tuple[TrajectoryState, Action]] | None = None  # None: it learns from its own alone
-
-
-def decide(
-    algorithm: Algorithm,
-    time_horizon: int,
-    policy: PolicyState,
-    state: TrajectoryState,
-    steps: RowsMessage,
-    key_data: Any,
-    connected: Any = (),
-) -> tuple[Action, TrajectoryState, Any]:
-    """Choose actions for the new states and append them: the one call per environment result.
-
-    Returns:
-      Actions for the environment, dense [B, A, ...], the buffer, and what the connectors remember (`connecting`).
-    """
-    if algorithm.connectors is not None:
-        connected, steps = connecting.received(algorithm.connectors, connected, steps)
-    obs = tuple(o[1] for o in steps.obs)
-    carry = trajectory.memory(state, steps)
-    decision = algorithm.act(policy, obs, steps.action_mask, carry, noise.typed(key_data))
-    state = trajectory.add(state, steps, decision.action, decision.extras, decision.carry, time_horizon=time_horizon)
-    if algorithm.connectors is None:
-        return decision.sent, state, connected
-    connected, sent = connecting.sent(algorithm.connectors, connected, decision.action, decision.sent, steps.deciding)
-    return sent, state, connected
 
 
 def capacity(decisions: int, rows: int, members: int) -> int:
@@ -169,8 +130,9 @@ class Actor:
         if ingested.taken is not None or ingested.left_out is not None:
             self._amend(ingested)
         key_data = noise.noise_key(self._run_key, self.decisions)
+        moved = () if ingested.origin is None or not self.algorithm.memories else (ingested.origin,)
         action, self._buffer, self._connected = self.programs.decide(
-            self.policy, self._buffer, ingested.steps, key_data, self._connected
+            self.policy, self._buffer, ingested.steps, key_data, self._connected, *moved
         )
         self._pages.append(ingested.steps)
         if self.watch is not None:
@@ -255,7 +217,12 @@ class Actor:
         )
         self._pages = Pages(capacity(self.keeps, rows, members), rows)
         self._buffer = self.programs.allocate(
-            learned, algorithm.extras, algorithm.carry, capacity=self._pages.capacity, rows=rows, members=members
+            learned,
+            algorithm.extras,
+            nothing_remembered(algorithm),
+            capacity=self._pages.capacity,
+            rows=rows,
+            members=members,
         )
 
     def _follow(self) -> None:
@@ -385,7 +352,7 @@ class Actor:
                     "%s: rows are uneven, room for %d pages of %d states; the programs are compiled once more.",
                     self.name, room, pages.capacity,
                 )  # fmt: skip
-        self._buffer = trajectory.resize(
+        self._buffer = resize(
             self._buffer, capacity=pages.capacity, pages=room, members=self._slots.members, fresh=fresh
         )
 

@@ -13,7 +13,8 @@ from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
-from jaxrl.training.host.actor import UNTRAINED, Actor, ActorPrograms
+from jaxrl.training.host.actor import UNTRAINED, Actor
+from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.threaded import ThreadedLearner
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
@@ -86,7 +87,7 @@ class Behavior(NamedTuple):
     def restore(self, state: TrainState, *, step: int, decisions: int) -> None:
         """Continue from a checkpoint: parameters, optimiser, normaliser, keys, trainer step and decisions."""
         self.learner.state, self.learner.step = state, step
-        self.actor.policy, self.actor.decisions = state.policy, decisions
+        self.actor.policy, self.actor.decisions = self.learner.policy, decisions
 
     def begin_anew(self) -> None:
         """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
@@ -97,7 +98,8 @@ class Behavior(NamedTuple):
 
     def begin_from(self, state: TrainState) -> None:
         """Start from other weights."""
-        self.learner.state, self.actor.policy = state, state.policy
+        self.learner.state = state
+        self.actor.policy = self.learner.policy
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, for checking an exported policy."""
@@ -124,6 +126,10 @@ class Behavior(NamedTuple):
         """Whether there is something left to do."""
         return self.learner.unfinished()
 
+    def stop(self) -> None:
+        """Learn no more, as if max_steps were passed."""
+        self.learner.stopped = True
+
     def due(self) -> bool:
         """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
         actor = self.actor
@@ -137,7 +143,7 @@ class Behavior(NamedTuple):
         Returns the metrics of the update, nothing where there was none. Raises DivergedError.
         """
         metrics = self.learner.learn(self.actor)
-        self.actor.policy = self.learner.state.policy
+        self.actor.policy = self.learner.policy
         return metrics
 
 
@@ -167,7 +173,7 @@ def make_behavior(
         spec,
         algorithm,
         programs.actor,
-        learner.state.policy,
+        learner.policy,
         learner.run_key,
         keeps=keeps,
         max_length=settings.max_episode_length,

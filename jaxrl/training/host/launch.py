@@ -6,15 +6,18 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+from jaxrl.artifacts.metrics.writers import check_writers
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
+from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import RestartLimits
-from jaxrl.settings import PROCESSES, RunSettings
+from jaxrl.settings import PROCESSES, RunSettings, SettingsError
 from jaxrl.training.interrupt import Interrupt, leave_if_busy
 
 
@@ -28,41 +31,84 @@ def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Itera
 
     Raises:
       RunFolderError, RunLockedError: the folder cannot be used as asked. Nothing was written or started.
+      SettingsError: there cannot be an environment for the evaluation that is asked for.
+      RecordError: statistics cannot be written where they are asked for.
       JaxrlError: no such environment, or no such kind of environment.
     """
     options, environment = settings.checkpoint_settings, settings.env_settings
+    check_writers(settings.record_settings)
+    check_evaluation(settings)
     folder, evaluates = RunFolder(options.results_dir, options.run_id), only_evaluates(options)
     with ExitStack() as stack:
         signals = interrupt or stack.enter_context(Interrupt())
         stack.enter_context(folder.claimed(options, list(settings.behaviors)))
         with _log_folder(folder, kept=not evaluates) as logs:
             factory = make_factory(settings, str(logs))
-            cluster = None if environment.workers == PROCESSES else environment.workers
-            if cluster is not None:
+            if environment.workers != PROCESSES:
                 from jaxrl.envs.workers.ray_handle import connect
 
-                connect(cluster)  # before anything is written
+                connect(environment.workers)  # before anything is written
             if not evaluates:
                 folder.prepare()
-            pool = EnvPool(
-                factory,
-                environment.num_envs,
-                inline=environment.inline,
-                cluster=cluster,
-                timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
-                startup_timeout=max(environment.timeout_wait, environment.editor_wait) + 60.0,
-                wait=False,
-                limits=RestartLimits(
-                    lifetime=environment.max_lifetime_restarts,
-                    rate=environment.restarts_rate_limit_n,
-                    period=environment.restarts_rate_limit_period_s,
-                ),
-                restart_bad_numbers=environment.on_bad_data == "restart",
-            )
+            pool = make_pool(settings, factory, environment.num_envs)
             with pool:
                 yield signals, pool
     if interrupt is not None and interrupt.requested:
         leave_if_busy(interrupt.exit_code)
+
+
+def make_pool(settings: RunSettings, factory: EnvFactory, workers: int) -> EnvPool:
+    """Workers that begin to start, with the time-outs and limits of the settings; `EnvPool.ready` waits for them."""
+    environment = settings.env_settings
+    return EnvPool(
+        factory,
+        workers,
+        inline=environment.inline,
+        cluster=None if environment.workers == PROCESSES else environment.workers,
+        timeout=environment.timeout_wait + 10.0,  # the environment's own, better diagnosis comes first
+        startup_timeout=max(environment.timeout_wait, environment.editor_wait) + 60.0,
+        wait=False,
+        limits=RestartLimits(
+            lifetime=environment.max_lifetime_restarts,
+            rate=environment.restarts_rate_limit_n,
+            period=environment.restarts_rate_limit_period_s,
+        ),
+        restart_bad_data=environment.on_bad_data == "restart",
+    )
+
+
+def evaluation_pool(settings: RunSettings, seed: int) -> EnvPool:
+    """One more environment, of the number, and so the port and the log, that follows those of the workers.
+
+    Nothing of it is shown or filmed. Raises JaxrlError, as `make_factory`.
+    """
+    environment = settings.env_settings
+    number, quiet = environment.num_envs, {"render": False, "video_every": 0, "seed": seed}
+    quiet = settings.model_copy(update={"env_settings": environment.model_copy(update=quiet)})
+    folder = RunFolder(settings.checkpoint_settings.results_dir, settings.checkpoint_settings.run_id)
+    return make_pool(settings, partial(_numbered, make_factory(quiet, str(folder.logs)), number), 1)
+
+
+def check_evaluation(settings: RunSettings) -> None:
+    """Raise SettingsError where there cannot be one more environment for evaluation episodes."""
+    options = settings.env_settings
+    asked = [path for path, behavior in settings.every_behavior() if behavior.evaluation is not None]
+    if not asked or settings.checkpoint_settings.inference:
+        return
+    if options.env_path is None:
+        raise SettingsError(
+            f"{asked[0]}.evaluation: got a section, expected null with the Unity Editor, which is one environment: "
+            "evaluation episodes need a second one beside the training's; build the scene (--env=PATH)"
+        )
+    if options.base_port + options.num_envs > 65535:
+        raise SettingsError(
+            f"env_settings.base_port: got {options.base_port}, expected a port that leaves {options.num_envs} workers "
+            "and the environment of the evaluation up to 65535"
+        )
+
+
+def _numbered(factory: EnvFactory, number: int, worker: int) -> HostEnv:
+    return factory(number + worker)
 
 
 @contextmanager

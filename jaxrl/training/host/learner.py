@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, put_away
+from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, PolicyState, TrainState, acting, put_away
 from jaxrl.rollout import trajectory, whole_episodes
 from jaxrl.rollout.trajectory import Rollout, TrajectoryState
 from jaxrl.settings import BehaviorSettings
@@ -125,6 +125,7 @@ class Learner:
         self.state, self.store, key_data = programs.start(algorithm, key)
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
         self.step = 0  # counted on the host; state.step follows at each update
+        self.stopped = False  # by one of the settings' `stop`
         self.updates = 0
         self.held = Held(0, 0)  # what the newest update that began was given
         self.fresh = 0  # decisions that the store was given since the last update
@@ -133,13 +134,18 @@ class Learner:
         self._sizes: tuple[Any, Any] | None = None
         self._warned = False
 
+    @property
+    def policy(self) -> PolicyState:
+        """For the actor that it learns from; with inference for one that nobody learns from."""
+        return acting(self.algorithm, self.state) if self.training else self.state.policy
+
     def begin_anew(self) -> None:
         """Nothing has been collected yet; what was learned stays."""
         self.store, self.fresh = self.algorithm.storage.init(), 0
 
     def unfinished(self) -> bool:
         """Whether there is something left to do: inference goes on until it is interrupted."""
-        return not self.training or self.step <= self.settings.last_step
+        return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
     def compile_for(self, actor: Actor) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done."""

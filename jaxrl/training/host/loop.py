@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from jaxrl.algorithms.postprocessing import resolve
+from jaxrl.algorithms.supported import refuse_unsupported
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
@@ -26,6 +27,8 @@ from jaxrl.rollout.absence import Absences
 from jaxrl.rollout.slots import Source
 from jaxrl.rollout.tracker import EpisodeTracker
 from jaxrl.settings import RunSettings, constants, with_drawn_seed
+from jaxrl.training.checks import check_run
+from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.exact import environment_seeds, steps_of_run
 from jaxrl.training.host.following import Following
 from jaxrl.training.host.hooks import Hooks, MappedBy
@@ -73,6 +76,10 @@ def train(
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
+    if started is None:
+        check_run(settings)
+    else:  # environments that are there already need not be those that the settings name
+        refuse_unsupported(settings)
     settings = with_drawn_seed(settings)
     for _, behavior in settings.every_behavior():
         if behavior.postprocess is not None:
@@ -131,6 +138,8 @@ class HostLoop:
         self.hooks = hooks or Hooks(())
         self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
         options = settings.env_settings
+        evaluated = any(behavior.evaluation for _, behavior in settings.every_behavior())
+        self.evaluation = Evaluation(settings, interrupt) if evaluated else None
         self.absences = Absences(options.missing_after) if options.missing == "truncate" else None
 
     def run(self) -> None:
@@ -154,6 +163,8 @@ class HostLoop:
             log.info(INTERRUPTED)
         finally:
             self.pool.hang_up()  # they close while we save
+            if self.evaluation is not None:
+                self.evaluation.close()
             failed = self.updates.join()
             kept = self.recorder.exact and (self.interrupt.requested or cause is not None)  # the last exact checkpoint
             self.recorder.finish([] if kept else list(self.behaviors.values()), cause or failed)
@@ -251,6 +262,8 @@ class HostLoop:
             self.notices.collected(behavior)
             if behavior.due():
                 self.updates.use_up(behavior)
+        if self.evaluation is not None:
+            self.evaluate(self.evaluation, acted)
         self.turn = Turn(results, acted, self.updates.told())
         for name, learned in self.turn.learned.items():
             self.hooks.call("on_policy_updated", name, learned.metrics)
@@ -329,6 +342,15 @@ class HostLoop:
             self.recorder.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
         for behavior, before, episodes in acted:
             self.recorder.acted(behavior, before, episodes)
+
+    def evaluate(self, evaluation: Evaluation, acted: Sequence[Acted]) -> None:
+        """Episodes of the deterministic policies, where their step is reached, with the policies as they are now."""
+        for behavior, before, _ in acted:
+            due = evaluation.due(behavior, before)
+            if due is not None:
+                with self.recorder.timers(nodes.EVALUATION):
+                    found = evaluation.play(behavior.name, self.behaviors)
+                self.recorder.evaluated(behavior, due, found)
 
     def meet(self, results: Sequence[EnvMessage]) -> None:
         """Behaviors that are seen for the first time, see `Population.meet`."""

@@ -87,13 +87,13 @@ class Population:
         """
         settings = settings or behavior_settings_for(self._settings, name)
         chain = make_chain(spec, settings.connectors, behavior_id or name)
-        check_observations(spec if chain is None else chain.spec, behavior_id or name)
+        check_observations(spec if chain is None else chain.spec, settings.network_settings, behavior_id or name)
         algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
         training = not self._settings.checkpoint_settings.inference
         if not training:
             algorithm = without_learning(algorithm)
-        tell_unexportable(name, algorithm.connectors)
+        tell_unexportable(name, spec, settings, algorithm)
         programs = compile_programs(algorithm, settings.segment_limit)
         return make_behavior(
             name,

@@ -8,6 +8,7 @@ from functools import partial
 
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.metrics.step_times import StepTimes
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
@@ -54,8 +55,8 @@ class HostRecorder(Recorder):
         self.open_track(
             behavior.name,
             statistics,
+            behavior.settings,
             saver.settings_of(behavior.settings),
-            max_steps=behavior.settings.max_steps,
             step=behavior.step,
             events=[self.folder.behavior(behavior.name)],
         )
@@ -157,6 +158,21 @@ class HostRecorder(Recorder):
         media = statistics.media()
         if media:
             self.write_images(behavior.name, label, media)
+        if training:
+            self.judged(behavior)
+
+    def evaluated(self, behavior: Learning, step: int, found: dict[str, Summary]) -> None:
+        """Episodes were played beside the training at this step."""
+        self.write_evaluation(behavior.name, step, [found])
+        self.judged(behavior)
+
+    def judged(self, behavior: Learning) -> None:
+        """What was written last has consequences: the best checkpoint so far, or the end of the training."""
+        self.keep_best(behavior.name, lambda _: host_saver.snapshot_of(behavior))
+        verdict = self.verdict(behavior.name)
+        if verdict is not None and behavior.unfinished():
+            log.info("%s", verdict)
+            behavior.stop()
 
     def _save(self, behavior: Learning, *, final: bool = False) -> None:
         reward = self._statistics[behavior.name].checkpoint_reward()

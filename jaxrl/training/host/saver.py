@@ -56,6 +56,10 @@ class Learning(Protocol):
         """Whether there is something left to do."""
         ...
 
+    def stop(self) -> None:
+        """Learn no more, as if max_steps were passed."""
+        ...
+
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Real observations and action masks, for checking an exported policy."""
         ...

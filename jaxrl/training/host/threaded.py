@@ -160,7 +160,7 @@ class ThreadedLearner(Learner):
         learned = under_way.result()
         self.state, self.store, self.seconds = learned.state, learned.store, learned.seconds
         self.updates += 1
-        actor.policy = self.state.policy
+        actor.policy = self.policy
         return self._checked({**learned.metrics, **self._lag})
 
     def _work(self, ahead: Future[Any] | None, state: TrainState, store: Any, rollout: Rollout) -> Learned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from games import Stairs, choose, stairs_env
 from PIL import Image
 
 from jaxrl.envs.foreign.film import GIF_FRAMES, Film, FilmError
-from jaxrl.envs.foreign.rendering import DrawingOptions, Rendering, make_drawn
+from jaxrl.envs.foreign.rendering import DrawingOptions, Rendering, drawing_options, make_drawn
 from jaxrl.envs.foreign.viewer import ViewerError
 from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.settings import CheckpointSettings, RunSettings
 
 
 class Album:
@@ -169,3 +171,13 @@ def test_the_copy_that_is_drawn_is_made_in_the_mode_that_it_offers():
 
     assert make_drawn(Human, DrawingOptions(show=True)).render_mode == "human"
     assert make_drawn(Human, DrawingOptions(film_every=1)).render_mode is None
+
+
+def test_films_of_an_evaluation_go_beside_the_run():
+    """--inference --resume writes nothing into the run that it plays."""
+    plain = RunSettings(checkpoint_settings=CheckpointSettings(results_dir="results", run_id="first"))
+    assert drawing_options(plain).folder == str(Path("results/first/videos").absolute())
+    played = CheckpointSettings(results_dir="results", run_id="first", resume=True, inference=True)
+    assert drawing_options(RunSettings(checkpoint_settings=played)).folder == str(
+        Path("results/first-videos").absolute()
+    )

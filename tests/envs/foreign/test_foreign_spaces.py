@@ -10,9 +10,7 @@ from jaxrl.envs.foreign.actions import ActionWriter
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments, take_switch
 from jaxrl.envs.foreign.infos import LARGEST, plain
 from jaxrl.envs.foreign.observations import ObservationError, ObservationReader, SpaceError
-from jaxrl.types import DimensionProperty
-
-SIDE, CHANNEL = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE, DimensionProperty.NONE
+from jaxrl.envs.sensors import IMAGE_PROPERTIES
 
 
 def read(space, observation, mask_size=0):
@@ -45,21 +43,21 @@ def test_spaces_that_are_vectors(space, observation, expected):
 
 
 @pytest.mark.parametrize(
-    ("shape", "expected", "properties"),
+    ("shape", "order", "expected"),
     [
-        ((6, 8, 3), (6, 8, 3), (SIDE, SIDE, CHANNEL)),
-        ((6, 8), (6, 8, 1), (SIDE, SIDE, CHANNEL)),
-        ((4, 6, 8), (4, 6, 8), (CHANNEL, SIDE, SIDE)),  # stacked frames
+        ((6, 8, 3), (2, 0, 1), (3, 6, 8)),
+        ((6, 8), (0, 1), (1, 6, 8)),
+        ((4, 6, 8), (0, 1, 2), (4, 6, 8)),  # stacked frames
     ],
 )
-def test_images_stay_bytes(shape, expected, properties):
+def test_images_stay_bytes_and_begin_with_their_channels(shape, order, expected):
     reader = ObservationReader(spaces.Box(0, 255, shape, np.uint8), 0)
     (spec,) = reader.specs
-    assert (spec.shape, spec.dimension_property, spec.dtype) == (expected, properties, "uint8")
+    assert (spec.shape, spec.dimension_property, spec.dtype) == (expected, IMAGE_PROPERTIES, "uint8")
     image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
     (seen,) = reader.read(image)
-    np.testing.assert_array_equal(seen.ravel(), image.ravel())
-    assert seen.dtype == np.uint8 and not np.shares_memory(seen, image)
+    np.testing.assert_array_equal(seen, image.transpose(order).reshape(expected))
+    assert seen.dtype == np.uint8 and seen.flags.c_contiguous and not np.shares_memory(seen, image)
 
 
 def test_a_sensor_for_each_part_named_by_its_path():

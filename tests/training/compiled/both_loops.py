@@ -140,17 +140,17 @@ def told(env: JaxEnv, parts: list[Part], *, team_rows: bool) -> list[Told]:
 
 def first_message(view: TeamView) -> AreasOutcome:
     """Everybody begins."""
-    alive, shown = np.asarray(view.alive), np.asarray(view.obs[0])
+    alive, shown = np.asarray(view.alive), tuple(map(np.asarray, view.obs))
     nobody, nothing = np.zeros(alive.shape, bool), np.zeros(alive.shape, np.float32)
     return AreasOutcome(
         ended=nobody,
         truncated=nobody,
         reward=nothing,
         group_reward=nothing,
-        last_obs=(shown,),
+        last_obs=shown,
         alive=alive,
         action_mask=np.asarray(view.action_mask),
-        obs=(shown,),
+        obs=shown,
         over=nobody[:, 0],
         stats={},
     )
@@ -161,14 +161,14 @@ def messages(part: Part) -> list[AreasOutcome]:
     steps = part.steps
     views = [view_at(steps, t) for t in range(1, T)] + [part.last]
     # Who terminates tells nothing that counts.
-    seen = steps.last_obs[0] if steps.last_obs else np.full_like(steps.obs[0], np.nan)
+    seen = steps.last_obs or tuple(np.full_like(x, np.nan if x.dtype == np.float32 else 77) for x in steps.obs)
     return [
         first_message(view)._replace(
             ended=steps.terminated[t] | steps.truncated[t],
             truncated=steps.truncated[t],
             reward=steps.reward[t],
             group_reward=steps.group_reward[t],
-            last_obs=(seen[t],),
+            last_obs=tuple(x[t] for x in seen),
             over=steps.over[t],
         )
         for t, view in enumerate(views)
@@ -177,12 +177,12 @@ def messages(part: Part) -> list[AreasOutcome]:
 
 def view_at(steps: Transitions, t: int) -> TeamView:
     """What was seen before decision t."""
-    return TeamView(obs=(steps.obs[0][t],), action_mask=steps.action_mask[t], alive=steps.alive[t])
+    return TeamView(obs=tuple(x[t] for x in steps.obs), action_mask=steps.action_mask[t], alive=steps.alive[t])
 
 
-def play(env: JaxEnv, seed: int = 1) -> list[Part]:
-    """Two times T decisions of one seed, one after the other, by a policy that has learned nothing."""
-    actor = algorithm("ppo", env.spec)
+def play(env: JaxEnv, seed: int = 1, actor: Algorithm | None = None) -> list[Part]:
+    """Two times T decisions of one seed, one after the other, by a policy (PPO's) that has learned nothing."""
+    actor = actor or algorithm("ppo", env.spec)
     policies = jax.tree.map(lambda x: np.asarray(x)[None], actor.init(jax.random.key(0)).policy)
 
     @quick_jit
@@ -195,7 +195,7 @@ def play(env: JaxEnv, seed: int = 1) -> list[Part]:
 
     @quick_jit
     def form(steps: Transitions, last: TeamView):
-        rollouts = {rows: stack(env, steps, last, team_rows=rows, time_horizon=HORIZON) for rows in (True, False)}
+        rollouts = {rows: stack(env, steps, last, (), team_rows=rows, time_horizon=HORIZON) for rows in (True, False)}
         return rollouts, figures(env, steps)
 
     def fill(x: Any) -> np.ndarray:

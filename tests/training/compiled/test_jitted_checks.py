@@ -15,9 +15,10 @@ import yaml
 
 from jaxrl.cli import main
 from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs.contract import JaxEnvError, check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.training.compiled import trainer as train_jitted
-from jaxrl.training.compiled.checks import JaxEnvError, check_jax_env, faults
+from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog, fault_of
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError

@@ -30,6 +30,7 @@ from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.compiled.iteration import JittedState, Plan, start
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
+from tests.artifacts.test_csv_file import rows
 from tests.event_files import read_events
 from tests.jitted_command import Command
 
@@ -130,6 +131,7 @@ def test_files(whole: Path) -> None:
     assert len(steps) == MAX_STEPS // INTERVAL and steps[-1] > MAX_STEPS
     expected = {"configuration.yaml", f"{NAME}.onnx", f"{NAME}/checkpoint"}
     expected |= {"run_logs/timers.json", "run_logs/training_status.json"}
+    expected |= {f"{NAME}/seed_{seed}/metrics.csv" for seed in SEEDS}
     expected |= {
         f"{NAME}/{NAME}-{step}{rest}" for step in steps for rest in (".onnx", "/checkpoint.json", "/manifest.json")
     }
@@ -204,6 +206,9 @@ def test_no_interruption_shows(whole: Path, folder: Path, begin: Any) -> None:
     assert "env_settings.seed: 55 has no effect" in resumed.output and "drew" not in interrupted.output
     assert {path.name for path in (broken / NAME).glob("seed_*")} == {f"seed_{number}" for number in SEEDS}
     assert f"{NAME}-{steps[-1]}" in resumed.output
+    for number in SEEDS:  # no line twice, none missing
+        tables = [rows(run / NAME / f"seed_{number}" / "metrics.csv") for run in (broken, whole)]
+        assert [row[:2] for row in tables[0]] == [row[:2] for row in tables[1]]
     found, expected = state_of(broken), state_of(whole)
     assert found.keys() == expected.keys()
     assert [name for name in found if found[name].tobytes() != expected[name].tobytes()] == []

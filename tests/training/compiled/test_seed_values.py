@@ -78,9 +78,9 @@ def test_values_of_two_seeds(tmp_path: Path, log: Any, trainer_type: str, mates:
         recorder.begin(0)
         recorder.add(chunk())
         recorder.add(chunk())
-        recorder.summary(1000)
+        recorder.write_summary(subject.name, 1000, training=True)
         recorder.add(chunk())
-        recorder.summary(2000)
+        recorder.write_summary(subject.name, 2000, training=True)
     first, second = (values(folder.behavior(NAME) / f"seed_{seed}") for seed in SEEDS)
     expected = {
         "Environment/Cumulative Reward": 3.0,

@@ -40,6 +40,7 @@ def by_hand(**changes: Any) -> tuple[Transitions, TeamView]:
         action=Action(continuous=np.zeros((*shape, 0), np.float32), discrete=np.ones((*shape, 1), np.int32)),
         extras={"log_prob": np.full((*shape, 1), -0.5, np.float32)},
         carry=(),
+        last_carry=(),
         begin=np.zeros(shape, bool),
         alive=alive,
         reward=nothing + np.float32([1.0, 2.0]),
@@ -66,7 +67,7 @@ ENV = make_toy(ToySettings(truncates=True))
 @cache
 def hand_stacked() -> Rollout:
     """Of the example above: 7 states, decisions in 0, 2 and 4, true last observations in 5, the next ones in 6."""
-    return jax.tree.map(np.asarray, quick_jit(partial(stack, ENV, team_rows=True, time_horizon=2))(*by_hand()))
+    return jax.tree.map(np.asarray, quick_jit(partial(stack, ENV, team_rows=True, time_horizon=2))(*by_hand(), ()))
 
 
 def places(flags: np.ndarray) -> list[list[int]]:

@@ -210,9 +210,8 @@ def on_many_devices(path: str, layouts: str) -> None:
     Path(path).write_bytes(pickle.dumps(results))
 
 
-@pytest.mark.parametrize(
-    "layouts", [f"{SEEDS}x2 1x8", pytest.param(f"{SEEDS}x8 1x2", marks=pytest.mark.slow)], ids=["some", "others"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("layouts", [f"{SEEDS}x2 1x8", f"{SEEDS}x8 1x2"], ids=["some", "others"])
 def test_devices_do_not_matter(three: Ran, tmp_path: Path, layouts: str) -> None:
     """Seeds, or the areas of one seed, spread over 2 and 8 devices."""
     program = (

@@ -113,6 +113,7 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path, capsys, toy, 
     assert diff(whole, again, capsys) == EQUAL
 
 
+@pytest.mark.slow
 def test_without_it_the_resumed_run_is_another(tmp_path, capsys):
     whole = run(tmp_path / "whole", exact=False)
     again = stopped(whole, tmp_path / "stopped", 1)

@@ -37,7 +37,7 @@ WINDOW = {"episode_window": 5}
         pytest.param(CONNECTORS | WHOLE | WINDOW, id="connectors, complete episodes, a window"),
         pytest.param(CONNECTORS | {"time_horizon": 3}, id="connectors", marks=pytest.mark.slow),
         pytest.param(WHOLE, id="complete episodes", marks=pytest.mark.slow),
-        pytest.param(FRAMES, id="environment steps"),
+        pytest.param(FRAMES, id="environment steps", marks=pytest.mark.slow),
     ],
 )
 def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path: Path, capsys: Any, changes: dict[str, Any]) -> None:
@@ -64,6 +64,7 @@ def cartpole(results: Path, *, resume: bool = False, **place: Any) -> Path:
     return results / "run"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_of_gymnasium_equals_one_that_was_never_stopped(tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("gymnasium")
     whole = cartpole(tmp_path / "whole")

@@ -54,6 +54,7 @@ def learned(folder: Path, run_id: str, callbacks: Any = None, mapping: Any = Non
     return kept[-1]
 
 
+@pytest.mark.slow
 def test_m16_a_mapping_that_names_the_behavior_changes_no_bit_and_neither_do_callbacks(tmp_path: Path) -> None:
     """What the loop splits, routes and puts together is learned from as if there were no mapping."""
     plain = learned(tmp_path, "plain")

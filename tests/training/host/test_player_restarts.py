@@ -128,13 +128,17 @@ def test_stop_in_the_editor_pauses_the_run_and_play_goes_on(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("on_bad_data", ["error", "restart"])
-def test_a_number_that_is_not_finite_ends_the_run_or_its_episodes(start, tmp_path, on_bad_data):
-    """The player sends NaN in its second message, also after a restart: one is allowed within a minute."""
-    script = ("scripted_player.py", "--scenario nan_observation")
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [("nan_observation", "nan is not a finite number"), ("floats_missing", "received (3,) with 2 numbers")],
+)
+def test_unusable_data_of_an_agent_end_the_run_or_its_episodes(start, tmp_path, scenario, words, on_bad_data):
+    """The player sends NaN, or too little, in its second message, also after a restart: one is allowed in a minute."""
+    script = ("scripted_player.py", f"--scenario {scenario}")
     changes = {"env_settings.env_path": str(trainer.player(tmp_path, *script)), **RARE}
     process = start(trainer.config(tmp_path, changes, behavior="Walker"), "--on-bad-data", on_bad_data)
     assert process.wait(200) == 1 and process.leaves_nothing()
     error = " ".join(process.stderr.split())
-    assert "agent 2, sensor 0 ('vector'): nan is not a finite number" in error
+    assert "agent 2, sensor 0 ('vector'): " in error and words in error
     assert ("is not started again: it has had 1" in error) == (on_bad_data == "restart")
     assert ("on_bad_data: restart" in error) == (on_bad_data == "error")

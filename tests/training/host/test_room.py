@@ -13,8 +13,9 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.slots import Source
-from jaxrl.training.host.actor import MOST, ActorPrograms, capacity, decide
+from jaxrl.training.host.actor import MOST, capacity
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
 from tests.algorithms.team_rollouts import quick_jit
 from tests.footprint import give_back

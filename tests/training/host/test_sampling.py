@@ -13,8 +13,8 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.slots import Source
-from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import Held, LearnerPrograms, learn
 from jaxrl.training.host.notices import IDLE_MESSAGES, Notices
 from jaxrl.types import EnvMessage

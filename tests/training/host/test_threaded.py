@@ -15,8 +15,8 @@ from jaxrl.rollout import trajectory
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.slots import Source
 from jaxrl.training.errors import DivergedError
-from jaxrl.training.host.actor import ActorPrograms, decide
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn, learn_from
 from jaxrl.training.host.threaded import Staleness, ThreadedLearner
 from tests import trainer
@@ -206,6 +206,7 @@ class TestWholeRuns:
         assert 0.0 <= values["Policy/Staleness"] <= 1.1, "one update, and one state per row that is older"
         assert 0.0 <= values["Policy/Time Waited"] <= 1.0
 
+    @pytest.mark.slow
     def test_an_interrupt_saves_the_newest_state(self, start: Any, tmp_path: Any) -> None:
         endless = {"*.threaded": True, "*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
         process = start(trainer.config(tmp_path, endless))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -60,7 +61,7 @@ def environments(
 def configured(folder: Path, workers: int, run_id: str = "run", **options: Any) -> RunSettings:
     written = {
         "behaviors": {"Toy": SMALL},
-        "env_settings": {"seed": 3, "num_envs": workers, "env_path": "game"} | options,
+        "env_settings": {"seed": 3, "num_envs": workers, "env_path": sys.executable} | options,
         "checkpoint_settings": {"run_id": run_id, "results_dir": str(folder / "results")},
     }
     path = folder / f"{run_id}.yaml"
@@ -125,7 +126,9 @@ def is_key(leaf: jax.Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_m17_s22_one_seed_one_result_also_with_restarts(tmp_path, monkeypatch, workers):
     """Two lockstep runs with the same scripted faults end with equal parameters, bit for bit."""
     ends = []

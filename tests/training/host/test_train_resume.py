@@ -64,6 +64,7 @@ def test_resume_of_a_run_that_is_done_says_so_and_keeps_the_state(results, tmp_p
     assert set(changed) <= {"decisions", "train/step"}  # it acted once; the learner's step follows at an update
 
 
+@pytest.mark.slow
 def test_checkpoints_by_minutes_change_nothing(finished, tmp_path):
     """They come between those by steps, and show in no bit of what is learned."""
     configuration = trainer.config(tmp_path, {"*.keep_checkpoints": 1000})
@@ -137,7 +138,7 @@ def test_inference_acts_and_saves_nothing(start, tmp_path):
     assert "Not Training." in process.stdout and "Mean Reward" in process.stdout and process.stderr.count("\n") <= 2
     run = tmp_path / "results" / "run"
     names = {path.split("/")[-1].split(".")[0] for path in trainer.contents(run)}
-    assert names == {"configuration", "events", "timers", "training_status"}
+    assert names == {"configuration", "events", "metrics", "timers", "training_status"}
 
 
 def test_inference_resume_acts_with_the_saved_weights(start, results, tmp_path):

@@ -66,7 +66,7 @@ def run(runs, tmp_path_factory):
 def test_exactly_these_files(run):
     steps = run.steps()
     assert len(steps) == 3 and steps[-1] > 1500
-    expected = {"configuration.yaml", f"{NAME}.onnx", f"{NAME}/checkpoint"}
+    expected = {"configuration.yaml", f"{NAME}.onnx", f"{NAME}/checkpoint", f"{NAME}/metrics.csv"}
     expected |= {f"run_logs/{name}" for name in ("timers.json", "training_status.json", "Player-0.log")}
     expected |= {f"{NAME}/{NAME}-{step}.onnx" for step in steps}
     expected |= {f"{NAME}/{NAME}-{step}/{name}.json" for step in steps for name in ("checkpoint", "manifest")}

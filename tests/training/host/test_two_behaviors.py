@@ -44,6 +44,7 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(tmp_path: Path) -> None:
     assert int(short.name.rpartition("-")[2]) > 600, "its counter went on"
 
 
+@pytest.mark.slow
 def test_one_learns_in_a_thread_and_the_other_between_messages(tmp_path: Path) -> None:
     """The summaries of both are whole; staleness is told of the threaded one alone."""
     with environment("Apart?team=0", "Inside?team=0") as started:

@@ -1,0 +1,43 @@
+"""An algorithm of one's own, made as jaxrl's are: `trainer_type: my_file.py:make_x`."""
+
+from __future__ import annotations
+
+import jax
+
+from jaxrl.algorithms import Make
+from jaxrl.algorithms.connected import connected
+from jaxrl.algorithms.interface import Algorithm
+from jaxrl.own_code import OwnCodeError, told
+from jaxrl.settings import BehaviorSettings
+from jaxrl.types import BehaviorSpec, JaxrlError
+
+
+def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    """What `function` makes, with the connectors and the `postprocess` of the settings around it.
+
+    The function is given the spec that the policy sees, and settings without those two: it may call `make_ppo` and the
+    like without having them twice.
+
+    Raises OwnCodeError if it raises or returns something else than an Algorithm that can be initialised.
+    """
+    plain = settings.model_copy(update={"connectors": (), "postprocess": None})
+
+    def make(seen: BehaviorSpec, _: BehaviorSettings) -> Algorithm:
+        try:
+            algorithm = function(seen, plain)
+        except JaxrlError:
+            raise
+        except Exception as error:  # whatever somebody else's code does
+            raise OwnCodeError(f"trainer_type: {name} raised {told(error)}") from error
+        if not isinstance(algorithm, Algorithm):
+            raise OwnCodeError(f"trainer_type: {name} returns a {type(algorithm).__name__}, expected a jaxrl.Algorithm")
+        try:
+            jax.eval_shape(algorithm.init, jax.random.key(0))
+        except JaxrlError:
+            raise
+        except Exception as error:
+            raise OwnCodeError(f"trainer_type: {name}: `init` of its Algorithm raised {told(error)}") from error
+        return algorithm
+
+    make.__name__ = name  # which refusals begin with
+    return connected(make)(spec, settings)

@@ -1,0 +1,63 @@
+"""What jaxrl reads but does not train yet, refused on the command line and in Python in the same words. No JAX here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
+from jaxrl.rewards import REWARD_SIGNALS
+from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, Sampler, SettingsError
+from jaxrl.settings.environment_parameters import ConstantSampler
+
+
+def refuse_unsupported(settings: RunSettings, source: str = "") -> None:
+    """Raise SettingsError if a feature is in use that jaxrl does not train yet; `source` is where it was written."""
+    problems = unsupported(settings)
+    if problems:
+        raise SettingsError(problems, source)
+
+
+def unsupported(settings: RunSettings) -> list[str]:
+    """One text, path first, for each feature in use that jaxrl does not train yet; empty if it trains all of them."""
+    texts = [text for path, behavior in settings.every_behavior() for text in untrained(behavior, f"{path}.")]
+    for name, parameter in (settings.environment_parameters or {}).items():
+        path = f"environment_parameters.{name}"
+        if isinstance(parameter, Curriculum):
+            texts.append(f"{path}.curriculum: curricula are not supported yet: write a number")
+        elif isinstance(parameter, Sampler) and not isinstance(parameter.sampler_parameters, ConstantSampler):
+            kind = parameter.sampler_type
+            texts.append(f"{path}.sampler_type: {kind} samplers are not supported yet: write a number")
+    return texts
+
+
+def refuse_untrained(settings: BehaviorSettings, source: str) -> None:
+    """The same for settings of one behavior that were made in Python; `source` is the function that was given them."""
+    problems = list(untrained(settings))
+    if problems:
+        raise SettingsError(problems, source)
+
+
+def untrained(behavior: BehaviorSettings, path: str = "") -> Iterator[str]:
+    """One text for each feature of one behavior that jaxrl does not train yet; `path` stands before its keys."""
+    if behavior.trainer_type not in ALGORITHMS:
+        *others, last = ALGORITHMS
+        yield f"{path}trainer_type: {behavior.trainer_type} is not supported yet: write {', '.join(others)} or {last}"
+    for signal in behavior.reward_signals:
+        if signal not in REWARD_SIGNALS:
+            yield f"{path}reward_signals.{signal}: this signal is not supported yet: remove it"
+    if behavior.behavioral_cloning is not None:
+        yield f"{path}behavioral_cloning: not supported yet: remove it"
+    if behavior.self_play is not None:
+        yield f"{path}self_play: not supported yet: remove it"
+
+
+def refuse_foreign(name: str, settings: BehaviorSettings) -> None:
+    """Raise SettingsError where `make_<name>` is given hyperparameters that are not those of its algorithm."""
+    wanted, given = TRAINER_TYPES[name].hyperparameters, settings.hyperparameters
+    missing = [key for key in wanted.model_fields if not hasattr(given, key)]
+    if missing:
+        raise SettingsError(
+            f"hyperparameters: those of {settings.trainer_type} lack {', '.join(missing)}: "
+            f"make the settings with make_settings({name!r}, ...)",
+            f"make_{name}",
+        )

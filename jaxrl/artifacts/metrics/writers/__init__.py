@@ -1,0 +1,59 @@
+"""Where statistics are written: one file per kind of writer, and the one table of them.
+
+A file of a kind has `open_writer(place)`, and `check(target)` where something may be missing. TensorBoard's event files
+and metrics.csv are always written; the others where `record_settings` has a key of their name, which says where to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from types import ModuleType
+
+from jaxrl.artifacts.metrics.writers.background import BackgroundWriter
+from jaxrl.artifacts.metrics.writers.interface import Place, RecordError, StatisticsWriter
+from jaxrl.settings import RecordSettings
+
+__all__ = [
+    "ALWAYS", "WRITERS", "Place", "RecordError", "StatisticsWriter",
+    "check_writers", "hang_up", "open_writers", "targets",
+]  # fmt: skip
+
+WRITERS = {
+    "tensorboard": "jaxrl.artifacts.metrics.tensorboard",
+    "csv": "jaxrl.artifacts.metrics.writers.csv_file",
+    "wandb": "jaxrl.artifacts.metrics.writers.weights_and_biases",
+    "mlflow": "jaxrl.artifacts.metrics.writers.mlflow_run",
+}
+"""By name the module of each; one that is not asked for is not imported."""
+ALWAYS = ("tensorboard", "csv")
+"""Those that every run has, whose files stand in its folder."""
+
+
+def targets(settings: RecordSettings | None) -> dict[str, str]:
+    """Writers that are asked for beside those that every run has: by name, where they write to."""
+    asked = {} if settings is None else settings.model_dump()
+    return {name: target for name, target in asked.items() if target is not None}
+
+
+def check_writers(settings: RecordSettings | None) -> None:
+    """Raise RecordError if a writer that is asked for cannot be. Nothing is written, and no network is asked."""
+    for name, target in targets(settings).items():
+        _module(name).check(target)
+
+
+def open_writers(settings: RecordSettings | None, place: Place) -> list[StatisticsWriter]:
+    """The writers of one place. What is there of an earlier run is touched with the first thing written."""
+    asked = dict.fromkeys(ALWAYS, "") | targets(settings)
+    return [_module(name).open_writer(place._replace(target=target)) for name, target in asked.items()]
+
+
+def hang_up(writers: Iterable[StatisticsWriter]) -> None:
+    """Those that wait for a network are told that nothing more comes, so that they end side by side."""
+    for writer in writers:
+        if isinstance(writer, BackgroundWriter):
+            writer.hang_up()
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(WRITERS[name])

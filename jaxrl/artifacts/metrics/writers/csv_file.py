@@ -1,0 +1,76 @@
+"""`metrics.csv` beside the event files: one line for each value, `step,wall_time,tag,value`.
+
+The long format, because tags come and go: a line never has to be changed once it is written. pandas makes a table of it
+with `frame.pivot(index="step", columns="tag", values="value")`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.artifacts import files
+from jaxrl.artifacts.appended import AppendedFile
+from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.writers.interface import Place
+from jaxrl.artifacts.run_folder import METRICS_TABLE
+
+HEADER = "step,wall_time,tag,value\n"
+
+
+def open_writer(place: Place) -> CsvWriter:
+    """The table in the folder of the event files."""
+    return CsvWriter(place.folder, place.resume_step)
+
+
+class CsvWriter:
+    """Appends lines to `<folder>/metrics.csv`, all of a summary or none of them.
+
+    With `resume_step` the lines at or after that step are dropped first, as TensorBoard drops such points; so is what a
+    killed run has left of a line. Every method raises ArtifactError when the disk is full; the next one tries again.
+    """
+
+    def __init__(self, folder: Path, resume_step: int | None = None) -> None:
+        self.path = folder / METRICS_TABLE
+        self._resume_step = resume_step
+        self._file = AppendedFile(self.path, self._opened)
+
+    def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
+        """The file exists from here on; settings stand in configuration.yaml."""
+        self._file.append(b"")
+
+    def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
+        """A line per tag; wall time in seconds since 1970."""
+        lines, now = io.StringIO(), f"{time.time():.3f}"
+        table = csv.writer(lines, lineterminator="\n")
+        for tag, summary in summaries.items():
+            if tag not in INTERNAL:
+                table.writerow((step, now, " ".join(tag.split("\n")), repr(float(summary.value))))
+        self._file.append(lines.getvalue().encode())
+
+    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """A table has no pictures."""
+
+    def close(self) -> None:
+        """Close the file; may be called twice. Raises ArtifactError."""
+        self._file.close()
+
+    def _opened(self) -> io.FileIO:
+        kept = self._kept() if self._resume_step is not None and self.path.is_file() else ""
+        files.write_text(self.path, HEADER + kept)
+        opened = self.path.open("r+b", buffering=0)
+        opened.seek(0, io.SEEK_END)
+        return opened
+
+    def _kept(self) -> str:
+        """The whole lines of before the step that is continued from."""
+        assert self._resume_step is not None
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        steps = ((line, line.partition(",")[0]) for line in lines if line.endswith("\n"))
+        return "".join(line for line, step in steps if step.isdecimal() and int(step) < self._resume_step)

@@ -1,0 +1,96 @@
+"""What the behavior that a model is for sees and does: from the run that wrote the file, or from an environment."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxrl.artifacts.checkpoint.document import METADATA, read_info
+from jaxrl.artifacts.checkpoint.folder import choose
+from jaxrl.envs import simulator
+from jaxrl.envs.address import parse_address, unknown
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
+
+if TYPE_CHECKING:
+    from jaxrl.settings import RunSettings
+
+_STEP = re.compile(r"-\d+$")
+
+
+class UnknownBehaviorError(JaxrlError):
+    """The environment has no behavior of that name, or several to choose from."""
+
+
+def behavior_of_run(path: Path) -> tuple[str, BehaviorSpec] | None:
+    """Name and spec of the behavior whose run has written the file at `path`; None if it lies in no run's folder.
+
+    `<run>/<Behavior>/<Behavior>-<step>.onnx` stands beside its checkpoint, `<run>/<Behavior>.onnx` beside the folder of
+    all of them. Raises CheckpointError or DamagedError for one that cannot be read.
+    """
+    beside = path.with_suffix("")
+    if not beside.is_dir():
+        return None
+    checkpoint = beside if (beside / METADATA).is_file() else choose(beside).path
+    if checkpoint is None:
+        return None
+    info = read_info(checkpoint)
+    return (info.behavior, _spec(info.spec)) if info.spec else None
+
+
+def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Path) -> tuple[str, BehaviorSpec]:
+    """Name and spec of one behavior of `env_settings.env_path`, which is started, reset once and ended.
+
+    `wanted`: its name, with or without `?team=`; None: the only one, or that which the file at `path` is called after.
+
+    Raises:
+        UnknownBehaviorError: there is none of that name, or it is not clear which of several is meant.
+        EnvironmentFailure, UnknownEnvironmentError: it does not start.
+    """
+    env_path = settings.env_settings.env_path
+    specs = _compiled(env_path) if parse_address(env_path).kind.compiled else _stepped(settings)
+    short: dict[str, str] = {}  # without `?team=` → the first team's
+    for name in specs:
+        short.setdefault(name.partition("?")[0], name)
+    names = (wanted, wanted.partition("?")[0]) if wanted else (path.stem, _STEP.sub("", path.stem))
+    found = next((short.get(name, name) for name in names if name in specs or name in short), None)
+    if found is None and wanted is None and len(short) == 1:
+        (found,) = short.values()
+    if found is not None:
+        return found, specs[found]
+    if wanted is None:
+        raise UnknownBehaviorError(f"--behavior: {env_path} has {', '.join(short)}: say which of them the model is for")
+    what = f"is not in the first step of {env_path}"
+    raise UnknownBehaviorError(unknown(f"--behavior {wanted}", wanted, short, what=what))
+
+
+def _stepped(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
+    """Of an environment in a process of its own: those that ask in the first step."""
+    environment = settings.env_settings
+    kind, name = parse_address(environment.env_path)
+    chosen = simulator(kind)
+    chosen.check(name)
+    with tempfile.TemporaryDirectory(prefix="jaxrl-check-") as logs:
+        factory = chosen.make_factory(name, settings, logs)
+        wait = environment.timeout_wait
+        with EnvPool(factory, 1, timeout=wait + 10.0, startup_timeout=wait + 60.0) as pool:
+            pool.reset()
+            (result,) = pool.recv()
+            return dict(result.new_specs)
+
+
+def _compiled(env_path: str | None) -> Mapping[str, BehaviorSpec]:
+    """Of an environment that is compiled together with the learner."""
+    from jaxrl.jax_envs import make_environment
+
+    env = make_environment(env_path or "")
+    return {env.name: env.spec}
+
+
+def _spec(written: Mapping) -> BehaviorSpec:
+    """From checkpoint.json, which leaves out what no model shows."""
+    sensors = tuple(ObservationSpec(item["name"], tuple(item["shape"])) for item in written["observations"])
+    return BehaviorSpec(sensors, ActionSpec(written["continuous_actions"], tuple(written["discrete_branches"])))

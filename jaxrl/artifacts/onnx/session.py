@@ -1,0 +1,49 @@
+"""ONNX Runtime, as jaxrl asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnxruntime
+import onnxruntime.capi.onnxruntime_pybind11_state as runtime_errors
+
+Outputs = Mapping[str, np.ndarray]
+
+RuntimeErrors = (
+    runtime_errors.Fail,
+    runtime_errors.InvalidArgument,
+    runtime_errors.InvalidGraph,
+    runtime_errors.InvalidProtobuf,
+    runtime_errors.NoSuchFile,
+    runtime_errors.NotImplemented,
+    runtime_errors.RuntimeException,
+)
+"""What ONNX Runtime raises when it cannot load or run a model; they share no base class of their own."""
+
+DTYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(int64)": np.int64}
+"""Of inputs that can be fed, by ONNX Runtime's names."""
+_FATAL_ONLY = 4
+
+
+def open_session(model: str | bytes) -> onnxruntime.InferenceSession:
+    """A session on the CPU, one thread (policies are small), silent; `model` is a path or the file's bytes."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _FATAL_ONLY  # errors are raised anyway
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def run(session: onnxruntime.InferenceSession, names: list[str], feed: Mapping[str, np.ndarray]) -> Outputs:
+    """The named outputs for one batch of inputs."""
+    return {name: np.asarray(value) for name, value in zip(names, session.run(names, dict(feed)), strict=True)}
+
+
+def run_on_zeros(session: onnxruntime.InferenceSession) -> Outputs:
+    """All outputs for a batch of one row of zeros, which is what Unity asks first."""
+    zeros = {
+        node.name: np.zeros([size if isinstance(size, int) else 1 for size in node.shape], DTYPES[node.type])
+        for node in session.get_inputs()
+    }
+    return run(session, [node.name for node in session.get_outputs()], zeros)

@@ -1,0 +1,71 @@
+"""How our arrays are made of ML-Agents' PyTorch arrays: one `Entry` for each of ours.
+
+The rules are linear, so gradients translate as well:
+    kernel   [inputs, outputs]: torch stores (outputs, inputs); several layers side by side become one;
+    filters  [kh, kw, inputs, outputs]: torch stores (outputs, inputs, kh, kw);
+    bias     [outputs]: several become one;
+    row      [size]: torch stores (1, size).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+KERNEL, FILTERS, BIAS, ROW = "kernel", "filters", "bias", "row"
+
+
+class Entry(NamedTuple):
+    """One of our arrays and the torch arrays it consists of, in order."""
+
+    path: tuple[str, ...]
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]  # as torch stores them
+    kind: str  # kernel, filters, bias or row
+
+
+Layout = tuple[Entry, ...]
+
+
+def linear(path: tuple[str, ...], names: tuple[str, ...], inputs: int, outputs: Iterable[int]) -> Layout:
+    """One of our linear layers made of one or more of theirs with the same inputs."""
+    outputs = tuple(outputs)
+    kernels = tuple((size, inputs) for size in outputs)
+    return (
+        Entry((*path, "kernel"), tuple(f"{name}.weight" for name in names), kernels, KERNEL),
+        Entry((*path, "bias"), tuple(f"{name}.bias" for name in names), tuple((size,) for size in outputs), BIAS),
+    )
+
+
+def filters(path: tuple[str, ...], name: str, inputs: int, outputs: int, side: int) -> Layout:
+    """One layer of square filters."""
+    return (
+        Entry((*path, "kernel"), (f"{name}.weight",), ((outputs, inputs, side, side),), FILTERS),
+        Entry((*path, "bias"), (f"{name}.bias",), ((outputs,),), BIAS),
+    )
+
+
+def to_ours(entry: Entry, parts: list[np.ndarray]) -> np.ndarray:
+    """Torch arrays of an entry, in order, as the array that it stands for."""
+    if entry.kind == ROW:
+        return parts[0][0]
+    joined = np.concatenate(parts, axis=0)
+    return {KERNEL: np.transpose, FILTERS: _filters_to_ours, BIAS: np.asarray}[entry.kind](joined)
+
+
+def to_theirs(entry: Entry, array: np.ndarray) -> list[np.ndarray]:
+    """The inverse of `to_ours`."""
+    if entry.kind == ROW:
+        return [array.reshape(entry.shapes[0])]
+    joined = {KERNEL: np.transpose, FILTERS: _filters_to_theirs, BIAS: np.asarray}[entry.kind](array)
+    return np.split(joined, np.cumsum([shape[0] for shape in entry.shapes])[:-1])
+
+
+def _filters_to_ours(x: np.ndarray) -> np.ndarray:
+    return np.transpose(x, (2, 3, 1, 0))
+
+
+def _filters_to_theirs(x: np.ndarray) -> np.ndarray:
+    return np.transpose(x, (3, 2, 0, 1))

@@ -1,0 +1,36 @@
+"""`jaxrl check-env`: whether an environment in JAX keeps its contract. JAX is imported inside `run` alone."""
+
+from __future__ import annotations
+
+import argparse
+
+from jaxrl.cli.device import choose_device
+from jaxrl.cli.flags import count
+from jaxrl.compilation import enable_compilation_cache
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Which environment, and how long it is played."""
+    parser.add_argument("environment", metavar="ENV", help="FILE.py:FUNCTION, package.module:FUNCTION or jax:NAME")
+    parser.add_argument("--steps", type=count, default=200, metavar="N", help="decisions (default: %(default)s)")
+    parser.add_argument("--areas", type=count, default=16, metavar="N", help="played at once (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides all chance (default: %(default)s)")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print what is wrong, a line each; 1 if something is. Raises JaxrlError where it cannot even be traced."""
+    choose_device("cpu")
+    enable_compilation_cache()
+    from jaxrl.jax_envs import make_environment
+    from jaxrl.jax_envs.contract import check_environment
+
+    env = make_environment(given.environment)
+    found = check_environment(env, areas=given.areas, steps=given.steps, seed=given.seed)
+    for text in found.problems:
+        print(f"problem: {text}")
+    for text in found.remarks:
+        print(f"remark: {text}")
+    played = f"{given.steps} decisions of {given.areas} areas at random, {found.episodes} episodes"
+    print(f"{given.environment}: {len(found.problems)} problem(s) in {played}")
+    return 1 if found.problems else 0

@@ -1,0 +1,83 @@
+"""The configurations that come with jaxrl: in the wheel beside its code, in a clone in the folder `configs`."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxrl.artifacts.carried import carried
+from jaxrl.envs.address import Kind, parse_address, unknown
+from jaxrl.settings.reading import read_yaml
+from jaxrl.types import JaxrlError
+
+_TRAINERS = ("poca", "mappo", "coma", "ppo")
+"""Folders, the one that is chosen first in front: what trains teams as teams before what does not."""
+
+
+class UnknownConfigurationError(JaxrlError):
+    """None of the shipped configurations has that name."""
+
+
+class Shipped(NamedTuple):
+    """One file."""
+
+    name: str  # folder/file, without .yaml
+    path: Path
+    env_path: str | None  # as in the file; None: a Unity scene, whose build is given with --env
+    about: str  # what its first line says
+
+    @property
+    def short(self) -> str:
+        """The file's name alone."""
+        return self.name.partition("/")[2]
+
+
+@cache
+def shipped() -> tuple[Shipped, ...]:
+    """All of them, those that are chosen first in front."""
+    folder = carried("configs")
+    order = {name: i for i, name in enumerate(_TRAINERS)}
+    files = sorted(folder.glob("*/*.yaml"), key=lambda path: (order.get(path.parent.name, len(order)), path.stem))
+    return tuple(map(_read, files))
+
+
+def _read(path: Path) -> Shipped:
+    env_path = (read_yaml(path).get("env_settings") or {}).get("env_path")
+    with path.open(encoding="utf-8") as file:
+        about = file.readline().lstrip("# ").strip()
+    return Shipped(f"{path.parent.name}/{path.stem}", path, env_path, about)
+
+
+def named(name: str) -> list[Shipped]:
+    """Those called `name`, with or without the folder, the one to take in front.
+
+    Raises UnknownConfigurationError, with the nearest names.
+    """
+    found = [one for one in shipped() if name in (one.name, one.short)]
+    if not found:
+        names = [one.short for one in shipped()]
+        what, there_are = "no configuration of jaxrl's has that name", "`jaxrl init` lists"
+        raise UnknownConfigurationError(unknown(name, name, names, what=what, there_are=there_are))
+    return found
+
+
+def made_for(env_path: str) -> list[Shipped]:
+    """Those that train this environment, compiled or served, the one to take in front; none for a Unity build."""
+    wanted = _simulated(env_path)
+    if wanted is None:
+        return []
+    return [one for one in shipped() if one.env_path is not None and _simulated(one.env_path) == wanted]
+
+
+def beside(others: list[Shipped]) -> str:
+    """What is said of those that were not taken: "; there is also ...", or nothing."""
+    return f"; there is also {', '.join(one.name for one in others)}" if others else ""
+
+
+def _simulated(env_path: str) -> tuple[Kind, str | None] | None:
+    """Which environment it is, whether it is served or compiled."""
+    kind, name = parse_address(env_path)
+    if kind is Kind.UNITY:
+        return None
+    return (Kind.JAX if kind is Kind.PLAYER else kind), name

@@ -1,0 +1,267 @@
+"""`jaxrl sweep`: every combination of some settings, with several seeds each."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import rich
+import rich.console
+
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.metrics.console import setup_logging
+from jaxrl.artifacts.names import check_run_names
+from jaxrl.cli import flags, train
+from jaxrl.cli.device import choose_device, start_computing
+from jaxrl.cli.leaving import leaving_at_once
+from jaxrl.cli.search import Search, check_search, make_trials
+from jaxrl.cli.sweep_processes import SweepError, train_in_processes
+from jaxrl.cli.sweep_resume import begun_or_new, with_seed_of_sweep
+from jaxrl.cli.version import version_line
+from jaxrl.envs.address import is_compiled
+from jaxrl.report.sweep import write_results
+from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError, load_run_settings, with_drawn_seed
+from jaxrl.settings.inheritance import merge
+from jaxrl.settings.sweep import Point, grid, overrides_of, space
+from jaxrl.training.checks import check_run
+from jaxrl.training.interrupt import Interrupt
+
+_log = logging.getLogger(__name__)
+
+TRIALS = 20
+"""Of a search, unless told otherwise."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """CONFIG, the flags of `jaxrl train`, and what is varied."""
+    parser.description = (
+        "Train every combination of some settings. Each point is a run of its own in RESULTS_DIR/RUN_ID/POINT. In a "
+        "compiled environment, points that differ in numbers alone (learning_rate, beta, gamma, parameters of the "
+        "environment ...) are one program with all their seeds; other environments run point by point."
+    )
+    train.add_config(parser)
+    flags.add_flags(parser, several=True)
+    parser.add_argument(
+        "--search",
+        action="append",
+        metavar="KEY=LOW:HIGH[:log][:int]",
+        default=[],
+        help="look for a good value, with Optuna (extra `sweep`), instead of trying all; or KEY=VALUE,VALUE...",
+    )
+    parser.add_argument("--trials", type=flags.count, metavar="N", help="how many --search makes (default: 20)")
+    parser.add_argument(
+        "--prune", action="store_true", help="--search gives up trials that fall behind (successive halving by thirds)"
+    )
+    parser.add_argument(
+        "--population",
+        type=flags.count,
+        metavar="N",
+        default=None,
+        help="population based training of N members in one program: the worst learn from the best, with values "
+        "of --search changed; one run, whose seeds are the members",
+    )
+    parser.add_argument(
+        "--every", type=flags.count, metavar="STEPS", help="between generations (default: 1/20 of max_steps)"
+    )
+    parser.add_argument(
+        "--parallel",
+        type=flags.count,
+        metavar="N",
+        default=None,
+        help="points side by side (default: all of a program, 4 of a search, 1 where environments are processes)",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Check every point, train, and print a table; the exit code. Raises JaxrlError for what the user can mend."""
+    console = rich.get_console()
+    with leaving_at_once():
+        asked = _asked(given, console)
+        plans = [] if given.search else _planned(asked)
+        search = _searched(given, asked) if given.search else None
+        _log.info(version_line())
+        if asked.base.torch_settings.device is not None:
+            choose_device(asked.base.torch_settings.device)
+    if given.population is not None:
+        return _train_population(given, asked, search, console)
+    failed = None
+    with Interrupt() as interrupt:
+        if search is not None:
+            names = make_trials(search, asked.base, asked.folder, asked.runs, console, interrupt)
+            plans = [_Plan(Point(name, values), asked.runs(name, values)) for name, values in names]
+        else:
+            failed = _train(plans, console, interrupt, given.parallel)
+        if asked.folder.is_dir() and plans:
+            _write_results(asked.folder, plans)
+    if failed is not None:
+        raise failed
+    return interrupt.exit_code
+
+
+class _Asked(NamedTuple):
+    """The command line, read."""
+
+    config: str | None
+    overrides: Mapping[str, Any]
+    points: list[Point]
+    base: RunSettings  # without those of a point
+    folder: Path  # of the sweep
+    search: bool
+
+    def runs(self, name: str, values: Mapping[str, Any]) -> list[RunSettings]:
+        """Settings of the runs of a point. Raises JaxrlError unless they can be part of a sweep."""
+        with _once():
+            runs = _runs(
+                self.config, self.overrides, Point(name, values), self.folder, self.base.env_settings, self.search
+            )
+        for settings in runs:
+            _check(settings, self.config or "command line")
+        return runs
+
+
+class _Plan(NamedTuple):
+    """One point and its runs: one with all seeds where the environment is compiled, else one for each seed."""
+
+    point: Point
+    runs: list[RunSettings]
+
+
+def _write_results(folder: Path, plans: Sequence[_Plan]) -> None:
+    points = [(plan.point, [run.checkpoint_settings.run_id for run in plan.runs]) for plan in plans]
+    for line in write_results(folder, points):
+        print(line)
+
+
+def _asked(given: argparse.Namespace, console: rich.console.Console) -> _Asked:
+    """What is asked for. Raises SettingsError; nothing is written or started."""
+    setup_logging(console, debug=getattr(given, "debug", False))
+    _check_flags(given)
+    points = grid(vars(given).pop(flags.SET, []))
+    if not given.search and len(points) < 2:
+        text = "write for example --set hyperparameters.learning_rate=1e-3,3e-4, or --search KEY=LOW:HIGH"
+        raise SettingsError(f"--set: nothing is varied; {text}")
+    if given.search and len(points) > 1:
+        raise SettingsError("--set: got several values beside --search: write one for each key, or search that key too")
+    config, overrides = train.configuration(given.config, flags.overrides_from(given))
+    if given.search:
+        overrides = merge(overrides, overrides_of(points[0].values))
+    base = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
+    given.debug = base.debug
+    setup_logging(console, debug=base.debug)
+    options = base.checkpoint_settings
+    check_run_names(Path(options.results_dir), options.run_id)
+    folder = Path(options.results_dir, options.run_id)
+    base = with_drawn_seed(with_seed_of_sweep(base, folder))
+    return _Asked(config, overrides, points, base, folder, bool(given.search))
+
+
+def _check_flags(given: argparse.Namespace) -> None:
+    """Raise SettingsError for a flag that would have no effect beside the others."""
+    if not given.search and (given.trials is not None or given.prune):
+        raise SettingsError("--trials and --prune belong to --search KEY=LOW:HIGH, which is not given")
+    if given.population is None and given.every is not None:
+        raise SettingsError("--every belongs to --population N, which is not given")
+    if given.population is not None and (given.trials is not None or given.prune or given.parallel is not None):
+        raise SettingsError("--trials, --prune and --parallel have no meaning beside --population, which is one run")
+    if given.population is not None and "env_settings.seeds" in vars(given):
+        raise SettingsError("--seeds: got a number beside --population, whose members are the seeds; leave it out")
+
+
+def _train_population(
+    given: argparse.Namespace, asked: _Asked, search: Search | None, console: rich.console.Console
+) -> int:
+    """One run, whose seeds are the members of a population."""
+    environment = asked.base.env_settings
+    if search is None or not is_compiled(environment.env_path):
+        raise SettingsError("--population: needs a compiled environment (--env jax:NAME) and --search KEY=LOW:HIGH")
+    members = environment.model_copy(update={"seeds": given.population})
+    run = asked.base.model_copy(update={"env_settings": members})
+    _check(run, asked.config or "command line")
+    start_computing(run.torch_settings.device, given.population)
+    from jaxrl.training.compiled.population import train_population
+
+    with Interrupt() as interrupt:
+        train_population(run, search.spaces, given.every or 0, console, interrupt)
+    return interrupt.exit_code
+
+
+def _planned(asked: _Asked) -> list[_Plan]:
+    plans = [_Plan(point, asked.runs(*point)) for point in asked.points]
+    runs = iter(begun_or_new([run for plan in plans for run in plan.runs]))
+    return [plan._replace(runs=[next(runs) for _ in plan.runs]) for plan in plans]
+
+
+def _searched(given: argparse.Namespace, asked: _Asked) -> Search:
+    search = Search(dict(map(space, given.search)), given.trials or TRIALS, given.prune, given.parallel)
+    check_search(search, asked.base, asked.folder, asked.runs)
+    return search
+
+
+def _train(
+    plans: Sequence[_Plan], console: rich.console.Console, interrupt: Interrupt, parallel: int | None
+) -> SweepError | None:
+    """Train all points; the error that names the runs which failed."""
+    runs = [settings for plan in plans for settings in plan.runs]
+    if not is_compiled(runs[0].env_settings.env_path):
+        return train_in_processes(runs, interrupt, parallel or 1)
+    _train_compiled(runs, console, interrupt, parallel)
+    return None
+
+
+def _runs(
+    config: str | None,
+    overrides: Mapping[str, Any],
+    point: Point,
+    folder: Path,
+    base: EnvironmentSettings,
+    search: bool,
+) -> list[RunSettings]:
+    """Settings of the runs of a point, whose folders lie in that of the sweep."""
+    runs = {point.name: {"seed": base.seed}}
+    if not is_compiled(base.env_path) and base.seeds > 1:
+        numbers = range(base.seed, base.seed + base.seeds)
+        runs = {f"{point.name}_seed{number}": {"seed": number, "seeds": 1} for number in numbers}
+    found = []
+    for name, environment in runs.items():
+        options: dict[str, Any] = {"run_id": name, "results_dir": str(folder)}
+        if search:  # a trial is always a new run
+            options |= {"resume": False}
+        place = {"checkpoint_settings": options, "env_settings": environment}
+        of_point = merge(merge(overrides, overrides_of(point.values)), place)
+        found.append(load_run_settings(config, of_point, HYPERPARAMETER_TYPES))
+    return found
+
+
+def _check(settings: RunSettings, source: str) -> None:
+    """Raise JaxrlError unless a run can be part of a sweep."""
+    options = settings.checkpoint_settings
+    check_run_names(Path(options.results_dir), options.run_id)
+    if options.inference:
+        raise SettingsError("checkpoint_settings.inference: a sweep trains; play one of its runs with `jaxrl watch`")
+    check_run(settings, source)
+
+
+@contextmanager
+def _once() -> Iterator[None]:
+    """What is odd in a configuration was said when it was read without any point."""
+    quiet = logging.getLogger("jaxrl.settings.loading")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        quiet.setLevel(level)
+
+
+def _train_compiled(
+    runs: Sequence[RunSettings], console: rich.console.Console, interrupt: Interrupt, parallel: int | None
+) -> None:
+    side_by_side = min(parallel or len(runs), len(runs)) * runs[0].env_settings.seeds
+    start_computing(runs[0].torch_settings.device, side_by_side)
+    from jaxrl.training.compiled.points import train_points
+
+    train_points(runs, console, interrupt, parallel)

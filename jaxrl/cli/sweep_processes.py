@@ -1,0 +1,163 @@
+"""Runs of a sweep whose environments are processes: each is a `jaxrl train` of its own, some at a time."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxrl.artifacts.files import write_error, write_text
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.settings import RunSettings, to_yaml
+from jaxrl.training.interrupt import Interrupt
+from jaxrl.types import JaxrlError
+
+_log = logging.getLogger(__name__)
+
+TERMINATED = 143
+"""Exit code of a run that has saved after SIGTERM."""
+LOOK_SECONDS = 0.5
+"""Between two looks at the processes."""
+
+
+class SweepError(JaxrlError):
+    """Runs of a sweep have failed. The text names them."""
+
+
+class Job(NamedTuple):
+    """Runs that begin and end together: one point, or all seeds of a trial."""
+
+    label: Any
+    runs: Sequence[RunSettings]
+
+
+class Ended(NamedTuple):
+    """How a job ended."""
+
+    failed: list[str]  # names of its runs that did not end well
+    told_to: bool  # by a signal, or because it was given up
+
+
+class _Child(NamedTuple):
+    """A run under way."""
+
+    name: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+
+class _UnderWay:
+    """A job whose runs go on."""
+
+    def __init__(self, job: Job, children: list[_Child]) -> None:
+        self.job = job
+        self.children = children
+        self.told_to_end = False
+
+    def end(self) -> None:
+        """Ask the runs to save and end, once: a second signal would be one to leave without saving."""
+        if not self.told_to_end:
+            self.told_to_end = True
+            for child in self.children:
+                if child.process.poll() is None:
+                    child.process.terminate()
+
+
+def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parallel: int) -> SweepError | None:
+    """Train all runs, `parallel` at a time, each with ports of its own; what one says goes to RUN.log.
+
+    Ends after the last, or after a signal, when those under way have saved. One that fails is told at once, and the
+    others go on; the error returned names them all. Raises ArtifactError, before any starts, for a folder that cannot
+    be used.
+    """
+    for run in runs:
+        options = run.checkpoint_settings
+        folder = RunFolder(options.results_dir, options.run_id)
+        folder.check(options.resume, options.force, options.initialize_from, list(run.behaviors))
+    waiting, failed = iter([Job(None, [run]) for run in runs]), list[str]()
+    go_through(lambda: next(waiting, None), interrupt, parallel, ended=lambda _, end: failed.extend(end.failed))
+    if not failed:
+        return None
+    return SweepError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}. Their .log files say why.")
+
+
+def go_through(
+    next_job: Callable[[], Job | None],
+    interrupt: Interrupt,
+    parallel: int,
+    *,
+    ended: Callable[[Job, Ended], object],
+    hopeless: Callable[[Job], bool] = lambda _: False,
+) -> None:
+    """Begin jobs while there are any, `parallel` at a time, and tell `ended` of each.
+
+    One that is `hopeless`, which is asked at every look, saves and ends before its time; so do all after a signal, and
+    no other begins.
+    """
+    places: dict[int, _UnderWay] = {}  # a place decides on ports
+    while True:
+        for place in range(parallel):
+            job = None if place in places or interrupt.requested else next_job()
+            if job is not None:
+                count = len(job.runs)
+                places[place] = _UnderWay(
+                    job, [_started(_with_port(run, place * count + i)) for i, run in enumerate(job.runs)]
+                )
+        if not places:
+            return
+        time.sleep(LOOK_SECONDS)
+        for place, found in list(places.items()):
+            if all(child.process.poll() is not None for child in found.children):
+                del places[place]
+                failed = [child.name for child in found.children if not _told(child, found.told_to_end)]
+                ended(found.job, Ended(failed, found.told_to_end))
+            elif interrupt.requested or (not found.told_to_end and hopeless(found.job)):
+                found.end()
+
+
+def _with_port(run: RunSettings, place: int) -> RunSettings:
+    """Runs that go on at the same time do not meet on a port; one more than the workers take is left between them."""
+    environment = run.env_settings
+    port = environment.base_port + place * (environment.num_envs + 1)
+    return run.model_copy(update={"env_settings": environment.model_copy(update={"base_port": port})})
+
+
+def _started(run: RunSettings) -> _Child:
+    options = run.checkpoint_settings
+    folder, name = Path(options.results_dir), options.run_id
+    config, log = folder / f"{name}.yaml", folder / f"{name}.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(config, to_yaml(run))
+        output = log.open("ab")
+    except OSError as error:
+        raise write_error(log, error) from error
+    with output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jaxrl.cli", "train", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C comes to this process alone, which passes it on once
+        )
+    _log.info("%s: begun, process %d; it tells what it does in %s.", name, process.pid, log)
+    return _Child(name, log, process)
+
+
+def _told(child: _Child, told_to_end: bool) -> bool:
+    """Say how a run ended; whether it ended well."""
+    code = child.process.returncode
+    if told_to_end and code == TERMINATED:
+        _log.info("%s: saved and ended.", child.name)
+        return True
+    lines = child.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+    if code == 0:
+        _log.info("%s: done.", child.name)
+    else:
+        _log.error("%s: ended with exit code %d: %s", child.name, code, last.strip())
+    return code == 0

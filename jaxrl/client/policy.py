@@ -1,0 +1,258 @@
+"""A trained policy in Python: `jaxrl.load(run)`, then `policy.act(observations)` and `policy.rollout(env)`."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.artifacts.checkpoint.mismatch import mismatches
+from jaxrl.artifacts.checkpoint.spec import spec_to_json
+from jaxrl.artifacts.zoo import run_path
+from jaxrl.client.episodes import PlayedEpisodes, play_episodes
+from jaxrl.client.policy_inputs import PolicyError, per_agent, shown, typed_key
+from jaxrl.compilation import cache_by_default
+from jaxrl.connectors.chain import ChainState
+from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.settings import BehaviorSettings
+from jaxrl.training.acting import Moment, memory_before, trained_actions
+from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
+from jaxrl.types import BehaviorSpec
+
+
+def load(
+    run: str | Path,
+    env: JaxEnv | str | None = None,
+    *,
+    behavior: str | None = None,
+    checkpoint: int | str | Path | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+) -> Policy:
+    """The policy in the results folder of a run, or in a folder that `JittedTrainer.save` has written.
+
+        policy = jaxrl.load("results/first", deterministic=True)
+        action = policy.act(observations)
+
+    Args:
+      run: the folder, of a host or compiled run, of one or many seeds; or `zoo:NAME`, one of `jaxrl zoo`.
+      env: the environment that it shall play, a JaxEnv or its name (`jax:basic`). None: observations and actions are
+        those that the checkpoint notes.
+      behavior: which one; None: that of `env`, or the only one of the run.
+      checkpoint: a step, or the path of a checkpoint folder; None: the latest.
+      seed: number of a seed, that of its folder of events; None: the one that training_status.json calls the best.
+      deterministic: act with the mean or most likely action; False: as the run's settings say, usually a sample.
+
+    Raises:
+      RunFolderError: no such folder, behavior, checkpoint or seed.
+      CheckpointError: damaged, from a newer jaxrl, for another spec, or too old to note its own.
+      OwnCodeError: an algorithm or network of one's own cannot be imported.
+    """
+    cache_by_default()
+    made = make_environment(env) if isinstance(env, str) else env
+    name = behavior if made is None or behavior is not None else made.name
+    trained = load_trained(
+        run_path(run).absolute(),
+        None if made is None else made.spec,
+        behavior=name,
+        checkpoint_at=checkpoint,
+        seed=seed,
+        deterministic=deterministic,
+    )
+    return Policy(trained)
+
+
+class PolicyAction(NamedTuple):
+    """What the environment receives, and what is to be given back at the next decision. Axes `...` as given."""
+
+    continuous: Array  # float32 [..., C]
+    discrete: Array  # int32 [..., D]
+    memory: Any  # a pytree of arrays [..., *]
+
+
+class Policy:
+    """A trained policy. It does not learn: normalisation and the statistics of connectors stay as they are."""
+
+    def __init__(self, trained: Trained) -> None:
+        self._trained = trained
+        self._act = jax.jit(partial(_act, trained.algorithm))
+        self._memories: dict[tuple[int, ...], Any] = {}
+        self._programs: dict[Any, Any] = {}  # of `rollout`, by environment and number of areas
+
+    def __repr__(self) -> str:
+        return f"<Policy {self.behavior}, {self.settings.trainer_type}, {self._trained.origin}>"
+
+    @property
+    def behavior(self) -> str:
+        """Name of the behavior."""
+        return self._trained.behavior
+
+    @property
+    def spec(self) -> BehaviorSpec:
+        """Observations and actions, as the environment has them."""
+        return self._trained.spec
+
+    @property
+    def settings(self) -> BehaviorSettings:
+        """What it was trained with; `network_settings.deterministic` says how it acts."""
+        return self._trained.settings
+
+    @property
+    def step(self) -> int:
+        """Trainer step at which it was saved."""
+        return self._trained.step
+
+    @property
+    def state(self) -> PolicyState:
+        """Its parameters and statistics, pytrees of arrays."""
+        return self._trained.policy
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The functions that it acts with, for programs of one's own."""
+        return self._trained.algorithm
+
+    def initial_memory(self, lead: int | tuple[int, ...] = ()) -> Any:
+        """What agents remember before their first decision: a pytree of arrays [*lead, *], `lead` as in `act`."""
+        lead = (lead,) if isinstance(lead, int) else tuple(lead)
+        return _unflat(_user_memory(memory_before(self.algorithm, self.state, math.prod(lead))), lead)
+
+    def act(
+        self,
+        obs: Any,
+        action_mask: Any = None,
+        key: Any = None,
+        *,
+        memory: Any = None,
+        begin: Any = None,
+        reward: Any = None,
+    ) -> PolicyAction:
+        """Decide for agents, whose leading axes `...` may be none, a batch, or several. Compiled once for each size.
+
+        Args:
+          obs: arrays [..., *shape] of numpy or JAX, one per sensor in the order of the spec or by name; the array
+            itself where there is one sensor.
+          action_mask: bool [..., M], True where allowed; None: everything is.
+          key: a JAX key or a whole number, consumed; not needed by a deterministic policy.
+          memory: of the decision before, or `initial_memory`; None: as at the beginning of an episode.
+          begin: bool [...], agents whose episode begins with this decision and who forget; None: nobody.
+          reward: float32 [...], what each agent earned for the decision before, for connectors that show it.
+
+        Raises PolicyError where shapes, dtypes or sensors differ from the spec, or a key is missing.
+        """
+        given = shown(self.spec, obs, action_mask)
+        if key is None and not self.settings.network_settings.deterministic:
+            raise PolicyError("key: this policy samples its actions: give key, or load it with deterministic=True")
+        first, paid = memory is None, reward is not None
+        moment = (
+            *given[:2],
+            per_agent("begin", first if begin is None else begin, given.lead, bool),
+            per_agent("reward", reward if paid else 0.0, given.lead, np.float32),
+            np.full(given.lead, paid),
+        )
+        before = self._memory(given.lead) if first else self._checked(memory, given.lead)
+        return PolicyAction(*self._act(self.state, before, moment, typed_key(0 if key is None else key)))
+
+    def rollout(
+        self,
+        env: JaxEnv | str,
+        episodes: int = 100,
+        *,
+        seed: int = 0,
+        steps: int = 10_000,
+        areas: int | None = None,
+        parameters: dict[str, float] | None = None,
+    ) -> PlayedEpisodes:
+        """Play whole episodes of a JAX environment, as one compiled program.
+
+        Args:
+          env: a JaxEnv or its name.
+          episodes: how many; each is an area of its own, so that short ones do not count more often than long ones.
+          seed: decides everything random.
+          steps: an episode that has not ended after so many decisions is left there, see `PlayedEpisodes.finished`.
+          areas: how many side by side; None: all, but at most 128.
+          parameters: of the environment, over those of the run and the usual ones.
+
+        Raises PolicyError if the environment has other observations or actions than the policy.
+        """
+        made = make_environment(env) if isinstance(env, str) else env
+        self._fits(made)
+        if episodes < 1 or steps < 1:
+            raise PolicyError(f"episodes = {episodes}, steps = {steps}: expected at least one of each")
+        values = {**parameters_for(self._trained, made), **(parameters or {})}
+        unknown = sorted(set(values) - set(made.parameters))
+        if unknown:
+            known = ", ".join(made.parameters) or "none"
+            raise PolicyError(f"parameters: {made.name} has no {', '.join(unknown)}, it has {known}")
+        side_by_side = min(episodes, areas or 128)
+        name = (env if isinstance(env, str) else id(env), side_by_side)
+        if name not in self._programs:  # with the environment, or its id might be given to another
+            act = trained_actions(self.algorithm)
+            self._programs[name] = made, jax.jit(partial(play_episodes, made, act, side_by_side))
+        memory = memory_before(self.algorithm, self.state, side_by_side * made.teams * made.members)
+        _, program = self._programs[name]
+        keys = jax.random.split(jax.random.key(seed), -(-episodes // side_by_side))
+        numbers = {name: jnp.float32(value) for name, value in values.items()}
+        parts = [program(self.state, memory, key, numbers, jnp.int32(steps)) for key in keys]
+        return PlayedEpisodes.joined(parts, episodes)
+
+    def _fits(self, env: JaxEnv) -> None:
+        sensors = zip(env.spec.observations, self.spec.observations, strict=False)
+        renamed = tuple(theirs._replace(name=mine.name) for theirs, mine in sensors)
+        rest = env.spec.observations[len(renamed) :]
+        changed = mismatches(spec_to_json(self.spec), {}, env.spec._replace(observations=(*renamed, *rest)), None)
+        if changed:
+            raise PolicyError(f"{env.name}: this policy of {self.behavior} does not fit it ({'; '.join(changed)})")
+
+    def _memory(self, lead: tuple[int, ...]) -> Any:
+        """`initial_memory`, kept: agents mostly come in equal numbers."""
+        if lead not in self._memories:
+            self._memories[lead] = self.initial_memory(lead)
+        return self._memories[lead]
+
+    def _checked(self, memory: Any, lead: tuple[int, ...]) -> Any:
+        """The memory. Raises PolicyError if it is that of other agents or another policy."""
+        wanted, given = jax.tree.flatten(self._memory(lead)), jax.tree.flatten(memory)
+        if wanted[1] != given[1] or [x.shape for x in wanted[0]] != [np.shape(x) for x in given[0]]:
+            raise PolicyError(f"memory: is not that of agents {list(lead)} of this policy: start with initial_memory")
+        return memory
+
+
+def _act(
+    algorithm: Algorithm, policy: PolicyState, memory: Any, moment: tuple[Any, ...], key: Array
+) -> tuple[Array, Array, Any]:
+    """The program of `act`: its leading axes become one, and the memory is as users have it."""
+    lead, rows = moment[2].shape, moment[2].size
+
+    def flat(x: Array) -> Array:
+        return x.reshape(rows, *x.shape[len(lead) :])
+
+    obs, action_mask, begin, reward, paid, (slots, carry) = jax.tree.map(flat, (*moment, memory))
+    now = Moment(
+        view=TeamView(obs, action_mask, jnp.ones_like(begin)),
+        begin=begin,
+        decided=paid & ~begin,
+        reward=jnp.stack([reward, jnp.zeros_like(reward)], axis=-1),
+    )
+    chained = () if algorithm.connectors is None else ChainState(slots, policy.connectors)
+    actions, after = trained_actions(algorithm)(policy, (chained, carry), now, key)
+    return _unflat((actions.continuous, actions.discrete, _user_memory(after)), lead)
+
+
+def _user_memory(memory: Any) -> Any:
+    """Without the statistics of the connectors, which belong to the policy: every array has an axis of agents."""
+    chained, carry = memory
+    return chained.slots if isinstance(chained, ChainState) else (), carry
+
+
+def _unflat(tree: Any, lead: tuple[int, ...]) -> Any:
+    """[N, *] → [..., *] for every array."""
+    return jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), tree)

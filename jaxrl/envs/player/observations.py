@@ -1,0 +1,134 @@
+"""Observations of agents as serialized fields of their `AgentInfoProto`.
+
+What has the same length for every agent is laid out in numpy as it lies in a message; pictures, which have not, stand
+between such tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from jaxrl.envs.player.pictures import channel_mapping, encode_png
+from jaxrl.envs.protobuf import messages
+from jaxrl.envs.sensors import IMAGE_PROPERTIES, IMAGE_PROPERTIES_LAST, SensorError, WireSensor, wire_sensor
+from jaxrl.types import BehaviorSpec, JaxrlError, ObservationSpec
+
+Column = np.ndarray | list[bytes]
+"""Of N agents: uint8 [N, L], or bytes of any length for each."""
+
+
+class UnsendableError(JaxrlError):
+    """A sensor that no player can send as it is declared. The text names it."""
+
+
+class ObservationWriter:
+    """Writes the observations of one behavior. Raises UnsendableError: bytes that are no image."""
+
+    def __init__(self, spec: BehaviorSpec) -> None:
+        self._columns = tuple(_column_of(sensor) for sensor in spec.observations)
+
+    def write(self, first: np.ndarray, obs: tuple[np.ndarray, ...]) -> list[bytes]:
+        """Serialized fields of N agents: uint8 `first` [N, L], then one observation [N, *shape] per sensor.
+
+        Raises UnsendableError: an array that is not of its sensor's dtype.
+        """
+        columns: list[Column] = [first, *(column(x) for column, x in zip(self._columns, obs, strict=True))]
+        parts = [_table(list(run), fixed) for fixed, run in groupby(columns, lambda c: isinstance(c, np.ndarray))]
+        return parts[0] if len(parts) == 1 else [b"".join(row) for row in zip(*parts, strict=True)]
+
+
+def byte_column(head: bytes, rows: np.ndarray) -> np.ndarray:
+    """Uint8 [N, L]: `head`, then the memory of each of the rows [N, width]."""
+    count = len(rows)
+    content = rows.view(np.uint8).reshape(count, rows.shape[1] * rows.itemsize)
+    return np.hstack([np.broadcast_to(np.frombuffer(head, np.uint8), (count, len(head))), content])
+
+
+def field_head(field: int, length: int) -> bytes:
+    """What stands before `length` bytes of a field: its number with wire type 2, and the length."""
+    return _varint(field << 3 | 2) + _varint(length)
+
+
+def _column_of(sensor: ObservationSpec) -> Callable[[np.ndarray], Column]:
+    wire = _announced(sensor)
+    if sensor.dtype == "uint8":
+        return _pictures(wire)
+    return _floats(wire)
+
+
+def _announced(sensor: ObservationSpec) -> WireSensor:
+    """What messages say of it. Without marks a trainer would take the first axis for the height; here it is C."""
+    if len(sensor.shape) == 3 and not any(sensor.dimension_property):
+        sensor = sensor._replace(dimension_property=IMAGE_PROPERTIES)
+    try:
+        return wire_sensor(sensor)
+    except SensorError as error:
+        raise UnsendableError(f"{error}; or declare it float32") from error
+
+
+def _floats(wire: WireSensor) -> Callable[[np.ndarray], Column]:
+    observation, size = _described(wire), 4 * math.prod(wire.shape)
+    inner = field_head(messages().ObservationProto.FloatData.DESCRIPTOR.fields_by_name["data"].number, size)
+    inner = observation.SerializeToString() + field_head(_number("float_data"), len(inner) + size) + inner
+    before = field_head(_observations(), len(inner) + size) + inner  # all but the floats, which come last
+
+    def write(x: np.ndarray) -> Column:
+        return byte_column(before, np.ascontiguousarray(x, "<f4").reshape(len(x), size // 4))
+
+    return write
+
+
+def _pictures(wire: WireSensor) -> Callable[[np.ndarray], Column]:
+    observation, name = _described(wire), wire.spec.name
+    observation.compression_type = messages().PNG
+    observation.compressed_channel_mapping.extend(channel_mapping(wire.spec.shape[0]))
+    rest, number, outer = observation.SerializeToString(), _number("compressed_data"), _observations()
+
+    def write(x: np.ndarray) -> Column:
+        if x.dtype != np.uint8:
+            raise UnsendableError(f"sensor {name!r} is declared uint8, the environment gives {x.dtype}; give it uint8")
+        images = x if wire.channels_last else x.transpose(0, 2, 3, 1)
+        contents = (rest + field_head(number, len(files)) + files for files in encode_png(images))
+        return [field_head(outer, len(content)) + content for content in contents]
+
+    return write
+
+
+def _described(wire: WireSensor) -> Any:
+    """An `ObservationProto` without its data."""
+    observation = messages().ObservationProto(name=wire.spec.name)
+    observation.shape.extend(wire.shape)
+    properties = IMAGE_PROPERTIES_LAST if wire.channels_last else wire.spec.dimension_property
+    observation.dimension_properties.extend(int(value) for value in properties)
+    observation.observation_type = int(wire.spec.observation_type)
+    return observation
+
+
+def _number(field: str) -> int:
+    return messages().ObservationProto.DESCRIPTOR.fields_by_name[field].number
+
+
+def _observations() -> int:
+    return messages().AgentInfoProto.DESCRIPTOR.fields_by_name["observations"].number
+
+
+def _table(columns: list[Column], fixed: bool) -> list[bytes]:
+    """The bytes of each agent, of columns that are all arrays, or all lists."""
+    if not fixed:
+        return [b"".join(row) for row in zip(*columns, strict=True)]
+    table = np.hstack(columns)
+    content, size = table.tobytes(), table.shape[1]
+    return [content[row * size : (row + 1) * size] for row in range(len(table))]
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number >= 0x80:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])

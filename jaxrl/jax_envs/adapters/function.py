@@ -1,0 +1,47 @@
+"""An environment of one's own: `--env my_file.py:make_env` or `package.module:make_env`.
+
+The function takes no argument and returns a `JaxEnv` (`jaxrl.jax_envs.interface` says what that is). How files and
+modules are found says `jaxrl.own_code`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxrl import own_code
+from jaxrl.envs.address import UnknownEnvironmentError, split_function
+from jaxrl.jax_envs.contract import JaxEnvError
+from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.types import JaxrlError
+
+
+class FunctionError(JaxrlError):
+    """The file or module cannot be imported, or its function makes no environment. The text says where."""
+
+
+def make_by_function(name: str) -> JaxEnv:
+    """The environment that `FILE.py:FUNCTION` or `module:FUNCTION` makes.
+
+    Raises:
+      UnknownEnvironmentError: no such file, module or function; the text lists the nearest functions.
+      FunctionError: importing the file or calling the function raised; the text has the error and its line.
+      JaxEnvError: what the function returns is no JaxEnv.
+    """
+    split = split_function(name)
+    if split is None:
+        raise UnknownEnvironmentError(f"{name}: expected FILE.py:FUNCTION or package.module:FUNCTION")
+    try:
+        maker: Any = own_code.load(name)
+    except own_code.NotThereError as error:
+        raise UnknownEnvironmentError(str(error)) from None
+    except own_code.OwnCodeError as error:
+        raise FunctionError(str(error)) from error
+    if not callable(maker):
+        raise UnknownEnvironmentError(f"{name}: {split[1]} is a {type(maker).__name__}, expected a function")
+    try:
+        env = maker()
+    except Exception as error:  # whatever somebody else's code does
+        raise FunctionError(f"{name}: {split[1]}() raised {own_code.told(error)}") from error
+    if not isinstance(env, JaxEnv):
+        raise JaxEnvError(f"{name}: returns a {type(env).__name__}, expected a jaxrl.JaxEnv")
+    return env

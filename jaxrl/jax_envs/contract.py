@@ -1,0 +1,225 @@
+"""Whether an environment keeps the contract of `interface.py`: its arrays, without computing; its episodes, in play."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView, advance_areas, start_areas
+from jaxrl.types import ActionSpec, JaxrlError
+
+
+class JaxEnvError(JaxrlError):
+    """A JAX environment breaks the contract of `jax_envs.interface`."""
+
+
+def check_jax_env(env: JaxEnv) -> None:
+    """Trace reset and step once, without computing anything.
+
+    Raises:
+      JaxEnvError: a sensor of another dtype than float32 or uint8; a function cannot be compiled, or what it returns
+        has not the structure, shapes or dtypes asked for.
+    """
+    for sensor in env.spec.observations:
+        if sensor.dtype not in ("float32", "uint8"):
+            raise JaxEnvError(
+                f"{env.name}: sensor '{sensor.name}' has dtype {sensor.dtype}, asked for is float32, or uint8 for an "
+                "image: change its ObservationSpec"
+            )
+    key, parameters = jax.random.key(0), {name: np.float32(value) for name, value in env.parameters.items()}
+    state, view = _trace(env, "reset", env.reset, key, parameters)
+    _compare(env, "the view that reset returns", view, _view(env))
+    count, action = env.teams * env.members, env.spec.action
+    actions = TeamActions(
+        continuous=_array((count, action.continuous_size), jnp.float32),
+        discrete=_array((count, len(action.discrete_branches)), jnp.int32),
+    )
+    after, step = _trace(env, "step", env.step, key, state, actions)
+    _compare(env, "the state after a step", after, state)
+    flags, numbers = _array((count,), jnp.bool_), _array((count,), jnp.float32)
+    figures: Any = dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
+    asked = TeamStep(_view(env), numbers, numbers, flags, flags, _array((), jnp.bool_), figures)
+    _compare(env, "what step returns", step, asked)
+
+
+class Breaks(NamedTuple):
+    """What random play has met, bool [], each with a sentence in `_SENTENCES`; and how often, int32 []."""
+
+    nobody: Array
+    forbidden: Array
+    not_finite: Array
+    stranger_paid: Array
+    stranger_ended: Array
+    still_alive: Array
+    over_alone: Array
+    left_over: Array
+    undeclared: Array
+    returned: Array
+    episodes: Array
+
+
+_SENTENCES = {
+    "nobody": "reset: nobody is alive: somebody must ask for an action; set `alive` in the view that it returns",
+    "forbidden": "action_mask: forbids every choice of a branch for a living member: leave one allowed",
+    "not_finite": "an observation, a reward or a figure in stats is NaN or infinite: mend the arithmetic",
+    "stranger_paid": "reward or group_reward of a member that was not alive before the step: give 0",
+    "stranger_ended": "terminated or truncated for a member that was not alive before the step: set it for the living",
+    "still_alive": "a member that ended is still `alive` in the view of that step: set it False, the episode or not",
+    "over_alone": "`over`, but nobody ended in that step: set terminated or truncated for those who were alive",
+    "left_over": "`over`, but a member that was alive has not ended: set terminated or truncated for everybody",
+    "undeclared": "a step says `truncated`, the JaxEnv does not say that steps may: give it `truncates=True`",
+    "returned": "nobody is alive and the episode is not over: set `over`, so that the next one begins",
+}
+
+
+class Findings(NamedTuple):
+    """A sentence each."""
+
+    problems: list[str]  # no learner can use such an environment
+    remarks: list[str]  # may be meant, but seldom are
+    episodes: int  # that have ended in play
+
+
+def check_environment(env: JaxEnv, areas: int = 16, steps: int = 200, seed: int = 0) -> Findings:
+    """What random allowed actions bring to light in `steps` decisions of some areas.
+
+    Raises JaxEnvError as `check_jax_env`, which it calls first.
+    """
+    check_jax_env(env)
+    met, alike = jax.jit(lambda key: _played(env, key, areas, steps))(jax.random.key(seed))
+    remarks = _remarks(int(met.episodes), bool(alike), areas, steps)
+    return Findings(
+        problems=[f"{env.name}: {text}" for name, text in _SENTENCES.items() if bool(getattr(met, name))],
+        remarks=[f"{env.name}: {text}" for text in remarks],
+        episodes=int(met.episodes),
+    )
+
+
+def _remarks(episodes: int, alike: bool, areas: int, steps: int) -> list[str]:
+    remarks = []
+    if episodes == 0:
+        remarks.append(
+            f"no episode has ended in {steps} decisions of {areas} areas: if none ever does, end them by a limit "
+            "(truncated), or there are no returns to show"
+        )
+    if alike:
+        remarks.append(
+            "all areas see the same from start to end although their keys and actions differ: draw what is random "
+            "from the key of reset or step, and let actions matter"
+        )
+    return remarks
+
+
+def _played(env: JaxEnv, key: Array, areas: int, steps: int) -> tuple[Breaks, Array]:
+    """Flags over all steps and areas, and whether all areas have seen the same all along."""
+    start, play = jax.random.split(key)
+    values = {name: jnp.full(areas, value, jnp.float32) for name, value in env.parameters.items()}
+    state, view = start_areas(env, start, areas, values)
+    nothing = Breaks(*([jnp.bool_(False)] * (len(Breaks._fields) - 1)), episodes=jnp.int32(0))
+    met = nothing._replace(nobody=~view.alive.any(-1).all())
+
+    def step(carry: Any, key: Array) -> tuple[Any, Array]:
+        state, view, met = carry
+        actions = jax.vmap(partial(random_actions, env.spec.action))(view, jax.random.split(key, areas))
+        state, moved = advance_areas(env, state, actions, values)
+        now = _broken(env, view, moved.step)
+        seen = [a | b for a, b in zip(met[:-1], now[:-1], strict=True)]
+        met = Breaks._make([*seen, met.episodes + now.episodes])
+        met = met._replace(nobody=met.nobody | (moved.step.over & ~moved.view.alive.any(-1)).any())
+        return (state, moved.view, met), _alike(moved.view)
+
+    (_, _, met), alike = jax.lax.scan(step, (state, view, met), jax.random.split(play, steps))
+    return met, alike.all() & _alike(view) if areas > 1 else jnp.bool_(False)
+
+
+def _broken(env: JaxEnv, before: TeamView, step: TeamStep) -> Breaks:
+    """Of one step; arrays [E, A, ...]."""
+    was, over = before.alive, step.over[:, None]
+    ended = step.terminated | step.truncated
+    numbers = [step.reward, step.group_reward, *step.stats.values(), *step.view.obs]
+    finite = jnp.stack([jnp.isfinite(x).all() for x in numbers]).all()
+    ends = np.cumsum(env.spec.action.discrete_branches, dtype=int)
+    allowed = [part.any(-1) for part in jnp.split(before.action_mask, ends[:-1], axis=-1)] if len(ends) else []
+    return Breaks(
+        nobody=jnp.bool_(False),
+        forbidden=jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else jnp.bool_(False),
+        not_finite=~finite,
+        stranger_paid=(~was & ((step.reward != 0) | (step.group_reward != 0))).any(),
+        stranger_ended=(~was & ended).any(),
+        still_alive=(ended & step.view.alive & (was | over)).any(),
+        over_alone=(step.over & ~ended.any(-1)).any(),
+        left_over=(over & was & ~ended).any() & (step.over & ended.any(-1)).any(),
+        undeclared=step.truncated.any() & (not env.truncates),
+        returned=(~step.over & ~step.view.alive.any(-1)).any(),
+        episodes=step.over.sum(dtype=jnp.int32),
+    )
+
+
+def _alike(view: TeamView) -> Array:
+    """Whether all areas see what the first one sees."""
+    return jnp.stack([(obs == obs[:1]).all() for obs in view.obs]).all()
+
+
+def random_actions(action: ActionSpec, view: TeamView, key: Array) -> TeamActions:
+    """Of one area: continuous ones uniform in [-1, 1], discrete ones uniform among the allowed of each branch.
+
+    The key is consumed.
+    """
+    ends = np.cumsum(action.discrete_branches, dtype=int)
+    keys = jax.random.split(key, len(ends) + 1)
+    members = view.alive.shape[0]
+    logits = jnp.where(view.action_mask, 0.0, -jnp.inf)
+    branches = [
+        jax.random.categorical(keys[i + 1], logits[:, end - size : end])
+        for i, (end, size) in enumerate(zip(ends, action.discrete_branches, strict=True))
+    ]
+    discrete = jnp.stack(branches, axis=1) if branches else jnp.zeros((members, 0))
+    continuous = jax.random.uniform(keys[0], (members, action.continuous_size), minval=-1.0)
+    return TeamActions(continuous=continuous, discrete=discrete.astype(jnp.int32))
+
+
+def _view(env: JaxEnv) -> TeamView:
+    count = env.teams * env.members
+    return TeamView(
+        obs=tuple(_array((count, *sensor.shape), sensor.dtype) for sensor in env.spec.observations),
+        action_mask=_array((count, env.spec.action.mask_size), jnp.bool_),
+        alive=_array((count,), jnp.bool_),
+    )
+
+
+def _array(shape: tuple[int, ...], dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def _trace(env: JaxEnv, name: str, function: Any, *arguments: Any) -> Any:
+    try:
+        found = jax.eval_shape(function, *arguments)
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise JaxEnvError(
+            f"{env.name}: {name} cannot be compiled: {reason} Use jax.numpy and lax.cond in place of Python's own "
+            "branches and numpy, with shapes that do not depend on values."
+        ) from error
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise JaxEnvError(f"{env.name}: {name} returns {found}, asked for is a pair of a state and what is seen")
+    return found
+
+
+def _compare(env: JaxEnv, what: str, got: Any, asked: Any) -> None:
+    """Equal structure, shapes and dtypes, or an error that names the first difference."""
+    if jax.tree.structure(got) != jax.tree.structure(asked):
+        raise JaxEnvError(
+            f"{env.name}: {what} has structure {jax.tree.structure(got)}, asked for is {jax.tree.structure(asked)}"
+        )
+    found, wanted = jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(asked)
+    for (path, leaf), want in zip(found, wanted, strict=True):
+        if leaf.shape != want.shape or leaf.dtype != want.dtype:
+            raise JaxEnvError(
+                f"{env.name}: {what}{jax.tree_util.keystr(path)} is {leaf.dtype}{list(leaf.shape)}, asked for is "
+                f"{want.dtype}{list(want.shape)}"
+            )

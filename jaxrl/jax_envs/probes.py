@@ -1,0 +1,128 @@
+"""Probes: tiny environments with a known best return, each of which can be solved in one way only.
+
+They tell whether a policy makes use of a sensor, a goal or its memory, in seconds: whoever is blind to one of them
+cannot do better than guess.
+
+Rules. With its first observation each agent is shown a digit by every sensor (`probe_sensors.py`); afterwards all
+sensors read zeros. An episode lasts `delay` + 1 decisions, and only the last one counts (`delay` is an environment
+parameter). The action has one branch for each sensor that is no goal, with one choice for each digit. The answer of
+branch i is right if it is (digit of its sensor + digits of all goals) modulo the number of its digits. An agent all of
+whose branches are right earns 1, else 0. In teams each member sees digits of its own, and every member is given the
+share of its team that was right as group reward, so that the most is 1 as well.
+
+Best return 1, and V = γ^k with k decisions still to come. Who cannot read a sensor with D digits, or forgets it, earns
+1 / D of that; with two such sensors 1 / (D1 D2). A goal that cannot be read makes one of two answers right: 1 / 2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.probe_sensors import Sensor, entities, image, vector
+from jaxrl.types import ActionSpec, BehaviorSpec
+
+
+class ProbeState(NamedTuple):
+    """One area."""
+
+    answer: Array  # int32 [A, D], right choice in each branch
+    delay: Array  # int32 [], decisions before the one that counts
+    clock: Array  # int32 [], decisions made
+
+
+def make_probe(name: str, sensors: tuple[Sensor, ...], *, members: int = 1, delay: int = 0) -> JaxEnv:
+    """A probe with these sensors, in this order.
+
+    Args:
+      name: behavior name.
+      sensors: at least one that is no goal.
+      members: A of a team; 1 is a lone agent, which has its reward as its own.
+      delay: usual value of the parameter `delay`, rounded, at least 0.
+
+    Raises:
+      ValueError: all sensors are goals.
+    """
+    asked = [i for i, sensor in enumerate(sensors) if not sensor.is_goal]
+    if not asked:
+        raise ValueError(f"{name}: all {len(sensors)} sensors are goals; one that is none must ask for an answer")
+    branches = tuple(sensors[i].values for i in asked)
+
+    def view(obs: tuple[Array, ...], alive: bool | Array) -> TeamView:
+        everything = jnp.ones((members, sum(branches)), bool)
+        return TeamView(obs=obs, action_mask=everything, alive=jnp.broadcast_to(alive, members))
+
+    def reset(key: Array, parameters: EnvParams) -> tuple[ProbeState, TeamView]:
+        digit_key, show_key = jax.random.split(key)
+        bounds = jnp.array([sensor.values for sensor in sensors])
+        digit = jax.random.randint(digit_key, (members, len(sensors)), 0, bounds, jnp.int32)
+        shift = sum(digit[:, i] for i, sensor in enumerate(sensors) if sensor.is_goal)
+        state = ProbeState(
+            answer=jnp.stack([(digit[:, i] + shift) % sensors[i].values for i in asked], axis=1),
+            delay=jnp.maximum(jnp.round(jnp.asarray(parameters.get("delay", delay))), 0).astype(jnp.int32),
+            clock=jnp.int32(0),
+        )
+        keys = jax.random.split(show_key, (len(sensors), members))
+        obs = tuple(jax.vmap(sensor.show)(keys[i], digit[:, i]) for i, sensor in enumerate(sensors))
+        return state, view(obs, True)
+
+    def step(key: Array, state: ProbeState, actions: TeamActions) -> tuple[ProbeState, TeamStep]:
+        over = state.clock >= state.delay
+        right = over & (actions.discrete == state.answer).all(axis=1)
+        share = jnp.mean(right, dtype=jnp.float32)
+        nothing = jnp.zeros(members, jnp.float32)
+        blank = tuple(jnp.zeros((members, *sensor.spec.shape), sensor.spec.dtype) for sensor in sensors)
+        outcome = TeamStep(
+            view=view(blank, ~over),
+            reward=right.astype(jnp.float32) if members == 1 else nothing,
+            group_reward=nothing if members == 1 else jnp.full(members, share),
+            terminated=jnp.full(members, over),
+            truncated=jnp.zeros(members, bool),
+            over=over,
+            stats={"Environment/Right": share},
+        )
+        return state._replace(clock=state.clock + 1), outcome
+
+    return JaxEnv(
+        name=name,
+        spec=BehaviorSpec(tuple(sensor.spec for sensor in sensors), ActionSpec(0, branches)),
+        members=members,
+        parameters={"delay": float(delay)},
+        reset=reset,
+        step=step,
+    )
+
+
+def make_probe_image() -> JaxEnv:
+    """A colour image of bytes, 20 x 20 pixels, the least that `vis_encode_type: simple` reads: which quarter is lit?"""
+    return make_probe("ProbeImage", (image("camera", (3, 20, 20)),))
+
+
+def make_probe_entities() -> JaxEnv:
+    """None, or up to three entities, of which one is not grey: which colour has it?"""
+    return make_probe("ProbeEntities", (entities("buffer"),))
+
+
+def make_probe_goal() -> JaxEnv:
+    """A vector whose two answers are exchanged by a goal."""
+    return make_probe("ProbeGoal", (vector("sight"), vector("wish", goal=True)))
+
+
+def make_probe_memory() -> JaxEnv:
+    """A vector to be remembered over `delay` decisions, usually 4."""
+    return make_probe("ProbeMemory", (vector("sight"),), delay=4)
+
+
+def make_probe_team_memory() -> JaxEnv:
+    """A team of two, each of whom has something to remember over `delay` decisions, usually 4."""
+    return make_probe("ProbeTeamMemory", (vector("sight"),), members=2, delay=4)
+
+
+def make_probe_mixed() -> JaxEnv:
+    """Entities, a goal, an image and a vector; three branches, all to be shifted by the goal."""
+    sensors = (entities("buffer"), vector("wish", goal=True), image("camera", (3, 20, 20)), vector("sight"))
+    return make_probe("ProbeMixed", sensors)

@@ -1,0 +1,36 @@
+"""Sequences of states that gradients flow through, cut from the rows of a rollout (truncated backpropagation in time).
+
+Rows are cut from their beginning on, where a row stands now, whatever episodes lie in it: where one begins, the memory
+begins anew inside the sequence. Each sequence starts from the memory that was stored when its first state was acted in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def cut(states: Any, counts: jax.Array, length: int) -> Any:
+    """[T, B, A, ...] -> [N, L, A, ...] for all arrays of a pytree: N = B ceil(T / L) sequences, L = min(length, T).
+
+    States that do not count are moved behind those that do, which keep their order, so that sequences are as full as
+    can be. `counts`, bool [T, B, A]: somebody's memory goes on here. Zeros fill the last sequence of a row.
+
+    Raises AssertionError for leading axes that differ.
+    """
+    chex.assert_equal_shape_prefix([counts, *jax.tree.leaves(states)], 3)
+    time, rows, _ = counts.shape
+    length = min(length, time)
+    pieces = -(-time // length)
+    order = jnp.argsort(~counts.any(-1), axis=0, stable=True)  # [T, B]
+
+    def of_rows(x: jax.Array) -> jax.Array:
+        x = x[order, jnp.arange(rows)]
+        x = jnp.pad(x, [(0, pieces * length - time)] + [(0, 0)] * (x.ndim - 1))
+        x = jnp.swapaxes(x.reshape(pieces, length, rows, *x.shape[2:]), 1, 2)
+        return x.reshape(pieces * rows, length, *x.shape[3:])
+
+    return jax.tree.map(of_rows, states)

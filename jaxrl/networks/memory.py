@@ -1,0 +1,222 @@
+"""Recurrent memory: LSTM (Hochreiter & Schmidhuber 1997) as in ML-Agents, and GRU (Cho et al. 2014).
+
+Both are given in torch's form, with one bias for the input and one for the recurrent part:
+    LSTM: i, f, g, o = σ(·), σ(·), tanh(·), σ(·) of x W + b + h U + d;   c' = f c + i g;   h' = o tanh(c')
+    GRU:  r, z = σ(·) of x W + b + h U + d;   n = tanh(x W + b + r (h U + d));   h' = (1 - z) n + z h
+A memory is `memory_size` numbers: h and c of the LSTM, one half each, or h of the GRU. h' is what heads read.
+
+A memory is asked in two ways. Acting goes one step on from a carry. Learning goes along `Sequences`: all that does not
+depend on the step before is one matrix product for the whole sequence. Both give the same numbers.
+
+Kernels are drawn Xavier-uniform per gate, the biases of the LSTM's forget gate are 1, each (as the original's), all
+others 0. Nothing is drawn orthogonal: see `initializers`. Letters: N sequences of L states, m memory, F inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.networks.settings import MemoryShape
+from jaxrl.networks.shapes import as_row
+
+Carry = Any
+"""What a memory holds between two decisions of an agent, float32 [..., m]; `()` without memory."""
+
+
+Cell = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+"""(x W + b, h U + d, carry) → h' and the carry after it, of rows [n, *]."""
+
+
+class Sequences(NamedTuple):
+    """States in the order in which agents met them, for a memory to go along. Leading axes [N, L, ...]."""
+
+    stored: Any  # float32 [N, L, ..., m], memory before each state, as it was when the agent acted; or a dict of such
+    begin: jax.Array  # bool [N, L, ...], the memory does not go on from the state before: `stored` is taken
+    moves: jax.Array  # bool [N, L, ...], the agent decides here, so that its memory goes on
+
+
+def start(memory: MemoryShape | None, lead: tuple[int, ...] = ()) -> Carry:
+    """What is remembered before the first decision: zeros float32 [*lead, m], or `()` without memory."""
+    return () if memory is None else jnp.zeros((*lead, memory.memory_size), jnp.float32)
+
+
+def features(memory: MemoryShape) -> int:
+    """Size of what heads read."""
+    return memory.memory_size // 2 if memory.memory_type == "lstm" else memory.memory_size
+
+
+def part(memory: Any, name: str) -> Any:
+    """One network's part of what is remembered: of a dict of carries, or of `Sequences` whose `stored` is one."""
+    if isinstance(memory, Sequences):
+        return memory._replace(stored=memory.stored[name])
+    return memory[name] if memory else ()
+
+
+def of_both(memory: Carry | Sequences) -> tuple[Any, Any]:
+    """The two parts of a memory [..., 2, m], which two networks keep side by side; of none, none."""
+    if isinstance(memory, Sequences):
+        first, second = (memory._replace(stored=memory.stored[..., i, :]) for i in range(2))
+        return first, second
+    return (memory[..., 0, :], memory[..., 1, :]) if isinstance(memory, jax.Array) else ((), ())
+
+
+def side_by_side(memory: Carry | Sequences) -> Carry | Sequences:
+    """Sequences whose memory is [N, L, ..., 2, m], with masks of the same axes: one network with two memories."""
+    if not isinstance(memory, Sequences):
+        return memory
+    lead = memory.stored.shape[:-1]
+    return memory._replace(
+        begin=jnp.broadcast_to(memory.begin[..., None], lead), moves=jnp.broadcast_to(memory.moves[..., None], lead)
+    )
+
+
+class Memory(nn.Module):
+    """(x [..., F], carry [..., m] or Sequences) -> (h' [..., m / 2] or [..., m], carry after it or after the last).
+
+    Raises AssertionError for other shapes.
+    """
+
+    shape: MemoryShape
+
+    @nn.compact
+    def __call__(self, x: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
+        hidden, gates = features(self.shape), 4 if self.shape.memory_type == "lstm" else 3
+        biases = _forgetful if self.shape.memory_type == "lstm" else nn.initializers.zeros
+        kernel = self.param("kernel", _by_gate, (x.shape[-1], gates * hidden), gates)
+        recurrent = self.param("recurrent", _by_gate, (hidden, gates * hidden), gates)
+        bias = self.param("bias", biases, (gates * hidden,))
+        recurrent_bias = self.param("recurrent_bias", biases, (gates * hidden,))
+        lead = x.shape[:-1]
+        given = x.reshape(-1, x.shape[-1]) @ kernel
+        given = (given + as_row(bias, given)).reshape(*lead, -1)
+        cell = _lstm if self.shape.memory_type == "lstm" else _gru
+        row = as_row(recurrent_bias, given.reshape(-1, gates * hidden))
+        if isinstance(memory, Sequences):
+            chex.assert_shape(memory.stored, (*lead, self.shape.memory_size))
+            chex.assert_shape((memory.begin, memory.moves), lead)
+            return _along(cell, given, recurrent, row, memory)
+        chex.assert_shape(memory, (*lead, self.shape.memory_size))
+        before = memory.reshape(-1, self.shape.memory_size)
+        h, after = cell(given.reshape(-1, gates * hidden), before[:, :hidden] @ recurrent + row, before)
+        return h.reshape(*lead, -1), after.reshape(*lead, -1)
+
+
+def _along(
+    cell: Cell, given: jax.Array, recurrent: jax.Array, bias: jax.Array, sequences: Sequences
+) -> tuple[jax.Array, jax.Array]:
+    """h' of every state, [N, L, ..., h], and the memory after the last; time goes first on the way."""
+    lead, length = given.shape[:-1], given.shape[1]
+    streams = math.prod(lead) // length
+
+    def by_time(x: jax.Array) -> jax.Array:
+        return jnp.swapaxes(x, 0, 1).reshape(length, streams, *x.shape[len(lead) :])
+
+    given, stored, begin, moves = map(by_time, (given, *sequences))
+    h, last = cast(Any, _recurrence(cell, given, recurrent, bias, stored, begin[..., None], moves[..., None]))
+    return jnp.swapaxes(h.reshape(length, lead[0], *lead[2:], -1), 0, 1), last.reshape(lead[0], *lead[2:], -1)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recurrence(
+    cell: Cell,
+    given: jax.Array,
+    recurrent: jax.Array,
+    bias: jax.Array,
+    stored: jax.Array,
+    begin: jax.Array,
+    moves: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """h' [L, n, h] and the memory after the last state [n, m]; no gradient to what was stored, which is data.
+
+    given [L, n, gates * h], recurrent [h, gates * h], bias [1, gates * h], stored [L, n, m], begin and moves [L, n, 1].
+
+    With a gradient of its own: that of the recurrent kernel is one product after the walk back, where differentiation
+    would add one small product to it at each step.
+    """
+    return _walk(cell, given, recurrent, bias, stored, begin, moves)[0]
+
+
+def _walk(
+    cell: Cell,
+    given: jax.Array,
+    recurrent: jax.Array,
+    bias: jax.Array,
+    stored: jax.Array,
+    begin: jax.Array,
+    moves: jax.Array,
+) -> tuple[tuple[jax.Array, jax.Array], Any]:
+    """`_recurrence`, and what its gradient needs."""
+    hidden = recurrent.shape[0]
+
+    def step(carry: jax.Array, now: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        given, stored, begin, moves = now
+        before = jnp.where(begin, stored, carry)
+        repeated = before[:, :hidden] @ recurrent + bias
+        h, after = cell(given, repeated, before)
+        return jnp.where(moves, after, before), (h, before, repeated)
+
+    last, (h, before, repeated) = jax.lax.scan(step, stored[0], (given, stored, begin, moves))
+    return (h, last), (given, before, repeated, recurrent, begin, moves)
+
+
+def _walk_back(cell: Cell, kept: Any, gradients: tuple[jax.Array, jax.Array]) -> tuple[Any, ...]:
+    given, before, repeated, recurrent, begin, moves = kept
+    of_h, of_last = gradients
+    hidden, transposed = recurrent.shape[0], jnp.swapaxes(recurrent, 0, 1)
+
+    def step(of_after: jax.Array, now: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        given, before, repeated, begin, moves, of_h = now
+        back = jax.vjp(cell, given, repeated, before)[1]
+        of_given, of_repeated, of_before = back((of_h, jnp.where(moves, of_after, 0.0)))
+        of_before = of_before + jnp.where(moves, 0.0, of_after)
+        of_before = of_before.at[:, :hidden].add(of_repeated @ transposed)
+        return jnp.where(begin, 0.0, of_before), (of_given, of_repeated)
+
+    _, (of_given, of_repeated) = jax.lax.scan(
+        step, of_last, (given, before, repeated, begin, moves, of_h), reverse=True
+    )
+    rows = of_repeated.reshape(-1, of_repeated.shape[-1])
+    of_recurrent = jnp.swapaxes(before[..., :hidden].reshape(-1, hidden), 0, 1) @ rows
+    return of_given, of_recurrent, rows.sum(0, keepdims=True), jnp.zeros_like(before), None, None
+
+
+_recurrence.defvjp(_walk, _walk_back)
+
+
+def _lstm(given: jax.Array, repeated: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One step of rows: given and repeated [n, 4 h], gates in the order i, f, g, o; carry [n, 2 h], h and c."""
+    c = carry[:, carry.shape[1] // 2 :]
+    i, f, g, o = jnp.split(given + repeated, 4, axis=-1)
+    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+    h = jax.nn.sigmoid(o) * jnp.tanh(c)
+    return h, jnp.concatenate([h, c], axis=-1)
+
+
+def _gru(given: jax.Array, repeated: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One step of rows: given and repeated [n, 3 h], gates in the order r, z, n; carry [n, h]."""
+    r, z, n = jnp.split(given, 3, axis=-1)
+    of_r, of_z, of_n = jnp.split(repeated, 3, axis=-1)
+    z = jax.nn.sigmoid(z + of_z)
+    n = jnp.tanh(n + jax.nn.sigmoid(r + of_r) * of_n)
+    h = (1.0 - z) * n + z * carry
+    return h, h
+
+
+def _by_gate(key: jax.Array, shape: tuple[int, int], gates: int) -> jax.Array:
+    """Xavier-uniform [inputs, gates * h], for each gate alone: ± sqrt(6 / (inputs + h)). The key is consumed."""
+    limit = math.sqrt(6.0 / (shape[0] + shape[1] // gates))
+    return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
+
+
+def _forgetful(key: jax.Array, shape: tuple[int]) -> jax.Array:
+    """Zeros [4 h], ones for the forget gate, the second one. The key is not needed."""
+    h = shape[0] // 4
+    return jnp.zeros(shape, jnp.float32).at[h : 2 * h].set(1.0)

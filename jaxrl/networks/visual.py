@@ -1,0 +1,177 @@
+"""Images (cameras, grids) as vectors: filters, then one linear layer. All five encoders of ML-Agents.
+
+An image encoder is a trunk, images [N, H, W, C] -> features [N, h, w, c], and one line of `IMAGE_ENCODERS` below. What
+follows is the same for all: the features, channel by channel as in ML-Agents, into a linear layer of `hidden_units`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from jaxrl.networks.convolution import Convolution, convolution_onnx, convolved
+from jaxrl.networks.encoders import EncoderInput, as_float
+from jaxrl.networks.initializers import fan_in_normal
+from jaxrl.networks.onnx_graph import ExportError, OnnxGraph
+from jaxrl.networks.own import own_module, own_output
+from jaxrl.networks.resnet import ResnetTrunk, resnet_features, resnet_onnx
+from jaxrl.networks.settings import NetworkShape
+from jaxrl.own_code import OwnCodeError, split_address
+from jaxrl.types import ObservationSpec
+
+SLOPE = 0.01
+"""Of the leaky ReLU behind every filter and linear layer."""
+
+
+class Filters(NamedTuple):
+    """One layer of filters without padding."""
+
+    features: int
+    side: int
+    stride: int
+
+
+class ImageEncoder(NamedTuple):
+    """One line of the registry."""
+
+    smallest: int  # side of the smallest image, pixels
+    trunk: Callable[..., nn.Module]  # (name=...) → module: [N, H, W, C] → [N, h, w, c]
+    trunk_onnx: Callable[[OnnxGraph, str, str], str] | None  # (graph, tensor [batch, C, H, W], path) → [batch, c, h, w]
+    features: Callable[[tuple[int, ...]], tuple[int, int, int]]  # (C, H, W) → (c, h, w)
+    layers: tuple[Filters, ...] = ()  # of a trunk that is nothing else
+    leaky: bool = True  # behind the linear layer: leaky ReLU, or plain
+
+
+class FilterTrunk(nn.Module):
+    """Layers of filters, leaky ReLU behind each: [N, H, W, C] -> [N, h, w, c]. No layer: the image itself."""
+
+    layers: tuple[Filters, ...]
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for i, layer in enumerate(self.layers):
+            x = nn.leaky_relu(Convolution(*layer, name=f"convolution_{i}")(x), SLOPE)
+        return x
+
+
+def filters(smallest: int, layers: tuple[Filters, ...]) -> ImageEncoder:
+    """An image encoder of plain layers of filters."""
+
+    def onnx(graph: OnnxGraph, x: str, path: str) -> str:
+        for i, layer in enumerate(layers):
+            x = convolution_onnx(graph, x, f"{path}/convolution_{i}", layer.stride)
+            x = graph.add("LeakyRelu", [x], f"{x}/leaky", alpha=SLOPE)
+        return x
+
+    def features(shape: tuple[int, ...]) -> tuple[int, int, int]:
+        channels, height, width = shape
+        for layer in layers:
+            height, width = (convolved(side, layer.side, layer.stride, 0) for side in (height, width))
+            channels = layer.features
+        return channels, height, width
+
+    return ImageEncoder(smallest, lambda **name: FilterTrunk(layers, **name), onnx, features, layers)
+
+
+class VisualEncoder(nn.Module):
+    """[..., C, H, W], float32 or uint8 (255 stands for 1) -> [..., hidden_units], float32."""
+
+    observation: ObservationSpec
+    settings: NetworkShape
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        encoder = image_encoder(self.settings)
+        images = as_float(x.reshape(-1, *self.observation.shape).transpose(0, 2, 3, 1))
+        features = encoder.trunk(name="trunk")(images)
+        features = features.transpose(0, 3, 1, 2) if features.ndim == 4 else features
+        dense = nn.Dense(self.settings.hidden_units, kernel_init=fan_in_normal(1.41), name="dense")
+        out = dense(features.reshape(features.shape[0], -1))
+        out = nn.leaky_relu(out, SLOPE) if encoder.leaky else nn.relu(out)
+        return out.reshape(*x.shape[:-3], -1)
+
+
+def visual_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
+    """`VisualEncoder` of the tensor [batch, C, H, W], float32."""
+    encoder = image_encoder(given.settings)
+    if encoder.trunk_onnx is None:
+        raise ExportError(f"a file cannot hold the image encoder {given.settings.vis_encode_type}")
+    features = encoder.trunk_onnx(graph, given.x, f"{given.path}/trunk")
+    flat = graph.add("Flatten", [features], f"{given.path}/flat", axis=1)
+    out = graph.dense(flat, f"{given.path}/dense")
+    if encoder.leaky:
+        return graph.add("LeakyRelu", [out], f"{given.path}/leaky", alpha=SLOPE)
+    return graph.add("Relu", [out], f"{given.path}/relu")
+
+
+def visual_size(observation: ObservationSpec, settings: NetworkShape) -> int:
+    """Width of the encoding."""
+    return settings.hidden_units
+
+
+def visual_problem(observation: ObservationSpec, settings: NetworkShape) -> str:
+    """An image that is smaller than its encoder can read."""
+    name, smallest = settings.vis_encode_type, image_encoder(settings).smallest
+    side = min(observation.shape[1:])
+    if side >= smallest:
+        return ""
+    fitting = [
+        f"{other} ({kind.smallest} x {kind.smallest})"
+        for other, kind in IMAGE_ENCODERS.items()
+        if side >= kind.smallest
+    ]
+    return (
+        f"is too small for network_settings.vis_encode_type {name}, which needs at least {smallest} x {smallest} "
+        f"pixels: make the sensor's image larger, or choose {' or '.join(fitting)}"
+    )
+
+
+def flat_size(observation: ObservationSpec, settings: NetworkShape) -> int:
+    """Number of features that reach the linear layer."""
+    return int(np.prod(image_encoder(settings).features(observation.shape)))
+
+
+def image_encoder(settings: NetworkShape) -> ImageEncoder:
+    """The encoder that the settings name."""
+    own = split_address(settings.vis_encode_type) is not None
+    return _own(settings.vis_encode_type) if own else IMAGE_ENCODERS[settings.vis_encode_type]
+
+
+class OwnTrunk(nn.Module):
+    """An image encoder of one's own, [N, H, W, C] -> [N, ...]; its parameters are those of the module itself."""
+
+    address: str
+
+    def setup(self) -> None:
+        self.module = own_module(_KEY, self.address)
+        nn.share_scope(self, self.module)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return own_output(_KEY, self.address, self.module, None, x)
+
+
+def _own(address: str) -> ImageEncoder:
+    own_module(_KEY, address)  # that it can be made
+
+    def features(shape: tuple[int, ...]) -> tuple[int, int, int]:
+        raise OwnCodeError(f"network_settings.{_KEY}: {address}: weights of PyTorch cannot be read into it")
+
+    return ImageEncoder(1, partial(OwnTrunk, address), None, features)
+
+
+_KEY = "vis_encode_type"
+
+
+IMAGE_ENCODERS = {
+    "simple": filters(20, (Filters(16, 8, 4), Filters(32, 4, 2))),
+    "nature_cnn": filters(36, (Filters(32, 8, 4), Filters(64, 4, 2), Filters(64, 3, 1))),
+    "resnet": ImageEncoder(15, ResnetTrunk, resnet_onnx, resnet_features, leaky=False),
+    "match3": filters(5, (Filters(35, 3, 1), Filters(144, 3, 1))),
+    "fully_connected": filters(1, ()),
+}
+"""By the name that `vis_encode_type` gives."""

@@ -1,0 +1,83 @@
+"""Settings of what is kept of a run beside its checkpoints, and of what statistics decide in it. Ours alone.
+
+All of it is optional, and a file without it reads and is written as if it did not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from jaxrl.settings.section import Count, Integer, Number, Section, Text, expected
+
+GROUP = "Evaluation/"
+"""What the tags of evaluation episodes begin with."""
+EVALUATED = tuple(f"{GROUP}{name}" for name in ("Cumulative Reward", "Group Cumulative Reward", "Episode Length"))
+"""All of them."""
+
+
+class EvaluationSettings(Section):
+    """Episodes that the deterministic policy plays beside the training, which does not notice them."""
+
+    interval: Count = Field(description="trainer steps between two evaluations")
+    episodes: Count = Field(default=10, description="episodes of an evaluation")
+    seed: Integer = Field(
+        default=0, ge=0, le=2**31 - 1, description="of their environments: a compiled run plays the same ones each time"
+    )
+    max_length: Count = Field(
+        default=10_000, description="decisions after which an episode that is not over is left out"
+    )
+
+
+class StopRule(Section):
+    """A statistic that ends the training once it is high enough."""
+
+    value: Number = Field(description="the least value that counts as reached")
+    patience: Count = Field(default=1, description="times in a row that it must be reached")
+
+
+def _rule(written: Any) -> Any:
+    return written if isinstance(written, Mapping | StopRule) else {"value": written}
+
+
+def _without_nulls(written: Any) -> Any:
+    """A null takes back what `default_settings` has."""
+    if written is None:
+        return {}
+    return {tag: rule for tag, rule in written.items() if rule is not None} if isinstance(written, Mapping) else written
+
+
+StopRules = Annotated[dict[Text, Annotated[StopRule, BeforeValidator(_rule)]], BeforeValidator(_without_nulls)]
+"""By tag; a number stands for `{value: number}`."""
+
+
+def _project(value: str) -> str:
+    if not value or value.endswith((".yaml", ".yml")) or set(value) & set('/\\#?%:"'):
+        raise expected("the name of a project; CONFIG stands before --wandb, or write --wandb=PROJECT")
+    return value
+
+
+def _uri(value: str) -> str:
+    if not value or value.endswith((".yaml", ".yml")):
+        raise expected("an address such as http://HOST:5000; CONFIG stands before --mlflow, or write --mlflow=URI")
+    return value
+
+
+USUAL_PROJECT = "jaxrl"
+"""Of W&B, where none is named; and the experiment in MLflow."""
+USUAL_STORE = "default"
+"""MLflow's own choice: what MLFLOW_TRACKING_URI says, or else its usual place."""
+
+
+class RecordSettings(Section):
+    """Where statistics go beside TensorBoard's event files and metrics.csv."""
+
+    wandb: Annotated[Text, AfterValidator(_project)] | None = Field(
+        default=None, description="project of Weights & Biases (extra wandb), usually jaxrl; null: off"
+    )
+    mlflow: Annotated[Text, AfterValidator(_uri)] | None = Field(
+        default=None,
+        description="tracking address of MLflow (extra mlflow), default: as MLFLOW_TRACKING_URI says; null: off",
+    )

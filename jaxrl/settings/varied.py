@@ -1,0 +1,49 @@
+"""Settings that may differ between runs of one compiled program: numbers that are computed with, not sizes or kinds.
+
+Each says so where it is declared (`section.VARIABLE`). Their values stand in arrays that are traced, so that changing
+one of them compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jaxrl.settings.behavior import BehaviorSettings
+from jaxrl.settings.section import VARIABLE, Section
+
+
+def variable(settings: BehaviorSettings) -> dict[str, float]:
+    """By dotted key (`hyperparameters.learning_rate`), the value of every such setting of a behavior."""
+    found = dict(_of_section(settings.hyperparameters, "hyperparameters"))
+    for name, signal in settings.reward_signals.items():
+        found |= _of_section(signal, f"reward_signals.{name}")
+    return found
+
+
+def with_values(settings: BehaviorSettings, values: Mapping[str, Any]) -> BehaviorSettings:
+    """The settings with other values, numbers or traced ones, at dotted keys of `variable`. They are not checked."""
+    for key, value in values.items():
+        settings = _replaced(settings, key.split("."), value)
+    return settings
+
+
+def by_seed(numbers: Sequence[Mapping[str, float]], seeds: int) -> dict[str, tuple[float, ...]]:
+    """By name, where runs differ, the number for each of the `seeds` of each run."""
+    found = {name: tuple(values[name] for values in numbers for _ in range(seeds)) for name in numbers[0]}
+    return {name: values for name, values in found.items() if len(set(values)) > 1}
+
+
+def _of_section(section: Section, prefix: str) -> Iterator[tuple[str, float]]:
+    for name, field in type(section).model_fields.items():
+        if field.json_schema_extra == VARIABLE:
+            yield f"{prefix}.{name}", getattr(section, name)
+
+
+def _replaced(section: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    name, *rest = path
+    if isinstance(section, Mapping):
+        return {**section, name: _replaced(section[name], rest, value)}
+    return section.model_copy(update={name: _replaced(getattr(section, name), rest, value)})

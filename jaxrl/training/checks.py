@@ -1,0 +1,158 @@
+"""What can be found wrong with a whole run before anything is written or started, from the command line or Python.
+
+No JAX here: the command line asks before environments start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxrl import own_code
+from jaxrl.algorithms.supported import refuse_unsupported
+from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
+from jaxrl.envs import simulator
+from jaxrl.envs.address import Kind, is_compiled, parse_address
+from jaxrl.own_code import split_address
+from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.types import JaxrlError
+
+
+def check_run(settings: RunSettings, source: str = "") -> None:
+    """Everything below that concerns these settings. `source`: where they were written.
+
+    Raises SettingsError, or CheckpointError for a run that its own loop alone can resume.
+    """
+    refuse_unsupported(settings, source)
+    check_environment_settings(settings.env_settings)
+    check_connectors(settings)
+    check_exact(settings)
+    check_resume(settings)
+    check_own_networks(settings)
+    if is_compiled(settings.env_settings.env_path):
+        check_compiled(settings)
+
+
+def check_environment_settings(settings: EnvironmentSettings) -> None:
+    """Raise SettingsError if `env_path` names no kind of environment, or none of the simulator that it names.
+
+    Also if settings of one kind of environment stand beside an env_path of the other kind. Names of environments that
+    are compiled are looked up when they are made, since that imports JAX.
+    """
+    try:
+        kind, name = parse_address(settings.env_path)
+    except JaxrlError as error:
+        raise SettingsError(f"env_settings.env_path: {error}") from None
+    problems = list(_misplaced(settings, kind))
+    if problems:
+        raise SettingsError("\n".join(problems))
+    if kind.compiled:
+        return
+    try:
+        simulator(kind).check(name)
+    except JaxrlError as error:
+        raise SettingsError(f"env_settings.env_path: {error}") from None
+
+
+def check_compiled(settings: RunSettings) -> None:
+    """Raise SettingsError for what needs single episodes on the host, which a compiled environment does not have."""
+    if settings.checkpoint_settings.inference:
+        raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
+    path = settings.env_settings.env_path
+    instead = f"with env_path {path}, whose episodes never leave the learner's program; serve it as player:NAME"
+    if settings.callbacks:
+        raise SettingsError(f"callbacks: got {', '.join(settings.callbacks)}, expected none {instead}")
+    for where, behavior in settings.every_behavior():
+        if behavior.episode_window is not None:
+            raise SettingsError(f"{where}.episode_window: got {behavior.episode_window}, expected null {instead}")
+
+
+def check_resume(settings: RunSettings) -> None:
+    """Raise CheckpointError if --resume asks one training loop to continue a run of the other."""
+    options = settings.checkpoint_settings
+    if options.resume and options.run_id:
+        compiled = is_compiled(settings.env_settings.env_path)
+        require_loop_of_run(Path(options.results_dir, options.run_id), compiled=compiled)
+
+
+def check_exact(settings: RunSettings) -> None:
+    """Raise SettingsError if checkpoint_settings.exact is asked of what cannot keep it."""
+    environment = settings.env_settings
+    kind, _ = parse_address(environment.env_path)
+    if not settings.checkpoint_settings.exact or kind.compiled:  # whose checkpoints hold the environments
+        return
+    problem = next(_not_exact(settings), None)
+    if problem is None and not simulator(kind).reseeds:
+        problem = (
+            f"env_path {environment.env_path}: a Unity player takes a seed at its start alone, so a resumed run begins "
+            "other episodes"
+        )
+    if problem is not None:
+        raise SettingsError(f"checkpoint_settings.exact: got true, expected false with {problem}")
+
+
+def _not_exact(settings: RunSettings) -> Iterator[str]:
+    """Settings beside which a resumed run could not equal one that was never stopped."""
+    if settings.env_settings.mode != "lockstep":
+        yield f"env_settings.mode: {settings.env_settings.mode}, where the order of the workers depends on their speed"
+    if settings.checkpoint_settings.checkpoint_minutes is not None:
+        yield "checkpoint_settings.checkpoint_minutes: checkpoints by the clock fall on other steps in every run"
+    if settings.callbacks:
+        yield f"callbacks: what {', '.join(settings.callbacks)} remember is not saved"
+    for path, behavior in settings.every_behavior():
+        if behavior.threaded:
+            yield f"{path}.threaded: true, where it depends on the speed which policy decides"
+
+
+def check_own_networks(settings: RunSettings) -> None:
+    """Raise OwnCodeError for parts of networks that cannot be imported; JAX comes with those that can."""
+    for path, behavior in settings.every_behavior():
+        for key in ("vis_encode_type", "body_type"):
+            name = getattr(behavior.network_settings, key)
+            if split_address(name) is not None:
+                own_code.load(name, what="class", where=f"{path}.network_settings.{key}: ")
+
+
+def check_connectors(settings: RunSettings) -> None:
+    """Raise SettingsError for connectors that a Unity build could not do without: its agents only have an ONNX file."""
+    if parse_address(settings.env_settings.env_path).kind is not Kind.UNITY:
+        return
+    problems = [
+        f"{path}.connectors[{i}].type: {connector.type} remembers earlier decisions, which Unity does not give to a "
+        "model: remove it, and let the sensor or the agent's script observe them (Stacked Vectors for frames)"
+        for path, behavior in settings.every_behavior()
+        for i, connector in enumerate(behavior.connectors)
+        if connector.remembers
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
+    """What has no meaning with this kind of environment, one text each."""
+    path = settings.env_path
+    drawn = ("render", settings.render, False), ("video_every", settings.video_every, 0)
+    for key, value, usual in drawn:
+        if value and kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO):
+            got = f"got {str(value).lower()}, expected {str(usual).lower()}"
+            yield f"env_settings.{key}: {got} with env_path {path}: only gymnasium: and pettingzoo: are drawn by jaxrl"
+    if not kind.compiled:
+        if settings.seeds > 1:
+            *others, last = [f"{other}:NAME" for other in Kind if other.compiled]
+            kinds = f"{', '.join(others)} or {last}"
+            yield (
+                f"env_settings.seeds: got {settings.seeds}, expected 1 with env_path {path}: only environments "
+                f"compiled together with the learner ({kinds}) run many seeds at once; start one run per --seed"
+            )
+        return
+    instead = f"with env_path {path}, which runs inside the learner's own program"
+    if settings.num_envs > 1:
+        yield f"env_settings.num_envs: got {settings.num_envs}, expected 1 {instead}: raise num_areas instead"
+    if settings.env_args:
+        yield f"env_settings.env_args: got {' '.join(settings.env_args)}, expected none {instead}"
+    if settings.inline:
+        yield f"env_settings.inline: got true, expected false {instead}"
+    if settings.workers != PROCESSES:
+        yield f"env_settings.workers: got {settings.workers}, expected {PROCESSES} {instead}"
+    if settings.mode != "lockstep":
+        yield f"env_settings.mode: got {settings.mode}, expected lockstep {instead}"

@@ -1,0 +1,76 @@
+"""A sweep in the compiled loop: points that can be one program go side by side, the others one after another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.settings import RunSettings, behavior_settings_for, with_drawn_seed, with_seed
+from jaxrl.settings.varied import variable, with_values
+from jaxrl.training.compiled.checks import parameters_of
+from jaxrl.training.compiled.trainer import agents_at_start, train_together
+from jaxrl.training.interrupt import Interrupt
+
+log = logging.getLogger(__name__)
+
+
+def train_points(runs: Sequence[RunSettings], console: Console, interrupt: Interrupt, parallel: int | None) -> None:
+    """Train all runs of one sweep; each has a results folder of its own. At most `parallel` share a program.
+
+    Ends after the last, at Ctrl-C (saves and returns normally), or with an error. Raises JaxrlError for whatever the
+    user can mend; what is wrong with a folder of any run is said before the first begins.
+    """
+    seed = with_drawn_seed(runs[0]).env_settings.seed
+    runs = [with_seed(run, seed) for run in runs]
+    env = make_environment(runs[0].env_settings.env_path or "")
+    for run in runs:
+        options = run.checkpoint_settings
+        folder = RunFolder(options.results_dir, options.run_id)
+        folder.check(options.resume, options.force, options.initialize_from, [env.name])
+    pieces = list(_cut(programs(runs, env), parallel))
+    for number, piece in enumerate(pieces, 1):
+        names = ", ".join(run.checkpoint_settings.run_id for run in piece)
+        log.info("Program %d of %d, %d point(s): %s.", number, len(pieces), len(piece), names)
+        train_together(piece, console, interrupt)
+        if interrupt.requested:
+            return
+
+
+def programs(runs: Sequence[RunSettings], env: JaxEnv) -> list[list[RunSettings]]:
+    """The runs in groups, in order: those of a group differ in traced numbers alone, and can be one program.
+
+    Raises SettingsError for a behavior that is not configured or an unknown parameter of the environment.
+    """
+    groups: list[tuple[Any, list[RunSettings]]] = []
+    for run in runs:
+        kind = _kind(run, env)
+        home = next((members for known, members in groups if known == kind), None)
+        if home is None:
+            groups.append((kind, [run]))
+        else:
+            home.append(run)
+    return [members for _, members in groups]
+
+
+def _kind(run: RunSettings, env: JaxEnv) -> Any:
+    """What runs of one program have in common: everything but numbers that are traced, and the place of its files."""
+    behavior = behavior_settings_for(run, env.name)
+    numbers = variable(behavior)
+    same = with_values(behavior, dict.fromkeys(numbers, 0.0))
+    parameters = parameters_of(run, env)
+    agents = (
+        agents_at_start(env, {**env.parameters, **parameters}) if parameters else None
+    )  # the length of an iteration
+    return same, tuple(numbers), agents, run.env_settings, run.engine_settings, run.torch_settings
+
+
+def _cut(groups: Sequence[list[RunSettings]], most: int | None) -> Iterator[list[RunSettings]]:
+    for group in groups:
+        size = most or len(group)
+        yield from (group[i : i + size] for i in range(0, len(group), size))

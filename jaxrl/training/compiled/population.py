@@ -1,0 +1,177 @@
+"""Population based training (Jaderberg et al. 2017, arXiv 1711.09846): members of one program learn from each other.
+
+Every `every` trainer steps the members of the worst quarter are given the learner of a member of the best quarter,
+networks and optimizer, and its settings, each changed a little: times 0.8 or 1.25 within its space, or with probability
+1/4 drawn anew. Environments go on where they are. Who learned from whom stands in `population.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+from jaxrl.artifacts.files import write_error
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.jax_envs import make_environment
+from jaxrl.settings import RunSettings, behavior_settings_for
+from jaxrl.settings.sweep import Space
+from jaxrl.training.compiled.evaluation import Evaluate
+from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
+from jaxrl.training.compiled.loop import JittedLoop, Part
+from jaxrl.training.compiled.search import traced
+from jaxrl.training.compiled.trainer import train_together
+from jaxrl.training.interrupt import Interrupt
+
+log = logging.getLogger(__name__)
+
+SHARE = 4
+"""One member in SHARE is replaced, by a copy of one of as many."""
+FACTORS = (0.8, 1.25)
+DRAWN_ANEW = 0.25
+FILE = "population.csv"
+
+
+class Generation(NamedTuple):
+    """What a population does at one of its looks at itself."""
+
+    parents: np.ndarray  # int [S], by member whose learner it goes on with; itself for most
+    values: dict[str, np.ndarray]  # float32 [S], by key
+
+
+def next_generation(
+    scores: np.ndarray, values: Mapping[str, np.ndarray], spaces: Mapping[str, Space], rng: np.random.Generator
+) -> Generation:
+    """Who goes on with whose learner, and with which settings.
+
+    Args:
+      scores: float [S], higher is better; NaN is worst.
+      values: float [S], by key what each member has.
+    """
+    count = max(len(scores) // SHARE, 1)
+    order = np.argsort(np.where(np.isnan(scores), -np.inf, scores), kind="stable")
+    losers, winners = order[:count], order[len(scores) - count :]
+    parents, after = np.arange(len(scores)), {key: np.array(of, np.float32) for key, of in values.items()}
+    for loser in losers:
+        parents[loser] = rng.choice(winners)
+        for key, space in spaces.items():
+            before = float(values[key][parents[loser]])
+            after[key][loser] = _drawn(space, rng) if rng.random() < DRAWN_ANEW else _changed(before, space, rng)
+    return Generation(parents, after)
+
+
+def first_generation(
+    spaces: Mapping[str, Space], members: int, rng: np.random.Generator
+) -> dict[str, tuple[float, ...]]:
+    """By key a value for each member, drawn from its space."""
+    return {key: tuple(_drawn(space, rng) for _ in range(members)) for key, space in spaces.items()}
+
+
+def train_population(
+    settings: RunSettings, spaces: Mapping[str, Space], every: int, console: Console, interrupt: Interrupt
+) -> None:
+    """One run whose seeds are the members of a population. Ends and raises as `trainer.train`."""
+    env = make_environment(settings.env_settings.env_path or "")
+    traced(list(spaces), settings, env)
+    environment = settings.env_settings
+    values = first_generation(spaces, environment.seeds, np.random.default_rng(environment.seed))
+    every = every or max(behavior_settings_for(settings, env.name).max_steps // 20, 1)
+    loop = partial(PopulationLoop, spaces=spaces, every=every, seed=environment.seed)
+    train_together([settings], console, interrupt, values=values, loop=loop)
+
+
+class PopulationLoop(JittedLoop):
+    """The loop over one part, whose seeds are the members."""
+
+    def __init__(
+        self,
+        trainer: JittedTrainer,
+        parts: Sequence[Part],
+        interrupt: Interrupt,
+        evaluate: Evaluate | None,
+        *,
+        spaces: Mapping[str, Space],
+        every: int,
+        seed: int,
+    ) -> None:
+        super().__init__(trainer, parts, interrupt, evaluate)
+        self.spaces, self.every, self.seed = spaces, every, seed
+        (self.part,) = parts
+
+    def room(self) -> int:
+        """Iterations that pass the next generation with their last one at most."""
+        left = self.every - self.part.step % self.every
+        return max(min(super().room(), left // self.largest), 1)
+
+    def look(self, state: JittedState) -> JittedState:
+        """As in any loop; then the population looks at itself if it is time."""
+        before = self.part.step
+        state = super().look(state)
+        label = crossed_multiple(before, self.part.step - before, self.every)
+        return state if label is None or self.part.over else self.evolved(state, label)
+
+    def evolved(self, state: JittedState, step: int) -> JittedState:
+        """The state of the next generation."""
+        scores = self.part.recorder.scores()
+        if np.isnan(scores).all():
+            return state  # no episode has ended yet
+        now = {key: np.asarray(of) for key, of in state.values.items()}
+        found = next_generation(scores, now, self.spaces, np.random.default_rng([self.seed, step]))
+        train = jax.tree.map(lambda x: x[found.parents], state.train)
+        state = state.replace(
+            train=train.replace(key=state.train.key),  # each goes on with its own draws
+            frozen=state.frozen[found.parents],
+            values={key: jnp.asarray(of) for key, of in found.values.items()},
+        )
+        self.part.recorder.thaw(np.asarray(state.frozen))
+        self._tell(step, scores, found)
+        return self.trainer.place(state)
+
+    def _tell(self, step: int, scores: np.ndarray, found: Generation) -> None:
+        seeds, path = self.part.recorder.subject.seeds, self.part.recorder.folder.path / FILE
+        rows = [
+            {"step": step, "member": seed, "parent": seeds[parent], "score": float(scores[i])}
+            | {key: float(of[i]) for key, of in found.values.items()}
+            for i, (seed, parent) in enumerate(zip(seeds, found.parents, strict=True))
+        ]
+        copies = ", ".join(f"{row['member']} from {row['parent']}" for row in rows if row["member"] != row["parent"])
+        log.info("Population at step %d: best score %.4g; %s.", step, np.nanmax(scores), copies)
+        _append(path, rows)
+
+
+def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add a generation. A run that was resumed before it, or begun anew, has written it already: then in its place."""
+    try:
+        old = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
+        kept = [row for row in old if int(row["step"]) < rows[0]["step"] and row.keys() == rows[0].keys()]
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows([*kept, *rows])
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _drawn(space: Space, rng: np.random.Generator) -> float:
+    if space.choices:
+        return float(rng.choice(np.array(space.choices, float)))
+    low, high = (np.log(space.low), np.log(space.high)) if space.log else (space.low, space.high)
+    value = rng.uniform(low, high)
+    return float(np.exp(value) if space.log else value)
+
+
+def _changed(value: float, space: Space, rng: np.random.Generator) -> float:
+    factor = float(rng.choice(FACTORS))
+    if space.choices:
+        choices = sorted(map(float, space.choices))
+        at = int(np.argmin(np.abs(np.array(choices) - value))) + (1 if factor > 1.0 else -1)
+        return choices[min(max(at, 0), len(choices) - 1)]
+    return min(max(value * factor, space.low), space.high)

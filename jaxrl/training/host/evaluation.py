@@ -1,0 +1,165 @@
+"""Episodes that the deterministic policies play beside the training, in one more environment of their own.
+
+It is started for the first evaluation and kept; the training's environments wait meanwhile. Episodes count in the order
+in which they end, so that where many areas play at once short ones come first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from jaxrl.artifacts.metrics.statistics import StatsAggregator, Summary
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.run_folder import behavior_name
+from jaxrl.envs import simulator
+from jaxrl.envs.address import parse_address
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.slots import Source
+from jaxrl.settings import EVALUATED, BehaviorSettings, EvaluationSettings, RunSettings, constants
+from jaxrl.training.deterministic import deterministic
+from jaxrl.training.host.actor import UNTRAINED, Actor
+from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.launch import evaluation_pool
+from jaxrl.training.host.programs import compile_programs
+from jaxrl.training.interrupt import Interrupt
+from jaxrl.types import BehaviorMessage, EnvMessage, JaxrlError
+
+log = logging.getLogger(__name__)
+
+
+class EvaluationError(JaxrlError):
+    """Evaluation episodes cannot be played. The text says why."""
+
+
+class Evaluation:
+    """The environment and the actors of the evaluation episodes of all behaviors of a run."""
+
+    def __init__(self, settings: RunSettings, interrupt: Interrupt) -> None:
+        self._settings = settings
+        self._interrupt = interrupt
+        self._actors: dict[str, Actor] = {}
+        self._pool: EnvPool | None = None
+        self._shown: set[str] = set()  # behaviors of the environment
+        self._absent: set[str] = set()  # those that it does not have: policies that only a mapping hands out
+
+    def due(self, behavior: Behavior, before: int) -> int | None:
+        """The step of the evaluation that is due since the trainer step was `before`, or None."""
+        options = behavior.settings.evaluation
+        if options is None or not behavior.training or not behavior.unfinished() or behavior.name in self._absent:
+            return None
+        return crossed_multiple(before, behavior.step - before, options.interval)
+
+    def play(self, name: str, behaviors: Mapping[str, Behavior]) -> dict[str, Summary]:
+        """Statistics of one behavior, by tag, over as many of its episodes as its settings ask for.
+
+        Every behavior acts with the policy that it has now. Raises EnvironmentFailure, as `EnvPool.recv`, and
+        KeyboardInterrupt while it waits.
+        """
+        options = behaviors[name].settings.evaluation
+        assert options is not None
+        records: list[EpisodeRecords] = []
+        for actor in self._actors.values():
+            actor.begin_anew()
+        pool = self._begun(options)
+        for number in range(options.max_length * options.episodes):
+            with self._interrupt.waiting():
+                (result,) = pool.recv()
+            for loss in pool.losses():
+                for actor in self._actors.values():
+                    actor.lose(loss.worker, loss.incarnation)
+            records += self._step(pool, result, behaviors).get(name, [])
+            if _played(records) >= options.episodes:
+                break
+            if number >= options.max_length and name not in self._shown:
+                self._absent.add(name)
+                log.warning("%s: not evaluated, no agent of this name has come in %d decisions.", name, number)
+                break
+        else:
+            log.warning(
+                "%s: %d of %d evaluation episodes were over within %d decisions (evaluation.max_length).",
+                name, _played(records), options.episodes, options.max_length * options.episodes,
+            )  # fmt: skip
+        return _statistics(records, options.episodes)
+
+    def close(self) -> None:
+        """End the environment, if there is one."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _begun(self, options: EvaluationSettings) -> EnvPool:
+        """The environment at the beginning of its episodes: the same ones each time, where it takes a seed."""
+        if self._pool is None:
+            self._pool = evaluation_pool(self._settings, options.seed)
+            with self._interrupt.waiting():
+                self._pool.ready()
+        kind, _ = parse_address(self._settings.env_settings.env_path)
+        seeds = [options.seed] if simulator(kind).reseeds else None
+        self._pool.reset(constants(self._settings.environment_parameters), seeds)
+        return self._pool
+
+    def _step(
+        self, pool: EnvPool, result: EnvMessage, behaviors: Mapping[str, Behavior]
+    ) -> dict[str, list[EpisodeRecords]]:
+        """Answer one message; by behavior the episodes that are over."""
+        messages: dict[str, dict[Source, BehaviorMessage]] = {}
+        for behavior_id, steps in result.steps.items():
+            source = Source(result.worker, behavior_id, result.incarnation)
+            messages.setdefault(behavior_name(behavior_id), {})[source] = steps
+        chosen, over = {}, {}
+        self._shown |= messages.keys()
+        for name, arrived in messages.items():
+            actor = self._actor(name, behaviors)
+            actions, over[name], _ = actor.act(arrived)
+            chosen |= {source.behavior_id: action for source, action in actions.items()}
+            if actor.full or actor.fresh > actor.keeps:
+                actor.discard()
+        pool.send(0, chosen)
+        return over
+
+    def _actor(self, name: str, behaviors: Mapping[str, Behavior]) -> Actor:
+        behavior = behaviors.get(name)
+        if behavior is None:
+            raise EvaluationError(
+                f"{name}: the environment of the evaluation shows this behavior, which the training's has not shown yet"
+            )
+        if name not in self._actors:
+            self._actors[name] = _actor_for(behavior)
+        self._actors[name].policy = behavior.state.policy
+        return self._actors[name]
+
+
+def _actor_for(behavior: Behavior) -> Actor:
+    settings: BehaviorSettings = behavior.settings
+    algorithm = deterministic(behavior.spec, settings)
+    programs = compile_programs(algorithm, settings.segment_limit)
+    key = jax.random.key_data(jax.random.key(0)).tolist()  # of noise that is never asked for
+    policy, keeps = behavior.state.policy, min(algorithm.period, UNTRAINED)
+    return Actor(behavior.name, behavior.spec, algorithm, programs.actor, policy, key, keeps=keeps)
+
+
+def _played(records: list[EpisodeRecords]) -> int:
+    """Episodes of teams that are over, or of agents where there are no teams."""
+    teams = sum(len(record.team_returns) for record in records)
+    return teams or sum(len(record.returns) for record in records)
+
+
+def _statistics(records: list[EpisodeRecords], episodes: int) -> dict[str, Summary]:
+    """Means by tag. Of agents without teams the first `episodes`; of teams all, whose members end together."""
+    own, group, length = EVALUATED
+    alone = not any(record.team_returns for record in records)
+    count = episodes if alone else None
+    columns = {
+        own: [x for record in records for x in record.returns][:count],
+        group: [x for record in records for x in record.group_returns],
+        length: [x for record in records for x in record.lengths][:count],
+    }
+    collected = StatsAggregator()
+    for tag, values in columns.items():
+        collected.extend(tag, np.asarray(values))
+    return collected.take()

@@ -1,0 +1,163 @@
+"""`jaxrl sweep` in processes of its own: what it leaves, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jaxrl.report.runs import read_run
+from jaxrl.report.sweep import expanded
+
+ROOT = Path(__file__).parents[2]
+CONFIG = {
+    "behaviors": {
+        "Basic": {
+            "trainer_type": "ppo",
+            "hyperparameters": {"batch_size": 32, "buffer_size": 64, "learning_rate_schedule": "constant"},
+            "network_settings": {"hidden_units": 8, "num_layers": 1},
+            "max_steps": 600,
+            "summary_freq": 200,
+            "checkpoint_interval": 400,
+        }
+    }
+}
+RATE = "hyperparameters.learning_rate"
+TWO = ("--set", "hyperparameters.learning_rate=1e-2,1e-3", "--set", "reward_signals.extrinsic.gamma=0.9,0.5")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep")
+    (path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    return path
+
+
+def sweep(folder: Path, run_id: str, *flags: str, env: str = "jax:basic") -> subprocess.CompletedProcess[str]:
+    place = {"PYTHONPATH": str(ROOT), "JAXRL_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
+    fast = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    words = ["sweep", "config.yaml", "--env", env, "--num-areas", "2", "--seed", "3", "--run-id", run_id, *flags]
+    return subprocess.run(
+        [sys.executable, "-m", "jaxrl.cli", *words],
+        cwd=folder, env={**os.environ, **place, **fast}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def test_each_point_is_a_run_with_its_own_numbers(folder):
+    ended = sweep(folder, "grid", *TWO, "--seeds", "2")
+    assert ended.returncode == 0, ended.stderr
+    assert "Program 1 of 1, 4 point(s)" in ended.stdout and ended.stdout.count("Compiling.") == 1
+    place = folder / "results" / "grid"
+    told = json.loads((place / "sweep.json").read_text())
+    assert len(told["points"]) == 4
+    for point in told["points"]:
+        run = read_run(place / point["runs"][0])
+        assert run.settings is not None
+        rate, gamma = (
+            point["values"][key] for key in ("hyperparameters.learning_rate", "reward_signals.extrinsic.gamma")
+        )
+        assert run.settings["behaviors.Basic.hyperparameters.learning_rate"] == float(rate)
+        assert run.settings["behaviors.Basic.reward_signals.extrinsic.gamma"] == gamma
+        assert sorted(run.behaviors["Basic"]) == ["3", "4"] == sorted(point["scores"])
+        for seed in run.behaviors["Basic"].values():
+            assert seed.curves["Policy/Learning Rate"].value == pytest.approx(float(rate))
+            assert seed.curves["Policy/Learning Rate"].step.tolist() == [200, 400, 600]
+        assert (place / point["runs"][0] / "Basic.onnx").is_file()
+    assert sorted(expanded(place)) == sorted(place / point["runs"][0] for point in told["points"])
+    means = [point["mean"] for point in told["points"]]
+    assert means == sorted(means, reverse=True) and ended.stdout.rstrip().endswith("--out report.html")
+
+    shutil.rmtree(place / told["points"][0]["runs"][0])  # as if an interrupt had come before it
+    ended = sweep(folder, "grid", *TWO, "--seeds", "2", "--seed", "-1", "--resume")
+    assert ended.returncode == 0, ended.stderr
+    again = json.loads((place / "sweep.json").read_text())
+    scores, before = ({p["point"]: p["scores"] for p in of["points"]} for of in (again, told))
+    assert scores == before and all(p["steps"] == 600 for p in again["points"])
+
+    again = sweep(folder, "grid", *TWO, "--seeds", "2")
+    assert again.returncode == 1 and "already holds a run" in again.stderr
+    longer = sweep(folder, "grid", *TWO, "--seeds", "2", "--resume", "--set", "max_steps=800")
+    assert longer.returncode == 0, longer.stderr
+    points = json.loads((place / "sweep.json").read_text())["points"]
+    assert [p["steps"] for p in points] == [800] * 4 and {p["point"] for p in points} == before.keys()
+
+
+def test_a_search_gives_up_and_goes_on(folder):
+    pytest.importorskip("optuna")
+    flags = ("--search", "hyperparameters.learning_rate=1e-4:1e-1:log", "--parallel", "2", "--prune")
+    ended = sweep(folder, "search", *flags, "--trials", "3")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("Compiling.") == 1
+    place = folder / "results" / "search"
+    assert len(json.loads((place / "sweep.json").read_text())["points"]) == 3
+    assert "already holds a search" in sweep(folder, "search", *flags).stderr
+    more = sweep(folder, "search", *flags, "--trials", "4", "--resume")
+    assert more.returncode == 0 and "trial_0003 begins" in more.stdout and "trial_0002 begins" not in more.stdout
+    for name in ("trial_0000", "trial_0003"):
+        rates = read_run(place / name).behaviors["Basic"]["3"].curves["Policy/Learning Rate"].value
+        written = yaml.safe_load((place / name / "configuration.yaml").read_text())
+        assert rates == pytest.approx(written["behaviors"]["Basic"]["hyperparameters"]["learning_rate"])
+
+
+def test_a_population_is_one_run_whose_settings_change(folder):
+    flags = ("--search", "hyperparameters.learning_rate=1e-4:1e-1:log", "--population", "4", "--every", "200")
+    ended = sweep(folder, "population", *flags)
+    assert ended.returncode == 0, ended.stderr
+    place = folder / "results" / "population"
+    rows = list(csv.DictReader((place / "population.csv").read_text().splitlines()))
+    assert {row["step"] for row in rows} == {"200", "400"} and len(rows) % 4 == 0
+    last = {row["member"]: float(row["hyperparameters.learning_rate"]) for row in rows[-4:]}
+    seeds = read_run(place).behaviors["Basic"]
+    rates = {seed: events.curves["Policy/Learning Rate"].value[-1] for seed, events in seeds.items()}
+    assert rates == pytest.approx(last)  # all updates of the last summary
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((), "nothing is varied; write for example"),
+        (("--set", "hyperparameters.lerning_rate=1,2"), "lerning_rate: unknown key, did you mean learning_rate?"),
+        (("--set", "hyperparameters.beta=fast,slow"), "hyperparameters.beta: got 'fast', expected a number"),
+        (("--search", "hyperparameters.beta=1:2", "--set", "max_steps=1,2"), "got several values beside --search"),
+        (("--set", "hyperparameters.beta=1,2", "--population", "4"), "--population: needs a compiled environment"),
+        (("--set", "hyperparameters.beta=1,2", "--prune"), "belong to --search"),
+        (("--search", "hyperparameters.beta=1:2", "--every", "9"), "--every belongs to --population"),
+        (("--search", "hyperparameters.beta=1:2", "--population", "4", "--seeds", "2"), "--seeds: got a number beside"),
+    ],
+)
+def test_what_is_refused(folder, flags, words):
+    ended = sweep(folder, "refused", *flags)
+    assert ended.returncode == 1 and words in ended.stderr, ended.stderr
+    assert not (folder / "results" / "refused").exists()
+
+
+def test_a_search_over_sizes_is_refused_before_anything_is_written(folder):
+    ended = sweep(folder, "sizes", "--search", "network_settings.hidden_units=8:16:int")
+    assert ended.returncode == 1 and "hidden_units: is no number that trials of one program" in ended.stderr
+    assert not (folder / "results" / "sizes").exists()
+
+
+@pytest.mark.slow
+def test_points_of_a_served_environment_are_processes(folder):
+    flags = (
+        "--set",
+        "hyperparameters.learning_rate=1e-2,1e-3",
+        "--seeds",
+        "2",
+        "--parallel",
+        "2",
+        "--base-port",
+        "6405",
+    )
+    ended = sweep(folder, "served", *flags, env="player:basic")
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads((folder / "results" / "served" / "sweep.json").read_text())
+    assert [len(point["runs"]) for point in told["points"]] == [2, 2]
+    assert all(sorted(point["scores"]) == ["3", "4"] for point in told["points"])

@@ -1,0 +1,75 @@
+"""The site builds without a warning, shows every public name, and fetches nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxrl
+
+ROOT = Path(__file__).parents[2]
+_FETCHED = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//"""
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    ended = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def test_it_builds_strictly_and_every_page_is_there(site):
+    pages = {path.stem for path in site.glob("*.html")}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= pages
+
+
+def test_every_public_name_has_its_docstring_there(site):
+    page = (site / "reference.html").read_text(encoding="utf-8")
+    assert [name for name in jaxrl.__all__ if f'id="jaxrl.{name}"' not in page] == []
+    assert "What random allowed actions bring to light" in page  # of check_environment
+    assert "the episode's figures, to be read where <code>over</code>" in page  # beside a field of TeamStep
+    assert "agent steps per minibatch" in page  # a Field's description
+    assert 'id="jaxrl._' not in page and "__getattr__" not in page
+
+
+def test_equations_are_mathml(site):
+    page = (site / "ma-poca.html").read_text(encoding="utf-8")
+    assert page.count("<math") > 60 and "arithmatex" not in page and "\\frac" not in page
+    assert "<mi>γ</mi>" in page
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    for path in site.rglob("*.html"):
+        found = _FETCHED.search(path.read_text(encoding="utf-8"))
+        assert found is None, f"{path.name}: {found}"
+    for path in site.rglob("*.css"):
+        assert not re.search(r"url\([\"']?(https?:)?//|@import", path.read_text(encoding="utf-8")), path
+
+
+def test_drawings_are_whole(site):
+    page = (site / "concepts.html").read_text(encoding="utf-8")
+    drawings = sorted(path.name for path in (ROOT / "docs" / "drawings").glob("*.svg"))
+    assert len(drawings) == 4
+    assert [name for name in drawings if f'src="drawings/{name}"' not in page] == []
+
+
+@pytest.mark.parametrize("name", ["own_environment", "own_algorithm"])
+def test_the_examples_stand_there_whole(site, name):
+    page = (site / f"{name.replace('_', '-')}.html").read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")))
+    assert words <= set(re.findall(r"\w+", page))

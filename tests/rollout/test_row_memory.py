@@ -1,0 +1,189 @@
+"""Memory in the host's rows: whose it is, through deaths, silence, moves, pages and updates.
+
+A policy that counts its decisions tells what it remembers by value: its action is the number that it remembers. And a
+real network gives the same numbers from what is stored before each state as along whole sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from random_streams import RandomStream
+from row_collector import SPEC as GIVEN
+from script import ONE
+
+from jaxrl.algorithms import ALGORITHMS, make_settings, on_policy
+from jaxrl.algorithms.interface import Algorithm, Decision, acting
+from jaxrl.algorithms.ppo import make_ppo
+from jaxrl.learning.sequences import cut
+from jaxrl.networks import actions
+from jaxrl.networks.memory import Sequences, part
+from jaxrl.networks.models import Actor as Network
+from jaxrl.networks.models import TeamCritic
+from jaxrl.rollout.trajectory import rollout_of
+from jaxrl.settings import BehaviorSettings
+from jaxrl.training.host.actor import Actor
+from jaxrl.training.host.programs import compile_programs
+from jaxrl.types import Action, BehaviorMessage, DimensionProperty
+from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
+
+SPEC = make_spec((3,), continuous=1)
+ENTITIES = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
+OBSERVATIONS = (GIVEN.observations[0], GIVEN.observations[1]._replace(dimension_property=ENTITIES))
+STREAM_SPEC = GIVEN._replace(observations=OBSERVATIONS)
+
+
+def counting(team_rows: bool) -> Actor:
+    """Each agent does the number of decisions that it has made in its episode."""
+
+    def act(_policy: Any, obs: Any, mask: jax.Array, carry: Any, _key: Any) -> Decision:
+        action = Action(carry["n"], jnp.zeros((*mask.shape[:-1], 0), jnp.int32))
+        noted = {"log_prob": jnp.zeros((*mask.shape[:-1], 1))}
+        return Decision(action, action, noted, {"n": carry["n"] + 1.0})
+
+    algorithm = make_ppo(SPEC, ppo_settings())._replace(
+        act=act, noise=None, memories=(("n", (1,)),), team_rows=team_rows
+    )
+    programs = compile_programs(algorithm, 64).actor
+    policy = jax.jit(algorithm.init)(jax.random.key(3)).policy
+    return Actor("Toy", SPEC, algorithm, programs, policy, [1, 2], keeps=16)
+
+
+def ask(actor: Actor, agents: Sequence[int], groups: Sequence[int] | None = None, end: Sequence[int] = ()) -> list[int]:
+    """What the agents that ask remember."""
+    ended = terminal_steps(SPEC, end, groups=None if groups is None else [7] * len(end))
+    deciding = decision_steps(SPEC, agents, groups=groups)
+    found = actor.act({ONE: message(SPEC, ended, deciding)})[0][ONE]
+    return found.continuous[:, 0].astype(int).tolist()
+
+
+@pytest.mark.parametrize("team_rows", [True, False], ids=["teams", "single"])
+def test_memory_survives_silence_and_ends_with_the_episode(team_rows: bool) -> None:
+    actor = counting(team_rows)
+    assert ask(actor, [1, 2, 3]) == [0, 0, 0]
+    assert ask(actor, [1, 3]) == [1, 1]
+    assert ask(actor, [1]) == [2]
+    assert ask(actor, [1, 2, 3]) == [3, 1, 2], "2 and 3 were silent for a while"
+    assert ask(actor, [1, 2], end=[3]) == [4, 2]
+    assert ask(actor, [1, 2, 3]) == [5, 3, 0], "agent 3 begins anew"
+    assert ask(actor, [1, 2, 3], end=[1]) == [0, 4, 1], "and so does who ends and asks in one message"
+
+
+def test_memory_survives_updates_and_pages() -> None:
+    """40 decisions of one agent beside one that asks once: its row goes on in other pages; then an update."""
+    actor = counting(False)
+    ask(actor, [1, 2])
+    for n in range(1, 41):
+        assert ask(actor, [1]) == [n]
+    actor.discard()
+    assert ask(actor, [1, 2]) == [41, 1]
+
+
+def test_memory_moves_along_when_an_agent_changes_its_team() -> None:
+    """1 goes from team 7 to 8, into the place of 3, which died there and is told now; what 1 knew goes on."""
+    actor = counting(True)
+    assert ask(actor, [1, 2, 3, 4], groups=[7, 7, 8, 8]) == [0] * 4
+    assert ask(actor, [1, 2, 3, 4], groups=[7, 7, 8, 8]) == [1] * 4
+    assert ask(actor, [1, 2], groups=[7, 7], end=[3]) == [2, 2]
+    assert ask(actor, [1, 2, 4], groups=[8, 7, 8]) == [3, 3, 2]
+    assert ask(actor, [1, 2, 4, 5], groups=[8, 7, 8, 7]) == [4, 4, 3, 0], "5 takes the place that 1 had in team 7"
+
+
+def memory_settings(trainer: str, kind: str) -> BehaviorSettings:
+    memory = {"memory_size": 4, "sequence_length": 5, "memory_type": kind}
+    return make_settings(
+        trainer,
+        network_settings={"hidden_units": 4, "num_layers": 1, "memory": memory},
+        hyperparameters={"batch_size": 64, "buffer_size": 512},
+    )
+
+
+def small(messages: dict[Any, BehaviorMessage]) -> dict[Any, BehaviorMessage]:
+    """Numbers of order 1, so that no gate is saturated."""
+
+    def scaled(steps: Any) -> Any:
+        return steps._replace(obs=tuple(np.sin(o) for o in steps.obs))
+
+    return {
+        source: steps._replace(ended=scaled(steps.ended), deciding=scaled(steps.deciding))
+        for source, steps in messages.items()
+    }
+
+
+def played(algorithm: Algorithm, state: Any, messages: int) -> Any:
+    actor = Actor(
+        "Toy",
+        STREAM_SPEC,
+        algorithm,
+        compile_programs(algorithm, 7).actor,
+        acting(algorithm, state),
+        [1, 2],
+        keeps=6000,
+    )
+    stream = RandomStream(11)
+    for _ in range(messages):
+        actor.act(small(stream.message()))
+    return rollout_of(actor.buffer)
+
+
+@pytest.mark.parametrize(("trainer", "kind"), [("poca", "lstm"), ("ppo", "gru")])
+def test_what_was_stored_gives_the_numbers_of_acting_and_those_along_sequences(trainer: str, kind: str) -> None:
+    """Random messages with joins, deaths, ends, moves and silence; 1e-5 between stepping and sequences.
+
+    The log-probabilities noted when acting come from memory that was stepped; from what is stored before a state they
+    must come out again; and so from the memory that goes along sequences cut from the rows, value and baseline too.
+    """
+    settings = memory_settings(trainer, kind)
+    algorithm = ALGORITHMS[trainer](STREAM_SPEC, settings)
+    state = jax.jit(algorithm.init)(jax.random.key(3))
+    rollout = played(algorithm, state, 60)
+    assert int(rollout.acted.sum()) > 200 and bool((rollout.begin & (rollout.carry["actor"] != 0).any(-1)).any()) == (
+        trainer == "poca"
+    ), "somebody moved between teams, which has rows of single agents unmoved"
+    network = Network(STREAM_SPEC, settings.network_settings)
+    nothing = jnp.zeros((*rollout.acted.shape, 1))
+    batch = on_policy.make_batch(
+        rollout, rollout.obs, nothing, advantage=nothing, baseline=nothing, memory=settings.network_settings.memory
+    )
+    assert batch.acted.sum() == rollout.acted.sum() and batch.acted.shape[1] == 5
+
+    def noted(params: Any, x: Any, memory: Any) -> jax.Array:
+        dist = network.apply(params, x.obs, part(memory, "actor"))
+        return actions.log_prob(dist, x.action, x.action_mask, STREAM_SPEC.action)
+
+    log_prob = jax.jit(noted)(state.policy.params, rollout, rollout.carry)
+    at = np.asarray(rollout.acted)
+    np.testing.assert_allclose(np.asarray(log_prob)[at], np.asarray(rollout.extras["log_prob"])[at], atol=1e-5)
+    along = jax.jit(noted)(state.policy.params, batch, batch.memory)
+    at = np.asarray(batch.acted)
+    np.testing.assert_allclose(np.asarray(along)[at], np.asarray(batch.log_prob)[at], atol=1e-5)
+    if trainer == "poca":
+        _critics_agree(settings, state, batch)
+
+
+def _critics_agree(settings: BehaviorSettings, state: Any, batch: Any) -> None:
+    """Value and baseline from what is stored before each state, and along the sequences."""
+    critic = TeamCritic(STREAM_SPEC, settings.network_settings, ("extrinsic",))
+    encoding = actions.one_hot(batch.action, STREAM_SPEC.action)
+    evaluate = jax.jit(partial(critic.apply, state.critic))
+    team = (batch.obs, encoding, batch.present, jnp.float32(4.0))
+    along = evaluate(*team, part(batch.memory, "critic"))
+    stepped = evaluate(*team, batch.memory.stored["critic"])
+    at = np.asarray(batch.acted)
+    for ours, theirs in zip(along, stepped, strict=True):
+        np.testing.assert_allclose(np.asarray(ours)[at], np.asarray(theirs)[at], atol=1e-5)
+
+
+def test_a_row_that_is_cut_keeps_its_order_and_puts_nothing_in_front() -> None:
+    """Seven states, of which 1 and 4 do not count, in sequences of 3: 0 2 3 | 5 6 1 | 4, zeros fill the rest."""
+    counts = jnp.array([True, False, True, True, False, True, True])[:, None, None]
+    (found,) = cut((jnp.arange(7.0)[:, None, None],), counts, 3)
+    assert found[:, :, 0].tolist() == [[0, 2, 3], [5, 6, 1], [4, 0, 0]]
+    flags = Sequences(counts, counts, counts)
+    assert cut(flags, counts, 9).stored.shape == (1, 7, 1), "a rollout shorter than a sequence is one"

@@ -1,0 +1,165 @@
+"""A notebook's state on disk: it goes on bit for bit, what does not fit is named, and `jaxrl.load` finds the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
+from jaxrl.artifacts.checkpoint.tree import to_arrays
+from jaxrl.artifacts.run_folder import RunFolderError
+from jaxrl.training.compiled import kept
+from jaxrl.training.compiled.iteration import Plan, start
+from jaxrl.training.compiled.saver import Subject, contents
+from tests.helpers import ppo_settings
+from tests.jax_envs.toy_jax_env import NAME, make_toy, quick_compilation
+
+ENV = make_toy()
+SIZES: dict[str, Any] = {
+    "hyperparameters__batch_size": 16,
+    "hyperparameters__buffer_size": 64,
+    "network_settings__num_layers": 1,
+    "network_settings__normalize": True,
+}
+
+
+@pytest.fixture(scope="module")
+def trainers() -> Callable[..., jaxrl.JittedTrainer]:
+    made: dict[Any, jaxrl.JittedTrainer] = {}
+
+    def make(seeds: int = 2) -> jaxrl.JittedTrainer:
+        settings = ppo_settings(**SIZES, network_settings__hidden_units=4)
+        if seeds not in made:
+            with quick_compilation():
+                algorithm = jaxrl.make_algorithm(ENV.spec, settings)
+                made[seeds] = jaxrl.make_jitted_trainer(ENV, algorithm, settings, areas=3, seeds=seeds)
+        return made[seeds]
+
+    return make
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_restored_state_goes_on_bit_for_bit(
+    tmp_path: Path, trainers: Callable[..., jaxrl.JittedTrainer], seeds: int
+) -> None:
+    trainer = trainers(seeds)
+    state, _ = trainer.run(trainer.init(range(seeds)), 2)
+    (name,) = state.parameters
+    state = state.replace(parameters={name: state.parameters[name] + 0.25})  # which follow from no settings
+    path = trainer.save(state, tmp_path / "mine")
+    assert path.parent == tmp_path / "mine" / NAME and path.is_dir()
+    whole, log = trainer.run(state, 3)
+    again, log_again = trainer.run(trainer.restore(tmp_path / "mine"), 3)
+    one, other = to_arrays(whole), to_arrays(again)
+    assert one.keys() == other.keys() and one["parameters/" + name].shape == (seeds,)
+    assert not [name for name in one if one[name].tobytes() != other[name].tobytes()]
+    np.testing.assert_array_equal(log.reward, log_again.reward)
+    policy = jaxrl.load(tmp_path / "mine", seed=seeds - 1)
+    mine = jax.tree.map(lambda x: x[seeds - 1], trainer.restore(path).train.policy.params)
+    for given, loaded in zip(jax.tree.leaves(mine), jax.tree.leaves(policy.state.params), strict=True):
+        np.testing.assert_array_equal(given, loaded)
+
+
+def uncompiled(areas: int = 3, units: int = 4) -> Callable[[Path], Any]:
+    """`restore` of a trainer for two seeds that need not run."""
+    settings = ppo_settings(**SIZES, network_settings__hidden_units=units)
+    plan = Plan(ENV, jaxrl.make_algorithm(ENV.spec, settings), dict(ENV.parameters), areas, 4, 64, 1000)
+    shapes = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((2,), np.uint32))
+    subject = Subject(NAME, ENV.spec, settings, (0, 1), areas)
+    return partial(kept.restore, subject, shapes, lambda numbers: shapes, lambda state: state)
+
+
+def test_what_does_not_fit_is_named(tmp_path: Path, trainers: Callable[..., jaxrl.JittedTrainer]) -> None:
+    trainer = trainers()
+    trainer.save(trainer.init((0, 1)), tmp_path / "mine")
+    for other, words in (
+        (trainers(seeds=1).restore, "seeds: 2 in the checkpoint, 1 now"),
+        (uncompiled(areas=2), "num_areas: 3 in the checkpoint, 2 now"),
+        (uncompiled(units=5), r"network_settings\.hidden_units: 4 in the checkpoint, 5 now"),
+    ):
+        with pytest.raises(CheckpointError, match=rf"does not fit this trainer \({words}\): make the trainer") as error:
+            other(tmp_path / "mine")
+        assert len(str(error.value)) < 300
+    with pytest.raises(CheckpointError, match=r"the state has 2 seed\(s\), this trainer 1"):
+        trainers(seeds=1).save(trainer.init((0, 1)), tmp_path / "other")
+    with pytest.raises(RunFolderError, match=f"holds no checkpoint of {NAME}"):
+        trainer.restore(tmp_path / "nothing")
+
+
+def test_a_damaged_one_gives_way_to_the_one_before(
+    tmp_path: Path, trainers: Callable[..., jaxrl.JittedTrainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = trainers()
+    state = trainer.init((0, 1))
+    steps = []
+    for _ in range(3):
+        state, _ = trainer.run(state, 1)
+        newest = trainer.save(state, tmp_path / "mine", keep=2)
+        steps.append(int(state.train.step.min()))
+    assert [found.step for found in checkpoints(tmp_path / "mine" / NAME)] == steps[1:]
+    next(path for path in (newest / "arrays").rglob("*") if path.is_file() and path.stat().st_size).write_bytes(b"")
+    assert int(trainer.restore(tmp_path / "mine").train.step.min()) == steps[1]
+    assert "damaged" in caplog.text
+    with pytest.raises(CheckpointError, match="damaged"):
+        trainer.restore(newest)
+
+
+def test_the_checkpoint_of_a_run_is_restored_too(tmp_path: Path, trainers: Callable[..., jaxrl.JittedTrainer]) -> None:
+    """It holds no environment parameters, and of one seed the learner has no axis: as `jaxrl train` saves it."""
+    trainer = trainers(1)
+    state, _ = trainer.run(trainer.init([7]), 1)
+    settings = ppo_settings(**SIZES, network_settings__hidden_units=4)
+    described = Subject(NAME, ENV.spec, settings, (7,), 3).described()
+    run = tmp_path / "run" / NAME
+    checkpoint.save(run, 5, contents(state), spec=ENV.spec, settings=described)
+    restored = trainer.restore(tmp_path / "run")
+    one, other = to_arrays(state), to_arrays(restored)
+    assert one.keys() == other.keys()
+    assert not [name for name in one if one[name].tobytes() != other[name].tobytes()]
+
+
+REFUSED = [
+    ({"self_play": {}}, "self_play: not supported yet: remove it"),
+    ({"behavioral_cloning": {"demo_path": "a"}}, "behavioral_cloning: not supported yet"),
+    ({"reward_signals": {"curiosity": {}}}, r"reward_signals\.curiosity: this signal is not supported yet"),
+    ({"init_path": "other"}, "init_path: got other, expected null: load a state with JittedTrainer.restore"),
+    ({"episode_window": 5}, "episode_window: got 5, expected null"),
+    ({"batch_mode": "complete_episodes"}, "batch_mode: got complete_episodes, expected fragments"),
+    ({"max_episode_length": 5}, "max_episode_length: got 5, expected null"),
+]
+
+
+@pytest.mark.parametrize(("written", "words"), REFUSED, ids=[next(iter(written)) for written, _ in REFUSED])
+def test_a_trainer_refuses_what_it_would_ignore(written: dict[str, Any], words: str) -> None:
+    algorithm = jaxrl.make_ppo(ENV.spec, ppo_settings())
+    with pytest.raises(jaxrl.JaxrlError, match=words):
+        jaxrl.make_jitted_trainer(ENV, algorithm, jaxrl.make_settings("ppo", **written))
+
+
+@pytest.mark.parametrize("make", ["make_poca", "make_ppo", "make_mappo", "make_coma"])
+def test_so_do_the_functions_that_make_algorithms(make: str) -> None:
+    trainer = make.removeprefix("make_")
+    needed = {"team_capacity": 3} if trainer in ("mappo", "coma") else {}
+    settings = jaxrl.make_settings(trainer, hyperparameters=needed, self_play={})
+    with pytest.raises(jaxrl.JaxrlError, match=f"{make}: self_play: not supported yet: remove it"):
+        getattr(jaxrl, make)(ENV.spec, settings)
+    if needed:
+        with pytest.raises(jaxrl.JaxrlError, match=f"{make}: hyperparameters: those of ppo lack team_capacity"):
+            getattr(jaxrl, make)(ENV.spec, jaxrl.make_settings("ppo"))
+
+
+def test_too_much_memory_is_refused_before_it_is_taken(
+    trainers: Callable[..., jaxrl.JittedTrainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainers()
+    monkeypatch.setattr("jaxrl.training.compiled.checks.free_bytes", lambda devices: 1000)
+    with pytest.raises(jaxrl.JaxrlError, match=r"2 seed\(s\) of 3 areas need .* GiB .* are free: lower num_areas"):
+        trainer.init((0, 1))

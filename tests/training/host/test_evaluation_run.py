@@ -1,0 +1,138 @@
+"""Evaluation episodes, best checkpoints and stop rules of the host loop, with real environments."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrl.artifacts.checkpoint.folder import checkpoints
+from jaxrl.artifacts.checkpoint.store import read_info
+from jaxrl.settings import RunSettings, SettingsError
+from jaxrl.training.host.launch import launched
+from jaxrl.training.host.loop import train
+from jaxrl.training.judging import StatisticError
+from tests.artifacts.test_csv_file import rows
+from tests.toy_runs import configured, environment
+
+CARTPOLE = "CartPole-v1"
+REWARD, GROUP, LENGTH = (
+    f"Evaluation/{what}" for what in ("Cumulative Reward", "Group Cumulative Reward", "Episode Length")
+)
+pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
+    caplog.set_level(logging.INFO, "jaxrl")
+    return caplog
+
+
+def table(folder: Path, name: str, run_id: str = "two") -> list[list[str]]:
+    return rows(folder / "results" / run_id / name / "metrics.csv")
+
+
+def status(folder: Path, name: str, run_id: str = "two") -> dict[str, Any]:
+    return json.loads((folder / "results" / run_id / "run_logs" / "training_status.json").read_text())[name]
+
+
+def test_a_run_keeps_its_best_and_stops(tmp_path: Path, log: Any) -> None:
+    """Lengths of the toy are 4 and more; both look at the same summaries."""
+    tag = "Environment/Episode Length"
+    settings = {"stop": {tag: {"value": 1, "patience": 2}}, "keep_best": tag, "max_steps": 10_000}
+    with environment("Toy?team=0") as started:
+        train(configured(tmp_path, Toy=settings), started=started)
+    found = table(tmp_path, "Toy")
+    lengths = {int(step): float(value) for step, name, value in found if name == tag}
+    assert list(lengths) == [100, 200]
+    assert f"Toy: {tag} is {lengths[200]:.3f} at step 200" in log.text and "ends here, as at max_steps" in log.text
+    assert (tmp_path / "results" / "two" / "Toy.onnx").is_file()
+    best = status(tmp_path, "Toy")["best_checkpoint"]
+    assert best["value"] == max(lengths.values()) and best["statistic"] == tag
+    assert (tmp_path / "results" / "two" / "Toy" / "Toy-best.onnx").is_file()
+
+
+@pytest.mark.slow
+def test_one_behavior_stops_and_the_other_goes_on(tmp_path: Path, log: Any) -> None:
+    """As with max_steps: it is done when all are, and learns no more meanwhile. Lengths of the toy are 4 and more."""
+    short = {"stop": {"Environment/Episode Length": {"value": 1, "patience": 2}}, "max_steps": 10_000}
+    with environment("Short?team=0", "Long?team=0") as started:
+        train(configured(tmp_path, Short=short, Long={"max_steps": 400}), started=started)
+    assert "Short: Environment/Episode Length is" in log.text and "2 times in a row. The training ends here" in log.text
+    updates = [int(step) for step, tag, _ in table(tmp_path, "Short") if tag == "Losses/Policy Loss"]
+    assert updates == [100, 200]
+    assert {int(step) for step, _, _ in table(tmp_path, "Short")} == {100, 200, 300, 400}
+    assert checkpoints(tmp_path / "results" / "two" / "Short")[-1].step > 400
+    assert (tmp_path / "results" / "two" / "Short.onnx").is_file()
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_stays(tmp_path: Path, log: Any) -> None:
+    settings = {"keep_best": "Policy/Entropy", "keep_checkpoints": 1, "checkpoint_interval": 100, "max_steps": 600}
+    with environment("Toy?team=0") as started:
+        train(configured(tmp_path, Toy=settings), started=started)
+    entropy = {int(step): float(value) for step, tag, value in table(tmp_path, "Toy") if tag == "Policy/Entropy"}
+    best = status(tmp_path, "Toy")["best_checkpoint"]
+    highest = max(entropy.values())
+    assert best["value"] == highest and best["statistic"] == "Policy/Entropy" and best["seed"] is None
+    at = min(step for step, value in entropy.items() if value == highest)
+    assert at - 50 <= best["steps"] <= at + 50
+    folder = tmp_path / "results" / "two" / "Toy"
+    assert len(checkpoints(folder)) == 1  # the newest; the best is none of them
+    assert read_info(folder / "Toy-best").step == best["steps"] and (folder / "Toy-best.onnx").is_file()
+    (folder / "Toy-best.onnx").write_bytes(b"of the first run")
+    with environment("Toy?team=0") as started:  # goes on from the value of the first run
+        train(configured(tmp_path, Toy={**settings, "max_steps": 700}, changes={
+            "checkpoint_settings": {"run_id": "two", "results_dir": str(tmp_path / "results"), "resume": True}
+        }), started=started)  # fmt: skip
+    again = status(tmp_path, "Toy")["best_checkpoint"]
+    assert again["value"] >= best["value"]
+    assert (again == best) == ((folder / "Toy-best.onnx").read_bytes() == b"of the first run")
+    with environment("Toy?team=0") as started:
+        train(configured(tmp_path, Toy={"max_steps": 200}, changes={
+            "checkpoint_settings": {"run_id": "two", "results_dir": str(tmp_path / "results"), "force": True}
+        }), started=started)  # fmt: skip
+    assert not list(folder.glob("Toy-best*")) and "best_checkpoint" not in status(tmp_path, "Toy")
+
+
+@pytest.mark.slow
+def test_an_unknown_statistic_ends_a_run_at_its_first_summary(tmp_path: Path) -> None:
+    with environment("Toy?team=0") as started, pytest.raises(StatisticError) as raised:
+        train(configured(tmp_path, Toy={"stop": {"Toy/Clok": 3}, "max_steps": 10_000}), started=started)
+    assert "behaviors.Toy.stop: got 'Toy/Clok', which nobody writes" in str(raised.value)
+    assert "Toy/Clock" in str(raised.value)
+    assert {step for step, _, _ in table(tmp_path, "Toy")} <= {"100", "200"}
+
+
+def cartpole(folder: Path, run_id: str, **behavior: Any) -> RunSettings:
+    settings = {"trainer_type": "ppo", "max_steps": 700, "summary_freq": 200, **behavior}
+    return configured(folder, run_id, {"env_settings": {"env_path": f"gymnasium:{CARTPOLE}"}}, **{CARTPOLE: settings})
+
+
+@pytest.mark.slow
+def test_evaluations_of_an_unchanged_policy_are_equal_and_training_is_as_without(tmp_path: Path) -> None:
+    """In processes of their own: the same seed each time, and none of it in the training's streams."""
+    frozen = {"hyperparameters": {"batch_size": 16, "buffer_size": 64, "num_epoch": 1, "learning_rate": 0.0}}
+    train(cartpole(tmp_path, "with", **frozen, evaluation={"interval": 150, "episodes": 4}))
+    train(cartpole(tmp_path, "without", **frozen))
+    found, plain = table(tmp_path, CARTPOLE, "with"), table(tmp_path, CARTPOLE, "without")
+    assert [row for row in found if not row[1].startswith("Evaluation/")] == plain
+    rewards, lengths = ([row for row in found if row[1] == tag] for tag in (REWARD, LENGTH))
+    assert [int(step) for step, _, _ in rewards] == [150, 300, 450, 600]
+    assert len({value for _, _, value in rewards}) == 1 == len({value for _, _, value in lengths})
+    assert float(rewards[0][2]) == float(lengths[0][2]) + 1.0 >= 8.0  # one for each decision
+    assert not [row for row in found if row[1] == GROUP]  # nobody has a team
+    onnx = [(tmp_path / "results" / run_id / f"{CARTPOLE}.onnx").read_bytes() for run_id in ("with", "without")]
+    assert onnx[0] == onnx[1]
+
+
+def test_there_is_one_editor(tmp_path: Path) -> None:
+    settings = configured(tmp_path, Toy={"evaluation": {"interval": 100}})
+    expected = r"behaviors\.Toy\.evaluation: got a section, expected null with the Unity"
+    with pytest.raises(SettingsError, match=expected), launched(settings):
+        pass
+    assert not (tmp_path / "results").exists()
