@@ -130,7 +130,7 @@ def test_the_weights_are_those_of_the_onnx_file(folder: Path, results: Path, fre
     assert main(["watch", "jax:basic", "--run", str(results / "many"), "--out", str(results / "b.gif")]) == 0
     printed = capsys.readouterr().out
     assert f"{NAME}, {last.path.name}: reward" in printed
-    assert f"{NAME}, {source.name}, seed {best} of {len(SEEDS)}: reward" in printed
+    assert f"{NAME}, {source.name}, seed {SEEDS[best]} of {len(SEEDS)} seeds: reward" in printed
 
 
 def test_inference_starts_with_the_seed_that_is_named(folder: Path, results: Path, start: Any) -> None:
