@@ -21,6 +21,7 @@ _OF_SWEEP = (
 )  # fmt: skip
 """What is one for all points."""
 _EXAMPLE = "such as hyperparameters.learning_rate=1e-3,3e-4"
+_SPACE = "such as hyperparameters.learning_rate=1e-4:1e-2 or hyperparameters.batch_size=32,64"
 _ODD = re.compile(r"[^A-Za-z0-9.+_-]+")
 _NUMBER = re.compile(r"[-+]?\d+e[-+]?\d+", re.IGNORECASE)
 """3e-4, which YAML 1.1 reads as text because it has no point."""
@@ -37,7 +38,8 @@ def parsed(text: str, flag: str = "--set") -> tuple[str, list[Any]]:
     """KEY=VALUE[,VALUE...] as key and values, which are read as YAML. Raises SettingsError."""
     key, equals, written = text.partition("=")
     if not (equals and key and written):
-        raise SettingsError(f"{flag} {text}: expected KEY=VALUE[,VALUE...], {_EXAMPLE}")
+        form = "KEY=LOW:HIGH or KEY=VALUE,VALUE" if flag == "--search" else "KEY=VALUE[,VALUE...]"
+        raise SettingsError(f"{flag} {text}: expected {form}, {_SPACE if flag == '--search' else _EXAMPLE}")
     try:
         values = yaml.safe_load(f"[{written}]")
     except yaml.YAMLError as error:
@@ -126,6 +128,12 @@ def grid(written: Sequence[str]) -> list[Point]:
 
 def check_key(key: str, flag: str = "--set") -> None:
     """Raise SettingsError for a key in which the points of a sweep cannot differ."""
+    section, _, rest = key.partition(".")
+    if section == "behaviors" and "." in rest:
+        raise SettingsError(
+            f"{flag} {key}: a key of a behavior is written without behaviors.NAME and holds for every behavior: "
+            f"{rest.partition('.')[2]}"
+        )
     for fixed in _OF_SWEEP:
         if key == fixed or key.startswith(f"{fixed}."):
             raise SettingsError(
