@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import on_policy
+from jaxrl.algorithms.chunks import of_states
 from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, Params, PolicyState, TrainState
 from jaxrl.algorithms.on_policy import Batch, Distribution, Step
 from jaxrl.networks import normalizer
@@ -96,7 +97,7 @@ def estimates(
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     params = {"actor": state.policy.params, "critic": state.critic}
     inputs = (obs, rollout.present, rollout.carry)
-    value = on_policy.in_chunks(lambda *at: networks.both(params, *at)[1], inputs, CHUNK)
+    value = of_states(lambda *at: networks.both(params, *at)[1], inputs, rollout, CHUNK)
     return obs, value, on_policy.by_stream("value_estimate", value, rollout.acted, settings)
 
 

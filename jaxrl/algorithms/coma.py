@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import counterfactual, on_policy
+from jaxrl.algorithms.chunks import of_states
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
 from jaxrl.algorithms.on_policy import Batch
@@ -112,9 +113,10 @@ def estimates(
     """Normalised observations, V and b [T, B, A, R], and the means of both."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     inputs = (obs, actions.one_hot(rollout.action, bound.spec.action), rollout.present, part(rollout.carry, "critic"))
-    value, baseline = on_policy.in_chunks(
+    value, baseline = of_states(
         lambda *team: on_policy.applied(bound.critic)(state.critic, *team[:-1], NO_SIZE, team[-1]),
         inputs,
+        rollout,
         counterfactual.CHUNK,
     )
     chex.assert_shape(baseline, (*rollout.acted.shape, None))

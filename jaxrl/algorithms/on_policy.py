@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.algorithms.chunks import each_second, in_chunks
 from jaxrl.algorithms.interface import (
     Algorithm,
     Decision,
@@ -30,7 +31,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, part
 from jaxrl.rewards import REWARD_SIGNALS
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.trajectory import EverySecond, Rollout
 from jaxrl.settings import BehaviorSettings, MemorySettings
 from jaxrl.types import Action, BehaviorSpec
 
@@ -68,18 +69,6 @@ ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
 def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """`module.apply` as (params, *inputs) → outputs; flax's own type also covers mutable collections, used nowhere."""
     return partial(module.apply, method=method)
-
-
-def in_chunks(estimate: Callable[..., Any], inputs: Any, members: int) -> Any:
-    """`estimate` of a rollout's [T, B, A, ...] arrays, given as one tuple, about `members` members at once.
-
-    The activations of a chunk stay in a CPU's caches, and no memory is needed for those of the whole rollout.
-    """
-    leaves = jax.tree.leaves(inputs)
-    chex.assert_equal_shape_prefix(leaves, 3)
-    length, rows, columns = leaves[0].shape[:3]
-    chunks = min(-(-length * rows * columns // members), length)  # equal ones where possible: a rest is compiled anew
-    return jax.lax.map(lambda at: estimate(*at), inputs, batch_size=-(-length // chunks))
 
 
 NEWEST_ROLLOUT = Storage(init=lambda: (), add=lambda _, rollout: rollout, take=lambda rollout: (rollout, ()))
@@ -297,7 +286,7 @@ def make_batch(
     baseline: jax.Array,
     memory: MemorySettings | None = None,
 ) -> Batch:
-    """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...].
+    """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...], without states `between`.
 
     With memory it becomes sequences [N, L, A, ...], L = min(sequence_length, T), see `sequences.cut`.
 
@@ -320,6 +309,8 @@ def make_batch(
     chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 3)
     if memory is not None:
         return sequences.cut(batch, batch.memory.moves | batch.acted, memory.sequence_length)
+    if isinstance(rollout.between, EverySecond):  # half as much to shuffle and to pick from
+        batch = each_second(batch, 0)
     return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), batch)
 
 

@@ -80,6 +80,10 @@ class TrajectoryState:
         return jax.lax.bitcast_convert_type(self.clock[4], jnp.float32)
 
 
+class EverySecond(NamedTuple):
+    """Mark of a rollout whose states 1, 3, 5, ... are last observations at most. No array: known while it is traced."""
+
+
 class Rollout(NamedTuple):
     """What an update learns from. Every array is [T, B, A, ...], time-major; B stands for pages here."""
 
@@ -101,6 +105,7 @@ class Rollout(NamedTuple):
     truncated: jax.Array  # bool, interrupted: the next state of the row is its true last observation
     left: jax.Array  # bool, the member ended and its team goes on
     cut: jax.Array  # bool, the segment reached time_horizon
+    between: EverySecond | tuple[()] = ()  # states in which nobody acts, by their place alone
 
 
 def init(

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS, actor_critic, coma, counterfactual, on_policy, poca, ppo
+from jaxrl.algorithms.chunks import in_chunks
 from jaxrl.rewards import extrinsic
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.cells import Cells, Layout, blank, pack, unpack, width
@@ -157,7 +158,7 @@ DOORS: dict[str, Callable[[Cut], Any]] = {
     **{f"pack {part}": partial(packed, part=part) for part in Cells._fields},
     "unpack": unpacked,
     "act": partial(act, trainer="poca"),
-    "in_chunks": lambda cut: jax.eval_shape(lambda *x: on_policy.in_chunks(lambda *y: y, x, 4), VALUE, cut(VALUE)),
+    "in_chunks": lambda cut: jax.eval_shape(lambda *x: in_chunks(lambda *y: y, x, 4), VALUE, cut(VALUE)),
     **{f"learn {trainer} {part}": partial(learn, trainer=trainer, part=part)
        for trainer in SETTINGS for part in ("obs", "log_prob", "waiting", "present")},
     **{f"estimates {trainer}": partial(estimate, trainer=trainer) for trainer in SETTINGS},

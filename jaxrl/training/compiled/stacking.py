@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.trajectory import EverySecond, Rollout
 from jaxrl.training.compiled.collect import Transitions, by_team
 from jaxrl.types import Action
 
@@ -97,6 +97,7 @@ def stack(
         truncated=decided(truncated),
         left=decided(ended & ~over),
         cut=decided(_cut(acted, ended, time_horizon)),
+        between=EverySecond() if env.truncates else (),
     )
 
 

@@ -219,9 +219,13 @@ def by_number(rollout: Rollout, batch: Batch) -> dict[str, np.ndarray]:
     acted = np.asarray(rollout.acted)
     order = np.argsort(np.asarray(rollout.extras["log_prob"])[acted][:, 0])
     parts = {
-        name: getattr(rollout, name) for name in Rollout._fields if name not in ("obs", "action", "extras", "carry")
+        name: getattr(rollout, name)
+        for name in Rollout._fields
+        if name not in ("obs", "action", "extras", "carry", "between")
     }
     parts |= {"number": rollout.extras["log_prob"], "obs": rollout.obs[0], "action": rollout.action.discrete}
     flat = {"normalised": batch.obs[0], "returns": batch.returns, "advantage": batch.advantage}
-    parts |= {name: np.asarray(x).reshape(*acted.shape, -1) for name, x in flat.items()}
-    return {name: np.asarray(x)[acted][order] for name, x in parts.items()}
+    trained = {name: np.asarray(x)[np.asarray(batch.acted)].reshape(len(order), -1) for name, x in flat.items()}
+    return {name: x[order] for name, x in trained.items()} | {
+        name: np.asarray(x)[acted][order] for name, x in parts.items()
+    }
