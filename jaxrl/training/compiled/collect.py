@@ -75,7 +75,7 @@ def start_play(
 
     `carry` is one member's memory before its first decision; `parameters` are float32 [S] by name.
     """
-    values = {name: jnp.broadcast_to(value[:, None], (*keys.shape, areas)) for name, value in parameters.items()}
+    values = jax.tree.map(lambda x: jnp.broadcast_to(x[:, None], (*keys.shape, areas, *x.shape[1:])), parameters)
     started, view = jax.vmap(lambda key, of_seed: start_areas(env, key, areas, of_seed))(keys, values)
     lead = view.alive.shape
     sums = EpisodeSums(
@@ -104,7 +104,7 @@ def collect(
     """
     chain = algorithm.connectors
     seeds, areas = play.view.alive.shape[:2]
-    values = {name: jnp.repeat(value, areas) for name, value in parameters.items()}
+    values = jax.tree.map(lambda x: jnp.repeat(x, areas, axis=0), parameters)
     noise = _noise(algorithm, keys, play.view.alive.shape[1:])
 
     def step(play: Play, key: Array) -> tuple[Play, Transitions]:
