@@ -3,39 +3,29 @@
 A `Distribution` says in arrays alone what is drawn, its kind included, so that another sampler for the same parameter,
 such as that of the next lesson, is the same program.
 
-What is drawn depends on the area's key and clock, as everything in `interface.py`, and on a stream of the parameter's
-own. So areas and the seeds of a run draw differently, a run that is begun again draws the same, and a parameter does
-not draw otherwise because there is another one. The sampler's `seed` is that stream: another one draws other values,
-and parameters with the same one are drawn from the same random bits, as two equal generators in Unity would.
+What is drawn depends on the area's key and clock, as everything in `interface.py`, and on the sampler's `seed`. So
+areas and the seeds of a run draw differently, and a run that is begun again draws the same. Another `seed` draws other
+values; two parameters with the same one are drawn from the same random bits, as from two equal generators in Unity.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.settings import Sampler
-from jaxrl.settings.environment_parameters import (
-    ConstantSampler,
-    GaussianSampler,
-    MultiRangeUniformSampler,
-    UniformSampler,
-)
+from jaxrl.types import ParameterValue, SamplerSpec
 
 CONSTANT, GAUSSIAN, UNIFORM = 0, 1, 2
 """Kinds of a `Distribution`; UNIFORM is over one interval or the union of several."""
-_UNSEEDED = 1 << 31
-"""Set in streams of samplers without a seed; seeds are below it."""
 
 
 class Distribution(NamedTuple):
-    """What a parameter is drawn from. Any leading axes, the same for all fields; I intervals, of which some are unused."""
+    """What a parameter is drawn from. Fields have the same leading axes, if any; I intervals, some of them unused."""
 
     kind: Any  # int32 []
     mean: Any  # float32 [], or the value of a constant
@@ -43,42 +33,42 @@ class Distribution(NamedTuple):
     low: Any  # float32 [I]
     high: Any  # float32 [I]
     up_to: Any  # float32 [I], chance of an interval and all before it; 1 from the last one on
-    stream: Any  # uint32 []
+    seed: Any  # int32 []
 
 
 Value = Array | float | Distribution
 """Of one parameter: constant, or drawn for each episode."""
 
 
-def is_drawn(value: Sampler | float) -> bool:
-    """Whether episodes differ in it."""
-    return isinstance(value, Sampler) and not isinstance(value.sampler_parameters, ConstantSampler)
+def intervals_of(values: Sequence[ParameterValue]) -> int:
+    """The most intervals that any of them has, to which the others are padded; 0 where none is drawn."""
+    counts = (len(value.values) // 2 for value in values if isinstance(value, SamplerSpec))
+    return max(counts, default=0)
 
 
-def intervals_of(value: Sampler | float) -> int:
-    """How many intervals the distribution of this value has, at least 1."""
-    options = value.sampler_parameters if isinstance(value, Sampler) else None
-    return len(options.intervals) if isinstance(options, MultiRangeUniformSampler) else 1
+def distribution(value: ParameterValue, intervals: int) -> Distribution:
+    """A number or a sampler as numpy numbers, with room for `intervals` of them, at least 1."""
+    if not isinstance(value, SamplerSpec):
+        return _distribution(CONSTANT, (value, 0.0), np.zeros((0, 2)), intervals, 0)
+    if value.kind == "gaussian":
+        return _distribution(GAUSSIAN, value.values, np.zeros((0, 2)), intervals, value.seed)
+    return _distribution(UNIFORM, (0.0, 0.0), np.array(value.values).reshape(-1, 2), intervals, value.seed)
 
 
-def constant_of(value: Sampler | float) -> float:
-    """The number that a value is which is not drawn."""
-    return cast(ConstantSampler, value.sampler_parameters).value if isinstance(value, Sampler) else value
+def of_seeds(values: Sequence[ParameterValue], intervals: int) -> np.ndarray | Distribution:
+    """What one parameter is in each of S runs: float32 [S], or where there are `intervals` a distribution [S]."""
+    if not intervals:
+        return np.array(values, np.float32)
+    every = [distribution(value, intervals) for value in values]
+    return Distribution(*(np.stack(field) for field in zip(*every, strict=True)))
 
 
-def distribution(name: str, value: Sampler | float, intervals: int) -> Distribution:
-    """The distribution of parameter `name`, in numpy, with room for `intervals` of them."""
-    if not isinstance(value, Sampler) or isinstance(value.sampler_parameters, ConstantSampler):
-        return _distribution(CONSTANT, constant_of(value), 0.0, (), intervals, _stream(name, -1))
-    options = value.sampler_parameters
-    stream = _stream(name, options.seed)
-    if isinstance(options, GaussianSampler):
-        return _distribution(GAUSSIAN, options.mean, options.st_dev, (), intervals, stream)
-    if isinstance(options, UniformSampler):
-        bounds: tuple[tuple[float, float], ...] = ((options.min_value, options.max_value),)
-    else:
-        bounds = cast(MultiRangeUniformSampler, options).intervals
-    return _distribution(UNIFORM, 0.0, 0.0, bounds, intervals, stream)
+def one_of(parameters: Mapping[str, Any], key: Array) -> dict[str, Array]:
+    """A value for one episode of each parameter: a number as it is, or drawn from a `Distribution`. `key` is kept."""
+    return {
+        name: draw(jax.tree.map(jnp.asarray, value), key) if isinstance(value, Distribution) else jnp.float32(value)
+        for name, value in parameters.items()
+    }
 
 
 def drawn(parameters: Mapping[str, Value], keys: Callable[[], Array]) -> dict[str, Array | float]:
@@ -96,7 +86,7 @@ def drawn(parameters: Mapping[str, Value], keys: Callable[[], Array]) -> dict[st
 
 def draw(of: Distribution, key: Array) -> Array:
     """One value, float32 []. An interval is chosen in proportion to its length, then a place in it uniformly."""
-    which_key, place_key = jax.random.split(jax.random.fold_in(key, of.stream))
+    which_key, place_key = jax.random.split(jax.random.fold_in(key, of.seed))
     which = jnp.sum(jax.random.uniform(which_key) >= of.up_to[:-1])
     low, high = of.low[which], of.high[which]
     place = jnp.minimum(low + jax.random.uniform(place_key) * (high - low), high)  # rounding must not pass a bound
@@ -104,19 +94,13 @@ def draw(of: Distribution, key: Array) -> Array:
     return jnp.where(of.kind == CONSTANT, of.mean, jnp.where(of.kind == GAUSSIAN, bell, place))
 
 
-def _distribution(
-    kind: int, mean: float, st_dev: float, bounds: tuple[tuple[float, float], ...], intervals: int, stream: int
-) -> Distribution:
+def _distribution(kind: int, bell: Sequence[float], bounds: np.ndarray, intervals: int, seed: int) -> Distribution:
+    count = len(bounds)
     low, high, up_to = np.zeros(intervals), np.zeros(intervals), np.ones(intervals)
-    if bounds:
-        count, pairs = len(bounds), np.array(bounds, float)
-        low[:count], high[:count] = pairs.T
-        length = high[:count] - low[:count]
+    if count:
+        low[:count], high[:count] = bounds.T
+        length = bounds[:, 1] - bounds[:, 0]
         length = length if length.any() else np.ones(count)  # of single points each is as likely
         up_to[: count - 1] = (np.cumsum(length) / length.sum())[:-1]
-    numbers = (np.float32(mean), np.float32(st_dev), *(x.astype(np.float32) for x in (low, high, up_to)))
-    return Distribution(np.int32(kind), *numbers, np.uint32(stream))
-
-
-def _stream(name: str, seed: int) -> int:
-    return zlib.crc32(name.encode()) | _UNSEEDED if seed == -1 else seed & (_UNSEEDED - 1)
+    numbers = (np.asarray(x, np.float32) for x in (*bell, low, high, up_to))
+    return Distribution(np.int32(kind), *numbers, np.int32(seed))

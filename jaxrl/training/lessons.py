@@ -90,6 +90,14 @@ class Lessons:
         """What environments are told about every parameter now: a number, or the sampler that they draw from."""
         return {name: self._present(name).value for name in self._stages}
 
+    def possible(self) -> dict[str, tuple[ParameterValue, ...]]:
+        """The values of all lessons of every parameter."""
+        return {name: tuple(stage.value for stage in stages) for name, stages in self._stages.items()}
+
+    def kept(self, behavior: str) -> int:
+        """How many of the newest episodes of a behavior count at most; 0 where no lesson is judged by it."""
+        return self._returns[behavior].maxlen or 0 if behavior in self._returns else 0
+
     def lines(self) -> list[str]:
         """For the log: the present lesson of every parameter that has several, the value of every sampler."""
         texts = []
