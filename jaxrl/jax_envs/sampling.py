@@ -22,6 +22,8 @@ from jaxrl.types import ParameterValue, SamplerSpec
 
 CONSTANT, GAUSSIAN, UNIFORM = 0, 1, 2
 """Kinds of a `Distribution`; UNIFORM is over one interval or the union of several."""
+_PARAMETERS = 0x70617261
+"""Folded into the key of an episode, whose other draws know nothing of it."""
 
 
 class Distribution(NamedTuple):
@@ -63,10 +65,23 @@ def of_seeds(values: Sequence[ParameterValue], intervals: int) -> np.ndarray | D
     return Distribution(*(np.stack(field) for field in zip(*every, strict=True)))
 
 
-def one_of(parameters: Mapping[str, Any], key: Array) -> dict[str, Array]:
-    """A value for one episode of each parameter: a number as it is, or drawn from a `Distribution`. `key` is kept."""
+def of_one(values: Mapping[str, ParameterValue]) -> dict[str, Any]:
+    """Parameters for a single area: float32 [], or a distribution without leading axes. Traced as they are."""
     return {
-        name: draw(jax.tree.map(jnp.asarray, value), key) if isinstance(value, Distribution) else jnp.float32(value)
+        name: distribution(value, intervals_of([value])) if isinstance(value, SamplerSpec) else np.float32(value)
+        for name, value in values.items()
+    }
+
+
+def of_episode(parameters: Mapping[str, Any], key: Array) -> dict[str, Any]:
+    """The parameters of one episode that `reset` begins with this key, which is not consumed: none is a distribution.
+
+    Those given are as `of_one` makes them.
+    """
+    return {
+        name: draw(jax.tree.map(jnp.asarray, value), jax.random.fold_in(key, _PARAMETERS))
+        if isinstance(value, Distribution)
+        else value
         for name, value in parameters.items()
     }
 

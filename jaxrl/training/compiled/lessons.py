@@ -146,7 +146,7 @@ def _of_status(path: Path, count: int) -> list[dict[str, Any]]:
 
 
 def parameters_at_start(env: JaxEnv, runs: Sequence[SeedLessons]) -> dict[str, Any]:
-    """Every parameter of the environment for all seeds of all runs of a program, as `make_jitted_trainer` takes them."""
+    """Every parameter of the environment for all seeds of all `runs`, as `make_jitted_trainer` takes them."""
     names = dict.fromkeys(name for lessons in runs for name in lessons.intervals())
     intervals = {name: max(lessons.intervals().get(name, 0) for lessons in runs) for name in names}
     usual = {name: of_seeds([value], intervals.get(name, 0)) for name, value in env.parameters.items()}

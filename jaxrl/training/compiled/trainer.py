@@ -34,7 +34,7 @@ from jaxrl.compilation import cache_by_default, quick_options
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.jax_envs.sampling import Distribution, one_of
+from jaxrl.jax_envs.sampling import Distribution, of_episode
 from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
 from jaxrl.settings.varied import by_seed, variable
@@ -176,7 +176,7 @@ def agents_at_start(env: JaxEnv, parameters: Mapping[str, float | Sequence[float
         name: jax.tree.map(lambda x: x[0], of) if isinstance(of, Distribution) else np.ravel(of)[0]
         for name, of in parameters.items()
     }
-    _, view = jax.jit(env.reset)(jax.random.key(0), one_of(first, jax.random.key(1)))
+    _, view = jax.jit(env.reset)(jax.random.key(0), of_episode(first, jax.random.key(0)))
     return max(int(view.alive.sum()), 1)
 
 
