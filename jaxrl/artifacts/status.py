@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -48,6 +48,16 @@ class _Best(_Saved):
     value: float
 
 
+_Number = float | Literal["inf", "-inf", "nan"]
+
+
+class _Episodes(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    returns: list[_Number]
+    team_returns: list[_Number]
+
+
 class _Entries(BaseModel):
     """What is read again of one behavior or environment parameter; the rest is kept as it is."""
 
@@ -55,6 +65,9 @@ class _Entries(BaseModel):
 
     checkpoints: list[_Saved] = []
     lesson_num: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] | None = None  # a list: by seed
+    smoothed: _Number = 0.0  # of an environment parameter, as `since_look`, see jaxrl.training.saved_lessons
+    since_look: tuple[_Number, int] = (0.0, 0)
+    lessons: _Episodes | None = None
     best_seed: Annotated[int, Field(ge=0)] | None = None
     best_checkpoint: _Best | None = None
     records: dict[str, str] = {}

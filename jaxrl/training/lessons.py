@@ -70,9 +70,9 @@ class Lessons:
         self._smoothed = dict.fromkeys(self._stages, 0.0)
         self._since_look = {name: [0.0, 0] for name in self._stages}  # of a statistic: sum and count
         lengths: dict[str, int] = {}
-        for stage in (stage for stages in self._stages.values() for stage in stages if stage.criteria is not None):
-            behavior = stage.criteria.behavior
-            lengths[behavior] = max(stage.criteria.min_lesson_length, lengths.get(behavior, 1))
+        for criteria in (stage.criteria for stages in self._stages.values() for stage in stages):
+            if criteria is not None:
+                lengths[criteria.behavior] = max(criteria.min_lesson_length, lengths.get(criteria.behavior, 1))
         self._returns = {name: deque[float](maxlen=length) for name, length in lengths.items()}
         self._team_returns = {name: deque[float](maxlen=length) for name, length in lengths.items()}
 

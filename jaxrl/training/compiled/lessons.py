@@ -21,7 +21,7 @@ from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.loop import LESSONS
 from jaxrl.artifacts.metrics.statistics import Summary, lesson_tag
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.artifacts.status import LESSON, TrainingStatus
+from jaxrl.artifacts.status import LESSON
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, intervals_of, of_seeds
 from jaxrl.settings import EnvironmentParameter, RunSettings
@@ -109,11 +109,10 @@ class SeedLessons:
         """int [S], lessons that each seed has left behind, of all parameters."""
         return np.array([sum(lessons.numbers.values()) for lessons in self._each], int)
 
-    def note(self, known: TrainingStatus) -> None:
-        """Write the lesson numbers into the status: one number, or with several seeds one for each."""
-        for name in self._each[0].numbers:
-            numbers = [lessons.numbers[name] for lessons in self._each]
-            known.set(name, LESSON, numbers[0] if self.count == 1 else numbers)
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Of training_status.json, by parameter: its lesson number, with several seeds a list of them."""
+        numbers = {name: [lessons.numbers[name] for lessons in self._each] for name in self._each[0].numbers}
+        return {name: {LESSON: of[0] if self.count == 1 else of} for name, of in numbers.items()}
 
     def state(self, index: int | None = None) -> dict[str, Any]:
         """What a checkpoint notes beside the settings: the lessons of all seeds, or of the one at `index`."""

@@ -71,7 +71,6 @@ class CompiledRecorder(Recorder):
         )
         for line in self.lessons.lines():
             log.info("%s%s", self._prefix, line)
-        self.lessons.note(self.status)
         for index in np.flatnonzero(frozen).tolist():
             self.leave_out(name, index)
         best = self.status.get(name, BEST_SEED, 0)
@@ -123,7 +122,6 @@ class CompiledRecorder(Recorder):
         best = int(self.status.get(name, BEST_SEED, 0)) if resumed else self._best(rewards)
         frozen = self._statistics.frozen
         best = int(np.argmin(frozen)) if frozen[best] else best
-        self.lessons.note(self.status)
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
         self.checkpoint(name, step, partial(self._snapshot, state, step, best), reward, final=final)
 
@@ -164,7 +162,8 @@ class CompiledRecorder(Recorder):
     def _snapshot(self, state: JittedState, step: int, best: int) -> Snapshot:
         if len(self.subject.seeds) > 1:
             log.info("%s: seed %d does best lately.", self._title, self.subject.seeds[best])
-        return self._with_lessons(snapshot(self.subject, state, step, best))
+        found = snapshot(self.subject, state, step, best)
+        return self._with_lessons(found._replace(lessons=self.lessons.entries()))
 
     def _with_lessons(self, found: Snapshot, index: int | None = None) -> Snapshot:
         return found._replace(described={**found.described, **self.lessons.state(index)})
