@@ -54,7 +54,7 @@ def check_parameters(settings: RunSettings, env: JaxEnv) -> None:
                 stats = statistics_of(env) if stats is None else stats
                 if criteria.measure not in stats:
                     known = ", ".join([*MEASURES, *stats])
-                    raise SettingsError(f"{place}.measure: got {criteria.measure!r}, {env.name} tells {known}")
+                    raise SettingsError(f"{place}.measure: got {criteria.measure!r}, expected one of {known}")
 
 
 def refuse_curricula(settings: RunSettings, who: str) -> None:

@@ -17,8 +17,8 @@ import numpy as np
 
 from jaxrl.artifacts import status
 from jaxrl.artifacts.checkpoint import document
-from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.loop import LESSONS
+from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.metrics.statistics import Summary, lesson_tag
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import LESSON
@@ -36,13 +36,17 @@ log = logging.getLogger(__name__)
 class SeedLessons:
     """The lessons of the seeds of one run: S = `count` of them."""
 
-    def __init__(self, parameters: Mapping[str, EnvironmentParameter] | None, subject: Subject) -> None:
-        self._subject = subject
+    def __init__(
+        self, parameters: Mapping[str, EnvironmentParameter] | None, subject: Subject, prefix: str = ""
+    ) -> None:
+        """`prefix` stands before what is logged."""
+        self._subject, self._prefix = subject, prefix
         self.behavior = subject.name
         self._each = [Lessons(parameters, seed) for seed in subject.seeds]
         self.count = len(self._each)
         self.open = any(not lessons.finished for lessons in self._each)
         """Whether a seed that still learns may go on to another lesson."""
+        self._before = np.zeros(self.count, int)  # trainer step of each seed at the last look
         self.several = self.open
         """Whether there is a curriculum, of several lessons."""
 
@@ -64,18 +68,22 @@ class SeedLessons:
         """An iteration is over: by the index of each seed that went on to another lesson, whether it begins anew.
 
         Args:
-          newest, step, frozen: of all S seeds. Seeds that are frozen or past max_steps stay in their lessons.
+          newest, step, frozen: of all S seeds. Those that are frozen, or had passed max_steps before this iteration,
+            stay in their lessons.
           stats: by tag, moments of what the environment told of the episodes that ended, [S].
         """
         found = {}
-        learning = ~frozen & (step <= self._subject.settings.last_step)
-        for index in np.flatnonzero(learning).tolist():
+        last, learned = self._subject.settings.last_step, ~frozen & (self._before <= self._subject.settings.last_step)
+        for index in np.flatnonzero(learned).tolist():
             changes = self._looked(index, newest, stats, float(step[index]))
             for change in changes:
-                log.info("%s", change.line if self.count == 1 else f"Seed {self._subject.seeds[index]}: {change.line}")
+                whose = "" if self.count == 1 else f"Seed {self._subject.seeds[index]}: "
+                anew = " All its areas begin anew." if change.require_reset else ""
+                log.info("%s%s%s%s", self._prefix, whose, change.line, anew)
             if changes:
                 found[index] = any(change.require_reset for change in changes)
-        self.open = any(not self._each[index].finished for index in np.flatnonzero(learning))
+        self._before = np.array(step)
+        self.open = any(not self._each[index].finished for index in np.flatnonzero(learned & (step <= last)))
         return found
 
     def _looked(self, index: int, newest: Newest, stats: Mapping[str, Any], step: float) -> list[LessonChange]:
@@ -88,8 +96,12 @@ class SeedLessons:
                 lessons.statistic(tag, float(moments.total[index]) / float(moments.count[index]))
         return lessons.advance({name: step / self._subject.settings.max_steps})
 
-    def lines(self) -> list[str]:
-        """For the log: where all seeds stand."""
+    def tell(self) -> None:
+        """Log where all seeds stand."""
+        for line in self._lines():
+            log.info("%s%s", self._prefix, line)
+
+    def _lines(self) -> list[str]:
         every = dict.fromkeys(line for lessons in self._each for line in lessons.lines())
         if self.count == 1 or all(lessons.lines() == list(every) for lessons in self._each):
             return list(every)
@@ -98,12 +110,7 @@ class SeedLessons:
 
     def summaries(self, index: int) -> dict[str, Summary]:
         """What the event file of one seed gets, by tag."""
-        numbers = self._each[index].numbers.items()
-        return {
-            lesson_tag(name): Summary(value=n, mean=n, std=0.0, sum=n, count=1, histogram=None)
-            for name, number in numbers
-            for n in (float(number),)
-        }
+        return {lesson_tag(name): _constant(float(number)) for name, number in self._each[index].numbers.items()}
 
     def reached(self) -> np.ndarray:
         """int [S], lessons that each seed has left behind, of all parameters."""
@@ -119,12 +126,16 @@ class SeedLessons:
         chosen = self._each if index is None else [self._each[index]]
         return {LESSONS: [lessons.state() for lessons in chosen]} if self.several else {}
 
-    def resume(self, checkpoint: Path, known: Path) -> None:
-        """Go on where a checkpoint was saved; where it notes no lessons, those of training_status.json `known`."""
+    def resume(self, checkpoint: Path, known: Path, step: np.ndarray) -> None:
+        """Go on where a checkpoint was saved, at trainer steps `step` [S].
+
+        Where it notes no lessons, those of training_status.json `known` are taken.
+        """
         saved = document.read_info(checkpoint).settings.get(LESSONS)
         states = saved if saved is not None else _of_status(known, self.count)
         for lessons, state in zip(self._each, states, strict=True):
             lessons.restore(state)
+        self._before = step
         self.open = any(not lessons.finished for lessons in self._each)
 
 
@@ -134,8 +145,13 @@ def resumed(
     """With --resume: the state with the parameters of the lessons that its seeds from number `first` on were in."""
     if not (run.checkpoint_settings.resume and lessons.several):
         return state
-    lessons.resume(require_latest(folder.behavior(lessons.behavior)), folder.status)
+    step = np.asarray(state.train.step)[first : first + lessons.count]
+    lessons.resume(require_latest(folder.behavior(lessons.behavior)), folder.status, step)
     return trainer.place(with_parameters(state, lessons, first))
+
+
+def _constant(value: float) -> Summary:
+    return Summary(value=value, mean=value, std=0.0, sum=value, count=1, histogram=None)
 
 
 def _of_status(path: Path, count: int) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ class CompiledRecorder(Recorder):
         self.subject = subject
         self._prefix = "" if alone else f"{folder.run_id}: "
         self._title = f"{self._prefix}{subject.name}"
-        self.lessons = SeedLessons(settings.environment_parameters, subject)
+        self.lessons = SeedLessons(settings.environment_parameters, subject, self._prefix)
         self._statistics = SeedStatistics(subject, self.lessons)
 
     def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
@@ -69,8 +69,7 @@ class CompiledRecorder(Recorder):
             events=[behavior] if len(seeds) == 1 else [behavior / f"seed_{number}" for number in seeds],
             title=self._title if len(seeds) == 1 else f"{self._title} ({len(seeds)} seeds)",
         )
-        for line in self.lessons.lines():
-            log.info("%s%s", self._prefix, line)
+        self.lessons.tell()
         for index in np.flatnonzero(frozen).tolist():
             self.leave_out(name, index)
         best = self.status.get(name, BEST_SEED, 0)

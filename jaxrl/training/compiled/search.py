@@ -47,7 +47,6 @@ def search(
     env = make_environment(base.env_settings.env_path or "")
     behavior = behavior_settings_for(base, env.name)
     check_sampling(env.name, behavior)
-    refuse_curricula(base, "trials of --search")
     numbers = variable(behavior)
     searched = traced(keys, base, env)
     places = min(parallel or PARALLEL, max(study.left, 1))
@@ -154,7 +153,8 @@ class SearchLoop(JittedLoop):
 
 
 def check_keys(keys: Sequence[str], base: RunSettings) -> None:
-    """Raise SettingsError for a searched key that is a size or a kind, which would be another program."""
+    """Raise SettingsError for a searched key that is a size or a kind, which would be another program; for lessons."""
+    refuse_curricula(base, "trials of --search")
     traced(keys, base, make_environment(base.env_settings.env_path or ""))
 
 
