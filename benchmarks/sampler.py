@@ -36,6 +36,7 @@ from jaxrl.types import (
     DecisionSteps,
     EnvMessage,
     ObservationSpec,
+    ParameterValue,
     TerminalSteps,
 )
 
@@ -68,7 +69,7 @@ class FourAgents:
         """Nothing worth a line."""
         return ""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None) -> EnvMessage:
         """The first observations."""
         self._clock = 0
         return self._message(ended=False)
@@ -78,7 +79,7 @@ class FourAgents:
         self._clock += 1
         return self._message(ended=self._clock % EPISODE == 0)
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """There are none."""
 
     def close(self) -> None:

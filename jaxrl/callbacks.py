@@ -53,6 +53,10 @@ class Run(Protocol):
         """Forget a policy that was added; agents that follow it are mapped again. See `HostLoop.remove_policy`."""
         ...
 
+    def report(self, tag: str, value: float) -> None:
+        """A statistic of one's own: summaries of every behavior show its mean, a lesson can be measured by its tag."""
+        ...
+
 
 class Callbacks:
     """Called in this order (M19); every method does nothing unless it is overridden.

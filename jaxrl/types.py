@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -140,6 +140,18 @@ class EnvironmentStat(NamedTuple):
     name: str
     value: float
     aggregation: Aggregation
+
+
+class SamplerSpec(NamedTuple):
+    """A distribution that an environment draws one of its parameters from at each episode reset."""
+
+    kind: Literal["uniform", "gaussian", "multirangeuniform"]
+    values: tuple[float, ...]  # least and largest; mean and standard deviation; bounds of one interval after the other
+    seed: int  # of its draws, fits an int32
+
+
+ParameterValue = float | SamplerSpec
+"""What an environment is told about one of its parameters."""
 
 
 class StepTiming(NamedTuple):

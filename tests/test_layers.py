@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage
+from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage, ParameterValue
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "jaxrl").rglob("*.py"))
@@ -62,7 +62,7 @@ class ModulesEnv:
     def about(self) -> str:
         return ""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None) -> EnvMessage:
         names = sorted({name.split(".")[0] for name in sys.modules})
         stats = tuple(EnvironmentStat(name=name, value=1.0, aggregation=Aggregation.AVERAGE) for name in names)
         return EnvMessage(worker=self.worker, steps={}, new_specs={}, stats=stats, seconds=0.0)
@@ -70,7 +70,7 @@ class ModulesEnv:
     def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         return self.reset()
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """There are none."""
 
     def close(self) -> None:

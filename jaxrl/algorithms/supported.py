@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
 from jaxrl.rewards import REWARD_SIGNALS
-from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, Sampler, SettingsError
-from jaxrl.settings.environment_parameters import ConstantSampler
+from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError
 
 
 def refuse_unsupported(settings: RunSettings, source: str = "") -> None:
@@ -19,15 +18,7 @@ def refuse_unsupported(settings: RunSettings, source: str = "") -> None:
 
 def unsupported(settings: RunSettings) -> list[str]:
     """One text, path first, for each feature in use that jaxrl does not train yet; empty if it trains all of them."""
-    texts = [text for path, behavior in settings.every_behavior() for text in untrained(behavior, f"{path}.")]
-    for name, parameter in (settings.environment_parameters or {}).items():
-        path = f"environment_parameters.{name}"
-        if isinstance(parameter, Curriculum):
-            texts.append(f"{path}.curriculum: curricula are not supported yet: write a number")
-        elif isinstance(parameter, Sampler) and not isinstance(parameter.sampler_parameters, ConstantSampler):
-            kind = parameter.sampler_type
-            texts.append(f"{path}.sampler_type: {kind} samplers are not supported yet: write a number")
-    return texts
+    return [text for path, behavior in settings.every_behavior() for text in untrained(behavior, f"{path}.")]
 
 
 def refuse_untrained(settings: BehaviorSettings, source: str) -> None:

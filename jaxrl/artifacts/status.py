@@ -11,9 +11,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -48,13 +48,26 @@ class _Best(_Saved):
     value: float
 
 
+_Number = float | Literal["inf", "-inf", "nan"]
+
+
+class _Episodes(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    returns: list[_Number]
+    team_returns: list[_Number]
+
+
 class _Entries(BaseModel):
     """What is read again of one behavior or environment parameter; the rest is kept as it is."""
 
     model_config = ConfigDict(strict=True)
 
     checkpoints: list[_Saved] = []
-    lesson_num: Annotated[int, Field(ge=0)] | None = None
+    lesson_num: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] | None = None  # a list: by seed
+    smoothed: _Number = 0.0  # of an environment parameter, as `since_look`, see jaxrl.training.saved_lessons
+    since_look: tuple[_Number, int] = (0.0, 0)
+    lessons: _Episodes | None = None
     best_seed: Annotated[int, Field(ge=0)] | None = None
     best_checkpoint: _Best | None = None
     records: dict[str, str] = {}
@@ -75,6 +88,18 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
         first = error.errors(include_url=False)[0]
         raise ArtifactError(f"{path}: {dotted(first['loc'])}: {first['msg']}") from error
     return values
+
+
+def lesson_numbers(entries: Mapping[str, Mapping[str, Any]], index: int = 0) -> dict[str, int]:
+    """By environment parameter, the lesson of the seed at `index`, in entries that `read` has given."""
+    found = {}
+    for name, entry in entries.items():
+        number = entry.get(LESSON)
+        if isinstance(number, list):
+            number = number[index] if index < len(number) else None
+        if number is not None:
+            found[name] = int(number)
+    return found
 
 
 class TrainingStatus:

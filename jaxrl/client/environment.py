@@ -29,6 +29,7 @@ from jaxrl.types import (
     DecisionSteps,
     EnvironmentStat,
     JaxrlError,
+    ParameterValue,
     TerminalSteps,
 )
 
@@ -123,7 +124,7 @@ class UnityEnvironment:
         """Versions of the package and the protocol."""
         return self._host.about
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> dict[str, BehaviorMessage]:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None) -> dict[str, BehaviorMessage]:
         """Begin all episodes anew, with these environment parameters. Returns `steps`.
 
         Raises:
@@ -170,7 +171,7 @@ class UnityEnvironment:
         self._actions.clear()
         return self._take(result)
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """Environment parameters, sent with the next message: a scene reads them when it begins an episode."""
         self._host.set_parameters(parameters)
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs.interface import JaxEnv, State, TeamActions, TeamStep
+from jaxrl.jax_envs.interface import JaxEnv, State, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.sampling import of_episode
 from jaxrl.training.acting import Act, Moment
 
 
@@ -55,15 +56,20 @@ def play_episodes(
     policy: Any,
     memory: Any,
     key: Array,
-    parameters: Mapping[str, Array],
+    parameters: Mapping[str, Any],
     steps: Array,
 ) -> Sums:
     """One episode in each area, of at most `steps` decisions, int32 []. `key` is consumed.
 
-    `policy` and `memory`, of the members of all areas, are what `act` takes.
+    `policy` and `memory`, of the members of all areas, are what `act` takes; `parameters` are as `sampling.of_one`
+    makes them, and those that are distributions are drawn for each episode.
     """
     reset_key, play_key = jax.random.split(key)
-    state, view = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(reset_key, areas), parameters)
+
+    def begin(key: Array) -> tuple[State, TeamView]:
+        return env.reset(key, of_episode(parameters, key))
+
+    state, view = jax.vmap(begin)(jax.random.split(reset_key, areas))
     nobody = jnp.zeros_like(view.alive)
 
     def step(now: _Going) -> _Going:
@@ -74,9 +80,9 @@ def play_episodes(
         alive = now.moment.view.alive.reshape(nobody.shape)
         sums = _added(env, now.sums, done, alive)
         staying = done.view._replace(alive=done.view.alive & ~sums.finished[:, None])
-        begin = staying.alive & (~alive | done.terminated | done.truncated)
+        first = staying.alive & (~alive | done.terminated | done.truncated)
         paid = jnp.stack([done.reward, done.group_reward], axis=-1)
-        moment = Moment(*jax.tree.map(_flat, (staying, begin, alive, paid)))
+        moment = Moment(*jax.tree.map(_flat, (staying, first, alive, paid)))
         return _Going(now.time + 1, state, moment, memory, sums)
 
     none = Sums(

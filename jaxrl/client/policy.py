@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +23,11 @@ from jaxrl.compilation import cache_by_default
 from jaxrl.connectors.chain import ChainState
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.jax_envs.sampling import of_one
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.acting import Moment, memory_before, trained_actions
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
-from jaxrl.types import BehaviorSpec
+from jaxrl.types import BehaviorSpec, ParameterValue
 
 
 def load(
@@ -169,7 +171,7 @@ class Policy:
         seed: int = 0,
         steps: int = 10_000,
         areas: int | None = None,
-        parameters: dict[str, float] | None = None,
+        parameters: Mapping[str, ParameterValue] | None = None,
     ) -> PlayedEpisodes:
         """Play whole episodes of a JAX environment, as one compiled program.
 
@@ -179,7 +181,8 @@ class Policy:
           seed: decides everything random.
           steps: an episode that has not ended after so many decisions is left there, see `PlayedEpisodes.finished`.
           areas: how many side by side; None: all, but at most 128.
-          parameters: of the environment, over those of the run and the usual ones.
+          parameters: of the environment, over those of the run, in the lessons that the policy was in, and the usual
+            ones. Samplers are drawn from for each episode.
 
         Raises PolicyError if the environment has other observations or actions than the policy.
         """
@@ -200,7 +203,7 @@ class Policy:
         memory = memory_before(self.algorithm, self.state, side_by_side * made.teams * made.members)
         _, program = self._programs[name]
         keys = jax.random.split(jax.random.key(seed), -(-episodes // side_by_side))
-        numbers = {name: jnp.float32(value) for name, value in values.items()}
+        numbers = of_one(values)
         parts = [program(self.state, memory, key, numbers, jnp.int32(steps)) for key in keys]
         return PlayedEpisodes.joined(parts, episodes)
 

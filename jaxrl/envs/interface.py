@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from jaxrl.types import Action, EnvMessage, JaxrlError
+from jaxrl.types import Action, EnvMessage, JaxrlError, ParameterValue
 
 
 class EnvironmentFailure(JaxrlError):
@@ -40,13 +40,14 @@ class HostEnv(Protocol):
         """One line for the log about what was connected to; empty: nothing worth a line."""
         ...
 
-    def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:
         """Start anew, also in the middle of a run, and return the first agents that ask for a decision.
 
         Open episodes are discarded: no agent of them is reported as ended.
 
         Args:
-            parameters: environment parameters, for this and all later episodes.
+            parameters: environment parameters, for this and all later episodes: numbers, and samplers that each
+                episode draws its own number from.
             seed: all that follows depends on it and the actions alone, as in a new environment, agent ids included.
 
         Raises EnvironmentFailure if there is a seed and the environment cannot be seeded again.
@@ -57,7 +58,7 @@ class HostEnv(Protocol):
         """Apply one action for each agent that asked in the last result, in the order in which they asked."""
         ...
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """Environment parameters for episodes that begin from now on, without a reset. The others keep their values.
 
         Raises EnvironmentFailure if the environment takes parameters only with a reset.

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Scene
+from jaxrl.jax_envs.sampling import Value, drawn
 from jaxrl.types import BehaviorSpec
 
 State = Any
@@ -93,18 +94,22 @@ class AreasTransition(NamedTuple):
     view: TeamView
 
 
-def start_areas(env: JaxEnv, key: Array, areas: int, parameters: EnvParams) -> tuple[Areas, TeamView]:
-    """Begin the first episode of each of E = `areas` areas; `parameters` are arrays [E]. `key` is consumed."""
+def start_areas(env: JaxEnv, key: Array, areas: int, parameters: Mapping[str, Value]) -> tuple[Areas, TeamView]:
+    """Begin the first episode of each of E = `areas` areas. `key` is consumed.
+
+    `parameters` are arrays [E], or a `Distribution` [E], from which each episode draws its own.
+    """
     reset_key, play_key = jax.random.split(key)
-    state, view = jax.vmap(env.reset)(jax.random.split(reset_key, areas), parameters)
-    clock = jnp.zeros(areas, jnp.uint32)
-    return Areas(key=jax.random.split(play_key, areas), clock=clock, state=state), view
+    begun = Areas(key=jax.random.split(play_key, areas), clock=jnp.zeros(areas, jnp.uint32), state=())
+    values = drawn(parameters, partial(_keys, begun, _FIRST_DRAW))
+    state, view = jax.vmap(env.reset)(jax.random.split(reset_key, areas), values)
+    return begun._replace(state=state), view
 
 
 def advance_areas(
-    env: JaxEnv, areas: Areas, actions: TeamActions, parameters: EnvParams
+    env: JaxEnv, areas: Areas, actions: TeamActions, parameters: Mapping[str, Value]
 ) -> tuple[Areas, AreasTransition]:
-    """Step E areas and begin a new episode, with `parameters` [E], in those whose episode is over.
+    """Step E areas and begin a new episode, with `parameters` as in `start_areas`, in those whose episode is over.
 
     The step that ended keeps its own last view, so that a truncated episode bootstraps from what it really saw last.
     New episodes are drawn only in steps in which at least one area needs one: most steps are spared that work.
@@ -112,7 +117,7 @@ def advance_areas(
     state, step = jax.vmap(env.step)(_keys(areas, _STEP), areas.state, actions)
 
     def begin(played: tuple[State, TeamView]) -> tuple[State, TeamView]:
-        fresh = jax.vmap(env.reset)(_keys(areas, _RESET), parameters)
+        fresh = jax.vmap(env.reset)(_keys(areas, _RESET), drawn(parameters, partial(_keys, areas, _DRAW)))
         return jax.tree.map(partial(_choose, step.over), fresh, played)
 
     played = (state, step.view)
@@ -120,7 +125,13 @@ def advance_areas(
     return areas._replace(clock=areas.clock + 1, state=state), AreasTransition(step=step, view=view)
 
 
-_STEP, _RESET = 0, 1
+def begin_areas_anew(env: JaxEnv, areas: Areas, parameters: Mapping[str, Value]) -> tuple[Areas, TeamView]:
+    """Break off the episodes of E areas and begin others there, with `parameters` as in `start_areas`."""
+    state, view = jax.vmap(env.reset)(_keys(areas, _ANEW), drawn(parameters, partial(_keys, areas, _DRAW_ANEW)))
+    return areas._replace(state=state), view
+
+
+_STEP, _RESET, _DRAW, _FIRST_DRAW, _ANEW, _DRAW_ANEW = range(6)
 """What a key is for."""
 
 

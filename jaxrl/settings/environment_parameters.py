@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -25,13 +26,16 @@ from jaxrl.settings.section import (
     Section,
     Text,
     expected,
+    nearest,
 )
 
 
 class SamplerParameters(Section):
     """What every sampler has."""
 
-    seed: Integer = Field(default=-1, description="-1: the run's seed plus the number of this sampler")
+    seed: Integer = Field(
+        default=-1, ge=-(2**31), lt=2**31, description="-1: the run's seed plus the number of this sampler"
+    )
 
 
 class ConstantSampler(SamplerParameters):
@@ -111,12 +115,35 @@ _NUMBER = TypeAdapter(Number)
 ConstantOrSampler = Annotated[Sampler | float, PlainValidator(_constant_or_sampler), PlainSerializer(_plain)]
 
 
+MEASURES = ("reward", "progress", "group_reward")
+"""What a lesson can be judged by, beside the tags of statistics."""
+_OWN_TAGS = {"Environment/Cumulative Reward": "reward", "Environment/Group Cumulative Reward": "group_reward"}
+_OWN_FOLDERS = ("Policy/", "Losses/", "Time/", "Self-play/", "Evaluation/", "Episode/")
+
+
+def _measure(value: str) -> str:
+    """A measure, or the tag of a statistic that an environment or a callback reports."""
+    if value in MEASURES:
+        return value
+    known = ", ".join(MEASURES)
+    if value in _OWN_TAGS:
+        raise expected(f"{_OWN_TAGS[value]}, which is measured from the episodes behind this tag")
+    if not value.strip() or value.startswith(_OWN_FOLDERS) or value == "Environment/Episode Length":
+        raise expected(f"{known}, or the tag of a statistic that the environment or a callback reports")
+    near = nearest(value.lower(), MEASURES)
+    if near and "/" not in value:
+        raise expected(f"{known}, or the tag of a statistic (did you mean {near}?)")
+    return value
+
+
 class CompletionCriteria(Section):
     """When a lesson is over."""
 
-    behavior: Text = Field(description="behavior whose progress counts")
-    measure: Literal["reward", "progress"] = Field(
-        default="reward", description="mean episode reward, or step / max_steps"
+    behavior: Text = Field(description="behavior whose episodes and progress count")
+    measure: Annotated[Text, AfterValidator(_measure)] = Field(
+        default="reward",
+        description="reward: mean episode reward; progress: step / max_steps; group_reward: mean reward of a team's "
+        "episode; or the tag of a statistic that the environment or a callback reports: its mean since the last look",
     )
     min_lesson_length: Integer = Field(default=0, ge=0, description="episodes that a lesson lasts at least")
     signal_smoothing: Boolean = Field(default=True, description="smooth the reward: 0.25 previous + 0.75 mean")
@@ -160,16 +187,27 @@ def _parameter(value: Any) -> Curriculum | Sampler | float:
     return _constant_or_sampler(value)
 
 
+def judged_behaviors(parameters: Mapping[str, Any] | None) -> Iterator[tuple[Location, str]]:
+    """Where completion criteria name a behavior, below `environment_parameters`, and which."""
+    for name, parameter in (parameters or {}).items():
+        for index, lesson in enumerate(parameter.curriculum if isinstance(parameter, Curriculum) else ()):
+            if lesson.completion_criteria is not None:
+                location = (name, "curriculum", index, "completion_criteria", "behavior")
+                yield location, lesson.completion_criteria.behavior
+
+
 EnvironmentParameter = Annotated[Curriculum | Sampler | float, PlainValidator(_parameter), PlainSerializer(_plain)]
 """A constant, a sampler or a curriculum."""
 
 
 def constants(parameters: Mapping[str, Any] | None) -> dict[str, float]:
-    """The parameters that are plain constants, by name: what an environment gets with each reset."""
+    """The parameters that are one number for the whole run, by name."""
     found = {}
     for name, parameter in (parameters or {}).items():
-        if isinstance(parameter, float):
-            found[name] = parameter
-        elif isinstance(parameter, Sampler) and isinstance(parameter.sampler_parameters, ConstantSampler):
-            found[name] = parameter.sampler_parameters.value
+        only = isinstance(parameter, Curriculum) and len(parameter.curriculum) == 1
+        value = parameter.curriculum[0].value if only else parameter
+        if isinstance(value, float):
+            found[name] = value
+        elif isinstance(value, Sampler) and isinstance(value.sampler_parameters, ConstantSampler):
+            found[name] = value.sampler_parameters.value
     return found

@@ -11,9 +11,20 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from jaxrl.settings.behavior import BehaviorSettings
-from jaxrl.settings.environment_parameters import EnvironmentParameter
+from jaxrl.settings.environment_parameters import EnvironmentParameter, judged_behaviors
 from jaxrl.settings.records import RecordSettings
-from jaxrl.settings.section import Boolean, Count, Integer, Location, NonNegative, Positive, Section, Text, expected
+from jaxrl.settings.section import (
+    Boolean,
+    Count,
+    Integer,
+    Location,
+    NonNegative,
+    Positive,
+    Section,
+    Text,
+    expected,
+    nearest,
+)
 
 _LAST_PORT = 65535
 _SEEDS = 10000
@@ -194,6 +205,17 @@ class RunSettings(Section):
         description="where statistics go beside event files and metrics.csv",
     )
     debug: Boolean = Field(default=False, description="log in detail")
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """Lessons are judged by a behavior that is configured."""
+        if self.default_settings is not None:  # stands for behaviors of every name
+            return
+        for location, behavior in judged_behaviors(self.environment_parameters):
+            if behavior not in self.behaviors:
+                near = nearest(behavior, self.behaviors)
+                named = f"did you mean {near}?" if near else f"named there: {', '.join(self.behaviors) or 'none'}"
+                text = f"got {behavior!r}, expected a behavior that stands below behaviors, {named}"
+                yield ("environment_parameters", *location), text
 
     def every_behavior(self) -> Iterator[tuple[str, BehaviorSettings]]:
         """Path and settings of every section that describes a behavior."""

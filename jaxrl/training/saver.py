@@ -47,6 +47,7 @@ class Snapshot(NamedTuple):
     described: dict[str, Any]  # settings as plain JSON values, which explain a mismatch on resume
     samples: tuple[tuple[np.ndarray, ...], np.ndarray]  # real observations [N, *shape], masks [N, M]: check the export
     notes: Mapping[str, Any] = {}  # entries of the behavior in training_status.json
+    lessons: Mapping[str, Mapping[str, Any]] = {}  # entries there of parameters and behaviors, see saved_lessons.py
 
 
 class Best(NamedTuple):
@@ -78,6 +79,11 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
     beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
     for key, value in snapshot.notes.items():
         status.set(name, key, value)
+    for category, entries in snapshot.lessons.items():
+        for key, value in entries.items():
+            status.set(category, key, value)
+    if snapshot.lessons:
+        status.write()  # an export takes time, and a run that is killed meanwhile goes on from this checkpoint
     exported, auxiliary = _exported(snapshot, beside, onnx_path(target, step))
     prune(target, keep)
     status.add_checkpoint(name, step, exported, reward, auxiliary, keep)

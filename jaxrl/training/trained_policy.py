@@ -19,17 +19,18 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import written_by
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoint_path, checkpoints, resolve
-from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, OF_RUN, SEEDS
+from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, LESSONS, OF_RUN, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.settings import BehaviorSettings, SettingsError, constants, load_run_settings
+from jaxrl.settings import BehaviorSettings, SettingsError, load_run_settings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import dotted, problems_of
-from jaxrl.types import BehaviorSpec
+from jaxrl.training.lessons import present_values
+from jaxrl.types import BehaviorSpec, ParameterValue
 
 BEST_SEED = "best_seed"
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
@@ -48,7 +49,7 @@ class Trained(NamedTuple):
     algorithm: Algorithm
     policy: PolicyState
     step: int  # of the trainer, when it was saved
-    constants: Mapping[str, float]  # parameters of the environment that the run's configuration sets
+    parameters: Mapping[str, ParameterValue]  # of the environment, in the lessons that it was in: a number or a sampler
     origin: str  # in words: checkpoint and seed
 
 
@@ -109,14 +110,14 @@ def load_trained(
         algorithm=algorithm,
         policy=policy,
         step=info.step,
-        constants=_constants(folder, info),
+        parameters=_parameters(folder, info, index),
         origin=origin,
     )
 
 
-def parameters_for(trained: Trained, env: JaxEnv) -> dict[str, float]:
-    """The environment's parameters: its usual values under the constants of the run."""
-    return {name: trained.constants.get(name, usual) for name, usual in env.parameters.items()}
+def parameters_for(trained: Trained, env: JaxEnv) -> dict[str, ParameterValue]:
+    """The environment's parameters: its usual values under those of the run."""
+    return {name: trained.parameters.get(name, usual) for name, usual in env.parameters.items()}
 
 
 def _chosen(folder: RunFolder, behavior: str | None, wanted: int | str | Path | None) -> Path:
@@ -180,7 +181,7 @@ def _index(path: Path, info: CheckpointInfo, seed: int, shape: list[int]) -> int
 def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> BehaviorSettings:
     """The behavior's settings as the checkpoint keeps them: those that its arrays were made with."""
     try:
-        written = {name: value for name, value in info.settings.items() if name not in OF_RUN}
+        written = {name: value for name, value in info.settings.items() if name not in (*OF_RUN, LESSONS)}
         settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
     except ValidationError as error:
         problems = "; ".join(f"{dotted(location)}: {text}" for location, text in problems_of(error))
@@ -231,12 +232,16 @@ def best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
     return int(best)
 
 
-def _constants(folder: RunFolder, info: CheckpointInfo) -> dict[str, float]:
-    """Parameters of the environment in the run's configuration; a run that was killed has none."""
+def _parameters(folder: RunFolder, info: CheckpointInfo, index: int) -> dict[str, ParameterValue]:
+    """Parameters of the environment in the run's configuration, in the lessons of the seed at `index` of a checkpoint.
+
+    A checkpoint of the host loop notes no lessons: they are those that training_status.json tells. A run that was
+    killed has no configuration, and none of them.
+    """
     if not folder.configuration.is_file():
         return {}
     try:
-        return constants(load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES).environment_parameters)
+        run = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES)
     except SettingsError as error:
         version = written_by(info.versions)
         if not version:
@@ -244,3 +249,16 @@ def _constants(folder: RunFolder, info: CheckpointInfo) -> dict[str, float]:
         problems = "; ".join(error.problems)
         text = f"{folder.configuration}: this version of jaxrl cannot read it: {problems}.{version}"
         raise SettingsError(text) from None
+    seed = info.settings.get(FIRST_SEED, run.env_settings.seed) + index
+    noted = info.settings.get(LESSONS)
+    state = noted[index] if noted else {"parameters": _lessons_told(folder, index)}
+    return present_values(run.environment_parameters, seed, state)
+
+
+def _lessons_told(folder: RunFolder, index: int) -> dict[str, dict[str, int]]:
+    try:
+        entries = status.read(folder.status) if folder.status.is_file() else {}
+    except ArtifactError as error:
+        _log.warning("%s Taking the first lesson of every environment parameter.", error)
+        return {}
+    return {name: {status.LESSON: number} for name, number in status.lesson_numbers(entries, index).items()}

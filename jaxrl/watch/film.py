@@ -6,7 +6,7 @@ states come back as numpy arrays and are drawn one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +18,11 @@ from jax import Array
 
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.jax_envs import make_environment
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, State
+from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
+from jaxrl.jax_envs.sampling import of_episode, of_one
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions
 from jaxrl.training.trained_policy import parameters_for, policy_of
+from jaxrl.types import ParameterValue
 from jaxrl.watch import addresses
 from jaxrl.watch.acting import untrained_actions
 from jaxrl.watch.addresses import WatchError
@@ -160,36 +162,47 @@ def _environment(name: str) -> JaxEnv:
     return env
 
 
-def play(env: JaxEnv, act: Act, policy: Any, memory: Any, key: Array, parameters: EnvParams, *, steps: int) -> Game:
+def play(
+    env: JaxEnv,
+    act: Act,
+    policy: Any,
+    memory: Any,
+    key: Array,
+    parameters: Mapping[str, ParameterValue],
+    *,
+    steps: int,
+) -> Game:
     """`steps` decisions in one area, one episode after the other. `key` is consumed.
 
     `policy` is what `act` takes, `memory` what it takes first. The policy is an argument of the program: as a constant,
-    each would be compiled anew.
+    each would be compiled anew. Parameters that are samplers are drawn for each episode.
     """
-    values = {name: jnp.float32(value) for name, value in parameters.items()}
-    game = jax.jit(partial(_play, env, act, steps))(policy, memory, key, values)
+    game = jax.jit(partial(_play, env, act, steps))(policy, memory, key, of_one(parameters))
     return Game(*jax.tree.map(np.asarray, game))
 
 
 def _play(
-    env: JaxEnv, act: Act, steps: int, policy: Any, memory: Any, key: Array, parameters: dict[str, Array]
+    env: JaxEnv, act: Act, steps: int, policy: Any, memory: Any, key: Array, parameters: dict[str, Any]
 ) -> tuple[Any, ...]:
     """The program of `play`: the fields of a `Game`, as JAX arrays."""
     reset_key, play_key = jax.random.split(key)
+
+    def begin(key: Array) -> tuple[State, TeamView]:
+        return env.reset(key, of_episode(parameters, key))
 
     def step(carry: tuple[State, Moment, Any], key: Array) -> tuple[tuple[State, Moment, Any], tuple[Any, ...]]:
         act_key, step_key, reset_key = jax.random.split(key, 3)
         state, moment, memory = carry
         actions, memory = act(policy, memory, moment, act_key)
         after, result = env.step(step_key, state, actions)
-        going, view = jax.lax.cond(result.over, lambda: env.reset(reset_key, parameters), lambda: (after, result.view))
+        going, view = jax.lax.cond(result.over, partial(begin, reset_key), lambda: (after, result.view))
         decided, ended = moment.view.alive, result.terminated | result.truncated
-        begin = view.alive & (~decided | ended)
+        first = view.alive & (~decided | ended)
         reward = jnp.stack([result.reward, result.group_reward], axis=-1)
-        carry = (going, Moment(view, begin, decided, reward), memory)
+        carry = (going, Moment(view, first, decided, reward), memory)
         return carry, (state, after, result.reward, result.group_reward, result.over)
 
-    state, view = env.reset(reset_key, parameters)
+    state, view = begin(reset_key)
     nobody = jnp.zeros_like(view.alive)
     first = Moment(view, view.alive, nobody, jnp.zeros((*nobody.shape, 2)))
     return jax.lax.scan(step, (state, first, memory), jax.random.split(play_key, steps))[1]

@@ -14,7 +14,7 @@ import numpy as np
 from toy_env import ToyEnv, ToySettings
 
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage
+from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage, ParameterValue
 
 
 class FailingEnv(ToyEnv):
@@ -86,7 +86,7 @@ class SlowEnv(ToyEnv):
 class TellTaleEnv(ToyEnv):
     """Reports the parameters it was given as statistics."""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None) -> EnvMessage:
         return self._tell(super().reset(parameters))
 
     def step(self, actions: Mapping[str, Action]) -> EnvMessage:
@@ -107,7 +107,7 @@ class BigEnv(ToyEnv):
 class ObjectEnv(ToyEnv):
     """Sends an observation that is not a number."""
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None) -> EnvMessage:
         result = super().reset(parameters)
         (behavior, steps), *_ = result.steps.items()
         wrong = steps.deciding._replace(obs=(np.array([None], object),))
@@ -117,7 +117,7 @@ class ObjectEnv(ToyEnv):
 class FixedEnv(ToyEnv):
     """Takes parameters at a reset only."""
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         raise EnvironmentFailure(f"FixedEnv takes parameters ({', '.join(parameters)}) only with a reset")
 
 

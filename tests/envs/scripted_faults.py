@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from jaxrl.envs.interface import BadDataError, EnvironmentClosed, PortTakenError
 from jaxrl.envs.workers.incarnation import INCARNATION
-from jaxrl.types import Action, EnvMessage, JaxrlError
+from jaxrl.types import Action, EnvMessage, JaxrlError, ParameterValue
 from tests.envs.toy_env import ToyEnv, ToySettings
 
 Script = Mapping[tuple[int, int], tuple[int, str]]
@@ -30,7 +30,7 @@ class ScriptedEnv(ToyEnv):
         self.meet()
         super().__init__(worker, settings)
 
-    def reset(self, parameters: Mapping[str, float] | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None) -> EnvMessage:
         self.meet()
         return super().reset(parameters)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.types import EnvMessage
+from jaxrl.types import EnvMessage, ParameterValue
 from tests.envs.toy_env import ToyEnv
 
 logger = logging.getLogger("jaxrl.envs.talking")
@@ -20,7 +20,7 @@ logger = logging.getLogger("jaxrl.envs.talking")
 class Talking(ToyEnv):
     """Says at its reset what its worker is, once for each level."""
 
-    def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:
         for level in (logging.DEBUG, logging.INFO, logging.WARNING):
             logger.log(level, "I am %d", self.worker)
         return super().reset(parameters, seed)

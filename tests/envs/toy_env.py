@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from jaxrl.types import (
     EnvironmentStat,
     EnvMessage,
     ObservationSpec,
+    ParameterValue,
     TerminalSteps,
 )
 
@@ -80,7 +82,7 @@ class ToyEnv:
     def __init__(self, worker: int = 0, settings: ToySettings | None = None) -> None:
         self.worker = worker
         self.settings = settings or ToySettings()
-        self.parameters: dict[str, float] = {}
+        self.parameters: dict[str, Any] = {}
         self.closed = 0
         self._random = np.random.default_rng([self.settings.seed, worker])
         self._next_id = 1
@@ -99,7 +101,7 @@ class ToyEnv:
     def about(self) -> str:
         return ""
 
-    def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:
         self.parameters.update(parameters or {})
         if seed is not None:
             self._random, self._next_id = np.random.default_rng(seed), 1
@@ -118,7 +120,7 @@ class ToyEnv:
         ended = {behavior: self._advance(areas) for behavior, areas in self._areas.items()}
         return self._result(ended)
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         self.parameters.update(parameters)
 
     def close(self) -> None:

@@ -15,6 +15,8 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints
 
 OF_RUN = SEEDS, AREAS, FIRST_SEED = "seeds", "num_areas", "first_seed"
 """What the compiled loop alone notes beside a behavior's settings: numbers of seeds and areas, and the first seed."""
+LESSONS = "lessons"
+"""Likewise, where there is a curriculum: the `Lessons.state` of each seed."""
 
 
 def require_loop_of_run(run: Path, *, compiled: bool) -> None:

@@ -17,7 +17,8 @@ from jaxrl.envs.foreign.lives import Lives, agent_ids
 from jaxrl.envs.foreign.message import Draft
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, Rendering
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage, JaxrlError
+from jaxrl.envs.parameters import Draws
+from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage, JaxrlError, ParameterValue
 
 COMMON = "__common__"
 """The key of an area's infos for what concerns all of its agents (RLlib's word)."""
@@ -67,7 +68,8 @@ class ForeignEnvironment:
         self._rendering: Rendering | None = None
         self._behaviors = Behaviors()
         self._specs: dict[str, Any] = {}
-        self._options: dict[str, float] = {}
+        self._draws = Draws()
+        self._salt: int | None = None  # of samplers: the seed of the last reset that had one
         self._seeds: list[int] | None = area_seeds(seed, areas)  # None: given out
         self._asked: dict[str, list[tuple[int, Any]]] = {}
         self._asked_ids: dict[str, np.ndarray] = {}
@@ -89,7 +91,7 @@ class ForeignEnvironment:
             self.close()
             raise
 
-    def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:
         """Begin an episode in every copy.
 
         The first reset, and one with a seed, make all that is random repeat itself; another one goes on from there.
@@ -98,9 +100,9 @@ class ForeignEnvironment:
             EnvironmentFailure: a copy raised an error or gave something wrong; the text names worker, area and agent.
         """
         start = time.perf_counter()
-        self.set_parameters(parameters or {})
         if seed is not None:
-            self._seeds = area_seeds(seed, len(self._areas))
+            self._salt, self._seeds = seed, area_seeds(seed, len(self._areas))
+        self.set_parameters(parameters or {})
         seeds, self._seeds = self._seeds or [None] * len(self._areas), None
         self._idle = 0.0
         draft, infos = Draft(), {}
@@ -129,9 +131,9 @@ class ForeignEnvironment:
             self._check_idle(start)
             given = [{} for _ in self._areas]
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
-        """Options of the resets to come."""
-        self._options.update(parameters)
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Options of the resets to come: numbers; of a sampler each episode of each copy draws one."""
+        self._draws.set(parameters, self._salt)
 
     def close(self) -> None:
         """Close all copies, also when one of them fails to."""
@@ -145,7 +147,7 @@ class ForeignEnvironment:
 
     def _begin(self, area: int, seed: int | None, draft: Draft, infos: dict[str, Any]) -> None:
         with self._reporting(area, "reset"):
-            outcome = self._areas[area].reset(seed, dict(self._options) or None)
+            outcome = self._areas[area].reset(seed, self._draws.next() or None)
         if self._rendering is not None and area == 0:
             with self._reporting(area, "render"):
                 self._rendering.begin(self._areas[area].render)

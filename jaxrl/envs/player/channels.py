@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from jaxrl.types import EnvironmentStat, JaxrlError
+from jaxrl.envs.parameters import Draw, drawing
+from jaxrl.types import EnvironmentStat, JaxrlError, ParameterValue, SamplerSpec
 
 PARAMETERS = uuid.UUID("534c891e-810f-11ea-a9d0-822485860400")
 ENGINE = uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
@@ -29,9 +30,6 @@ _ENGINE_FORMATS = {
 _UNIFORM, _GAUSSIAN, _MULTIRANGE = 0, 1, 2
 _logger = logging.getLogger(__name__)
 
-Draw = Callable[[int], np.ndarray]
-"""Draws that many values, float32 [E]."""
-
 
 class ChannelError(JaxrlError):
     """The trainer sent side-channel bytes that do not follow the protocol."""
@@ -43,7 +41,8 @@ class PlayerChannels:
     def __init__(self, usual: Mapping[str, float]) -> None:
         """`usual`: every environment parameter that the environment knows, with the value it takes when none is set."""
         self._usual = dict(usual)
-        self._draw: dict[str, Draw] = {name: _constant(value) for name, value in usual.items()}
+        self._draw: dict[str, Draw] = {name: drawing(value) for name, value in usual.items()}
+        self._next: dict[str, np.ndarray] = {}  # float32 [E], of each area's next episode
         self._warned: set[object] = set()
         self.engine: dict[str, tuple[float, ...]] = {}
 
@@ -60,8 +59,19 @@ class PlayerChannels:
                 raise ChannelError(f"side channel {channel}: cannot read {len(payload)} bytes: {error}") from error
 
     def draw(self, areas: int) -> dict[str, np.ndarray]:
-        """One value of each parameter for each area, float32 [E]; constant, or drawn by the sampler that was set."""
-        return {name: draw(areas) for name, draw in self._draw.items()}
+        """One value of each parameter for each area, float32 [E]; constant, or drawn by the sampler that was set.
+
+        They are those of the area's next episode, and stay until `begun` says that it has begun or another sampler or
+        number is set: the n-th draw is that of the n-th episode, areas that begin together in their order.
+        """
+        self._next |= {name: draw(areas) for name, draw in self._draw.items() if name not in self._next}
+        return {name: values.copy() for name, values in self._next.items()}
+
+    def begun(self, over: np.ndarray) -> None:
+        """Areas (bool [E]) have begun an episode with what was drawn for them last."""
+        count = int(np.count_nonzero(over))
+        for name, values in self._next.items() if count else ():
+            values[over] = self._draw[name](count)
 
     def _take(self, channel: uuid.UUID, payload: bytes) -> None:
         if channel == PARAMETERS:
@@ -80,9 +90,10 @@ class PlayerChannels:
         if not 0 <= length <= len(payload) - 8:
             raise ValueError(f"name of {length} bytes")
         name = payload[4 : 4 + length].decode("ascii")
-        draw = _read_value(payload, 4 + length)
+        draw = drawing(_read_value(payload, 4 + length))
         if name in self._usual:
             self._draw[name] = draw
+            self._next.pop(name, None)
         else:
             self._warn_once(name, f"environment parameter %r is ignored; this environment knows {sorted(self._usual)}")
 
@@ -113,39 +124,20 @@ def _frames(data: bytes) -> Iterator[tuple[uuid.UUID, bytes]]:
         offset = start + length
 
 
-def _read_value(payload: bytes, offset: int) -> Draw:
+def _read_value(payload: bytes, offset: int) -> ParameterValue:
     """A number (int32 0, float32) or a sampler (int32 1, int32 seed, int32 kind, float32 values)."""
     (is_sampler,) = struct.unpack_from("<i", payload, offset)
     if is_sampler not in (0, 1):
         raise ValueError(f"unknown data type {is_sampler}, expected 0 (number) or 1 (sampler)")
     if not is_sampler:
-        return _constant(struct.unpack_from("<f", payload, offset + 4)[0])
+        return float(struct.unpack_from("<f", payload, offset + 4)[0])
     seed, kind = struct.unpack_from("<ii", payload, offset + 4)
-    random = np.random.default_rng(seed & 0xFFFFFFFF)
     if kind == _MULTIRANGE:
         (count,) = struct.unpack_from("<i", payload, offset + 12)
-        bounds = np.array(struct.unpack_from(f"<{count}f", payload, offset + 16)).reshape(-1, 2)
-        return _multirange(random, bounds)
-    first, second = struct.unpack_from("<ff", payload, offset + 12)
+        return SamplerSpec("multirangeuniform", struct.unpack_from(f"<{count}f", payload, offset + 16), seed)
+    values = struct.unpack_from("<ff", payload, offset + 12)
     if kind == _UNIFORM:
-        return lambda areas: random.uniform(first, second, areas).astype(np.float32)
+        return SamplerSpec("uniform", values, seed)
     if kind == _GAUSSIAN:
-        return lambda areas: random.normal(first, second, areas).astype(np.float32)
+        return SamplerSpec("gaussian", values, seed)
     raise ValueError(f"unknown sampler {kind}, expected 0 (uniform), 1 (gaussian) or 2 (multirange)")
-
-
-def _constant(value: float) -> Draw:
-    return lambda areas: np.full(areas, value, np.float32)
-
-
-def _multirange(random: np.random.Generator, bounds: np.ndarray) -> Draw:
-    """Uniform over the union of intervals [K, 2]: each is chosen in proportion to its length."""
-    length = bounds[:, 1] - bounds[:, 0]
-    if not len(bounds) or (length < 0).any() or not length.sum() > 0:
-        raise ValueError(f"intervals {bounds.tolist()}: expected pairs of minimum and maximum, not all empty")
-
-    def draw(areas: int) -> np.ndarray:
-        chosen = random.choice(len(bounds), size=areas, p=length / length.sum())
-        return random.uniform(bounds[chosen, 0], bounds[chosen, 1]).astype(np.float32)
-
-    return draw

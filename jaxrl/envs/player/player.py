@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
+import numpy as np
 
 from jaxrl.envs.player.channels import PlayerChannels, pack_stats
 from jaxrl.envs.player.messages import RUNNING, STOPPED, PlayerMessages
@@ -177,6 +178,7 @@ class _Player:
 
     def _reset(self) -> list[BehaviorMessage]:
         step = self._simulation.reset(self._channels.draw(self._areas))
+        self._channels.begun(np.ones(self._areas, bool))
         self._clock = 0
         self._teams.restart(step)
         return self._by_team(step, due=True)
@@ -185,6 +187,7 @@ class _Player:
         """Steps until there is something to say: an agent ended or asks. Actions are repeated in between."""
         for _ in range(_IDLE_STEPS):
             step = self._simulation.step(self._teams.actions, self._channels.draw(self._areas))
+            self._channels.begun(step.over)
             self._clock += 1
             self._note_stats(step)
             steps = self._by_team(step, due=self._clock % self._period == 0)

@@ -19,10 +19,10 @@ from jaxrl.envs.unity.client import UnityClient
 from jaxrl.envs.unity.communicator import NotConnectedError, free_port
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
-from jaxrl.envs.unity.side_channels import StatsChannel
+from jaxrl.envs.unity.side_channels import StatsChannel, send_parameter
 from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.players import note
-from jaxrl.types import Action, EnvMessage, StepTiming
+from jaxrl.types import Action, EnvMessage, ParameterValue, StepTiming
 
 logger = logging.getLogger(__name__)
 EDITOR_PORT = 5004
@@ -128,7 +128,7 @@ class UnityHostEnv:
         """Versions of the package and the protocol, as mlagents-learn reports them."""
         return self._open_client().connection + self._elsewhere
 
-    def reset(self, parameters: Mapping[str, float] | None = None, seed: int | None = None) -> EnvMessage:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:
         """Set the environment parameters, start all episodes anew and return the first agents that ask.
 
         In the middle of a run it discards the open episodes; a Unity scene goes on under their agent ids.
@@ -149,10 +149,13 @@ class UnityHostEnv:
             client.reset()
             return self._collect(client, start)
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
-        """Environment parameters, sent with the next message; a scene reads them when it begins an episode."""
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Environment parameters, sent with the next message; a scene reads them when it begins an episode.
+
+        Of a sampler its description is sent: the scene draws from it.
+        """
         for name, value in parameters.items():
-            self._parameters.set_float_parameter(name, float(value))
+            send_parameter(self._parameters, name, value)
 
     def step(self, actions: Mapping[str, Action]) -> EnvMessage:
         """Send the actions; pass over messages without any agent; return the next one with agents.

@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxrl.envs.protobuf import register
 from jaxrl.envs.unity.decode import InvalidMessage
-from jaxrl.types import Aggregation, EnvironmentStat
+from jaxrl.types import Aggregation, EnvironmentStat, ParameterValue, SamplerSpec
 
 register()
 _package = importlib.import_module("mlagents_envs.side_channel.side_channel")
@@ -91,3 +91,16 @@ def _next_frame(data: bytes, offset: int) -> tuple[uuid.UUID, bytes, int]:
     if length < 0 or start + length > len(data):
         raise InvalidMessage(f"side-channel data of {len(data)} bytes is cut off in the frame at byte {offset}")
     return uuid.UUID(bytes_le=data[offset : offset + 16]), data[start : start + length], start + length
+
+
+def send_parameter(channel: Any, name: str, value: ParameterValue) -> None:
+    """Put an environment parameter on the way through mlagents-envs' channel: a number, or a sampler's description."""
+    if not isinstance(value, SamplerSpec):
+        channel.set_float_parameter(name, float(value))
+    elif value.kind == "uniform":
+        channel.set_uniform_sampler_parameters(name, *value.values, value.seed)
+    elif value.kind == "gaussian":
+        channel.set_gaussian_sampler_parameters(name, *value.values, value.seed)
+    else:
+        intervals = list(zip(value.values[::2], value.values[1::2], strict=True))
+        channel.set_multirangeuniform_sampler_parameters(name, intervals, value.seed)

@@ -23,7 +23,7 @@ from jaxrl.envs.workers.retirement import LONGEST_SECONDS, Retirement
 from jaxrl.envs.workers.shutdown import close_workers
 from jaxrl.envs.workers.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result, encode_actions
 from jaxrl.envs.workers.worker import FailureReport, FaultKind, parameters_message, reset_message
-from jaxrl.types import Action, EnvMessage
+from jaxrl.types import Action, EnvMessage, ParameterValue
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class EnvPool:
         self._launch = launcher(factory, timeout, inline=inline, cluster=cluster)
         self._handles: list[WorkerHandle] = []
         self._workers = [_Worker(limits and Restarts(limits)) for _ in range(num_envs)]
-        self._parameters: dict[str, float] | None = None  # all that were sent; None: nobody has been reset
+        self._parameters: dict[str, ParameterValue] | None = None  # all that were sent; None: nobody has been reset
         self._owing: set[int] = set()
         self._arrived: dict[int, EnvMessage] = {}
         self._dropped: dict[int, EnvMessage] = {}  # by a reset; what else they told comes with the next result
@@ -130,7 +130,7 @@ class EnvPool:
             self.close()
             raise
 
-    def reset(self, parameters: Mapping[str, float] | None = None, seeds: Sequence[int] | None = None) -> None:
+    def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seeds: Sequence[int] | None = None) -> None:
         """Tell all workers to reset; the first observations then come by `recv`.
 
         Results that are still owed or not yet taken belong to episodes that end here: they are waited for and dropped,
@@ -204,7 +204,7 @@ class EnvPool:
         losses, self._losses = self._losses, []
         return losses
 
-    def set_parameters(self, parameters: Mapping[str, float]) -> None:
+    def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """Send environment parameters to all workers, for the episodes to come, without a reset.
 
         Raises:

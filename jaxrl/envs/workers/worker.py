@@ -27,7 +27,7 @@ from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.players import PLAYERS, Player
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
 from jaxrl.log_lines import log_as_worker
-from jaxrl.types import EnvMessage, JaxrlError
+from jaxrl.types import EnvMessage, JaxrlError, ParameterValue
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +68,12 @@ def ready_message(environment: HostEnv) -> Message:
     return Message(kind="ready", facts=Ready(environment.about, PLAYERS.get()))
 
 
-def reset_message(parameters: Mapping[str, float] | None, seed: int | None = None) -> Message:
+def reset_message(parameters: Mapping[str, ParameterValue] | None, seed: int | None = None) -> Message:
     """Start all episodes anew, with these environment parameters and this seed if given. Answered by a result."""
     return Message(kind="reset", facts=(None if parameters is None else dict(parameters), seed))
 
 
-def parameters_message(parameters: Mapping[str, float]) -> Message:
+def parameters_message(parameters: Mapping[str, ParameterValue]) -> Message:
     """Environment parameters for the episodes to come. Not answered unless it fails."""
     return Message(kind="parameters", facts=dict(parameters))
 
@@ -127,7 +127,7 @@ def execute(environment: HostEnv, command: Message, clock: WorkerClock | None = 
     return encode_result(result._replace(seconds=seconds))
 
 
-def _reset(environment: HostEnv, parameters: Mapping[str, float] | None, seed: int | None) -> EnvMessage:
+def _reset(environment: HostEnv, parameters: Mapping[str, ParameterValue] | None, seed: int | None) -> EnvMessage:
     return environment.reset(parameters) if seed is None else environment.reset(parameters, seed)
 
 

@@ -1,20 +1,26 @@
-"""What a compiled run refuses: unknown parameters, settings of the host loop, numbers not finite, too much memory."""
+"""What a compiled run refuses: unknown parameters, lessons without end, settings of the host loop, too much memory.
+
+And numbers that are not finite.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
-from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, constants
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions
+from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError
+from jaxrl.settings.environment_parameters import MEASURES
 from jaxrl.settings.varied import variable
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
 from jaxrl.training.compiled.saver import Subject
@@ -24,14 +30,53 @@ from jaxrl.types import JaxrlError
 log = logging.getLogger(__name__)
 
 
-def parameters_of(settings: RunSettings, env: JaxEnv) -> dict[str, float]:
-    """The environment parameters of the configuration. Raises SettingsError for one that the environment has not."""
-    values = constants(settings.environment_parameters)
-    for name in values:
+def check_parameters(settings: RunSettings, env: JaxEnv) -> None:
+    """Refuse environment parameters that would have no effect, and lessons that could never be over.
+
+    Raises SettingsError for a parameter that the environment has not, and for criteria that name another behavior or a
+    statistic that it does not tell.
+    """
+    stats: dict[str, Any] | None = None
+    for name, parameter in (settings.environment_parameters or {}).items():
+        path = f"environment_parameters.{name}"
         if name not in env.parameters:
-            path, what = f"environment_parameters.{name}", f"{env.name} has no such parameter"
-            raise SettingsError(unknown(path, name, env.parameters, what=what))
-    return values
+            raise SettingsError(unknown(path, name, env.parameters, what=f"{env.name} has no such parameter"))
+        for index, lesson in enumerate(parameter.curriculum if isinstance(parameter, Curriculum) else ()):
+            criteria = lesson.completion_criteria
+            if criteria is None:
+                continue
+            place = f"{path}.curriculum[{index}].completion_criteria"
+            if criteria.behavior != env.name:
+                raise SettingsError(
+                    f"{place}.behavior: got {criteria.behavior!r}, expected {env.name}, which is trained"
+                )
+            if criteria.measure not in MEASURES:
+                stats = statistics_of(env) if stats is None else stats
+                if criteria.measure not in stats:
+                    known = ", ".join([*MEASURES, *stats])
+                    raise SettingsError(f"{place}.measure: got {criteria.measure!r}, expected one of {known}")
+
+
+def refuse_curricula(settings: RunSettings, who: str) -> None:
+    """Raise SettingsError for a curriculum where `who`, in words, are compared with each other by their returns."""
+    for name, parameter in (settings.environment_parameters or {}).items():
+        if isinstance(parameter, Curriculum) and len(parameter.curriculum) > 1:
+            raise SettingsError(
+                f"environment_parameters.{name}.curriculum: {who} are compared by their returns, which lessons change: "
+                "write a number or a sampler"
+            )
+
+
+def statistics_of(env: JaxEnv) -> dict[str, Any]:
+    """Shapes of the figures that the environment tells of an episode, by tag; nothing is computed."""
+    key, action = jax.random.key(0), env.spec.action
+    count, parameters = env.teams * env.members, {name: np.float32(of) for name, of in env.parameters.items()}
+    state, _ = jax.eval_shape(env.reset, key, parameters)
+    actions = TeamActions(
+        continuous=jnp.zeros((count, action.continuous_size)),
+        discrete=jnp.zeros((count, len(action.discrete_branches)), jnp.int32),
+    )
+    return dict(jax.eval_shape(env.step, key, state, actions)[1].stats)
 
 
 def check_sampling(name: str, behavior: BehaviorSettings) -> None:

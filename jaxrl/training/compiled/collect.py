@@ -7,6 +7,7 @@ steps at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +17,16 @@ from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState
 from jaxrl.connectors.chain import Chain
-from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, TeamActions, TeamView, advance_areas, start_areas
+from jaxrl.jax_envs.interface import (
+    Areas,
+    JaxEnv,
+    TeamActions,
+    TeamView,
+    advance_areas,
+    begin_areas_anew,
+    start_areas,
+)
+from jaxrl.jax_envs.sampling import Value
 from jaxrl.training.compiled import connecting
 from jaxrl.types import Action
 
@@ -68,15 +78,35 @@ def start_play(
     carry: Any,
     keys: Array,
     areas: int,
-    parameters: dict[str, Array],
+    parameters: Mapping[str, Value],
     connectors: Chain | None = None,
 ) -> Play:
     """Begin an episode in each of E = `areas` areas of every seed. `keys` [S] are consumed.
 
-    `carry` is one member's memory before its first decision; `parameters` are float32 [S] by name.
+    `carry` is one member's memory before its first decision; `parameters` are float32 [S] by name, or a distribution
+    [S] that each episode draws from.
     """
-    values = {name: jnp.broadcast_to(value[:, None], (*keys.shape, areas)) for name, value in parameters.items()}
+    values = jax.tree.map(lambda x: jnp.broadcast_to(x[:, None], (*keys.shape, areas, *x.shape[1:])), parameters)
     started, view = jax.vmap(lambda key, of_seed: start_areas(env, key, areas, of_seed))(keys, values)
+    return _before_decisions(env, started, view, carry, connectors)
+
+
+def start_anew(
+    env: JaxEnv, carry: Any, play: Play, which: Array, parameters: Mapping[str, Value], connectors: Chain | None = None
+) -> Play:
+    """Begin another episode in all areas of the seeds of which `which` [S] is True; the rest as in `start_play`."""
+    seeds, areas = play.view.alive.shape[:2]
+    values = jax.tree.map(lambda x: jnp.repeat(x, areas, axis=0), parameters)
+    moved, view = _split(begin_areas_anew(env, _join(play.areas), values), seeds)
+    fresh = _before_decisions(env, moved, view, carry, connectors)
+    state = jax.tree.map(partial(_choose, which), fresh.areas.state, play.areas.state)
+    rest = (play.view, play.sums, play.carry, play.connectors)
+    chosen = jax.tree.map(partial(_choose, which), (fresh.view, fresh.sums, fresh.carry, fresh.connectors), rest)
+    return Play(play.areas._replace(state=state), *chosen)
+
+
+def _before_decisions(env: JaxEnv, areas: Areas, view: TeamView, carry: Any, connectors: Chain | None) -> Play:
+    """Areas [S, E] whose episodes have just begun."""
     lead = view.alive.shape
     sums = EpisodeSums(
         reward=jnp.zeros(lead, jnp.float32),
@@ -86,25 +116,25 @@ def start_play(
         mates_reward=jnp.zeros(lead, jnp.float32),
     )
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), carry)
-    return Play(started, view, sums, memory, connecting.start(connectors, lead))
+    return Play(areas, view, sums, memory, connecting.start(connectors, lead))
 
 
 def collect(
-    env: JaxEnv, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array, parameters: EnvParams
+    env: JaxEnv, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array, parameters: Mapping[str, Value]
 ) -> tuple[Play, Transitions]:
     """Act and step T times.
 
     Args:
       policy: one per seed, leading axis [S].
       keys: typed keys [T, S], consumed: the noise of each decision.
-      parameters: float32 [S] by name, for episodes that begin.
+      parameters: float32 [S] by name or a distribution [S], for episodes that begin.
 
     Returns:
       The areas after it, whose `connectors` are a whole `ChainState`, with statistics; and what happened.
     """
     chain = algorithm.connectors
     seeds, areas = play.view.alive.shape[:2]
-    values = {name: jnp.repeat(value, areas) for name, value in parameters.items()}
+    values = jax.tree.map(lambda x: jnp.repeat(x, areas, axis=0), parameters)
     noise = _noise(algorithm, keys, play.view.alive.shape[1:])
 
     def step(play: Play, key: Array) -> tuple[Play, Transitions]:
@@ -182,7 +212,7 @@ def _decide(env: JaxEnv, algorithm: Algorithm, policy: PolicyState, view: TeamVi
 
 
 def _choose(mask: Array, x: Array, other: Array) -> Array:
-    """`x` where mask [S, E, A] holds, else `other`; both [S, E, A, *]."""
+    """`x` where mask [S, ...], such as [S, E, A], holds, else `other`; both [*mask.shape, *]."""
     return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, other)
 
 

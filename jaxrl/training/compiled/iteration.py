@@ -19,8 +19,10 @@ from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, acting, nothing_remembered, put_away
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.training.compiled import connecting
-from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, remembered, start_play
+from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, remembered, start_anew, start_play
+from jaxrl.training.compiled.newest import newest, nothing
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
 
 METRIC, PARAMETERS = 2, 3
@@ -34,11 +36,12 @@ class JittedState(struct.PyTreeNode):
     store: Any  # what the algorithm keeps from one iteration to the next; () on-policy
     fresh: Array  # int32 [S], decisions that the store was given since the last update
     play: Play  # [S, E, ...]
-    parameters: dict[str, Array]  # of the environment, float32 [S]: for episodes that begin
+    parameters: dict[str, Value]  # of the environment, float32 [S] or a distribution [S]: for episodes that begin
     values: dict[str, Array]  # settings in which seeds differ, float32 [S], by dotted key
     key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
     iteration: Array  # uint32 [S]
     frozen: Array  # bool [S], numbers of this seed were not finite: it plays on, but learns and tells nothing any more
+    newest: Any = ()  # `Newest` [S] of the last iteration, where lessons are judged by episodes
 
 
 class IterationLog(NamedTuple):
@@ -74,6 +77,8 @@ class JittedTrainer(NamedTuple):
     restore: (path) → JittedState, which goes on bit for bit where `save` was called; see `kept.restore`.
     take: (JittedState, first, count) → JittedState of `count` of its seeds, from number `first` on.
     put:  (JittedState, JittedState of some seeds, first) → JittedState, in which these are from number `first` on.
+    begin_anew: (JittedState, bool [S]) → JittedState, in which all episodes of these seeds are broken off and others
+      begin.
     """
 
     init: Callable[[Sequence[int]], JittedState]
@@ -83,6 +88,7 @@ class JittedTrainer(NamedTuple):
     restore: Callable[[str | Path], JittedState]
     take: Callable[[JittedState, int, int], JittedState]
     put: Callable[[JittedState, JittedState, int], JittedState]
+    begin_anew: Callable[[JittedState, np.ndarray], JittedState]
     seeds: int  # S
     areas: int  # E
     steps: int  # T, decisions in each area per iteration
@@ -96,19 +102,23 @@ class Plan(NamedTuple):
 
     env: JaxEnv
     algorithm: Algorithm
-    parameters: Mapping[str, Any]  # of the environment at the start, all of them: numbers, or arrays [S]
+    parameters: Mapping[str, Any]  # of the environment at the start: numbers, arrays [S] or distributions [S]
     areas: int  # E
     steps: int  # T
     time_horizon: int
     max_steps: int  # agent steps after which a seed learns no more
     side_by_side: bool = False  # seeds learn at once; on a CPU core one after the other is faster, and takes less room
     values: Mapping[str, Any] = {}  # settings in which seeds differ, float [S] by dotted key
+    newest: int = 0  # episodes of each iteration that are told one by one, at most
 
 
 def start(plan: Plan, numbers: Array) -> JittedState:
     """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone."""
     keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
-    parameters = {name: _for_each(value, numbers) for name, value in plan.parameters.items()}
+    parameters = {
+        name: jax.tree.map(jnp.asarray, value) if isinstance(value, Distribution) else _for_each(value, numbers)
+        for name, value in plan.parameters.items()
+    }
     store = plan.algorithm.storage.init()
     return JittedState(
         train=jax.vmap(plan.algorithm.init)(keys[:, 0]),
@@ -127,7 +137,14 @@ def start(plan: Plan, numbers: Array) -> JittedState:
         key=keys[:, 2],
         iteration=jnp.zeros(numbers.shape, jnp.uint32),
         frozen=jnp.zeros(numbers.shape, bool),
+        newest=nothing(plan.newest, len(numbers)) if plan.newest else (),
     )
+
+
+def begin_anew(plan: Plan, state: JittedState, which: Array) -> JittedState:
+    """All episodes of the seeds of which `which` [S] is True are broken off, and others begin."""
+    carry, chain = nothing_remembered(plan.algorithm), plan.algorithm.connectors
+    return state.replace(play=start_anew(plan.env, carry, state.play, which, state.parameters, chain))
 
 
 def _for_each(value: Any, numbers: Array) -> Array:
@@ -154,7 +171,8 @@ def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
     frozen = state.frozen | (log.fault[:, 0] >= 0)
     chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
     train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
-    after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen)
+    last = jax.vmap(partial(newest, plan.env, plan.newest))(steps) if plan.newest else ()
+    after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=last)
     return after.replace(iteration=state.iteration + 1), log
 
 

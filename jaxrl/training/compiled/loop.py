@@ -15,6 +15,7 @@ from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer, step_of
+from jaxrl.training.compiled.lessons import go_on
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.interrupt import Interrupt
 
@@ -125,6 +126,7 @@ class JittedLoop:
             for index, fault in found.items():
                 part.recorder.freeze(index, int(state.train.step[part.first + index]), fault)
             part.recorder.add(mine)
+            state = go_on(self.trainer, state, part.recorder.lessons, part.first, mine)
         return state
 
     def look(self, state: JittedState) -> JittedState:
@@ -173,8 +175,10 @@ class JittedLoop:
     def room(self) -> int:
         """Iterations that cannot pass a summary, a checkpoint or the end except with their last one.
 
-        So what a run writes does not depend on how fast it was.
+        So what a run writes does not depend on how fast it was. One, while lessons may go on: see `lessons.py`.
         """
+        if any(part.recorder.lessons.open for part in self.open):
+            return 1
         return max(min(part.room() for part in self.open) // self.largest, 1)
 
 

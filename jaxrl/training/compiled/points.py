@@ -13,7 +13,9 @@ from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import RunSettings, behavior_settings_for, with_drawn_seed, with_seed
 from jaxrl.settings.varied import variable, with_values
-from jaxrl.training.compiled.checks import parameters_of
+from jaxrl.training.compiled.checks import check_parameters
+from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start
+from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.trainer import agents_at_start, train_together
 from jaxrl.training.interrupt import Interrupt
 
@@ -60,14 +62,17 @@ def programs(runs: Sequence[RunSettings], env: JaxEnv) -> list[list[RunSettings]
 
 def _kind(run: RunSettings, env: JaxEnv) -> Any:
     """What runs of one program have in common: everything but numbers that are traced, and the place of its files."""
+    check_parameters(run, env)
     behavior = behavior_settings_for(run, env.name)
+    subject = Subject(env.name, env.spec, behavior, (run.env_settings.seed,), run.env_settings.num_areas)
+    lessons = SeedLessons(run.environment_parameters, subject)
     numbers = variable(behavior)
     same = with_values(behavior, dict.fromkeys(numbers, 0.0))
-    parameters = parameters_of(run, env)
-    agents = (
-        agents_at_start(env, {**env.parameters, **parameters}) if parameters else None
-    )  # the length of an iteration
-    return same, tuple(numbers), agents, run.env_settings, run.engine_settings, run.torch_settings
+    intervals = {name: of for name, of in lessons.intervals().items() if of}
+    parameters = parameters_at_start(env, [lessons])
+    agents = agents_at_start(env, parameters) if run.environment_parameters else None  # the length of an iteration
+    sizes = (agents, intervals, lessons.newest)
+    return same, tuple(numbers), sizes, run.env_settings, run.engine_settings, run.torch_settings
 
 
 def _cut(groups: Sequence[list[RunSettings]], most: int | None) -> Iterator[list[RunSettings]]:

@@ -24,6 +24,7 @@ from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, behavior_settings_for
 from jaxrl.settings.sweep import Space
+from jaxrl.training.compiled.checks import refuse_curricula
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
 from jaxrl.training.compiled.loop import JittedLoop, Part
@@ -80,6 +81,7 @@ def train_population(
 ) -> None:
     """One run whose seeds are the members of a population. Ends and raises as `trainer.train`."""
     env = make_environment(settings.env_settings.env_path or "")
+    refuse_curricula(settings, "members of a population")
     traced(list(spaces), settings, env)
     environment = settings.env_settings
     values = first_generation(spaces, environment.seeds, np.random.default_rng(environment.seed))

@@ -18,6 +18,7 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import RunSettings
 from jaxrl.training.compiled.iteration import IterationLog, JittedState
+from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.saver import Subject, snapshot, snapshot_of_seed
 from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.statistics import SeedStatistics
@@ -44,7 +45,8 @@ class CompiledRecorder(Recorder):
         self.subject = subject
         self._prefix = "" if alone else f"{folder.run_id}: "
         self._title = f"{self._prefix}{subject.name}"
-        self._statistics = SeedStatistics(subject)
+        self.lessons = SeedLessons(settings.environment_parameters, subject, self._prefix)
+        self._statistics = SeedStatistics(subject, self.lessons)
 
     def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
         """Training begins: remove an overwritten run, open event files, write the configuration.
@@ -67,6 +69,7 @@ class CompiledRecorder(Recorder):
             events=[behavior] if len(seeds) == 1 else [behavior / f"seed_{number}" for number in seeds],
             title=self._title if len(seeds) == 1 else f"{self._title} ({len(seeds)} seeds)",
         )
+        self.lessons.tell()
         for index in np.flatnonzero(frozen).tolist():
             self.leave_out(name, index)
         best = self.status.get(name, BEST_SEED, 0)
@@ -115,11 +118,16 @@ class CompiledRecorder(Recorder):
         """
         name, rewards = self.subject.name, self._statistics.recent_reward()
         resumed = np.isnan(rewards).all()  # and no episode has ended since
-        best = int(self.status.get(name, BEST_SEED, 0)) if resumed else int(np.nanargmax(rewards))
+        best = int(self.status.get(name, BEST_SEED, 0)) if resumed else self._best(rewards)
         frozen = self._statistics.frozen
         best = int(np.argmin(frozen)) if frozen[best] else best
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
         self.checkpoint(name, step, partial(self._snapshot, state, step, best), reward, final=final)
+
+    def _best(self, rewards: np.ndarray) -> int:
+        """Index of the seed with the highest reward, among those that are furthest in their lessons."""
+        reached = np.where(np.isnan(rewards), -1, self.lessons.reached())
+        return int(np.nanargmax(np.where(reached == reached.max(), rewards, np.nan)))
 
     def score(self) -> float | None:
         """Mean over seeds of the return of about the last 100 episodes; None before any has ended."""
@@ -145,9 +153,16 @@ class CompiledRecorder(Recorder):
         self.publish(self.subject.name, step, float(highest) if np.isfinite(highest) else None)
 
     def _keep_best(self, state: JittedState) -> None:
-        self.keep_best(self.subject.name, partial(snapshot_of_seed, self.subject, state), self.subject.seeds)
+        def of_seed(index: int) -> Snapshot:
+            return self._with_lessons(snapshot_of_seed(self.subject, state, index), index)
+
+        self.keep_best(self.subject.name, of_seed, self.subject.seeds)
 
     def _snapshot(self, state: JittedState, step: int, best: int) -> Snapshot:
         if len(self.subject.seeds) > 1:
             log.info("%s: seed %d does best lately.", self._title, self.subject.seeds[best])
-        return snapshot(self.subject, state, step, best)
+        found = snapshot(self.subject, state, step, best)
+        return self._with_lessons(found._replace(lessons=self.lessons.entries()))
+
+    def _with_lessons(self, found: Snapshot, index: int | None = None) -> Snapshot:
+        return found._replace(described={**found.described, **self.lessons.state(index)})

@@ -50,6 +50,7 @@ def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     """
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
+    state = state.replace(newest=())  # which the next iteration tells anew
     single = state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
@@ -107,7 +108,7 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
         wanted = contents(fresh, changing=subject.changing).replace(frozen=fresh.frozen if some else ())
         saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
         log.info("%s: resuming from %s.", subject.name, path)
-        saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values)
+        saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
         saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
         if len(subject.seeds) == 1:
             saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))

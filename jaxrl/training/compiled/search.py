@@ -20,9 +20,10 @@ from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.varied import variable
-from jaxrl.training.compiled.checks import check_memory, check_sampling, parameters_of
+from jaxrl.training.compiled.checks import check_memory, check_sampling, refuse_curricula
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
+from jaxrl.training.compiled.lessons import with_parameters
 from jaxrl.training.compiled.loop import JittedLoop, Part
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject
@@ -95,12 +96,10 @@ class SearchLoop(JittedLoop):
             return state
         run = trial.runs[0]
         part = self._opened(run, first)
-        numbers = {**self.env.parameters, **parameters_of(run, self.env)}, variable(part.settings)
-        parameters, values = (
-            {name: jnp.full(len(self.seeds), of[name], jnp.float32) for name in now}
-            for of, now in zip(numbers, (self.fresh.parameters, self.fresh.values), strict=True)
-        )
-        state = self.with_state_of(state, part, self.fresh.replace(parameters=parameters, values=values))
+        numbers = variable(part.settings)
+        values = {name: jnp.full(len(self.seeds), numbers[name], jnp.float32) for name in self.fresh.values}
+        mine = with_parameters(self.fresh, part.recorder.lessons, 0)
+        state = self.with_state_of(state, part, mine.replace(values=values))
         part.recorder.begin(0)
         part.begin(state)
         self.parts.append(part)
@@ -154,7 +153,8 @@ class SearchLoop(JittedLoop):
 
 
 def check_keys(keys: Sequence[str], base: RunSettings) -> None:
-    """Raise SettingsError for a searched key that is a size or a kind, which would be another program."""
+    """Raise SettingsError for a searched key that is a size or a kind, which would be another program; for lessons."""
+    refuse_curricula(base, "trials of --search")
     traced(keys, base, make_environment(base.env_settings.env_path or ""))
 
 

@@ -13,6 +13,7 @@ from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, Summary
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.settings import EVALUATED
 from jaxrl.training.compiled.iteration import IterationLog
+from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
 from jaxrl.training.signal_rewards import extrinsic_sum
@@ -21,8 +22,8 @@ from jaxrl.training.signal_rewards import extrinsic_sum
 class SeedStatistics:
     """Collects between two summaries. All numbers are numpy arrays with the leading axis S."""
 
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
+    def __init__(self, subject: Subject, lessons: SeedLessons) -> None:
+        self._subject, self._lessons = subject, lessons
         self._group_rewards = False
         self._since: IterationLog | None = None  # since the last summary
         self._recent: deque[EpisodeFigures] = deque()
@@ -104,7 +105,7 @@ class SeedStatistics:
         first_signal, updates = next(iter(self._subject.settings.reward_signals)), int(collected.updates[seed])
         for name, totals in collected.metrics.items() if updates else ():
             summaries[tag_of(name, first_signal)] = _average(float(totals[seed]), updates)
-        return summaries
+        return summaries | self._lessons.summaries(seed)
 
     def _evaluated(self, found: EpisodeFigures, seed: int) -> dict[str, Summary]:
         kinds = (found.reward, *((found.group_reward,) if self._group_rewards else ()), found.length)

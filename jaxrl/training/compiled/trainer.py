@@ -34,21 +34,24 @@ from jaxrl.compilation import cache_by_default, quick_options
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.sampling import Distribution, of_episode
 from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
 from jaxrl.settings.varied import by_seed, variable
 from jaxrl.training.checks import check_run
 from jaxrl.training.compiled import kept
-from jaxrl.training.compiled.checks import check_memory, check_trainer, check_values, parameters_of
+from jaxrl.training.compiled.checks import check_memory, check_parameters, check_trainer, check_values
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import (
     IterationLog,
     JittedState,
     JittedTrainer,
     Plan,
+    begin_anew,
     iterate_several,
     start,
 )
+from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start, resumed
 from jaxrl.training.compiled.loop import JittedLoop, Part
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
@@ -67,8 +70,9 @@ def make_jitted_trainer(
     *,
     areas: int = 16,
     seeds: int = 1,
-    parameters: Mapping[str, float | Sequence[float]] | None = None,
+    parameters: Mapping[str, float | Sequence[float] | Distribution] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
+    newest: int = 0,
     devices: Sequence[Any] | None = None,
 ) -> JittedTrainer:
     """Environment and learner as one program.
@@ -82,10 +86,12 @@ def make_jitted_trainer(
       settings: of the behavior; buffer_size, time_horizon and max_steps are used here, the rest by the algorithm.
       areas: E, environments of each seed.
       seeds: S, independent runs side by side.
-      parameters: of the environment, where they differ from the usual ones: a number, or one for each seed.
+      parameters: of the environment, where they differ from the usual ones: a number, or one for each seed, or what
+        each episode draws it from (`jax_envs.sampling.of_seeds`).
       values: settings in which the seeds differ, by dotted key a number for each seed, such as
         {"hyperparameters.learning_rate": (1e-3, 3e-4)} for two. They are traced: other numbers are the same program.
         Those of `settings` do not count then.
+      newest: how many of the last episodes of an iteration `JittedState.newest` tells one by one, at most.
       devices: where to run, by default all that JAX shows. As many are used as divide the seeds (or, with one seed,
         its areas).
 
@@ -114,12 +120,13 @@ def make_jitted_trainer(
     mesh = _mesh(list(devices or jax.devices()), seeds, areas)
     accelerated = mesh.devices.flat[0].platform != "cpu"
     sizes = (areas, steps, settings.time_horizon, settings.last_step)
-    plan = Plan(env, algorithm, usual, *sizes, accelerated, values or {})
+    told = min(newest, steps * areas * env.teams * env.members)
+    plan = Plan(env, algorithm, usual, *sizes, accelerated, values or {}, told)
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
     shapes = jax.eval_shape(begin, numbers)
     program = _compile(plan, mesh, shapes)
-    memory, replaced = program.memory_analysis(), jax.jit(_replaced)
+    memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
     needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     subject, place = Subject(env.name, env.spec, settings, tuple(range(seeds)), areas), partial(_place, mesh)
 
@@ -138,6 +145,7 @@ def make_jitted_trainer(
         restore=partial(kept.restore, subject, shapes, init, place),
         take=jax.jit(_taken, static_argnums=2),
         put=lambda state, some, first: place(replaced(state, some, first)),
+        begin_anew=lambda state, which: place(begun_anew(state, which)),
         seeds=seeds,
         areas=areas,
         steps=steps,
@@ -162,9 +170,13 @@ def _compile(plan: Plan, mesh: Mesh, shapes: JittedState) -> Any:
         return jax.jit(several, donate_argnums=0).lower(state, count).compile()
 
 
-def agents_at_start(env: JaxEnv, parameters: Mapping[str, float | Sequence[float]]) -> int:
+def agents_at_start(env: JaxEnv, parameters: Mapping[str, float | Sequence[float] | Distribution]) -> int:
     """How many agents an episode begins with, at least 1; of an episode drawn from key 0, for the first seed."""
-    _, view = jax.jit(env.reset)(jax.random.key(0), {name: np.ravel(of)[0] for name, of in parameters.items()})
+    first = {
+        name: jax.tree.map(lambda x: x[0], of) if isinstance(of, Distribution) else np.ravel(of)[0]
+        for name, of in parameters.items()
+    }
+    _, view = jax.jit(env.reset)(jax.random.key(0), of_episode(first, jax.random.key(0)))
     return max(int(view.alive.sum()), 1)
 
 
@@ -285,6 +297,7 @@ def _begun(loop: JittedLoop) -> JittedState:
             mine = restored(recorder.settings, recorder.folder, recorder.subject, fresh)
             if mine is not fresh:
                 state = loop.with_state_of(state, part, mine)
+            state = resumed(loop.trainer, state, recorder.lessons, part.first, recorder.settings, recorder.folder)
     for part in loop.parts:
         mine = slice(part.first, part.first + part.count)
         part.recorder.begin(part.step_of(state), np.asarray(state.frozen)[mine].tolist())
@@ -304,7 +317,10 @@ def trainer_for(
     spec = env.spec if algorithm.connectors is None else algorithm.connectors.spec
     check_observations(spec, subject.settings.network_settings, env.name)
     tell_unexportable(env.name, env.spec, subject.settings, algorithm)
-    count, parameters = len(subject.seeds), [{**env.parameters, **parameters_of(run, env)} for run in runs]
+    for run in runs:
+        check_parameters(run, env)
+    lessons = [SeedLessons(run.environment_parameters, of) for run, of in zip(runs, subjects, strict=True)]
+    count = len(subject.seeds)
     of_runs = by_seed([variable(behavior) for behavior in behaviors], count)
     return make_jitted_trainer(
         env,
@@ -312,6 +328,7 @@ def trainer_for(
         subject.settings.model_copy(update={"init_path": None}),  # `restored` reads it
         areas=subject.areas,
         seeds=len(runs) * count,
-        parameters={**parameters[0], **by_seed(parameters, count)},
+        parameters=parameters_at_start(env, lessons),
         values=of_runs if values is None else values,
+        newest=max(of.newest for of in lessons),
     )

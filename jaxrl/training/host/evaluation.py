@@ -20,14 +20,14 @@ from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
-from jaxrl.settings import EVALUATED, BehaviorSettings, EvaluationSettings, RunSettings, constants
+from jaxrl.settings import EVALUATED, BehaviorSettings, EvaluationSettings, RunSettings
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.host.actor import UNTRAINED, Actor
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.launch import evaluation_pool
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.types import BehaviorMessage, EnvMessage, JaxrlError
+from jaxrl.types import BehaviorMessage, EnvMessage, JaxrlError, ParameterValue
 
 log = logging.getLogger(__name__)
 
@@ -54,18 +54,20 @@ class Evaluation:
             return None
         return crossed_multiple(before, behavior.step - before, options.interval)
 
-    def play(self, name: str, behaviors: Mapping[str, Behavior]) -> dict[str, Summary]:
+    def play(
+        self, name: str, behaviors: Mapping[str, Behavior], parameters: Mapping[str, ParameterValue]
+    ) -> dict[str, Summary]:
         """Statistics of one behavior, by tag, over as many of its episodes as its settings ask for.
 
-        Every behavior acts with the policy that it has now. Raises EnvironmentFailure, as `EnvPool.recv`, and
-        KeyboardInterrupt while it waits.
+        Every behavior acts with the policy that it has now; samplers of `parameters` begin with their first draw.
+        Raises EnvironmentFailure, as `EnvPool.recv`, and KeyboardInterrupt while it waits.
         """
         options = behaviors[name].settings.evaluation
         assert options is not None
         records: list[EpisodeRecords] = []
         for actor in self._actors.values():
             actor.begin_anew()
-        pool = self._begun(options)
+        pool = self._begun(options, parameters)
         for number in range(options.max_length * options.episodes):
             with self._interrupt.waiting():
                 (result,) = pool.recv()
@@ -92,7 +94,7 @@ class Evaluation:
             self._pool.close()
             self._pool = None
 
-    def _begun(self, options: EvaluationSettings) -> EnvPool:
+    def _begun(self, options: EvaluationSettings, parameters: Mapping[str, ParameterValue]) -> EnvPool:
         """The environment at the beginning of its episodes: the same ones each time, where it takes a seed."""
         if self._pool is None:
             self._pool = evaluation_pool(self._settings, options.seed)
@@ -100,7 +102,7 @@ class Evaluation:
                 self._pool.ready()
         kind, _ = parse_address(self._settings.env_settings.env_path)
         seeds = [options.seed] if simulator(kind).reseeds else None
-        self._pool.reset(constants(self._settings.environment_parameters), seeds)
+        self._pool.reset(parameters, seeds)
         return self._pool
 
     def _step(

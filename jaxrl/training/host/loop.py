@@ -26,8 +26,9 @@ from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.absence import Absences
 from jaxrl.rollout.slots import Source
 from jaxrl.rollout.tracker import EpisodeTracker
-from jaxrl.settings import RunSettings, constants, with_drawn_seed
+from jaxrl.settings import RunSettings, with_drawn_seed
 from jaxrl.training.checks import check_run
+from jaxrl.training.host.curricula import Curricula
 from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.exact import environment_seeds, steps_of_run
 from jaxrl.training.host.following import Following
@@ -39,6 +40,7 @@ from jaxrl.training.host.population import Population
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.lessons import LessonChange
 from jaxrl.types import Action, BehaviorMessage, EnvMessage
 
 log = logging.getLogger(__name__)
@@ -135,6 +137,7 @@ class HostLoop:
         self._incarnations: dict[int, int] = {}  # by worker, of its last message
         self.population = Population(settings, recorder, self.updates, pool.num_envs)
         self.behaviors, self.policies = self.population.behaviors, self.population.policies
+        self.curricula = Curricula(settings, recorder)
         self.hooks = hooks or Hooks(())
         self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
         options = settings.env_settings
@@ -251,7 +254,8 @@ class HostLoop:
         if self.following is not None:
             self.following.decided(results, actions)
         with self.recorder.timers(nodes.TAKE_STEP):
-            for result in asked:
+            anew = self.change(self.curricula.look(results, acted, over, self.policies.take_reported(), self.behaviors))
+            for result in () if anew else asked:
                 self.pool.send(result.worker, {name: actions[result.worker][name] for name in result.steps})
         self.book(results, acted)
         if over:  # before their samples are learned from (M18)
@@ -264,6 +268,8 @@ class HostLoop:
                 self.updates.use_up(behavior)
         if self.evaluation is not None:
             self.evaluate(self.evaluation, acted)
+        if anew:
+            self._incarnations.clear()  # what they answer next is no environment step
         self.turn = Turn(results, acted, self.updates.told())
         for name, learned in self.turn.learned.items():
             self.hooks.call("on_policy_updated", name, learned.metrics)
@@ -277,7 +283,25 @@ class HostLoop:
         """New episodes everywhere; `steps` are those of the checkpoints that the run goes on from."""
         exact, seed = self.recorder.exact, self.settings.env_settings.seed
         seeds = environment_seeds(seed, steps, self.pool.num_envs) if exact else None
-        self.pool.reset(constants(self.settings.environment_parameters), seeds)
+        self.pool.reset(self.curricula.lessons.values(), seeds)
+
+    def change(self, changes: Sequence[LessonChange]) -> bool:
+        """Tell the environments of new lessons. True: all begin anew, and open episodes end as a lost worker's do."""
+        values = {change.parameter: change.value for change in changes}
+        if not any(change.require_reset for change in changes):
+            if changes:
+                self.pool.set_parameters(values)
+            return False
+        for worker, incarnation in sorted(self._incarnations.items()):
+            for behavior in self.behaviors.values():
+                behavior.actor.lose(worker, incarnation)
+            self.policies.lose(Loss(worker, incarnation, "was reset", in_order=True))
+            if self.absences is not None:
+                self.absences.forget(worker, incarnation)
+        if self.following is not None:
+            self.following.begin_anew(self._incarnations, self.decided())
+        self.pool.reset(values)
+        return True
 
     def begin_anew(self) -> None:
         """A checkpoint of everybody, and from there on as in a run that is resumed from it (see exact.py)."""
@@ -349,7 +373,7 @@ class HostLoop:
             due = evaluation.due(behavior, before)
             if due is not None:
                 with self.recorder.timers(nodes.EVALUATION):
-                    found = evaluation.play(behavior.name, self.behaviors)
+                    found = evaluation.play(behavior.name, self.behaviors, self.curricula.lessons.values())
                 self.recorder.evaluated(behavior, due, found)
 
     def meet(self, results: Sequence[EnvMessage]) -> None:

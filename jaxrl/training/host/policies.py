@@ -131,6 +131,7 @@ class Policies:
         begin: Callable[[Behavior], None],
     ) -> None:
         self.following: Following | None = None
+        self._reported: list[tuple[str, float]] = []
         self._settings = settings
         self._key = key
         self._behaviors = behaviors
@@ -231,6 +232,15 @@ class Policies:
         del self._frozen[name]
         if self.following is not None:
             self.following.removed(name)
+
+    def report(self, tag: str, value: float) -> None:
+        """A statistic of one's own, see `jaxrl.callbacks.Run`."""
+        self._reported.append((tag, float(value)))
+
+    def take_reported(self) -> list[tuple[str, float]]:
+        """Tags and values that were reported since the last call."""
+        reported, self._reported = self._reported, []
+        return reported
 
     def _named(self) -> dict[str, Behavior | Frozen]:
         return {**self._behaviors, **self._frozen}

@@ -20,7 +20,10 @@ from jaxrl.training import saver
 from jaxrl.training.host import saver as host_saver
 from jaxrl.training.host.saver import Learning
 from jaxrl.training.host.statistics import EpisodeStatistics
+from jaxrl.training.lessons import Lessons
 from jaxrl.training.recorder import Recorder, take_all
+from jaxrl.training.saved_lessons import entries_of
+from jaxrl.training.saver import Snapshot
 from jaxrl.types import EnvMessage
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ class HostRecorder(Recorder):
         self.exact = settings.checkpoint_settings.exact and not settings.checkpoint_settings.inference
         self.due = False  # with `exact`: a checkpoint is to be made after the next update
         self.times = StepTimes(self.timers)
+        self.lessons: Lessons | None = None  # of the run's loop
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
 
@@ -109,6 +113,12 @@ class HostRecorder(Recorder):
         for name in names:
             self._statistics[name].environment(result.stats, result.worker)
 
+    def reported(self, values: Sequence[tuple[str, float]]) -> None:
+        """Statistics that callbacks gave, by tag: they belong to every behavior."""
+        for tag, value in values:
+            for statistics in self._statistics.values():
+                statistics.reported(tag, value)
+
     def lost(self, name: str, loss: Loss, dropped: int) -> None:
         """A worker's process is no more, and `dropped` agents' episodes, with one open decision each (X11).
 
@@ -152,6 +162,8 @@ class HostRecorder(Recorder):
         statistics = self._statistics[behavior.name]
         if not statistics.updated:  # entropy and value estimates stand in every summary
             statistics.estimates(behavior.estimates())
+        if self.lessons is not None:
+            statistics.lessons(self.lessons.numbers)
         if self.settings.env_settings.time_statistics:
             statistics.times({name: spent.smoothed for name, spent in self.times.by_name().items()})
         self.write_summary(behavior.name, label, training=training)
@@ -176,8 +188,11 @@ class HostRecorder(Recorder):
 
     def _save(self, behavior: Learning, *, final: bool = False) -> None:
         reward = self._statistics[behavior.name].checkpoint_reward()
-        snapshot = partial(host_saver.snapshot_of, behavior)
-        self.checkpoint(behavior.name, behavior.moment, snapshot, reward, final=final)
+        self.checkpoint(behavior.name, behavior.moment, partial(self._snapshot, behavior), reward, final=final)
+
+    def _snapshot(self, behavior: Learning) -> Snapshot:
+        lessons = {} if self.lessons is None else entries_of(self.lessons)
+        return host_saver.snapshot_of(behavior)._replace(lessons=lessons)
 
     def _save_final(self, behavior: Learning) -> None:
         self._save(behavior, final=True)

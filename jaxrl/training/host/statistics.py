@@ -85,6 +85,15 @@ class EpisodeStatistics:
         """Values that an environment sent through its stats channel."""
         self._stats.add_environment_stats(stats, worker)
 
+    def reported(self, tag: str, value: float) -> None:
+        """A value that a callback gave."""
+        self._stats.add(tag, value)
+
+    def lessons(self, numbers: Mapping[str, int]) -> None:
+        """The present lesson of each environment parameter."""
+        for parameter, number in numbers.items():
+            self._stats.add(tags.lesson_tag(parameter), number, Aggregation.MOST_RECENT)
+
     def update(self, metrics: Mapping[str, float]) -> None:
         """Metrics of one update."""
         self.estimates(metrics)

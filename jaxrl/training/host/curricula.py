@@ -1,0 +1,74 @@
+"""Lessons in the host loop: what they are measured by, looked at once for each environment result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from jaxrl.artifacts.metrics.episode_figures import CUSTOM
+from jaxrl.rollout.followed import Episode
+from jaxrl.settings import RunSettings
+from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.policies import Acted
+from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.lessons import LessonChange, Lessons
+from jaxrl.training.saved_lessons import read_lessons
+from jaxrl.types import Aggregation, EnvMessage
+
+log = logging.getLogger(__name__)
+
+
+class Curricula:
+    """The lessons of a run. A resumed one goes on where it was; an evaluation stays in the lesson that it finds."""
+
+    def __init__(self, settings: RunSettings, recorder: HostRecorder) -> None:
+        options = settings.checkpoint_settings
+        self.lessons = Lessons(settings.environment_parameters, settings.env_settings.seed)
+        if options.resume:
+            self.lessons.restore(read_lessons(recorder.folder.status))
+        self._recorder = recorder
+        self._goes_on = not options.inference
+        recorder.lessons = self.lessons
+        for line in self.lessons.lines():
+            log.info("%s", line)
+
+    def look(
+        self,
+        results: Sequence[EnvMessage],
+        acted: Sequence[Acted],
+        over: Sequence[Episode],
+        reported: Sequence[tuple[str, float]],
+        behaviors: Mapping[str, Behavior],
+    ) -> list[LessonChange]:
+        """Which parameters go on, after so many results as have arrived together.
+
+        Args:
+          acted: with the episodes that have ended.
+          over: episodes that somebody follows; their custom metrics are statistics.
+          reported: tags and values that callbacks gave.
+        """
+        self._recorder.reported(reported)
+        if self.lessons.finished or not self._goes_on:
+            return []
+        for behavior, _, episodes in acted:
+            for records in episodes:
+                self.lessons.episodes(behavior.name, records.returns, records.team_returns)
+        self._hear(results, over, reported)
+        progress = {name: behavior.step / behavior.settings.max_steps for name, behavior in behaviors.items()}
+        changes = [change for _ in results for change in self.lessons.advance(progress)]
+        for change in changes:
+            log.info("%s%s", change.line, " All environments begin anew." if change.require_reset else "")
+        return changes
+
+    def _hear(
+        self, results: Sequence[EnvMessage], over: Sequence[Episode], reported: Sequence[tuple[str, float]]
+    ) -> None:
+        for result in results:
+            for stat in result.stats:
+                if stat.aggregation is not Aggregation.MOST_RECENT or result.worker == 0:  # as summaries take them
+                    self.lessons.statistic(stat.name, stat.value)
+        for episode in over:
+            for name, value in () if episode.faulty else episode.custom_metrics.items():
+                self.lessons.statistic(CUSTOM.format(name=name), value)
+        for tag, value in reported:
+            self.lessons.statistic(tag, value)
