@@ -20,6 +20,7 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.parameters import Draws
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.host.curricula import Curricula
@@ -41,6 +42,12 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
     caplog.set_level(logging.INFO, "jaxrl")
     return caplog
+
+
+@pytest.fixture(autouse=True)
+def cached(runs: None) -> None:
+    """The programs of other tests' runs are taken from the cache, as on the command line."""
+    enable_compilation_cache()
 
 
 class Paid(Callbacks):
@@ -188,6 +195,67 @@ def paid_toy(folder: Path, *, resume: bool = False) -> Path:
     return folder / "results" / "two"
 
 
+class Reporting(Callbacks):
+    """A number of each episode, and one of each update."""
+
+    def on_run_start(self, run: Any) -> None:
+        self.run = run
+
+    def on_episode_end(self, episode: Episode) -> None:
+        episode.custom_metrics["two"] = 2.0
+
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
+        self.run.report("Mine/Three", 3.0)
+
+
+def once(measure: str, threshold: float, behavior: str = "Toy", **more: Any) -> dict[str, Any]:
+    """Two lessons, the first of which is over as soon as the measure exceeds the threshold."""
+    criteria = {"behavior": behavior, "measure": measure, "threshold": threshold, "signal_smoothing": False, **more}
+    return {"curriculum": [{"name": "a", "value": 0.0, "completion_criteria": criteria}, {"name": "b", "value": 1.0}]}
+
+
+def test_lessons_are_measured_by_group_rewards_and_by_what_environments_and_callbacks_report(tmp_path, log):
+    """Each decides just below what it measures, and not at it: teams earn 1, the toy tells its clock, 0 to 4."""
+    measures = {"group_reward": 1.0, "Custom/two": 2.0, "Mine/Three": 3.0, "Toy/Clock": 4.0, "Nobody/Knows": 0.0}
+    parameters = {}
+    for number, (measure, value) in enumerate(measures.items()):
+        parameters |= {f"below{number}": once(measure, value - 0.5), f"at{number}": once(measure, value)}
+    with environment("Toy?team=0", group_reward=1.0) as started:
+        settings = configured(tmp_path, "two", {"environment_parameters": parameters}, Toy={"max_steps": 560})
+        train(settings, started=started, callbacks=[Reporting()])
+    run = tmp_path / "results" / "two"
+    saved = json.loads((run / "run_logs" / "training_status.json").read_text())
+    found = {name: saved[name]["lesson_num"] for name in parameters}
+    assert found == {name: int(name.startswith("below") and name != "below4") for name in parameters}
+    mine = [float(value) for _, tag, value in rows(run / "Toy" / "metrics.csv") if tag == "Mine/Three"]
+    assert mine and set(mine) == {3.0}
+    (missed,) = [line for line in log.messages if "nobody has reported 'Nobody/Knows'" in line]
+    assert missed.startswith("environment_parameters.below4.curriculum[0].completion_criteria.measure: nobody has")
+    assert missed.endswith("Reported were: Custom/two, Mine/Three, Toy/Clock.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threaded", [False, True])
+def test_several_behaviors_judge_lessons_of_their_own(tmp_path, threaded):
+    """Short stops at 150 decisions, Long at 400: progress is that of the behavior that the lesson names."""
+    half = {name: once("progress", 0.5, name) for name in ("Short", "Long")}
+    whole = {f"{name}_over": once("progress", 1.0, name) for name in ("Short", "Long")}
+    never = {"other": once("group_reward", 1.0, "Long"), "both": once("reward", -99.0, "Long", min_lesson_length=20)}
+    changes = {"environment_parameters": {**half, **whole, **never}}
+    behaviors = {"Short": {"max_steps": 150, "threaded": threaded}, "Long": {"max_steps": 400, "threaded": threaded}}
+    with environment("Short?team=0", "Long?team=0") as started:
+        train(configured(tmp_path, "two", changes, **behaviors), started=started)
+    run = tmp_path / "results" / "two"
+    saved = json.loads((run / "run_logs" / "training_status.json").read_text())
+    found = {name: saved[name]["lesson_num"] for name in changes["environment_parameters"]}
+    assert found == {"Short": 1, "Long": 1, "Short_over": 1, "Long_over": 1, "other": 0, "both": 1}
+    for name in behaviors:  # every behavior shows them all
+        table = rows(run / name / "metrics.csv")
+        shown = {step: value for step, tag, value in table if tag == "Environment/Lesson Number/Long"}
+        assert float(shown["100"]) == 0.0 and float(shown["300"]) == 1.0
+
+
+@pytest.mark.slow
 def test_an_exactly_resumed_run_is_in_the_lessons_of_its_checkpoint(tmp_path):
     """Also in what they are measured by: without it the next lesson begins later."""
     whole = paid_toy(tmp_path / "whole")
