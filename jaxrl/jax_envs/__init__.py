@@ -38,6 +38,7 @@ _FILES = {
     "simple_spread": "simple_spread",
     "soccer_twos": "soccer_twos",
     "sorter": "sorter",
+    "wall_jump": "wall_jump",
 }
 """By name: the file with its `make_<name>`."""
 

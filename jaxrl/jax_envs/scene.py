@@ -107,3 +107,13 @@ def advance_scene(
 def step_of_behavior(step: SceneStep, name: str) -> TeamStep:
     """What a step brought the behavior of that name, as an environment of its own would say it."""
     return TeamStep(*step.behaviors[name], over=step.over, stats=step.stats)
+
+
+def parts_of(env: JaxEnv | JaxScene) -> tuple[Sizes, ...]:
+    """The behaviors of an environment."""
+    return (env,) if isinstance(env, JaxEnv) else env.parts
+
+
+def by_behavior(env: JaxEnv | JaxScene, make: Callable[[Any], Any]) -> Any:
+    """What `make` makes of a behavior, in the form of the environment: itself, or by name."""
+    return make(env) if isinstance(env, JaxEnv) else {part.name: make(part) for part in env.parts}

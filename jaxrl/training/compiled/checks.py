@@ -14,6 +14,7 @@ from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, constants
 from jaxrl.settings.varied import variable
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
@@ -24,7 +25,7 @@ from jaxrl.types import JaxrlError
 log = logging.getLogger(__name__)
 
 
-def parameters_of(settings: RunSettings, env: JaxEnv) -> dict[str, float]:
+def parameters_of(settings: RunSettings, env: JaxEnv | JaxScene) -> dict[str, float]:
     """The environment parameters of the configuration. Raises SettingsError for one that the environment has not."""
     values = constants(settings.environment_parameters)
     for name in values:

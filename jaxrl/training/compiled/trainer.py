@@ -56,6 +56,7 @@ from jaxrl.training.compiled.saver import Subject, restored
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
+from jaxrl.training.teams import SharedLearners
 
 SEEDS, AREAS = "seeds", "areas"
 log = logging.getLogger(__name__)
@@ -307,6 +308,7 @@ def trainer_for(
     spec = env.spec if algorithm.connectors is None else algorithm.connectors.spec
     check_observations(spec, subject.settings.network_settings, env.name)
     tell_unexportable(env.name, env.spec, subject.settings, algorithm)
+    SharedLearners().meet(env.name, [f"{env.name}?team={team}" for team in range(env.teams)])
     count, parameters = len(subject.seeds), [{**env.parameters, **parameters_of(run, env)} for run in runs]
     of_runs = by_seed([variable(behavior) for behavior in behaviors], count)
     return make_jitted_trainer(

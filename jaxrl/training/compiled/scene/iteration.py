@@ -162,9 +162,7 @@ def iterate(plan: ScenePlan, state: SceneState) -> tuple[SceneState, dict[str, I
     return state.replace(areas=areas, parts=parts), logs
 
 
-def _learned(
-    learner: Learner, state: JittedState, play: Play, steps: Transitions
-) -> tuple[JittedState, IterationLog]:
+def _learned(learner: Learner, state: JittedState, play: Play, steps: Transitions) -> tuple[JittedState, IterationLog]:
     """One behavior's state after T decisions `steps` [S, T, ...], learned from where they complete its rollout."""
     plan, every = learner.plan, learner.every
     train, play, last = connected(plan, state.train, play)

@@ -19,8 +19,14 @@ from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.checks import check_memory, check_trainer
 from jaxrl.training.compiled.iteration import IterationLog, Plan
+from jaxrl.training.compiled.scene.evaluation import evaluate_scene
 from jaxrl.training.compiled.scene.iteration import Learner, ScenePlan, SceneState, iterate_several, start
+from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.trainer import compile_program, mesh_of, shardings
+from jaxrl.training.deterministic import deterministic
+
+EvaluateScene = Callable[[SceneState], EpisodeFigures]
+"""The figures of the episodes that the policies of a state play, each with the leading axis S."""
 
 _DRAWN = 256
 """Episodes that tell how many agents of each behavior there are."""
@@ -67,9 +73,8 @@ def make_scene_trainer(
     cache_by_default()
     usual = {**scene.parameters, **(parameters or {})}
     agents = agents_at_starts(scene, usual)
-    lengths = {
-        name: _decisions(algorithms[name], settings[name], areas, agents[name]) for name in (p.name for p in scene.parts)
-    }
+    names = [part.name for part in scene.parts]
+    lengths = {name: _decisions(algorithms[name], settings[name], areas, agents[name]) for name in names}
     steps, every = pieces(lengths)
     mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
     platform = mesh.devices.flat[0].platform
@@ -105,6 +110,16 @@ def make_scene_trainer(
         devices=mesh.size,
         bytes=needed,
     )
+
+
+def evaluators(scene: JaxScene, behaviors: Mapping[str, BehaviorSettings]) -> dict[str, EvaluateScene]:
+    """The programs of evaluations, by behavior that has them, each compiled with its first one."""
+    algorithms = {part.name: deterministic(part.spec, behaviors[part.name]) for part in scene.parts}
+    return {
+        name: jax.jit(partial(evaluate_scene, scene, algorithms, behavior.evaluation, name))
+        for name, behavior in behaviors.items()
+        if behavior.evaluation is not None
+    }
 
 
 def scene_shardings(mesh: Mesh, state: SceneState) -> SceneState:
