@@ -161,7 +161,7 @@ def choose(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, ke
 
 
 def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: TeamStep) -> tuple[Play, Transitions]:
-    """What came of the decisions, `done` [S, E, ...], for a rollout; and the play, whose areas and view are as before."""
+    """What came of the decisions, `done` [S, E, ...], for a rollout; and the play, its areas and view as before."""
     chain, view, decision = algorithm.connectors, chosen.view, chosen.decision
     sums, sums_after = _add_up(env, play.sums, view.alive, done)
     connected, own, group = connecting.rewarded(chain, chosen.connectors, done.reward, done.group_reward, view.alive)
