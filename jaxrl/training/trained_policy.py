@@ -26,6 +26,7 @@ from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import BehaviorSettings, SettingsError, constants, load_run_settings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import dotted, problems_of
@@ -50,11 +51,6 @@ class Trained(NamedTuple):
     step: int  # of the trainer, when it was saved
     constants: Mapping[str, float]  # parameters of the environment that the run's configuration sets
     origin: str  # in words: checkpoint and seed
-
-
-def policy_of(run: Path, env: JaxEnv, *, deterministic: bool = False) -> Trained:
-    """The policy of the latest checkpoint in results folder `run` for the behavior of `env`; see `load_trained`."""
-    return load_trained(run, env.spec, behavior=env.name, deterministic=deterministic)
 
 
 def load_trained(
@@ -114,7 +110,7 @@ def load_trained(
     )
 
 
-def parameters_for(trained: Trained, env: JaxEnv) -> dict[str, float]:
+def parameters_for(trained: Trained, env: JaxEnv | JaxScene) -> dict[str, float]:
     """The environment's parameters: its usual values under the constants of the run."""
     return {name: trained.constants.get(name, usual) for name, usual in env.parameters.items()}
 
