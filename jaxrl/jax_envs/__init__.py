@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
 from jaxrl.types import JaxrlError
@@ -51,8 +51,8 @@ def _make(name: str) -> JaxEnv | JaxScene:
     return getattr(import_module(f"jaxrl.jax_envs.{_FILES[name]}"), f"make_{name}")()
 
 
-ENVIRONMENTS: dict[str, Callable[[], JaxEnv | JaxScene]] = {name: partial(_make, name) for name in _FILES}
-"""Functions that make an environment with its usual settings, by the name used in `jax:NAME` and `player:NAME`."""
+ENVIRONMENTS: dict[str, Callable[[], Any]] = {name: partial(_make, name) for name in _FILES}
+"""Functions that make a `JaxEnv` or `JaxScene` with its usual settings, by the NAME in `jax:NAME` and `player:NAME`."""
 
 
 def make_own(name: str) -> JaxEnv | JaxScene:
