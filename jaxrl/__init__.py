@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from jaxrl.client.pettingzoo_view import pettingzoo_view
     from jaxrl.client.policy import Policy, PolicyAction, load
     from jaxrl.client.policy_inputs import PolicyError
-    from jaxrl.jax_envs import make_environment
+    from jaxrl.jax_envs import make_environment, make_scene
     from jaxrl.jax_envs.contract import check_environment
     from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
+    from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
     from jaxrl.report.events import Curve
     from jaxrl.report.metrics import RunMetrics, read_metrics
     from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
@@ -43,14 +44,17 @@ _HOMES = {
     "ActionSpec": "jaxrl.types",
     "AgentRecord": "jaxrl.rollout.followed",
     "Algorithm": "jaxrl.algorithms.interface",
+    "BehaviorPart": "jaxrl.jax_envs.scene",
     "BehaviorSettings": "jaxrl.settings",
     "BehaviorSpec": "jaxrl.types",
+    "BehaviorStep": "jaxrl.jax_envs.scene",
     "Callbacks": "jaxrl.callbacks",
     "Curve": "jaxrl.report.events",
     "Episode": "jaxrl.rollout.followed",
     "Follows": "jaxrl.callbacks",
     "Hyperparameters": "jaxrl.settings.behavior",
     "JaxEnv": "jaxrl.jax_envs.interface",
+    "JaxScene": "jaxrl.jax_envs.scene",
     "JaxrlError": "jaxrl.types",
     "JittedTrainer": "jaxrl.training.compiled.iteration",
     "ObservationSpec": "jaxrl.types",
@@ -60,6 +64,7 @@ _HOMES = {
     "PolicyAction": "jaxrl.client.policy",
     "PolicyError": "jaxrl.client.policy_inputs",
     "RunMetrics": "jaxrl.report.metrics",
+    "SceneStep": "jaxrl.jax_envs.scene",
     "TeamActions": "jaxrl.jax_envs.interface",
     "TeamStep": "jaxrl.jax_envs.interface",
     "TeamView": "jaxrl.jax_envs.interface",
@@ -74,6 +79,7 @@ _HOMES = {
     "make_mappo": "jaxrl.algorithms.mappo",
     "make_poca": "jaxrl.algorithms.poca",
     "make_ppo": "jaxrl.algorithms.ppo",
+    "make_scene": "jaxrl.jax_envs",
     "make_settings": "jaxrl.algorithms",
     "pettingzoo_view": "jaxrl.client.pettingzoo_view",
     "read_metrics": "jaxrl.report.metrics",
@@ -85,14 +91,17 @@ __all__ = [
     "ActionSpec",
     "AgentRecord",
     "Algorithm",
+    "BehaviorPart",
     "BehaviorSettings",
     "BehaviorSpec",
+    "BehaviorStep",
     "Callbacks",
     "Curve",
     "Episode",
     "Follows",
     "Hyperparameters",
     "JaxEnv",
+    "JaxScene",
     "JaxrlError",
     "JittedTrainer",
     "ObservationSpec",
@@ -102,6 +111,7 @@ __all__ = [
     "PolicyAction",
     "PolicyError",
     "RunMetrics",
+    "SceneStep",
     "TeamActions",
     "TeamStep",
     "TeamView",
@@ -116,6 +126,7 @@ __all__ = [
     "make_mappo",
     "make_poca",
     "make_ppo",
+    "make_scene",
     "make_settings",
     "pettingzoo_view",
     "read_metrics",

@@ -22,10 +22,10 @@ def run(given: argparse.Namespace) -> int:
     """Print what is wrong, a line each; 1 if something is. Raises JaxrlError where it cannot even be traced."""
     choose_device("cpu")
     enable_compilation_cache()
-    from jaxrl.jax_envs import make_environment
+    from jaxrl.jax_envs import environment_of
     from jaxrl.jax_envs.contract import check_environment
 
-    env = make_environment(given.environment)
+    env = environment_of(given.environment)
     found = check_environment(env, areas=given.areas, steps=given.steps, seed=given.seed)
     for text in found.problems:
         print(f"problem: {text}")

@@ -21,9 +21,10 @@ from jaxrl.client.episodes import PlayedEpisodes, play_episodes
 from jaxrl.client.policy_inputs import PolicyError, per_agent, shown, typed_key
 from jaxrl.compilation import cache_by_default
 from jaxrl.connectors.chain import ChainState
-from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs import environment_of, make_environment
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.jax_envs.sampling import of_one
+from jaxrl.jax_envs.scene import BehaviorPart, JaxScene
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.acting import Moment, memory_before, trained_actions
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
@@ -32,7 +33,7 @@ from jaxrl.types import BehaviorSpec, ParameterValue
 
 def load(
     run: str | Path,
-    env: JaxEnv | str | None = None,
+    env: JaxEnv | JaxScene | str | None = None,
     *,
     behavior: str | None = None,
     checkpoint: int | str | Path | None = None,
@@ -46,8 +47,8 @@ def load(
 
     Args:
       run: the folder, of a host or compiled run, of one or many seeds; or `zoo:NAME`, one of `jaxrl zoo`.
-      env: the environment that it shall play, a JaxEnv or its name (`jax:basic`). None: observations and actions are
-        those that the checkpoint notes.
+      env: the environment that it shall play, a JaxEnv or JaxScene or its name (`jax:basic`). None: observations and
+        actions are those that the checkpoint notes.
       behavior: which one; None: that of `env`, or the only one of the run.
       checkpoint: a step, or the path of a checkpoint folder; None: the latest.
       seed: number of a seed, that of its folder of events; None: the one that training_status.json calls the best.
@@ -59,7 +60,9 @@ def load(
       OwnCodeError: an algorithm or network of one's own cannot be imported.
     """
     cache_by_default()
-    made = make_environment(env) if isinstance(env, str) else env
+    made = environment_of(env) if isinstance(env, str) else env
+    if isinstance(made, JaxScene):
+        made = _part(made, behavior)
     name = behavior if made is None or behavior is not None else made.name
     trained = load_trained(
         run_path(run).absolute(),
@@ -70,6 +73,15 @@ def load(
         deterministic=deterministic,
     )
     return Policy(trained)
+
+
+def _part(scene: JaxScene, behavior: str | None) -> BehaviorPart:
+    """The behavior of that name. Raises PolicyError."""
+    names = [part.name for part in scene.parts]
+    if behavior not in names:
+        got = "none is named" if behavior is None else f"{behavior} is none of them"
+        raise PolicyError(f"{scene.name}: has the behaviors {', '.join(names)}, and {got}: say which with `behavior`")
+    return scene.part(behavior)
 
 
 class PolicyAction(NamedTuple):

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
+from jaxrl.types import JaxrlError
 
 if TYPE_CHECKING:
     from jaxrl.jax_envs.interface import JaxEnv
+    from jaxrl.jax_envs.scene import JaxScene
 
 _FILES = {
     "ball3d": "ball3d",
@@ -36,19 +38,24 @@ _FILES = {
     "simple_spread": "simple_spread",
     "soccer_twos": "soccer_twos",
     "sorter": "sorter",
+    "wall_jump": "wall_jump",
 }
 """By name: the file with its `make_<name>`."""
 
 
-def _make(name: str) -> JaxEnv:
+class SeveralBehaviorsError(JaxrlError):
+    """An environment of several behaviors where only one can be used."""
+
+
+def _make(name: str) -> JaxEnv | JaxScene:
     return getattr(import_module(f"jaxrl.jax_envs.{_FILES[name]}"), f"make_{name}")()
 
 
-ENVIRONMENTS: dict[str, Callable[[], JaxEnv]] = {name: partial(_make, name) for name in _FILES}
-"""Functions that make a `JaxEnv` with its usual settings, by the name used in `jax:NAME` and `player:NAME`."""
+ENVIRONMENTS: dict[str, Callable[[], Any]] = {name: partial(_make, name) for name in _FILES}
+"""Functions that make a `JaxEnv` or `JaxScene` with its usual settings, by the NAME in `jax:NAME` and `player:NAME`."""
 
 
-def make_own(name: str) -> JaxEnv:
+def make_own(name: str) -> JaxEnv | JaxScene:
     """One of jaxrl's own environments. Raises UnknownEnvironmentError, with the nearest names."""
     if name not in ENVIRONMENTS:
         raise UnknownEnvironmentError(unknown(f"jax:{name}", name, ENVIRONMENTS))
@@ -61,10 +68,10 @@ ADAPTERS: dict[Kind, tuple[str, str]] = {
     Kind.GYMNAX: ("jaxrl.jax_envs.adapters.gymnax", "make_gymnax"),
     Kind.FUNCTION: ("jaxrl.jax_envs.adapters.function", "make_by_function"),
 }
-"""Modules and their functions name → `JaxEnv`, by kind: everything that is compiled together with the learner."""
+"""Modules and their functions name → environment, by kind: everything that is compiled together with the learner."""
 
 
-def make_environment(env_path: str) -> JaxEnv:
+def environment_of(env_path: str) -> JaxEnv | JaxScene:
     """The environment that `jax:NAME`, `jaxmarl:NAME`, `gymnax:NAME` or `FILE.py:FUNCTION` names.
 
     A bare NAME is one of jaxrl's own. Raises UnknownEnvironmentError, with the nearest names; JaxrlError when the
@@ -75,3 +82,27 @@ def make_environment(env_path: str) -> JaxEnv:
         raise UnknownEnvironmentError(f"{env_path}: is played by a process of its own; compiled it is jax:{name}")
     module, maker = ADAPTERS[Kind.JAX if kind is Kind.UNITY else kind]
     return getattr(import_module(module), maker)(name or "")
+
+
+def make_environment(env_path: str) -> JaxEnv:
+    """As `environment_of`, of one behavior. Raises SeveralBehaviorsError for an environment of several."""
+    from jaxrl.jax_envs.interface import JaxEnv
+
+    env = environment_of(env_path)
+    if isinstance(env, JaxEnv):
+        return env
+    names = ", ".join(part.name for part in env.parts)
+    raise SeveralBehaviorsError(
+        f"{env_path}: has several behaviors ({names}), this takes an environment of one. It can be trained "
+        "(`jaxrl train`, one run at a time) and watched (`jaxrl watch`); in Python `jaxrl.make_scene` makes it"
+    )
+
+
+def make_scene(env_path: str) -> JaxScene:
+    """As `environment_of`, of several behaviors. Raises JaxrlError for an environment of one."""
+    from jaxrl.jax_envs.scene import JaxScene
+
+    env = environment_of(env_path)
+    if not isinstance(env, JaxScene):
+        raise JaxrlError(f"{env_path}: has one behavior, {env.name}: make it with `jaxrl.make_environment`")
+    return env

@@ -11,6 +11,15 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView, advance_areas, start_areas
+from jaxrl.jax_envs.scene import (
+    BehaviorStep,
+    JaxScene,
+    SceneStep,
+    Sizes,
+    by_behavior,
+    parts_of,
+    step_of_behavior,
+)
 from jaxrl.types import ActionSpec, JaxrlError
 
 
@@ -18,33 +27,46 @@ class JaxEnvError(JaxrlError):
     """A JAX environment breaks the contract of `jax_envs.interface`."""
 
 
-def check_jax_env(env: JaxEnv) -> None:
+def check_jax_env(env: JaxEnv | JaxScene) -> None:
     """Trace reset and step once, without computing anything.
 
     Raises:
-      JaxEnvError: a sensor of another dtype than float32 or uint8; a function cannot be compiled, or what it returns
-        has not the structure, shapes or dtypes asked for.
+      JaxEnvError: a sensor of another dtype than float32 or uint8; a scene whose behaviors share a name; a function
+        cannot be compiled, or what it returns has not the structure, shapes or dtypes asked for.
     """
-    for sensor in env.spec.observations:
-        if sensor.dtype not in ("float32", "uint8"):
-            raise JaxEnvError(
-                f"{env.name}: sensor '{sensor.name}' has dtype {sensor.dtype}, asked for is float32, or uint8 for an "
-                "image: change its ObservationSpec"
-            )
+    names = [part.name for part in parts_of(env)]
+    if not names or len(set(names)) < len(names):
+        raise JaxEnvError(f"{env.name}: its behaviors are called {names}: give it one at least, each a name of its own")
+    for part in parts_of(env):
+        for sensor in part.spec.observations:
+            if sensor.dtype not in ("float32", "uint8"):
+                raise JaxEnvError(
+                    f"{part.name}: sensor '{sensor.name}' has dtype {sensor.dtype}, asked for is float32, or uint8 for "
+                    "an image: change its ObservationSpec"
+                )
     key, parameters = jax.random.key(0), {name: np.float32(value) for name, value in env.parameters.items()}
     state, view = _trace(env, "reset", env.reset, key, parameters)
-    _compare(env, "the view that reset returns", view, _view(env))
+    _compare(env, "the view that reset returns", view, by_behavior(env, _view))
+    after, step = _trace(env, "step", env.step, key, state, by_behavior(env, _actions))
+    _compare(env, "the state after a step", after, state)
+    over, figures = _array((), jnp.bool_), dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
+    steps = by_behavior(env, _step)
+    asked = TeamStep(*steps, over, figures) if isinstance(env, JaxEnv) else SceneStep(steps, over, figures)
+    _compare(env, "what step returns", step, asked)
+
+
+def _actions(env: Sizes) -> TeamActions:
     count, action = env.teams * env.members, env.spec.action
-    actions = TeamActions(
+    return TeamActions(
         continuous=_array((count, action.continuous_size), jnp.float32),
         discrete=_array((count, len(action.discrete_branches)), jnp.int32),
     )
-    after, step = _trace(env, "step", env.step, key, state, actions)
-    _compare(env, "the state after a step", after, state)
+
+
+def _step(env: Sizes) -> BehaviorStep:
+    count = env.teams * env.members
     flags, numbers = _array((count,), jnp.bool_), _array((count,), jnp.float32)
-    figures: Any = dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
-    asked = TeamStep(_view(env), numbers, numbers, flags, flags, _array((), jnp.bool_), figures)
-    _compare(env, "what step returns", step, asked)
+    return BehaviorStep(_view(env), numbers, numbers, flags, flags)
 
 
 class Breaks(NamedTuple):
@@ -85,7 +107,7 @@ class Findings(NamedTuple):
     episodes: int  # that have ended in play
 
 
-def check_environment(env: JaxEnv, areas: int = 16, steps: int = 200, seed: int = 0) -> Findings:
+def check_environment(env: JaxEnv | JaxScene, areas: int = 16, steps: int = 200, seed: int = 0) -> Findings:
     """What random allowed actions bring to light in `steps` decisions of some areas.
 
     Raises JaxEnvError as `check_jax_env`, which it calls first.
@@ -115,54 +137,91 @@ def _remarks(episodes: int, alike: bool, areas: int, steps: int) -> list[str]:
     return remarks
 
 
-def _played(env: JaxEnv, key: Array, areas: int, steps: int) -> tuple[Breaks, Array]:
+def _played(env: JaxEnv | JaxScene, key: Array, areas: int, steps: int) -> tuple[Breaks, Array]:
     """Flags over all steps and areas, and whether all areas have seen the same all along."""
     start, play = jax.random.split(key)
     values = {name: jnp.full(areas, value, jnp.float32) for name, value in env.parameters.items()}
-    state, view = start_areas(env, start, areas, values)
+    areas_of: Any = env
+    state, view = start_areas(areas_of, start, areas, values)
     nothing = Breaks(*([jnp.bool_(False)] * (len(Breaks._fields) - 1)), episodes=jnp.int32(0))
-    met = nothing._replace(nobody=~view.alive.any(-1).all())
+    met = nothing._replace(nobody=~_anybody(view).all())
 
     def step(carry: Any, key: Array) -> tuple[Any, Array]:
         state, view, met = carry
-        actions = jax.vmap(partial(random_actions, env.spec.action))(view, jax.random.split(key, areas))
-        state, moved = advance_areas(env, state, actions, values)
+        actions = _random(env, view, key, areas)
+        state, moved = advance_areas(areas_of, state, actions, values)
         now = _broken(env, view, moved.step)
         seen = [a | b for a, b in zip(met[:-1], now[:-1], strict=True)]
         met = Breaks._make([*seen, met.episodes + now.episodes])
-        met = met._replace(nobody=met.nobody | (moved.step.over & ~moved.view.alive.any(-1)).any())
+        met = met._replace(nobody=met.nobody | (moved.step.over & ~_anybody(moved.view)).any())
         return (state, moved.view, met), _alike(moved.view)
 
     (_, _, met), alike = jax.lax.scan(step, (state, view, met), jax.random.split(play, steps))
     return met, alike.all() & _alike(view) if areas > 1 else jnp.bool_(False)
 
 
-def _broken(env: JaxEnv, before: TeamView, step: TeamStep) -> Breaks:
-    """Of one step; arrays [E, A, ...]."""
+def _broken(env: JaxEnv | JaxScene, before: Any, step: Any) -> Breaks:
+    """Of one step; arrays [E, A, ...]. An episode is over for all behaviors together."""
+    if isinstance(env, JaxEnv):
+        steps = [(env, before, step)]
+    else:
+        steps = [(part, before[part.name], step_of_behavior(step, part.name)) for part in env.parts]
+    own = [_broken_by(*of_behavior) for of_behavior in steps]
+    was = jnp.concatenate([before.alive for _, before, _ in steps], axis=-1)
+    ended = jnp.concatenate([step.terminated | step.truncated for _, _, step in steps], axis=-1)
+    lives = jnp.concatenate([step.view.alive for _, _, step in steps], axis=-1)
+    flags = jax.tree.map(lambda *of_behavior: jnp.stack(of_behavior).any(), *own)
+    return flags._replace(
+        over_alone=(step.over & ~ended.any(-1)).any(),
+        left_over=(step.over[:, None] & was & ~ended).any() & (step.over & ended.any(-1)).any(),
+        returned=(~step.over & ~lives.any(-1)).any(),
+        episodes=step.over.sum(dtype=jnp.int32),
+    )
+
+
+def _broken_by(env: Sizes, before: TeamView, step: TeamStep) -> Breaks:
+    """What a behavior breaks by itself."""
     was, over = before.alive, step.over[:, None]
     ended = step.terminated | step.truncated
     numbers = [step.reward, step.group_reward, *step.stats.values(), *step.view.obs]
     finite = jnp.stack([jnp.isfinite(x).all() for x in numbers]).all()
     ends = np.cumsum(env.spec.action.discrete_branches, dtype=int)
     allowed = [part.any(-1) for part in jnp.split(before.action_mask, ends[:-1], axis=-1)] if len(ends) else []
+    no = jnp.bool_(False)
     return Breaks(
-        nobody=jnp.bool_(False),
-        forbidden=jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else jnp.bool_(False),
+        nobody=no,
+        forbidden=jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else no,
         not_finite=~finite,
         stranger_paid=(~was & ((step.reward != 0) | (step.group_reward != 0))).any(),
         stranger_ended=(~was & ended).any(),
         still_alive=(ended & step.view.alive & (was | over)).any(),
-        over_alone=(step.over & ~ended.any(-1)).any(),
-        left_over=(over & was & ~ended).any() & (step.over & ended.any(-1)).any(),
+        over_alone=no,
+        left_over=no,
         undeclared=step.truncated.any() & (not env.truncates),
-        returned=(~step.over & ~step.view.alive.any(-1)).any(),
-        episodes=step.over.sum(dtype=jnp.int32),
+        returned=no,
+        episodes=no,
     )
 
 
-def _alike(view: TeamView) -> Array:
+def _anybody(view: Any) -> Array:
+    """bool [E]: an agent of some behavior is alive."""
+    views = jax.tree.leaves(view, is_leaf=lambda x: isinstance(x, TeamView))
+    return jnp.stack([one.alive.any(-1) for one in views]).any(0)
+
+
+def _alike(view: Any) -> Array:
     """Whether all areas see what the first one sees."""
-    return jnp.stack([(obs == obs[:1]).all() for obs in view.obs]).all()
+    views = jax.tree.leaves(view, is_leaf=lambda x: isinstance(x, TeamView))
+    return jnp.stack([(obs == obs[:1]).all() for one in views for obs in one.obs]).all()
+
+
+def _random(env: JaxEnv | JaxScene, view: Any, key: Array, areas: int) -> Any:
+    """Allowed actions of all areas. The key is consumed."""
+    if isinstance(env, JaxEnv):
+        return jax.vmap(partial(random_actions, env.spec.action))(view, jax.random.split(key, areas))
+    keys = jax.random.split(key, (len(env.parts), areas))
+    drawn = zip(env.parts, keys, strict=True)
+    return {part.name: jax.vmap(partial(random_actions, part.spec.action))(view[part.name], k) for part, k in drawn}
 
 
 def random_actions(action: ActionSpec, view: TeamView, key: Array) -> TeamActions:
@@ -183,7 +242,7 @@ def random_actions(action: ActionSpec, view: TeamView, key: Array) -> TeamAction
     return TeamActions(continuous=continuous, discrete=discrete.astype(jnp.int32))
 
 
-def _view(env: JaxEnv) -> TeamView:
+def _view(env: Sizes) -> TeamView:
     count = env.teams * env.members
     return TeamView(
         obs=tuple(_array((count, *sensor.shape), sensor.dtype) for sensor in env.spec.observations),
@@ -196,7 +255,7 @@ def _array(shape: tuple[int, ...], dtype: Any) -> Any:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def _trace(env: JaxEnv, name: str, function: Any, *arguments: Any) -> Any:
+def _trace(env: JaxEnv | JaxScene, name: str, function: Any, *arguments: Any) -> Any:
     try:
         found = jax.eval_shape(function, *arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError) as error:
@@ -210,7 +269,7 @@ def _trace(env: JaxEnv, name: str, function: Any, *arguments: Any) -> Any:
     return found
 
 
-def _compare(env: JaxEnv, what: str, got: Any, asked: Any) -> None:
+def _compare(env: JaxEnv | JaxScene, what: str, got: Any, asked: Any) -> None:
     """Equal structure, shapes and dtypes, or an error that names the first difference."""
     if jax.tree.structure(got) != jax.tree.structure(asked):
         raise JaxEnvError(

@@ -73,6 +73,14 @@ def of_one(values: Mapping[str, ParameterValue]) -> dict[str, Any]:
     }
 
 
+def of_first_seed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Of numbers, of arrays and distributions [S]: those of the first seed, as `of_one` makes them."""
+    return {
+        name: jax.tree.map(lambda x: x[0], of) if isinstance(of, Distribution) else np.ravel(of)[0]
+        for name, of in parameters.items()
+    }
+
+
 def of_episode(parameters: Mapping[str, Any], key: Array) -> dict[str, Any]:
     """The parameters of one episode that `reset` begins with this key, which is not consumed: none is a distribution.
 

@@ -26,6 +26,7 @@ from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import BehaviorSettings, SettingsError, load_run_settings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import dotted, problems_of
@@ -51,11 +52,6 @@ class Trained(NamedTuple):
     step: int  # of the trainer, when it was saved
     parameters: Mapping[str, ParameterValue]  # of the environment, in the lessons that it was in: a number or a sampler
     origin: str  # in words: checkpoint and seed
-
-
-def policy_of(run: Path, env: JaxEnv, *, deterministic: bool = False) -> Trained:
-    """The policy of the latest checkpoint in results folder `run` for the behavior of `env`; see `load_trained`."""
-    return load_trained(run, env.spec, behavior=env.name, deterministic=deterministic)
 
 
 def load_trained(
@@ -115,7 +111,7 @@ def load_trained(
     )
 
 
-def parameters_for(trained: Trained, env: JaxEnv) -> dict[str, ParameterValue]:
+def parameters_for(trained: Trained, env: JaxEnv | JaxScene) -> dict[str, ParameterValue]:
     """The environment's parameters: its usual values under those of the run."""
     return {name: trained.parameters.get(name, usual) for name, usual in env.parameters.items()}
 

@@ -17,16 +17,18 @@ import numpy as np
 from jax import Array
 
 from jaxrl.envs.address import Kind, parse_address
-from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
+from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior, parts_of
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions
-from jaxrl.training.trained_policy import parameters_for, policy_of
+from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
 from jaxrl.types import ParameterValue
 from jaxrl.watch import addresses
 from jaxrl.watch.acting import untrained_actions
 from jaxrl.watch.addresses import WatchError
 from jaxrl.watch.painter import Frame, check_ending, write_film
+from jaxrl.watch.scene import play_scene
 
 _FILM_SECONDS, _FASTEST, _SLOWEST = 10.0, 0.06, 0.4
 _SHORTEST = 0.02  # seconds of a picture that viewers of GIF files still keep to
@@ -49,8 +51,8 @@ class Game(NamedTuple):
 
     before: State  # where the decision was made
     after: State  # where it led; where the episode is over, its end
-    reward: np.ndarray  # float32 [T, A]
-    group_reward: np.ndarray  # float32 [T, A]
+    reward: Any  # float32 [T, A], or by behavior
+    group_reward: Any  # float32 [T, A], likewise
     over: np.ndarray  # bool [T]
 
 
@@ -81,7 +83,7 @@ def watch(
     Raises:
       WatchError: unknown environment, one that cannot be drawn, or a limit below 1.
       PictureError: `out` has another ending or cannot be written.
-      JaxrlError: the run or the environment cannot be used, see `policy_of`.
+      JaxrlError: the run or the environment cannot be used, see `load_trained`.
     """
     check_ending(out)
     if episodes < 1 or steps < 1:
@@ -96,16 +98,13 @@ def watch(
 
 
 def _watch_game(
-    env: JaxEnv, run: Path | None, out: Path, seed: int, episodes: int, steps: int, deterministic: bool
+    env: JaxEnv | JaxScene, run: Path | None, out: Path, seed: int, episodes: int, steps: int, deterministic: bool
 ) -> WatchSummary:
-    trained = None if run is None else policy_of(run, env, deterministic=deterministic)
+    cast = by_behavior(env, partial(_cast, run, deterministic))
+    roles = [cast] if isinstance(env, JaxEnv) else list(cast.values())
+    trained = next((role.trained for role in roles if role.trained is not None), None)
     parameters = dict(env.parameters) if trained is None else parameters_for(trained, env)
-    act, memory = untrained_actions(env.spec.action), ()
-    policy = None if trained is None else trained.policy
-    if trained is not None:
-        act = trained_actions(trained.algorithm)
-        memory = memory_before(trained.algorithm, trained.policy, env.teams * env.members)
-    game = play(env, act, policy, memory, jax.random.key(seed), parameters, steps=steps)
+    game = play(env, *_each(cast), jax.random.key(seed), parameters, steps=steps)
     length = _length(game.over, episodes)
     rewards = team_rewards(env, game)[:length]
     frames = _frames(env, game, rewards, episodes)
@@ -115,13 +114,39 @@ def _watch_game(
     ends = np.flatnonzero(game.over[:length]) + 1
     parts = np.split(rewards, ends[ends < length])
     return WatchSummary(
-        behavior=env.name,
-        policy="random actions" if trained is None else trained.origin,
+        behavior=", ".join(part.name for part in parts_of(env)),
+        policy="random actions" if run is None else ", ".join(role.trained.origin for role in roles if role.trained),
         steps=length,
         returns=tuple(tuple(float(team) for team in part.sum(axis=0)) for part in parts),
         finished=bool(game.over[length - 1]),
         out=out,
     )
+
+
+class _Role(NamedTuple):
+    """Who acts for a behavior."""
+
+    trained: Trained | None
+    act: Act
+    policy: Any
+    memory: Any
+
+
+def _cast(run: Path | None, deterministic: bool, part: Sizes) -> _Role:
+    """Who acts for a behavior: its policy of the run, or random actions."""
+    if run is None:
+        return _Role(None, untrained_actions(part.spec.action), None, ())
+    trained = load_trained(run, part.spec, behavior=part.name, deterministic=deterministic)
+    memory = memory_before(trained.algorithm, trained.policy, part.teams * part.members)
+    return _Role(trained, trained_actions(trained.algorithm), trained.policy, memory)
+
+
+def _each(cast: Any) -> tuple[Any, Any, Any]:
+    """Act, policy and memory; of several behaviors by name."""
+    if isinstance(cast, _Role):
+        return cast.act, cast.policy, cast.memory
+    acts, policies, memories = ({name: role[field] for name, role in cast.items()} for field in (1, 2, 3))
+    return acts, policies, memories
 
 
 def _watch_foreign(
@@ -153,18 +178,18 @@ def _watch_foreign(
     )
 
 
-def _environment(name: str) -> JaxEnv:
+def _environment(name: str) -> JaxEnv | JaxScene:
     """The environment that can be drawn. A served one is the same environment, compiled."""
     kind, short = parse_address(name)
-    env = make_environment(addresses.compiled(short or "") if kind is Kind.PLAYER else name)
+    env = environment_of(addresses.compiled(short or "") if kind is Kind.PLAYER else name)
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
     return env
 
 
 def play(
-    env: JaxEnv,
-    act: Act,
+    env: JaxEnv | JaxScene,
+    act: Any,
     policy: Any,
     memory: Any,
     key: Array,
@@ -174,10 +199,12 @@ def play(
 ) -> Game:
     """`steps` decisions in one area, one episode after the other. `key` is consumed.
 
-    `policy` is what `act` takes, `memory` what it takes first. The policy is an argument of the program: as a constant,
-    each would be compiled anew. Parameters that are samplers are drawn for each episode.
+    `policy` is what `act` takes, `memory` what it takes first; with several behaviors all three, and the rewards of the
+    game, stand by name. The policy is an argument of the program: as a constant, each would be compiled anew.
+    Parameters that are samplers are drawn for each episode.
     """
-    game = jax.jit(partial(_play, env, act, steps))(policy, memory, key, of_one(parameters))
+    program = partial(_play, env) if isinstance(env, JaxEnv) else partial(play_scene, env)
+    game = jax.jit(partial(program, act, steps))(policy, memory, key, of_one(parameters))
     return Game(*jax.tree.map(np.asarray, game))
 
 
@@ -208,8 +235,20 @@ def _play(
     return jax.lax.scan(step, (state, first, memory), jax.random.split(play_key, steps))[1]
 
 
-def team_rewards(env: JaxEnv, game: Game) -> np.ndarray:
-    """What each of the K teams earned with each decision, float32 [T, K]: its group reward and its members' own."""
+def team_rewards(env: JaxEnv | JaxScene, game: Game) -> np.ndarray:
+    """What each of the K teams earned with each decision, float32 [T, K]: its group reward and its members' own.
+
+    Of several behaviors, one after the other.
+    """
+    if isinstance(env, JaxScene):
+        games = [
+            (p, game._replace(reward=game.reward[p.name], group_reward=game.group_reward[p.name])) for p in env.parts
+        ]
+        return np.concatenate([_team_rewards(part, of_part) for part, of_part in games], axis=-1)
+    return _team_rewards(env, game)
+
+
+def _team_rewards(env: Sizes, game: Game) -> np.ndarray:
     shape = (*game.over.shape, env.teams, env.members)
     group, own = game.group_reward.reshape(shape), game.reward.reshape(shape)
     received = np.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))  # by those who lived to get it
@@ -222,7 +261,7 @@ def _length(over: np.ndarray, episodes: int) -> int:
     return int(ends[episodes - 1]) + 1 if len(ends) >= episodes else len(over)
 
 
-def _frames(env: JaxEnv, game: Game, rewards: np.ndarray, episodes: int) -> list[Frame]:
+def _frames(env: JaxEnv | JaxScene, game: Game, rewards: np.ndarray, episodes: int) -> list[Frame]:
     """The start of each episode and what every decision led to."""
     assert env.draw is not None
     tell = env.tell or (lambda state, over: "")

@@ -84,10 +84,10 @@ def _stepped(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
 
 def _compiled(env_path: str | None) -> Mapping[str, BehaviorSpec]:
     """Of an environment that is compiled together with the learner."""
-    from jaxrl.jax_envs import make_environment
+    from jaxrl.jax_envs import environment_of
+    from jaxrl.jax_envs.scene import parts_of
 
-    env = make_environment(env_path or "")
-    return {env.name: env.spec}
+    return {part.name: part.spec for part in parts_of(environment_of(env_path or ""))}
 
 
 def _spec(written: Mapping) -> BehaviorSpec:

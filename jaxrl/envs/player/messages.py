@@ -63,8 +63,13 @@ class PlayerMessages:
         also how to read them.
         """
         message = self.status(RUNNING)
+        message.unity_output.rl_output.side_channel = side_channel
+        self.add(message, steps)
+        return message
+
+    def add(self, message: Any, steps: Sequence[BehaviorMessage]) -> None:
+        """The agents of this behavior, by team, to a message that may hold those of others; as `output`."""
         rl_output = message.unity_output.rl_output
-        rl_output.side_channel = side_channel
         for behavior_id, of_team in zip(self._behavior_ids, steps, strict=True):
             ended, deciding = len(of_team.ended.agent_id), len(of_team.deciding.agent_id)
             if not ended + deciding:
@@ -77,7 +82,6 @@ class PlayerMessages:
                 self._add_ended(infos, of_team)
             if deciding:
                 self._add_deciding(infos, of_team)
-        return message
 
     def read_actions(self, rl_input: Any, counts: Sequence[int]) -> tuple[Action, ...]:
         """By team, actions of the `counts` agents that asked, in their order.

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import grpc
 import numpy as np
@@ -20,7 +20,7 @@ from jaxrl.envs.player.channels import PlayerChannels, pack_stats
 from jaxrl.envs.player.messages import RUNNING, STOPPED, PlayerMessages
 from jaxrl.envs.player.teams import AreasOutcome, Simulation, Teams
 from jaxrl.envs.protobuf import messages
-from jaxrl.types import Aggregation, BehaviorMessage, BehaviorSpec, EnvironmentStat, JaxrlError
+from jaxrl.types import Action, Aggregation, BehaviorMessage, BehaviorSpec, EnvironmentStat, JaxrlError
 
 EDITOR_PORT = 5004
 _GOODBYE_SECONDS = 2.0
@@ -46,6 +46,36 @@ class ServedEnvironment(NamedTuple):
     parameters: Mapping[str, float]  # environment parameters with their usual values
     open: Callable[[int, int], Simulation]  # areas E and seed (0 .. 2**32 - 1)
     teams: int = 1  # in one area
+
+
+class ServedBehavior(NamedTuple):
+    """One behavior of a scene."""
+
+    name: str
+    spec: BehaviorSpec
+    members: int
+    teams: int = 1
+
+
+class SceneSimulation(Protocol):
+    """As `Simulation`, with an outcome and actions for each behavior; the statistics are those of the first outcome."""
+
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
+        """Begin a new episode in every area."""
+        ...
+
+    def step(self, actions: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
+        """One step of every area."""
+        ...
+
+
+class ServedScene(NamedTuple):
+    """What a player serves that has several behaviors in each of its E areas."""
+
+    name: str
+    parts: tuple[ServedBehavior, ...]
+    parameters: Mapping[str, float]
+    open: Callable[[int, int], SceneSimulation]
 
 
 class PlayerOptions(NamedTuple):
@@ -138,11 +168,33 @@ class _Link:
         return answer.unity_input
 
 
+class _Alone:
+    """The simulation of one behavior as one of several."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
+        return (self._simulation.reset(parameters),)
+
+    def step(self, actions: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
+        return (self._simulation.step(actions[0], parameters),)
+
+
+def _as_scene(environment: ServedEnvironment | ServedScene) -> ServedScene:
+    if isinstance(environment, ServedScene):
+        return environment
+    part = ServedBehavior(environment.name, environment.spec, environment.members, environment.teams)
+    return ServedScene(
+        environment.name, (part,), environment.parameters, lambda areas, seed: _Alone(environment.open(areas, seed))
+    )
+
+
 class _Player:
     """The conversation after the first exchange."""
 
     def __init__(
-        self, environment: ServedEnvironment, options: PlayerOptions, link: _Link, talk: PlayerMessages, greeting: Any
+        self, environment: ServedScene, options: PlayerOptions, link: _Link, talks: list[PlayerMessages], greeting: Any
     ) -> None:
         initialization = greeting.rl_initialization_input
         self._areas = max(1, initialization.num_areas)  # trainers before protocol field 5 send 0
@@ -150,55 +202,67 @@ class _Player:
         self._link = link
         self._period = options.decision_period
         self._channels = PlayerChannels(environment.parameters)
-        self._messages = talk
-        self._teams = Teams(environment.spec, self._areas, environment.members, environment.teams)
+        self._messages = talks  # by behavior, as the next two
+        parts, stride = environment.parts, len(environment.parts)
+        self._teams = [
+            Teams(part.spec, self._areas, part.members, part.teams, first=first, stride=stride)
+            for first, part in enumerate(parts)
+        ]
+        self._asked = [[0] * part.teams for part in parts]  # agents of each team that wait for an action
         self._stats: list[EnvironmentStat] = []
-        self._asked = [0] * environment.teams  # agents of each team that wait for an action
         self._clock = 0
 
     def run(self) -> None:
         """Answer commands until the trainer is gone, which it tells by QUIT or by raising `_TrainerGoneError`."""
         command = messages()
-        rl_input = self._link.exchange(self._messages.status(RUNNING)).rl_input
+        rl_input = self._link.exchange(self._messages[0].status(RUNNING)).rl_input
         while rl_input.command != command.QUIT:
             self._channels.receive(rl_input.side_channel)
             if rl_input.command == command.RESET:
                 steps = self._reset()
             else:
-                self._teams.decide(self._messages.read_actions(rl_input, self._asked))
+                for teams, talk, asked in zip(self._teams, self._messages, self._asked, strict=True):
+                    teams.decide(talk.read_actions(rl_input, asked))
                 steps = self._step()
-            self._asked = [len(of_team.deciding.agent_id) for of_team in steps]
+            self._asked = [[len(of_team.deciding.agent_id) for of_team in of_behavior] for of_behavior in steps]
             rl_input = self._link.exchange(self._output(steps)).rl_input
         _logger.info("the trainer said QUIT")
 
-    def _output(self, steps: list[BehaviorMessage]) -> Any:
-        message = self._messages.output(steps, pack_stats(self._stats))
+    def _output(self, steps: list[list[BehaviorMessage]]) -> Any:
+        message = self._messages[0].output(steps[0], pack_stats(self._stats))
+        for talk, of_behavior in zip(self._messages[1:], steps[1:], strict=True):
+            talk.add(message, of_behavior)
         self._stats.clear()
         return message
 
-    def _reset(self) -> list[BehaviorMessage]:
+    def _reset(self) -> list[list[BehaviorMessage]]:
         step = self._simulation.reset(self._channels.draw(self._areas))
         self._channels.begun(np.ones(self._areas, bool))
         self._clock = 0
-        self._teams.restart(step)
+        for teams, outcome in zip(self._teams, step, strict=True):
+            teams.restart(outcome)
         return self._by_team(step, due=True)
 
-    def _step(self) -> list[BehaviorMessage]:
+    def _step(self) -> list[list[BehaviorMessage]]:
         """Steps until there is something to say: an agent ended or asks. Actions are repeated in between."""
         for _ in range(_IDLE_STEPS):
-            step = self._simulation.step(self._teams.actions, self._channels.draw(self._areas))
-            self._channels.begun(step.over)
+            actions = tuple(teams.actions for teams in self._teams)
+            step = self._simulation.step(actions, self._channels.draw(self._areas))
+            self._channels.begun(step[0].over)
             self._clock += 1
-            self._note_stats(step)
+            self._note_stats(step[0])
             steps = self._by_team(step, due=self._clock % self._period == 0)
-            if any(len(of_team.ended.agent_id) or len(of_team.deciding.agent_id) for of_team in steps):
+            if any(len(one.ended.agent_id) or len(one.deciding.agent_id) for several in steps for one in several):
                 return steps
         raise PlayerError(f"no agent ended or asked for a decision in {_IDLE_STEPS} steps; the environment is empty")
 
-    def _by_team(self, step: AreasOutcome, due: bool) -> list[BehaviorMessage]:
-        ended = self._teams.absorb(step)
-        deciding = self._teams.ask(step, due)
-        return [BehaviorMessage(ended=e, deciding=d) for e, d in zip(ended, deciding, strict=True)]
+    def _by_team(self, step: tuple[AreasOutcome, ...], due: bool) -> list[list[BehaviorMessage]]:
+        steps = []
+        for teams, outcome in zip(self._teams, step, strict=True):
+            ended = teams.absorb(outcome)
+            deciding = teams.ask(outcome, due)
+            steps.append([BehaviorMessage(ended=e, deciding=d) for e, d in zip(ended, deciding, strict=True)])
+        return steps
 
     def _note_stats(self, step: AreasOutcome) -> None:
         for area in step.over.nonzero()[0]:
@@ -208,7 +272,7 @@ class _Player:
             ]
 
 
-def serve(environment: ServedEnvironment, options: PlayerOptions) -> None:
+def serve(environment: ServedEnvironment | ServedScene, options: PlayerOptions) -> None:
     """Play until the trainer has no more use for the player: QUIT, a status other than 200, or a broken connection.
 
     On SIGTERM or SIGINT, and when it fails, the player sends status 400 and stops.
@@ -221,11 +285,13 @@ def serve(environment: ServedEnvironment, options: PlayerOptions) -> None:
     if options.decision_period < 1:
         raise ValueError(f"decision_period = {options.decision_period}: must be at least 1")
     _stop_on_signals()
-    talk = PlayerMessages(environment.name, environment.spec, environment.teams)
+    scene = _as_scene(environment)
+    talks = [PlayerMessages(part.name, part.spec, part.teams) for part in scene.parts]
+    talk = talks[0]
     link = _Link(options)
     try:
         greeting = link.greet(talk.handshake())
-        _Player(environment, options, link, talk, greeting).run()
+        _Player(scene, options, link, talks, greeting).run()
     except _TrainerGoneError as reason:
         _logger.info("player stops: %s", reason)
     except _Terminated:

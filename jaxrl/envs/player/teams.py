@@ -50,13 +50,18 @@ class Teams:
     by area, then by row, and actions come back in that order.
     """
 
-    def __init__(self, spec: BehaviorSpec, areas: int, members: int, teams: int = 1) -> None:
-        """`members`: of one team; A = `teams` * `members`."""
+    def __init__(
+        self, spec: BehaviorSpec, areas: int, members: int, teams: int = 1, *, first: int = 0, stride: int = 1
+    ) -> None:
+        """`members`: of one team; A = `teams` * `members`. Ids are `first`, `first + stride` ...: of several behaviors
+        that one player serves, no two agents have the same.
+        """
         shape = (areas, teams * members)
         self._team = np.repeat(np.arange(teams), members) == np.arange(teams)[:, None]  # bool [teams, A]
-        self._next_id = 0
+        self._next_id, self._stride = first, stride
         self._agent_id = np.full(shape, -1, np.int64)
-        group = np.arange(1, areas * teams + 1) if members > 1 else np.full(areas * teams, NO_GROUP)
+        groups = 1 + first + stride * np.arange(areas * teams)
+        group = groups if members > 1 else np.full(areas * teams, NO_GROUP)
         self._group_id = group.repeat(members).reshape(shape)
         self._alive = np.zeros(shape, bool)
         self._reward = np.zeros(shape, np.float32)
@@ -118,8 +123,8 @@ class Teams:
 
     def _begin(self, new: np.ndarray) -> None:
         count = int(new.sum())
-        self._agent_id[new] = np.arange(self._next_id, self._next_id + count)
-        self._next_id += count
+        self._agent_id[new] = self._next_id + self._stride * np.arange(count)
+        self._next_id += self._stride * count
         self._clear(new)
 
     def _clear(self, rows: np.ndarray) -> None:

@@ -1,7 +1,7 @@
 """An environment of one's own: `--env my_file.py:make_env` or `package.module:make_env`.
 
-The function takes no argument and returns a `JaxEnv` (`jaxrl.jax_envs.interface` says what that is). How files and
-modules are found says `jaxrl.own_code`.
+The function takes no argument and returns a `JaxEnv` (`jaxrl.jax_envs.interface` says what that is) or a `JaxScene`
+(`jaxrl.jax_envs.scene`). How files and modules are found says `jaxrl.own_code`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from jaxrl import own_code
 from jaxrl.envs.address import UnknownEnvironmentError, split_function
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.types import JaxrlError
 
 
@@ -19,13 +20,13 @@ class FunctionError(JaxrlError):
     """The file or module cannot be imported, or its function makes no environment. The text says where."""
 
 
-def make_by_function(name: str) -> JaxEnv:
+def make_by_function(name: str) -> JaxEnv | JaxScene:
     """The environment that `FILE.py:FUNCTION` or `module:FUNCTION` makes.
 
     Raises:
       UnknownEnvironmentError: no such file, module or function; the text lists the nearest functions.
       FunctionError: importing the file or calling the function raised; the text has the error and its line.
-      JaxEnvError: what the function returns is no JaxEnv.
+      JaxEnvError: what the function returns is no JaxEnv and no JaxScene.
     """
     split = split_function(name)
     if split is None:
@@ -42,6 +43,6 @@ def make_by_function(name: str) -> JaxEnv:
         env = maker()
     except Exception as error:  # whatever somebody else's code does
         raise FunctionError(f"{name}: {split[1]}() raised {own_code.told(error)}") from error
-    if not isinstance(env, JaxEnv):
-        raise JaxEnvError(f"{name}: returns a {type(env).__name__}, expected a jaxrl.JaxEnv")
+    if not isinstance(env, JaxEnv | JaxScene):
+        raise JaxEnvError(f"{name}: returns a {type(env).__name__}, expected a jaxrl.JaxEnv or jaxrl.JaxScene")
     return env

@@ -13,16 +13,23 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
 from jax import Array
 
 from jaxrl.compilation import enable_compilation_cache, quick_options
-from jaxrl.envs.player.player import EDITOR_PORT, PlayerOptions, ServedEnvironment, serve
+from jaxrl.envs.player.player import (
+    EDITOR_PORT,
+    PlayerOptions,
+    ServedBehavior,
+    ServedEnvironment,
+    ServedScene,
+    serve,
+)
 from jaxrl.envs.player.teams import AreasOutcome
-from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import (
     Areas,
     AreasTransition,
@@ -33,6 +40,7 @@ from jaxrl.jax_envs.interface import (
     advance_areas,
     start_areas,
 )
+from jaxrl.jax_envs.scene import JaxScene, SceneTransition, Sizes, by_behavior, step_of_behavior
 from jaxrl.types import Action, JaxrlError
 
 _logger = logging.getLogger(__name__)
@@ -45,30 +53,28 @@ class CompiledAreas:
     trainer makes its learner, the player has nothing else to do.
     """
 
-    def __init__(self, env: JaxEnv, areas: int, seed: int) -> None:
+    def __init__(self, env: JaxEnv | JaxScene, areas: int, seed: int) -> None:
         """`seed` and the number of resets decide all that is random."""
         self._seed = np.uint32(seed)
         self._resets = 0
         self._areas: Areas | None = None
-        self._start = jax.jit(partial(_start, env, areas), compiler_options=quick_options())  # runs seldom
-        self._advance = jax.jit(partial(advance_areas, env), donate_argnums=0)
-        action, agents = env.spec.action, env.teams * env.members
-        continuous: Any = np.zeros((areas, agents, action.continuous_size), np.float32)
-        discrete: Any = np.zeros((areas, agents, len(action.discrete_branches)), np.int32)
-        self._no_actions = TeamActions(continuous=continuous, discrete=discrete)
+        played: Any = env
+        self._start = jax.jit(partial(_start, played, areas), compiler_options=quick_options())  # runs seldom
+        self._advance = jax.jit(partial(advance_areas, played), donate_argnums=0)
+        self._no_actions = by_behavior(env, partial(_no_actions, areas))
         self._compiler = ThreadPoolExecutor(1, "jaxrl-compile")
         self._compiled: Future[None] | None = None
 
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> Any:
         """Begin a new episode in every area. A later reset draws other dungeons than the first."""
         arguments = (self._seed, np.uint32(self._resets), dict(parameters))
         self._areas, view = self._start(*arguments)
         self._resets += 1
         if self._compiled is None:
             self._compiled = self._compiler.submit(self._try, *arguments)
-        return _first_step(jax.tree.map(np.asarray, view))
+        return self._first_outcome(jax.tree.map(np.asarray, view))
 
-    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
+    def step(self, actions: Any, parameters: Mapping[str, np.ndarray]) -> Any:
         """One step of every area.
 
         Raises:
@@ -77,9 +83,17 @@ class CompiledAreas:
         if self._areas is None or self._compiled is None:
             raise JaxrlError("the trainer asked for a step before the first reset; send the command RESET first")
         self._compiled.result()
-        team_actions = TeamActions(continuous=actions.continuous, discrete=actions.discrete)  # pyright: ignore
-        self._areas, result = self._advance(self._areas, team_actions, dict(parameters))
-        return _played_step(jax.tree.map(np.asarray, result))
+        self._areas, result = self._advance(self._areas, self._sent(actions), dict(parameters))
+        return self._outcome(jax.tree.map(np.asarray, result))
+
+    def _sent(self, actions: Action) -> Any:
+        return TeamActions(continuous=actions.continuous, discrete=actions.discrete)  # pyright: ignore
+
+    def _first_outcome(self, view: Any) -> Any:
+        return _first_step(view)
+
+    def _outcome(self, result: Any) -> Any:
+        return _played_step(result)
 
     def _try(self, seed: np.uint32, resets: np.uint32, parameters: dict[str, np.ndarray]) -> None:
         """Step areas that nobody needs, so that the program exists."""
@@ -91,8 +105,42 @@ def _start(env: JaxEnv, areas: int, seed: Array, resets: Array, parameters: EnvP
     return start_areas(env, jax.random.fold_in(jax.random.key(seed), resets), areas, parameters)
 
 
-def make_served(env: JaxEnv) -> ServedEnvironment:
+class CompiledScene(CompiledAreas):
+    """The same for an environment of several behaviors: outcomes and actions stand in tuples, in their order."""
+
+    def __init__(self, env: JaxScene, areas: int, seed: int) -> None:
+        super().__init__(env, areas, seed)
+        self._names = [part.name for part in env.parts]
+
+    def _sent(self, actions: Sequence[Action]) -> Any:
+        return {name: super(CompiledScene, self)._sent(one) for name, one in zip(self._names, actions, strict=True)}
+
+    def _first_outcome(self, view: dict[str, TeamView]) -> Any:
+        return tuple(_first_step(view[name]) for name in self._names)
+
+    def _outcome(self, result: SceneTransition) -> Any:
+        steps = [(step_of_behavior(result.step, name), result.view[name]) for name in self._names]
+        return tuple(_played_step(AreasTransition(*step)) for step in steps)
+
+
+def _no_actions(areas: int, env: Sizes) -> TeamActions:
+    action, agents = env.spec.action, env.teams * env.members
+    continuous: Any = np.zeros((areas, agents, action.continuous_size), np.float32)
+    discrete: Any = np.zeros((areas, agents, len(action.discrete_branches)), np.int32)
+    return TeamActions(continuous=continuous, discrete=discrete)
+
+
+@overload
+def make_served(env: JaxEnv) -> ServedEnvironment: ...
+@overload
+def make_served(env: JaxScene) -> ServedScene: ...
+@overload
+def make_served(env: JaxEnv | JaxScene) -> ServedEnvironment | ServedScene: ...
+def make_served(env: JaxEnv | JaxScene) -> ServedEnvironment | ServedScene:
     """`env` as the player wants it."""
+    if isinstance(env, JaxScene):
+        parts = tuple(ServedBehavior(part.name, part.spec, part.members, part.teams) for part in env.parts)
+        return ServedScene(env.name, parts, env.parameters, lambda areas, seed: CompiledScene(env, areas, seed))
     return ServedEnvironment(
         name=env.name,
         spec=env.spec,
@@ -112,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_jax()
     player = PlayerOptions(port=options.port, decision_period=options.decision_period)
     try:
-        serve(make_served(make_environment(options.environment)), player)
+        serve(make_served(environment_of(options.environment)), player)
     except JaxrlError as error:
         _logger.error("%s", error)
         return 1

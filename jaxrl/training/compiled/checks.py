@@ -19,6 +19,7 @@ from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
+from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError
 from jaxrl.settings.environment_parameters import MEASURES
 from jaxrl.settings.varied import variable
@@ -30,7 +31,7 @@ from jaxrl.types import JaxrlError
 log = logging.getLogger(__name__)
 
 
-def check_parameters(settings: RunSettings, env: JaxEnv) -> None:
+def check_parameters(settings: RunSettings, env: JaxEnv | JaxScene) -> None:
     """Refuse environment parameters that would have no effect, and lessons that could never be over.
 
     Raises SettingsError for a parameter that the environment has not, and for criteria that name another behavior or a
@@ -43,7 +44,7 @@ def check_parameters(settings: RunSettings, env: JaxEnv) -> None:
             raise SettingsError(unknown(path, name, env.parameters, what=f"{env.name} has no such parameter"))
         for index, lesson in enumerate(parameter.curriculum if isinstance(parameter, Curriculum) else ()):
             criteria = lesson.completion_criteria
-            if criteria is None:
+            if criteria is None or isinstance(env, JaxScene):  # which has a single lesson, see `refuse_lessons`
                 continue
             place = f"{path}.curriculum[{index}].completion_criteria"
             if criteria.behavior != env.name:

@@ -21,12 +21,14 @@ from jaxrl.jax_envs.interface import (
     Areas,
     JaxEnv,
     TeamActions,
+    TeamStep,
     TeamView,
     advance_areas,
     begin_areas_anew,
     start_areas,
 )
 from jaxrl.jax_envs.sampling import Value
+from jaxrl.jax_envs.scene import Sizes
 from jaxrl.training.compiled import connecting
 from jaxrl.types import Action
 
@@ -88,7 +90,7 @@ def start_play(
     """
     values = jax.tree.map(lambda x: jnp.broadcast_to(x[:, None], (*keys.shape, areas, *x.shape[1:])), parameters)
     started, view = jax.vmap(lambda key, of_seed: start_areas(env, key, areas, of_seed))(keys, values)
-    return _before_decisions(env, started, view, carry, connectors)
+    return begin_play(env, carry, started, view, connectors)
 
 
 def start_anew(
@@ -97,16 +99,16 @@ def start_anew(
     """Begin another episode in all areas of the seeds of which `which` [S] is True; the rest as in `start_play`."""
     seeds, areas = play.view.alive.shape[:2]
     values = jax.tree.map(lambda x: jnp.repeat(x, areas, axis=0), parameters)
-    moved, view = _split(begin_areas_anew(env, _join(play.areas), values), seeds)
-    fresh = _before_decisions(env, moved, view, carry, connectors)
+    moved, view = split(begin_areas_anew(env, join(play.areas), values), seeds)
+    fresh = begin_play(env, carry, moved, view, connectors)
     state = jax.tree.map(partial(_choose, which), fresh.areas.state, play.areas.state)
     rest = (play.view, play.sums, play.carry, play.connectors)
     chosen = jax.tree.map(partial(_choose, which), (fresh.view, fresh.sums, fresh.carry, fresh.connectors), rest)
     return Play(play.areas._replace(state=state), *chosen)
 
 
-def _before_decisions(env: JaxEnv, areas: Areas, view: TeamView, carry: Any, connectors: Chain | None) -> Play:
-    """Areas [S, E] whose episodes have just begun."""
+def begin_play(env: Sizes, carry: Any, areas: Any, view: TeamView, connectors: Chain | None = None) -> Play:
+    """Before the first decision of everybody in `view` [S, E, A]; nothing was earned yet."""
     lead = view.alive.shape
     sums = EpisodeSums(
         reward=jnp.zeros(lead, jnp.float32),
@@ -132,51 +134,77 @@ def collect(
     Returns:
       The areas after it, whose `connectors` are a whole `ChainState`, with statistics; and what happened.
     """
-    chain = algorithm.connectors
     seeds, areas = play.view.alive.shape[:2]
     values = jax.tree.map(lambda x: jnp.repeat(x, areas, axis=0), parameters)
-    noise = _noise(algorithm, keys, play.view.alive.shape[1:])
+    noise = noise_of(algorithm, keys, play.view.alive.shape[1:])
 
     def step(play: Play, key: Array) -> tuple[Play, Transitions]:
-        begin = begins(play)
-        connected, view = connecting.observed(chain, play.connectors, play.view, begin)
-        carry = remembered(play)
-        decision = jax.vmap(partial(_decide, env, algorithm))(policy, view, carry, key)
-        after = jax.tree.map(partial(_choose, view.alive), decision.carry, carry)  # the dead remember what they knew
-        connected, action = connecting.sent(chain, connected, decision, view.alive)
-        sent = TeamActions(continuous=action.continuous, discrete=action.discrete)
-        moved, result = advance_areas(env, _join(play.areas), _join(sent), values)
-        done = _split(result.step, seeds)
-        sums, sums_after = _add_up(env, play.sums, view.alive, done)
-        connected, own, group = connecting.rewarded(chain, connected, done.reward, done.group_reward, view.alive)
-        here = Transitions(
-            obs=view.obs,
-            action_mask=view.action_mask,
-            action=decision.action,
-            extras=decision.extras,
-            carry=carry,
-            last_carry=after if env.truncates else (),
-            begin=begin,
-            alive=view.alive,
-            reward=own,
-            group_reward=group,
-            terminated=done.terminated,
-            truncated=done.truncated,
-            stays=done.view.alive,
-            last_obs=connecting.last(chain, connected, done.view) if env.truncates else (),
-            sums=sums,
-            over=done.over,
-            stats=dict(done.stats),
-        )
-        after_step = Play(_split(moved, seeds), _split(result.view, seeds), sums_after, after, connected)
-        return after_step, here
+        chosen = choose(env, algorithm, policy, play, key)
+        moved, result = advance_areas(env, join(play.areas), join(chosen.sent), values)
+        after, here = note(env, algorithm, play, chosen, split(result.step, seeds))
+        return after._replace(areas=split(moved, seeds), view=split(result.view, seeds)), here
 
-    return jax.lax.scan(
-        step, play._replace(connectors=connecting.with_statistics(chain, play.connectors, policy)), noise
+    return jax.lax.scan(step, with_statistics(algorithm, play, policy), noise)
+
+
+def with_statistics(algorithm: Algorithm, play: Play, policy: PolicyState) -> Play:
+    """The areas with the whole state of the connectors, statistics of the policies [S] included."""
+    return play._replace(connectors=connecting.with_statistics(algorithm.connectors, play.connectors, policy))
+
+
+class Choice(NamedTuple):
+    """Decisions of the members of S seeds and E areas, and what was known when they were made."""
+
+    begin: Array  # bool [S, E, A]
+    view: TeamView  # as the policies saw it
+    carry: Any  # memory before the decision
+    after: Any  # memory after it
+    decision: Decision
+    sent: TeamActions  # what the environment gets, [S, E, A, ...]
+    connectors: Any  # their state after the decision
+
+
+def choose(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, key: Array) -> Choice:
+    """What the members decide now. `key`: of one step for each seed [S], or what `noise` has drawn from it."""
+    chain = algorithm.connectors
+    begin = begins(play)
+    connected, view = connecting.observed(chain, play.connectors, play.view, begin)
+    carry = remembered(play)
+    decision = jax.vmap(partial(_decide, env, algorithm))(policy, view, carry, key)
+    after = jax.tree.map(partial(_choose, view.alive), decision.carry, carry)  # the dead remember what they knew
+    connected, action = connecting.sent(chain, connected, decision, view.alive)
+    sent = TeamActions(continuous=action.continuous, discrete=action.discrete)
+    return Choice(begin, view, carry, after, decision, sent, connected)
+
+
+def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: TeamStep) -> tuple[Play, Transitions]:
+    """What came of the decisions, `done` [S, E, ...], for a rollout; and the play, its areas and view as before."""
+    chain, view, decision = algorithm.connectors, chosen.view, chosen.decision
+    sums, sums_after = _add_up(env, play.sums, view.alive, done)
+    connected, own, group = connecting.rewarded(chain, chosen.connectors, done.reward, done.group_reward, view.alive)
+    here = Transitions(
+        obs=view.obs,
+        action_mask=view.action_mask,
+        action=decision.action,
+        extras=decision.extras,
+        carry=chosen.carry,
+        last_carry=chosen.after if env.truncates else (),
+        begin=chosen.begin,
+        alive=view.alive,
+        reward=own,
+        group_reward=group,
+        terminated=done.terminated,
+        truncated=done.truncated,
+        stays=done.view.alive,
+        last_obs=connecting.last(chain, connected, done.view) if env.truncates else (),
+        sums=sums,
+        over=done.over,
+        stats=dict(done.stats),
     )
+    return play._replace(sums=sums_after, carry=chosen.after, connectors=connected), here
 
 
-def _noise(algorithm: Algorithm, keys: Array, lead: tuple[int, ...]) -> Any:
+def noise_of(algorithm: Algorithm, keys: Array, lead: tuple[int, ...]) -> Any:
     """What `act` draws from the keys [T, S] for members [*lead], all at once; the keys where it draws for itself.
 
     The numbers are those that it would draw in each step, where 48 of them took 33 us (one core, jaxlib 0.10.2).
@@ -195,7 +223,7 @@ def remembered(play: Play) -> Any:
     return jax.tree.map(lambda x: _choose(begins(play), jnp.zeros_like(x), x), play.carry)
 
 
-def _decide(env: JaxEnv, algorithm: Algorithm, policy: PolicyState, view: TeamView, carry: Any, key: Array) -> Decision:
+def _decide(env: Sizes, algorithm: Algorithm, policy: PolicyState, view: TeamView, carry: Any, key: Array) -> Decision:
     """One seed's decisions, [E, A, ...]; what critics remember is told in rows, as the algorithm wants them."""
     decision = algorithm.act(policy, view.obs, view.action_mask, carry, key)
     if algorithm.remember is None:
@@ -216,7 +244,7 @@ def _choose(mask: Array, x: Array, other: Array) -> Array:
     return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, other)
 
 
-def _add_up(env: JaxEnv, sums: EpisodeSums, alive: Array, done: Any) -> tuple[EpisodeSums, EpisodeSums]:
+def _add_up(env: Sizes, sums: EpisodeSums, alive: Array, done: Any) -> tuple[EpisodeSums, EpisodeSums]:
     """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left."""
     ended, stays = done.terminated | done.truncated, done.view.alive
     own, paid = jnp.where(alive, done.reward, 0.0), jnp.where(alive, done.group_reward, 0.0)
@@ -241,17 +269,17 @@ def _add_up(env: JaxEnv, sums: EpisodeSums, alive: Array, done: Any) -> tuple[Ep
     )
 
 
-def by_team(env: JaxEnv, x: Array) -> Array:
+def by_team(env: Sizes, x: Array) -> Array:
     """[..., A] → [..., K, A / K], members by team."""
     return x.reshape(*x.shape[:-1], env.teams, env.members)
 
 
-def _join(x: Any) -> Any:
+def join(x: Any) -> Any:
     """[S, E, ...] → [S·E, ...] for every array of a pytree."""
     return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), x)
 
 
-def _split(x: Any, seeds: int) -> Any:
+def split(x: Any, seeds: int) -> Any:
     """[S·E, ...] → [S, E, ...]."""
     return jax.tree.map(partial(_split_one, seeds), x)
 

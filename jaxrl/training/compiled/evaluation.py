@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,11 @@ Evaluate = Callable[[JittedState], EpisodeFigures]
 """The figures of the episodes that the policies of a state play, each with the leading axis S."""
 
 
-class _Trial(NamedTuple):
+class Trial(NamedTuple):
     """N episodes of each seed on their way."""
 
     steps: Array  # int32 [], decisions so far
-    play: Play  # [S, N, ...]
+    play: Any  # [S, N, ...]; of several behaviors, the state of the scene
     over: Array  # bool [S, N], the first episode of this area
     found: EpisodeFigures  # sums over what has ended in first episodes, [S]
 
@@ -62,25 +62,25 @@ def evaluate(
         keys = jnp.broadcast_to(jax.random.fold_in(noise, number), (1, seeds))
         play, steps = collect(env, algorithm, policy, play, keys, parameters)
         play = play if algorithm.connectors is None else play._replace(connectors=play.connectors.slots)
-        ended = jax.vmap(partial(figures, env), in_axes=1)(_of_first_episodes(steps, over))
+        ended = jax.vmap(partial(figures, env), in_axes=1)(of_first_episodes(steps, over))
         return play, over | steps.over[0], ended
 
-    def step(trial: _Trial) -> _Trial:
+    def step(trial: Trial) -> Trial:
         play, over, ended = once(trial.steps, trial.play, trial.over)
-        return _Trial(trial.steps + 1, play, over, jax.tree.map(jnp.add, trial.found, ended))
+        return Trial(trial.steps + 1, play, over, jax.tree.map(jnp.add, trial.found, ended))
 
-    def goes_on(trial: _Trial) -> Array:
+    def goes_on(trial: Trial) -> Array:
         return (trial.steps < options.max_length) & ~trial.over.all()
 
     begun = jnp.int32(0), play, jnp.zeros((seeds, options.episodes), bool)
     _, _, shapes = jax.eval_shape(once, *begun)
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return jax.lax.while_loop(goes_on, step, _Trial(*begun, nothing)).found
+    return jax.lax.while_loop(goes_on, step, Trial(*begun, nothing)).found
 
 
-def _of_first_episodes(steps: Transitions, over: Array) -> Transitions:
-    """One step [1, S, N, A], in which nothing ends where the first episode was over before."""
-    counts = ~over[None]
+def of_first_episodes(steps: Transitions, over: Array) -> Transitions:
+    """One step [1, S, N, A] or [S, 1, N, A], in which nothing ends where the first episode was over before."""
+    counts = ~over.reshape(steps.over.shape)
     return steps._replace(
         terminated=steps.terminated & counts[..., None],
         truncated=steps.truncated & counts[..., None],

@@ -110,34 +110,40 @@ class Plan(NamedTuple):
     side_by_side: bool = False  # seeds learn at once; on a CPU core one after the other is faster, and takes less room
     values: Mapping[str, Any] = {}  # settings in which seeds differ, float [S] by dotted key
     newest: int = 0  # episodes of each iteration that are told one by one, at most
+    goes_on: bool = False  # other behaviors learn on: after max_steps decisions still count
 
 
 def start(plan: Plan, numbers: Array) -> JittedState:
     """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone."""
     keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
-    parameters = {
-        name: jax.tree.map(jnp.asarray, value) if isinstance(value, Distribution) else _for_each(value, numbers)
-        for name, value in plan.parameters.items()
-    }
+    parameters = of_each_seed(plan.parameters, numbers)
+    play = start_play(
+        plan.env,
+        nothing_remembered(plan.algorithm),
+        keys[:, 1],
+        plan.areas,
+        parameters,
+        plan.algorithm.connectors,
+    )
+    return start_learners(plan, keys[:, 0], keys[:, 2], play, parameters)
+
+
+def start_learners(
+    plan: Plan, init_keys: Array, keys: Array, play: Play, parameters: Mapping[str, Value]
+) -> JittedState:
+    """A fresh learner for each seed beside the areas that it begins with. Both keys [S] are consumed."""
     store = plan.algorithm.storage.init()
     return JittedState(
-        train=jax.vmap(plan.algorithm.init)(keys[:, 0]),
-        store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*numbers.shape, *x.shape)), store),
-        fresh=jnp.zeros(numbers.shape, jnp.int32),
-        play=start_play(
-            plan.env,
-            nothing_remembered(plan.algorithm),
-            keys[:, 1],
-            plan.areas,
-            parameters,
-            plan.algorithm.connectors,
-        ),
+        train=jax.vmap(plan.algorithm.init)(init_keys),
+        store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), store),
+        fresh=jnp.zeros(keys.shape, jnp.int32),
+        play=play,
         parameters=parameters,
-        values={key: _for_each(value, numbers) for key, value in plan.values.items()},
-        key=keys[:, 2],
-        iteration=jnp.zeros(numbers.shape, jnp.uint32),
-        frozen=jnp.zeros(numbers.shape, bool),
-        newest=nothing(plan.newest, len(numbers)) if plan.newest else (),
+        values={key: for_each(value, keys) for key, value in plan.values.items()},
+        key=keys,
+        iteration=jnp.zeros(keys.shape, jnp.uint32),
+        frozen=jnp.zeros(keys.shape, bool),
+        newest=nothing(plan.newest, len(keys)) if plan.newest else (),
     )
 
 
@@ -147,8 +153,17 @@ def begin_anew(plan: Plan, state: JittedState, which: Array) -> JittedState:
     return state.replace(play=start_anew(plan.env, carry, state.play, which, state.parameters, chain))
 
 
-def _for_each(value: Any, numbers: Array) -> Array:
-    return jnp.broadcast_to(jnp.asarray(value, jnp.float32), numbers.shape)
+def of_each_seed(parameters: Mapping[str, Any], numbers: Array) -> dict[str, Value]:
+    """Of the environment: a number becomes one for each seed [S], distributions are that already."""
+    return {
+        name: jax.tree.map(jnp.asarray, value) if isinstance(value, Distribution) else for_each(value, numbers)
+        for name, value in parameters.items()
+    }
+
+
+def for_each(value: Any, numbers: Array, dtype: Any = jnp.float32) -> Array:
+    """The same number for each seed, or one for each: [S]."""
+    return jnp.broadcast_to(jnp.asarray(value, dtype), numbers.shape)
 
 
 def step_of(state: JittedState, seeds: slice = slice(None)) -> int:
@@ -162,12 +177,28 @@ def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
     keys = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))(state.key, state.iteration)
     policy, keys = acting(plan.algorithm, state.train), jnp.swapaxes(keys, 0, 1)
     play, steps = collect(plan.env, plan.algorithm, policy, state.play, keys, state.parameters)
-    train, play, last = _connected(plan, state.train, play)
-    learn, steps = partial(_learn, plan), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-    last = (last, remembered(play))
-    arguments = (state.values, train, state.store, state.fresh, state.frozen, steps, last, state.iteration)
-    learned = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
-    train, store, fresh, log = learned
+    train, play, last = connected(plan, state.train, play)
+    steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
+    return learned(plan, state, train, play, steps, last)
+
+
+def learned(
+    plan: Plan, state: JittedState, train: TrainState, play: Play, steps: Transitions, last: TeamView
+) -> tuple[JittedState, IterationLog]:
+    """The updates that follow `steps` [S, T, ...]: of `train`, as `connected` has left it. `last` is the view after."""
+    arguments = (
+        state.values,
+        train,
+        state.store,
+        state.fresh,
+        state.frozen,
+        steps,
+        (last, remembered(play)),
+        state.iteration,
+    )
+    learn = partial(_learn, plan)
+    updated = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
+    train, store, fresh, log = updated
     frozen = state.frozen | (log.fault[:, 0] >= 0)
     chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
     train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
@@ -176,7 +207,7 @@ def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
     return after.replace(iteration=state.iteration + 1), log
 
 
-def _connected(plan: Plan, train: TrainState, play: Play) -> tuple[TrainState, Play, TeamView]:
+def connected(plan: Plan, train: TrainState, play: Play) -> tuple[TrainState, Play, TeamView]:
     """Statistics of the connectors go back to the learners; and the view after the last step, as policies will see it.
 
     Those of a seed that has passed max_steps stay as they were, like everything that it has learned.
@@ -238,6 +269,8 @@ def _learn(
     after = jax.tree.map(partial(jnp.where, due), (learned, jnp.zeros_like(given)), (counted, given))
     before = (train, fresh), store
     (train, fresh), store = jax.tree.map(partial(jnp.where, active), (after, kept), before)
+    if plan.goes_on:
+        train = train.replace(step=jnp.where(sound, counted.step, train.step))
     return train, store, fresh, log
 
 

@@ -24,6 +24,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import LESSON
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, intervals_of, of_seeds
+from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import EnvironmentParameter, RunSettings
 from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer
 from jaxrl.training.compiled.newest import Newest
@@ -160,7 +161,7 @@ def _of_status(path: Path, count: int) -> list[dict[str, Any]]:
     return [{"parameters": {name: {LESSON: n} for name, n in of_seed.items()}} for of_seed in numbers]
 
 
-def parameters_at_start(env: JaxEnv, runs: Sequence[SeedLessons]) -> dict[str, Any]:
+def parameters_at_start(env: JaxEnv | JaxScene, runs: Sequence[SeedLessons]) -> dict[str, Any]:
     """Every parameter of the environment for all seeds of all `runs`, as `make_jitted_trainer` takes them."""
     names = dict.fromkeys(name for lessons in runs for name in lessons.intervals())
     intervals = {name: max(lessons.intervals().get(name, 0) for lessons in runs) for name in names}

@@ -59,7 +59,8 @@ class Part:
         intervals = [self.settings.summary_freq, self.settings.checkpoint_interval]
         intervals += [] if evaluation is None else [evaluation.interval]
         ends = [self.step + interval - self.step % interval for interval in intervals]
-        return min(*ends, self.settings.last_step + 1) - self.step
+        ends += [] if self.over else [self.settings.last_step + 1]
+        return min(ends) - self.step
 
 
 class JittedLoop:
@@ -76,13 +77,14 @@ class JittedLoop:
         self.parts = list(parts)
         self.evaluate = evaluate  # with the settings' `evaluation`
         self.interrupt = interrupt
+        self.name = self.parts[0].recorder.subject.name  # of what is played, in the log
         self.largest = trainer.steps * trainer.areas * trainer.agents  # agent steps of an iteration, at most
 
     def run(self, state: JittedState) -> None:
         """Until every part, which has begun, is done: each of its seeds. Saves at the end, and at Ctrl-C."""
         log.info(
             "%s: %d seed(s) of %d areas, %d decisions an iteration, on %d device(s). Compiling.",
-            self.parts[0].recorder.subject.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps,
+            self.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps,
             self.trainer.devices,
         )  # fmt: skip
         count = 1

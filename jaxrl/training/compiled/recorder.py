@@ -6,9 +6,11 @@ seed (`seed_<number>/`), one checkpoint holds them all, and the ONNX files are t
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
+from typing import Self
 
 import jax
 import numpy as np
@@ -42,10 +44,21 @@ class CompiledRecorder(Recorder):
     ) -> None:
         """`alone`: no other run goes on in the same program, from which it had to be told apart on the console."""
         super().__init__(settings, folder, progress, PHASES)
-        self.subject = subject
         self._prefix = "" if alone else f"{folder.run_id}: "
+        self._tells = True
+        self._record(subject)
+
+    def beside(self, subject: Subject) -> Self:
+        """Of another behavior of the same run, whose files it shares; after `begin`. The run is closed by this one."""
+        other = copy.copy(self)  # one status, one set of timers and tracks, one thread that writes
+        other._tells = False
+        other._record(subject)
+        return other
+
+    def _record(self, subject: Subject) -> None:
+        self.subject = subject
         self._title = f"{self._prefix}{subject.name}"
-        self.lessons = SeedLessons(settings.environment_parameters, subject, self._prefix)
+        self.lessons = SeedLessons(self.settings.environment_parameters, subject, self._prefix)
         self._statistics = SeedStatistics(subject, self.lessons)
 
     def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
@@ -92,9 +105,12 @@ class CompiledRecorder(Recorder):
         told = {str(self.subject.seeds[index]): {"steps": step, "fault": str(fault)}}
         self.status.set(self.subject.name, FROZEN_SEEDS, {**known, **told})
 
-    def summary(self, step: int, state: JittedState) -> None:
-        """Write what was collected since the last summary, labelled with `step`: each seed's events, one line."""
-        self.write_summary(self.subject.name, step, training=True)
+    def summary(self, step: int, state: JittedState, *, training: bool = True) -> None:
+        """Write what was collected since the last summary, labelled with `step`: each seed's events, one line.
+
+        `training`: whether it still learns.
+        """
+        self.write_summary(self.subject.name, step, training=training)
         self._keep_best(state)
 
     def evaluation(self, step: int, state: JittedState, figures: EpisodeFigures) -> None:
@@ -111,8 +127,10 @@ class CompiledRecorder(Recorder):
         if self.progress_due():
             self.progress_of({self.subject.name: step})
 
-    def save(self, state: JittedState, step: int, *, final: bool = False) -> None:
+    def save(self, state: JittedState, step: int, *, final: bool = False, moment: Hashable = None) -> None:
         """A checkpoint of all seeds and the ONNX file of the best, unless this step is saved already.
+
+        `moment`: what tells this state from another of the same step.
 
         Raises DivergedError, ArtifactError or ExportError, as `Recorder.checkpoint`.
         """
@@ -122,7 +140,8 @@ class CompiledRecorder(Recorder):
         frozen = self._statistics.frozen
         best = int(np.argmin(frozen)) if frozen[best] else best
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
-        self.checkpoint(name, step, partial(self._snapshot, state, step, best), reward, final=final)
+        moment = step if moment is None else moment
+        self.checkpoint(name, moment, partial(self._snapshot, state, step, best), reward, final=final)
 
     def _best(self, rewards: np.ndarray) -> int:
         """Index of the seed with the highest reward, among those that are furthest in their lessons."""
@@ -145,10 +164,11 @@ class CompiledRecorder(Recorder):
         """Whether the last checkpoint is older than checkpoint_minutes."""
         return self.checkpoint_is_old(self.subject.name)
 
-    def finish(self, state: JittedState, step: int) -> None:
+    def finish(self, state: JittedState, step: int, *, moment: Hashable = None) -> None:
         """The last save, and the policy where Unity's user looks for it; says how the run ended."""
-        self.say_results(self._prefix)
-        self.save(state, step, final=True)
+        if self._tells:
+            self.say_results(self._prefix)
+        self.save(state, step, final=True, moment=moment)
         highest = np.nanmax(self._statistics.recent_reward(), initial=-np.inf)
         self.publish(self.subject.name, step, float(highest) if np.isfinite(highest) else None)
 

@@ -7,6 +7,7 @@ from the other's weights.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -102,16 +103,7 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
     """
     options = settings.checkpoint_settings
     if options.resume:
-        path = checkpoint.require_latest(folder.behavior(subject.name))
-        require_loop(path, compiled=True)
-        some = "frozen" in checkpoint.read_info(path).leaves
-        wanted = contents(fresh, changing=subject.changing).replace(frozen=fresh.frozen if some else ())
-        saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
-        log.info("%s: resuming from %s.", subject.name, path)
-        saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
-        saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
-        if len(subject.seeds) == 1:
-            saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))
+        saved = resumed(checkpoint.require_latest(folder.behavior(subject.name)), subject, fresh)
         if step_of(saved) > subject.settings.last_step:
             log.warning("%s: %s", subject.name, subject.settings.passed_text)
         return saved
@@ -121,6 +113,20 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
     one, origin = saver.with_weights_of(source, seed_of(fresh.train, 0), subject.spec, subject.settings)
     log.info("%s: every seed is initialized from %s.", subject.name, origin)
     return fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+
+
+def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
+    """The state in a checkpoint of the run. Raises CheckpointError."""
+    require_loop(path, compiled=True)
+    some = "frozen" in checkpoint.read_info(path).leaves
+    wanted = contents(fresh, changing=subject.changing).replace(frozen=fresh.frozen if some else ())
+    saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
+    log.info("%s: resuming from %s.", subject.name, path)
+    saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
+    saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
+    if len(subject.seeds) == 1:
+        saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))
+    return saved
 
 
 def for_all_seeds(one: TrainState, like: TrainState) -> TrainState:

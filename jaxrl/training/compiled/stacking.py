@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.jax_envs.interface import TeamView
+from jaxrl.jax_envs.scene import Sizes
 from jaxrl.rollout.trajectory import EverySecond, Rollout
 from jaxrl.training.compiled.collect import Transitions, by_team
 from jaxrl.types import Action
@@ -41,7 +42,7 @@ class EpisodeFigures(NamedTuple):
 
 
 def stack(
-    env: JaxEnv, steps: Transitions, last: TeamView, memory: Any, *, team_rows: bool, time_horizon: int
+    env: Sizes, steps: Transitions, last: TeamView, memory: Any, *, team_rows: bool, time_horizon: int
 ) -> Rollout:
     """The rollout [T', B, A'] of one seed: `steps` [T, E, A, ...] without the seed axis, `last` the view after them.
 
@@ -116,7 +117,7 @@ def _cut(acted: Array, ended: Array, time_horizon: int) -> Array:
     return acted & ~ended & ((time - begin + 1) % time_horizon == 0)
 
 
-def figures(env: JaxEnv, steps: Transitions) -> EpisodeFigures:
+def figures(env: Sizes, steps: Transitions) -> EpisodeFigures:
     """Of the episodes that ended in `steps` [T, E, ...]."""
     ended = steps.terminated | steps.truncated
     team_over = by_team(env, ended).any(-1) & ~by_team(env, steps.stays).any(-1)

@@ -31,10 +31,11 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.writers import check_writers
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.compilation import cache_by_default, quick_options
-from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.jax_envs.sampling import Distribution, of_episode
+from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
+from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, with_drawn_seed, with_seed
 from jaxrl.settings.varied import by_seed, variable
@@ -58,6 +59,7 @@ from jaxrl.training.compiled.saver import Subject, restored
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
+from jaxrl.training.teams import SharedLearners
 
 SEEDS, AREAS = "seeds", "areas"
 log = logging.getLogger(__name__)
@@ -117,7 +119,7 @@ def make_jitted_trainer(
     usual = {**env.parameters, **(parameters or {})}
     each = 1 if settings.count_by == "env_steps" else agents_at_start(env, usual)
     steps = math.ceil(algorithm.period / (areas * each))
-    mesh = _mesh(list(devices or jax.devices()), seeds, areas)
+    mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
     accelerated = mesh.devices.flat[0].platform != "cpu"
     sizes = (areas, steps, settings.time_horizon, settings.last_step)
     told = min(newest, steps * areas * env.teams * env.members)
@@ -125,7 +127,7 @@ def make_jitted_trainer(
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
     shapes = jax.eval_shape(begin, numbers)
-    program = _compile(plan, mesh, shapes)
+    program = compile_program(partial(iterate_several, plan), mesh, shapes, shardings(mesh, shapes))
     memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
     needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     subject, place = Subject(env.name, env.spec, settings, tuple(range(seeds)), areas), partial(_place, mesh)
@@ -155,16 +157,13 @@ def make_jitted_trainer(
     )
 
 
-def _compile(plan: Plan, mesh: Mesh, shapes: JittedState) -> Any:
+def compile_program(several: Callable[..., Any], mesh: Mesh, shapes: Any, places: Any) -> Any:
     """The program of some iterations; nothing is allocated yet, so that its memory can be judged first."""
-    several = partial(iterate_several, plan)
     if mesh.axis_names == (SEEDS,):
         spec = PartitionSpec(SEEDS)
         several = jax.shard_map(several, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec, check_vma=False)
     everywhere = NamedSharding(mesh, PartitionSpec())
-    state = jax.tree.map(
-        lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, _shardings(mesh, shapes)
-    )
+    state = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
     with jax.set_mesh(mesh):
         return jax.jit(several, donate_argnums=0).lower(state, count).compile()
@@ -172,22 +171,18 @@ def _compile(plan: Plan, mesh: Mesh, shapes: JittedState) -> Any:
 
 def agents_at_start(env: JaxEnv, parameters: Mapping[str, float | Sequence[float] | Distribution]) -> int:
     """How many agents an episode begins with, at least 1; of an episode drawn from key 0, for the first seed."""
-    first = {
-        name: jax.tree.map(lambda x: x[0], of) if isinstance(of, Distribution) else np.ravel(of)[0]
-        for name, of in parameters.items()
-    }
-    _, view = jax.jit(env.reset)(jax.random.key(0), of_episode(first, jax.random.key(0)))
+    _, view = jax.jit(env.reset)(jax.random.key(0), of_episode(of_first_seed(parameters), jax.random.key(0)))
     return max(int(view.alive.sum()), 1)
 
 
-def _mesh(devices: list[Any], seeds: int, areas: int) -> Mesh:
+def mesh_of(devices: list[Any], seeds: int, areas: int) -> Mesh:
     """The devices that share the work: as many as divide the seeds, or one seed's areas."""
     whole, axis = (seeds, SEEDS) if seeds > 1 else (areas, AREAS)
     count = max(n for n in range(1, len(devices) + 1) if whole % n == 0)
     return Mesh(np.array(devices[:count]), (axis,))
 
 
-def _shardings(mesh: Mesh, state: JittedState) -> JittedState:
+def shardings(mesh: Mesh, state: JittedState) -> JittedState:
     """Where each array lies: seeds over devices, or the areas of the one seed."""
     if mesh.axis_names == (SEEDS,):
         return jax.tree.map(lambda _: NamedSharding(mesh, PartitionSpec(SEEDS)), state)
@@ -204,7 +199,7 @@ def _replaced(state: JittedState, some: JittedState, first: Array) -> JittedStat
 
 
 def _place(mesh: Mesh, state: JittedState) -> JittedState:
-    return jax.device_put(state, _shardings(mesh, state))
+    return jax.device_put(state, shardings(mesh, state))
 
 
 def _with_seed_of_run(settings: RunSettings) -> RunSettings:
@@ -250,7 +245,12 @@ def train_together(
         check_writers(run.record_settings)
     first = with_drawn_seed(_with_seed_of_run(runs[0]))
     runs, environment = [first, *(with_seed(run, first.env_settings.seed) for run in runs[1:])], first.env_settings
-    env = make_environment(environment.env_path or "")
+    env = environment_of(environment.env_path or "")
+    if isinstance(env, JaxScene):
+        from jaxrl.training.compiled.scene.run import train_scene  # which is made of what stands here
+
+        train_scene(first, env, console, interrupt)
+        return
     seeds = tuple(environment.seed + i for i in range(environment.seeds))
     behaviors = [behavior_settings_for(run, env.name) for run in runs]
     changing = values is not None
@@ -317,6 +317,7 @@ def trainer_for(
     spec = env.spec if algorithm.connectors is None else algorithm.connectors.spec
     check_observations(spec, subject.settings.network_settings, env.name)
     tell_unexportable(env.name, env.spec, subject.settings, algorithm)
+    SharedLearners().meet(env.name, [f"{env.name}?team={team}" for team in range(env.teams)])
     for run in runs:
         check_parameters(run, env)
     lessons = [SeedLessons(run.environment_parameters, of) for run, of in zip(runs, subjects, strict=True)]

@@ -1,0 +1,119 @@
+"""What a JAX-native environment of several behaviors is: one area in which agents of different kinds live together.
+
+As `JaxEnv`, which stays the form for one behavior, but views, actions and what a step brings stand by behavior name:
+
+    reset(key, parameters) -> (state, {"Striker": TeamView, "Goalie": TeamView})
+    step(key, state, {"Striker": TeamActions, "Goalie": TeamActions}) -> (state, SceneStep)
+
+Each behavior has its own sensors, actions and number of members, and is learned by a trainer of its own. All that live
+decide at every step. A behavior whose agents are absent from an episode has rows that are not alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jax import Array
+
+from jaxrl.jax_envs.drawing import Scene
+from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, State, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import advance_areas as advance
+from jaxrl.jax_envs.interface import start_areas as start
+from jaxrl.types import BehaviorSpec
+
+
+class BehaviorPart(NamedTuple):
+    """The members of one behavior in an area, and what they see and do."""
+
+    name: str  # as a Unity scene would have it, without team suffix
+    spec: BehaviorSpec
+    members: int  # capacity of a team; A = teams * members
+    teams: int = 1  # in one area; they share the behavior
+    truncates: bool = False  # whether a step ever says `truncated` of them
+
+
+class BehaviorStep(NamedTuple):
+    """What a step brought one behavior; its fields are those of `TeamStep`."""
+
+    view: TeamView
+    reward: Array  # float32 [A]
+    group_reward: Array  # float32 [A]
+    terminated: Array  # bool [A]
+    truncated: Array  # bool [A]
+
+
+class SceneStep(NamedTuple):
+    """What one step of the area brought about."""
+
+    behaviors: dict[str, BehaviorStep]
+    over: Array  # bool [], the whole episode is over: every agent of every behavior has ended, reset comes next
+    stats: Mapping[str, Array]  # float32 [], by tag; the episode's figures, to be read where `over`
+
+    @property
+    def view(self) -> dict[str, TeamView]:
+        """By behavior."""
+        return {name: step.view for name, step in self.behaviors.items()}
+
+
+class JaxScene(NamedTuple):
+    """A simulator of several behaviors, bound to its sizes.
+
+    `reset(key, parameters) -> (state, views)` and `step(key, state, actions) -> (state, scene_step)` are pure and may
+    be vmapped; views and actions are dictionaries with the name of every behavior. Each consumes its typed key.
+    """
+
+    name: str  # of the scene
+    parts: tuple[BehaviorPart, ...]
+    parameters: Mapping[str, float]  # all environment parameters with their usual values
+    reset: Callable[[Array, EnvParams], tuple[State, dict[str, TeamView]]]
+    step: Callable[[Array, State, dict[str, TeamActions]], tuple[State, SceneStep]]
+    draw: Callable[[State], Scene] | None = None  # a picture of one area; the state as numpy arrays
+    tell: Callable[[State, bool], str] | None = None  # what the picture shows in a few words; True: the episode is over
+
+    def part(self, name: str) -> BehaviorPart:
+        """The behavior of that name. Raises KeyError."""
+        return {part.name: part for part in self.parts}[name]
+
+
+class SceneTransition(NamedTuple):
+    """A step of E areas and who decides next, as `AreasTransition`."""
+
+    step: SceneStep  # leading axis E everywhere
+    view: dict[str, TeamView]
+
+
+Sizes = JaxEnv | BehaviorPart
+"""What tells the number of teams and members of one behavior, and whether its steps truncate."""
+
+
+def start_scene(scene: JaxScene, key: Array, areas: int, parameters: Any) -> tuple[Areas, dict[str, TeamView]]:
+    """As `interface.start_areas`."""
+    env: Any = scene
+    started: Any = start(env, key, areas, parameters)
+    return started
+
+
+def advance_scene(
+    scene: JaxScene, areas: Areas, actions: dict[str, TeamActions], parameters: Any
+) -> tuple[Areas, SceneTransition]:
+    """As `interface.advance_areas`."""
+    env: Any = scene
+    sent: Any = actions
+    moved, result = advance(env, areas, sent, parameters)
+    return moved, SceneTransition(*result)  # pyright: ignore
+
+
+def step_of_behavior(step: SceneStep, name: str) -> TeamStep:
+    """What a step brought the behavior of that name, as an environment of its own would say it."""
+    return TeamStep(*step.behaviors[name], over=step.over, stats=step.stats)
+
+
+def parts_of(env: JaxEnv | JaxScene) -> tuple[Sizes, ...]:
+    """The behaviors of an environment."""
+    return (env,) if isinstance(env, JaxEnv) else env.parts
+
+
+def by_behavior(env: JaxEnv | JaxScene, make: Callable[[Any], Any]) -> Any:
+    """What `make` makes of a behavior, in the form of the environment: itself, or by name."""
+    return make(env) if isinstance(env, JaxEnv) else {part.name: make(part) for part in env.parts}

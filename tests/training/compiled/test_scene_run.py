@@ -1,0 +1,206 @@
+"""A whole run of an environment of two behaviors: what it leaves, that a resumed one equals it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import yaml
+
+import jaxrl
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
+from jaxrl.client.policy_inputs import PolicyError
+from jaxrl.compilation import enable_compilation_cache
+from jaxrl.jax_envs import SeveralBehaviorsError
+from jaxrl.settings import RunSettings, SettingsError, load_run_settings
+from jaxrl.training.compiled.points import train_points
+from jaxrl.training.compiled.trainer import train
+from jaxrl.training.interrupt import Interrupt
+from tests.artifacts.test_csv_file import rows
+from tests.jax_envs.probe_scene import PARTS
+from tests.jax_envs.toy_jax_env import quick_compilation
+
+pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(500)]
+ROOT = Path(__file__).parents[3]
+ENV = f"{ROOT / 'tests/jax_envs/probe_scene.py'}:make_probe_scene"
+HYPERPARAMETERS = {
+    "batch_size": 32, "buffer_size": 64, "num_epoch": 1, "learning_rate": 0.02, "learning_rate_schedule": "constant",
+}  # fmt: skip
+BEHAVIOR = {
+    "trainer_type": "ppo",
+    "hyperparameters": HYPERPARAMETERS,
+    "network_settings": {"hidden_units": 8, "num_layers": 1},
+    "summary_freq": 200,
+    "checkpoint_interval": 400,
+}
+LAMP_STEPS, DIAL_STEPS = 500, 1000
+EVALUATION = {"interval": 400, "episodes": 4}
+
+
+def configured(
+    folder: Path, run_id: str, *, behaviors: Any = None, dial: int = DIAL_STEPS, **options: Any
+) -> RunSettings:
+    named = {
+        "Lamp": {**BEHAVIOR, "max_steps": LAMP_STEPS},
+        "Dial": {**BEHAVIOR, "max_steps": dial, "evaluation": EVALUATION},
+    }
+    written = {
+        "behaviors": behaviors or named,
+        "env_settings": {"env_path": ENV, "num_areas": 4, "seed": 3, "seeds": 2},
+        "checkpoint_settings": {"run_id": run_id, "results_dir": str(folder / "results"), **options},
+    }
+    path = folder / f"{run_id}.yaml"
+    path.write_text(yaml.safe_dump(written))
+    return load_run_settings(path, {}, HYPERPARAMETER_TYPES)
+
+
+def trained(settings: RunSettings) -> Path:
+    with quick_compilation():
+        train(settings)
+    return Path(settings.checkpoint_settings.results_dir, settings.checkpoint_settings.run_id)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, runs: None) -> Path:
+    enable_compilation_cache()  # one program for all runs here
+    return tmp_path_factory.mktemp("scene")
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """A run that nobody disturbed, and what it said."""
+    lines: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    handler, logger = Handler(), logging.getLogger("jaxrl")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield trained(configured(folder, "whole")), lines
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def arrays(run: Path, behavior: str, step: int | None = None) -> dict[str, np.ndarray]:
+    """Every array of a checkpoint, read without knowing what it should hold."""
+    path = require_latest(run / behavior)
+    if step is not None:
+        path = next(item.path for item in checkpoints(run / behavior) if item.step == step)
+    return dict(checkpoint._read_arrays(path))
+
+
+def test_each_behavior_has_its_files(whole: tuple[Path, list[str]]) -> None:
+    run, lines = whole
+    assert {path.name for path in run.iterdir()} >= {"Lamp", "Dial", "Lamp.onnx", "Dial.onnx", "configuration.yaml"}
+    status = json.loads((run / "run_logs" / "training_status.json").read_text())
+    for name in ("Lamp", "Dial"):
+        assert len(list((run / name).glob("seed_3/events.*"))) == len(list((run / name).glob("seed_4/events.*"))) == 1
+        assert (run / name / "seed_4" / "metrics.csv").is_file() and status[name]["best_seed"] in (0, 1)
+        assert status[name]["checkpoints"][-1]["steps"] == checkpoints(run / name)[-1].step
+    shapes = {name: onnxruntime.InferenceSession(run / f"{name}.onnx").get_inputs()[0].shape for name in PARTS}
+    assert shapes["Lamp"][1:] == [2] and shapes["Dial"][1:] == [3]
+    assert any(line.startswith("Lamp (2 seeds). Step: 200.") for line in lines)
+    assert sum(line.startswith("Lamp: mean reward") for line in lines) == 1
+
+
+def test_b18_u43_the_one_that_is_done_goes_on_to_tell(whole: tuple[Path, list[str]]) -> None:
+    run, lines = whole
+    assert any("Lamp: learns no more after step 512" in line and "learn: Dial" in line for line in lines)
+    assert any("Lamp" in line and "Step: 1800" in line and "Not Training" in line for line in lines)
+    last = {name: checkpoints(run / name)[-1].step for name in PARTS}
+    assert DIAL_STEPS < last["Dial"] <= DIAL_STEPS + 64 and last["Lamp"] == 2 * last["Dial"]
+    at_end, then = (
+        arrays(run, "Lamp"),
+        arrays(run, "Lamp", min(s.step for s in checkpoints(run / "Lamp") if s.step > 512)),
+    )
+    learned = [name for name in at_end if name.startswith(("train/policy", "train/optimizer"))]
+    assert learned and all(at_end[name].tobytes() == then[name].tobytes() for name in learned)
+    steps = {name: {int(step) for step, *_ in rows(run / name / "seed_3" / "metrics.csv")} for name in PARTS}
+    assert max(steps["Lamp"]) == 2000 and max(steps["Dial"]) == 1000
+
+
+def test_evaluations_play_the_whole_scene(whole: tuple[Path, list[str]]) -> None:
+    tag = "Evaluation/Cumulative Reward"
+    found = [(int(step), float(value)) for step, at, value in rows(whole[0] / "Dial/seed_3/metrics.csv") if at == tag]
+    assert [step for step, _ in found] == [400, 800] and all(-1.0 < value <= 1.0 for _, value in found)
+    assert tag not in {at for _, at, _ in rows(whole[0] / "Lamp/seed_3/metrics.csv")}
+
+
+def test_a_resumed_run_equals_one_that_was_never_stopped(folder: Path, whole: tuple[Path, list[str]]) -> None:
+    trained(configured(folder, "halves", dial=600))
+    run = trained(configured(folder, "halves", resume=True))
+    for name in PARTS:
+        first, second = arrays(whole[0], name), arrays(run, name)
+        assert first.keys() == second.keys()
+        assert [leaf for leaf in first if first[leaf].tobytes() != second[leaf].tobytes()] == []
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_between_two_saves_goes_on_from_the_moment_of_both(
+    folder: Path, whole: tuple[Path, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = trained(configured(folder, "killed", dial=600))
+    newest = checkpoints(run / "Dial")[-1]
+    with caplog.at_level("WARNING", "jaxrl"):
+        for path in sorted(newest.path.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        newest.path.rmdir()
+        trained(configured(folder, "killed", resume=True))
+    assert "Lamp: its newest checkpoint is of a later moment" in caplog.text
+    for name in PARTS:
+        first, second = arrays(whole[0], name), arrays(run, name)
+        assert [leaf for leaf in first if first[leaf].tobytes() != second[leaf].tobytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("behaviors", "words"),
+    [
+        ({"Lamp": BEHAVIOR, "Dail": BEHAVIOR, "Dial": BEHAVIOR}, "behaviors.Dail: Probe has no such behavior.*Dial"),
+        ({"Lamp": BEHAVIOR}, "behaviors.Dial: the environment has this behavior, the configuration does not"),
+    ],
+)
+def test_one_right_and_one_wrong_name_is_refused_before_anything_is_written(
+    tmp_path: Path, behaviors: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SettingsError, match=words):
+        train(configured(tmp_path, "wrong", behaviors=behaviors))
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_scene_is_no_environment_of_one_behavior(tmp_path: Path) -> None:
+    with Interrupt() as interrupt, pytest.raises(SeveralBehaviorsError, match=r"Lamp, Dial.*one run at a time"):
+        train_points([configured(tmp_path, "point")], None, interrupt, None)  # pyright: ignore
+    with pytest.raises(SeveralBehaviorsError, match=r"jaxrl\.make_scene"):
+        jaxrl.make_environment(ENV)
+    assert jaxrl.make_scene(ENV).parts == tuple(PARTS.values())
+
+
+def test_a_policy_of_one_of_the_behaviors_is_loaded(whole: tuple[Path, list[str]]) -> None:
+    policy = jaxrl.load(whole[0], ENV, behavior="Dial", deterministic=True)
+    assert policy.behavior == "Dial" and policy.spec == PARTS["Dial"].spec
+    with pytest.raises(PolicyError, match="Lamp, Dial, and none is named: say which with `behavior`"):
+        jaxrl.load(whole[0], ENV)
+
+
+@pytest.mark.slow
+def test_a_moment_that_not_all_have_is_refused(folder: Path, whole: tuple[Path, list[str]], tmp_path: Path) -> None:
+    run = trained(configured(folder, "apart", dial=600))
+    for item in checkpoints(run / "Lamp")[:-1]:
+        for path in sorted(item.path.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+    for path in sorted(checkpoints(run / "Dial")[-1].path.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    with pytest.raises(CheckpointError, match="different moments, and no older ones are left of Lamp"):
+        trained(configured(folder, "apart", resume=True))
