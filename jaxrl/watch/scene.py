@@ -40,12 +40,11 @@ def play_scene(
             actions[name], after_memories[name] = sent
         after, result = scene.step(step_key, state, actions)
         views = result.view
+
         def begin() -> tuple[State, dict[str, TeamView]]:
             return scene.reset(reset_key, of_episode(parameters, reset_key))
 
         going, views = jax.lax.cond(result.over, begin, lambda: (after, views))
-            result.over, lambda: scene.reset(reset_key, of_episode(parameters, reset_key)), lambda: (after, views)
-        )
         following = {name: _following(moments[name], result.behaviors[name], views[name]) for name in names}
         own = {name: done.reward for name, done in result.behaviors.items()}
         group = {name: done.group_reward for name, done in result.behaviors.items()}
