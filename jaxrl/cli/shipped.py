@@ -46,10 +46,14 @@ def shipped() -> tuple[Shipped, ...]:
 
 
 def _read(path: Path, folder: Path) -> Shipped:
-    env_path = (read_yaml(path).get("env_settings") or {}).get("env_path")
+    name = path.relative_to(folder).with_suffix("").as_posix()
+    of_unity = name.startswith(
+        f"{MLAGENTS}/"
+    )  # without an environment: not to read them saves 0.2 s of a start by name
+    env_path = None if of_unity else (read_yaml(path).get("env_settings") or {}).get("env_path")
     with path.open(encoding="utf-8") as file:
         about = file.readline().lstrip("# ").strip()
-    return Shipped(path.relative_to(folder).with_suffix("").as_posix(), path, env_path, about)
+    return Shipped(name, path, env_path, about)
 
 
 def named(name: str) -> list[Shipped]:
