@@ -8,7 +8,7 @@ from typing import Any
 from jaxrl.settings.run import RunSettings
 from jaxrl.settings.section import SettingsError
 from jaxrl.settings.upgrade_behavior import is_today
-from jaxrl.settings.upgrade_parameters import INTERVAL, is_curriculum
+from jaxrl.settings.upgrade_parameters import INTERVALS, is_curriculum
 
 _FLAT_TRAINER = frozenset(
     ("trainer", "batch_size", "buffer_size", "hidden_units", "beta", "use_recurrent", "max_steps")
@@ -23,7 +23,7 @@ def refuse_old_layout(written: Mapping[str, Any], source: str) -> None:
     Also if behaviors of today stand on top: `behaviors:` is forgotten.
     """
     for name, section in written.items():
-        if name == INTERVAL or (name == "parameter_randomization" and isinstance(section, Mapping)):
+        if name in INTERVALS or (name == "parameter_randomization" and isinstance(section, Mapping)):
             raise SettingsError(f"{name}: {_OLD}: write samplers below environment_parameters, {_COMMAND}", source)
         if name in RunSettings.model_fields or not isinstance(section, Mapping):
             continue

@@ -13,7 +13,7 @@ from jaxrl.settings.inheritance import inherit
 from jaxrl.settings.run import RunSettings
 from jaxrl.settings.section import SettingsError
 from jaxrl.settings.upgrade_behavior import Types, is_behavior, is_flat, is_today, today, upgraded
-from jaxrl.settings.upgrade_parameters import INTERVAL, curricula, is_curriculum, is_sampler, named_lessons, samplers
+from jaxrl.settings.upgrade_parameters import INTERVALS, curricula, is_curriculum, is_sampler, named_lessons, samplers
 
 _PARAMETERS = "environment_parameters"
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?e[-+]?\d+", re.IGNORECASE)
@@ -38,7 +38,7 @@ def upgrade_files(files: Sequence[tuple[str, Mapping[str, Any]]], types: Types) 
             content = {"curriculum": {name: content}}
         elif content and all(map(is_curriculum, content.values())):
             content = {"curriculum": content}
-        elif content and all(is_sampler(value) or key == INTERVAL for key, value in content.items()):
+        elif content and all(is_sampler(value) or key in INTERVALS for key, value in content.items()):
             content = {"parameter_randomization": content}
         lessons = {**curricula(_section(content, "curriculum"), notes), **lessons}
         drawn |= samplers(_section(content, "parameter_randomization"), notes)

@@ -86,7 +86,9 @@ def _hyperparameters(rest: dict[str, Any], path: str, kind: type[Hyperparameters
 def _signals(rest: dict[str, Any], path: str, notes: list[str]) -> dict[str, Any]:
     written = rest.pop("reward_signals", None)
     before = {key: rest.pop(key) for key in _BEFORE_SIGNALS if key in rest}
-    if not isinstance(written, Mapping):
+    if isinstance(written, Mapping):
+        notes += [f"{path}.{key}: dropped, reward_signals say it" for key in before]
+    else:
         gamma = {"gamma": before["gamma"]} if "gamma" in before else {}
         written = {"extrinsic": {"strength": 1.0, **gamma}} if before else {}
         if before.get("use_curiosity"):

@@ -8,7 +8,8 @@ from typing import Any
 from jaxrl.settings.environment_parameters import SAMPLERS
 from jaxrl.settings.section import SettingsError
 
-INTERVAL = "resampling-interval"
+INTERVALS = ("resampling-interval", "episode-length")
+"""Names, the later one in front, of how long a sampler's value lasted."""
 _CURRICULUM = frozenset(("measure", "thresholds", "parameters"))
 _TYPES = ("sampler-type", "sampler_type")
 
@@ -72,8 +73,8 @@ def samplers(by_parameter: Mapping[str, Any], notes: list[str]) -> dict[str, Any
     """Samplers by parameter. Raises SettingsError for a distribution that there is not."""
     found: dict[str, Any] = {}
     for name, section in by_parameter.items():
-        if name == INTERVAL:
-            notes.append(f"{INTERVAL}: dropped, the environment draws anew at the beginning of each episode")
+        if name in INTERVALS:
+            notes.append(f"{name}: dropped, the environment draws anew at the beginning of each episode")
             continue
         if not is_sampler(section):
             raise SettingsError(f"{name}: got {section!r}, expected a sampler: sampler-type and its parameters")
