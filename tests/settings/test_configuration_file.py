@@ -145,6 +145,21 @@ def test_the_original_knows_every_key_and_jaxrl_reads_all_back(tmp_path, written
     assert load(tmp_path, text.replace("\n", "\r\n")) == settings
 
 
+def test_no_key_of_the_original_is_missing(tmp_path):
+    """What a resolved file of ML-Agents has, ours has as well, in the same place."""
+    content = yaml.safe_load(to_yaml(load(tmp_path, "behaviors: {A: {}, B: {trainer_type: sac}}")))
+    assert set(content) == TOP and content["default_settings"] is None and content["environment_parameters"] is None
+    for section, keys in SECTIONS.items():
+        assert set(content[section]) == set(keys.split()), section
+    for trainer, section in zip(("ppo", "sac"), content["behaviors"].values(), strict=True):
+        assert set(section) == set(BEHAVIOR.split()) and section["self_play"] is section["behavioral_cloning"] is None
+        assert set(section["hyperparameters"]) == set(HYPERPARAMETERS[trainer].split())
+        extrinsic = section["reward_signals"]["extrinsic"]
+        assert set(extrinsic) == set(COMMON.split())
+        for network_settings in (section["network_settings"], extrinsic["network_settings"]):
+            assert set(network_settings) == set(NETWORK.split()) and network_settings["memory"] is None
+
+
 def test_the_parser_here_finds_what_is_not_the_originals(tmp_path):
     text = to_yaml(load(tmp_path, "behaviors: {A: {network_settings: {memory: {}}}}")).partition(MARK)[0]
     wrong = yaml.safe_load(text)
