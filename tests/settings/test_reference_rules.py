@@ -18,6 +18,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.cli.commands import parse
 from jaxrl.cli.flags import overrides_from
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
+from jaxrl.networks.visual import visual_problem
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for, load_run_settings
 from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 from tests.helpers import ppo_settings
@@ -285,16 +286,18 @@ def test_a_behavior_that_nothing_covers(tmp_path):
     ("kind", "side"), [("simple", 20), ("nature_cnn", 36), ("resnet", 15), ("match3", 5), ("fully_connected", 1)]
 )
 def test_an_image_that_is_too_small_for_its_encoder(kind, side):
-    def made(height: int) -> object:
-        camera = ObservationSpec("camera", (3, height, 64), IMAGE_PROPERTIES)
-        settings = ppo_settings(network_settings__vis_encode_type=kind)
-        algorithm = jaxrl.make_algorithm(BehaviorSpec((camera,), ActionSpec(1, ())), settings)
-        return jax.eval_shape(algorithm.init, jax.random.key(0))
+    settings = ppo_settings(network_settings__vis_encode_type=kind)
 
-    made(side)
-    if side > 1:
-        with pytest.raises(JaxrlError, match=rf"vis_encode_type {kind}, which needs at least {side} x {side} pixels"):
-            made(side - 1)
+    def camera(height: int) -> ObservationSpec:
+        return ObservationSpec("camera", (3, height, 64), IMAGE_PROPERTIES)
+
+    assert visual_problem(camera(side), settings.network_settings) == ""
+    told = visual_problem(camera(side - 1), settings.network_settings)
+    assert f"vis_encode_type {kind}, which needs at least {side} x {side} pixels" in told
+    if kind == "simple":  # the whole way, which is one for all
+        algorithm = jaxrl.make_algorithm(BehaviorSpec((camera(side - 1),), ActionSpec(1, ())), settings)
+        with pytest.raises(JaxrlError, match=r"camera.* is too small for network_settings\.vis_encode_type simple"):
+            jax.eval_shape(algorithm.init, jax.random.key(0))
 
 
 @pytest.mark.parametrize(
