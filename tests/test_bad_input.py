@@ -82,6 +82,19 @@ def test_behavior_that_is_not_configured(refused, tmp_path):
     assert "did you mean Countdwn?" in error and "default_settings" in error
 
 
+def test_one_right_and_one_wrong_behavior_fail_before_anything_is_written(tmp_path, start):
+    """A command line as from ML-Agents, in a process of its own, against a player with both behaviors."""
+    build = trainer.player(tmp_path, "scenes_player.py", "--behaviors Basic,3DBall")
+    configuration = trainer.config(tmp_path, {"env_settings.env_path": str(build)}, "Basic")
+    configuration.write_text(configuration.read_text().replace("env_settings:", "  3DBal: {}\nenv_settings:"))
+    child = start(configuration, command="learn")
+    assert child.wait(120) == 1
+    message = "behaviors.3DBall: the environment has this behavior, the configuration does not (it lists: Basic, 3DBal)"
+    assert message in child.stderr and "did you mean 3DBal?" in child.stderr and "Traceback" not in child.stderr
+    written = [name for name in trainer.contents(tmp_path / "results") if "/Player-" not in name]
+    assert written == [] and child.leaves_nothing()
+
+
 def test_port_in_use(refused, tmp_path):
     with socket.socket() as taken:
         taken.bind(("localhost", 0))

@@ -233,12 +233,12 @@ def runs(cache: Path) -> Iterator[None]:
 
 @pytest.fixture
 def start(runs: None, tmp_path: Path) -> Iterator[Any]:
-    """Starts trainers: `start(configuration, *flags)`; afterwards nothing of them is left."""
+    """Starts trainers: `start(configuration, *flags)`; afterwards nothing of them is left. `command`: or learn."""
     trainers: list[Trainer] = []
 
-    def begin(configuration: Path, *more: str, run_id: str = "run") -> Trainer:
+    def begin(configuration: Path, *more: str, run_id: str = "run", command: str = "train") -> Trainer:
         words = arguments(configuration, tmp_path / "results", *more, run_id=run_id)
-        trainers.append(Trainer(words, tmp_path / f"output{len(trainers)}"))
+        trainers.append(Trainer([command, *words[1:]], tmp_path / f"output{len(trainers)}"))
         return trainers[-1]
 
     yield begin

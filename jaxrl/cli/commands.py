@@ -16,12 +16,15 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from jaxrl.cli.abbreviations import FlagParser, expanded
 from jaxrl.types import JaxrlError
 
 _COMMANDS = {
     "train": "train the behaviors of an environment",
+    "learn": "the same with the arguments of mlagents-learn, for projects that come from it",
     "sweep": "train every combination of some settings, with several seeds each",
     "init": "list the configurations that come with jaxrl, and write one to change",
+    "upgrade-config": "configuration files of before ML-Agents 0.18 as one of today",
     "check-env": "play an environment in JAX at random and name what breaks its contract",
     "make-player": "write an executable that serves one of jaxrl's environments as a Unity player would",
     "watch": "play an environment with the policy of a run and make a film of it",
@@ -33,12 +36,19 @@ _COMMANDS = {
     "bench": "run the benchmarks, compare two files of their numbers, follow them over commits",
 }
 """By name, what each does; its file is cli/NAME.py, with _ for -."""
+_LIKE_THE_ORIGINAL = ("train", "learn")
+"""Whose flags may be cut short, as those of `mlagents-learn`."""
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command and its flags. A usage error exits with 2."""
     given = sys.argv[1:] if argv is None else list(argv)
-    return _parser(given[0] if given else None).parse_args(given)
+    parser, chosen = _parser(given[0] if given else None)
+    if chosen is not None and given[0] in _LIKE_THE_ORIGINAL:
+        from jaxrl.cli.flags import MLAGENTS_FLAGS
+
+        given[1:] = expanded(given[1:], chosen.flags, MLAGENTS_FLAGS, chosen.error)
+    return parser.parse_args(given)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -71,19 +81,19 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    """With the flags of the command that is chosen."""
-    parser = argparse.ArgumentParser(
-        prog="jaxrl",
-        description="Train ML-Agents and JAX environments with MA-POCA, PPO and relatives.",
-        allow_abbrev=False,
+def _parser(chosen: str | None) -> tuple[FlagParser, FlagParser | None]:
+    """With the flags of the command that is chosen, and the parser of that command."""
+    parser = FlagParser(
+        prog="jaxrl", description="Train ML-Agents and JAX environments with MA-POCA, PPO and relatives."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of all that counts, and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    found = None
     for name, text in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if name == chosen:
+            found = command
             module = import_module(f"jaxrl.cli.{name.replace('-', '_')}")
             module.add_flags(command)
             command.set_defaults(command=module.run)
-    return parser
+    return parser, found

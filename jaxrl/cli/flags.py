@@ -72,6 +72,14 @@ _OPTIONAL_VALUES = (  # given without a value they mean the last one
 _HIDDEN_SWITCHES = (("--load", "checkpoint_settings.load_model"), ("--train", "checkpoint_settings.train_model"))
 _REMOVED = ("--torch", "--tensorflow")
 _REMOVED_DEST = "removed"
+MLAGENTS_FLAGS = (
+    "--base-port", "--capture-frame-rate", "--debug", "--deterministic", "--env", "--env-args", "--force", "--height",
+    "--help", "--inference", "--initialize-from", "--load", "--max-lifetime-restarts", "--no-graphics",
+    "--no-graphics-monitor", "--num-areas", "--num-envs", "--quality-level", "--restarts-rate-limit-n",
+    "--restarts-rate-limit-period-s", "--results-dir", "--resume", "--run-id", "--seed", "--target-frame-rate",
+    "--tensorflow", "--time-scale", "--timeout-wait", "--torch", "--torch-device", "--train", "--width",
+)  # fmt: skip
+"""Those of `mlagents-learn`, hidden ones too. They may be cut short."""
 SET = "set"
 """Where --set is kept."""
 

@@ -7,7 +7,7 @@ import shutil
 import textwrap
 from pathlib import Path
 
-from jaxrl.cli.shipped import beside, named, shipped
+from jaxrl.cli.shipped import MLAGENTS, Shipped, beside, named, shipped
 from jaxrl.types import JaxrlError
 
 
@@ -18,15 +18,26 @@ class ExistingFileError(JaxrlError):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """[NAME] and where to."""
     parser.description = "List the configurations that come with jaxrl; with NAME, write a copy of one to change."
-    parser.add_argument("name", nargs="?", metavar="NAME", help="such as dungeon_escape, or ppo/dungeon_escape")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="such as dungeon_escape, or ppo/dungeon_escape; mlagents: list those of ML-Agents' scenes",
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the copy goes (default: NAME.yaml here)")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
 
 
 def run(given: argparse.Namespace) -> None:
     """Print the list, or write the copy and print how to use it. Raises JaxrlError, and nothing is written."""
+    theirs = [one for one in shipped() if one.name.startswith(f"{MLAGENTS}/")]
+    if given.name == MLAGENTS:
+        _list(theirs)
+        return
     if given.name is None:
-        _list()
+        _list([one for one in shipped() if one not in theirs])
+        print("\nTrain one by its name: jaxrl train dungeon_escape --run-id=first. Copy one: jaxrl init dungeon_escape")
+        print(f"ML-Agents' own, for its example scenes: `jaxrl init {MLAGENTS}` lists these {len(theirs)}")
         return
     chosen, *others = named(given.name)
     out = given.out or Path(f"{chosen.short}.yaml")
@@ -42,10 +53,9 @@ def run(given: argparse.Namespace) -> None:
     print(f"{out}: {chosen.name}{beside(others)}. Train: jaxrl train {out} --run-id={chosen.short}")
 
 
-def _list() -> None:
-    rows = [(one.name, one.env_path or "a Unity build: --env", one.about) for one in shipped()]
+def _list(those: list[Shipped]) -> None:
+    rows = [(one.name, one.env_path or "a Unity build: --env", one.about) for one in those]
     names, paths = (max(len(row[i]) for row in rows) for i in (0, 1))
     left = max(shutil.get_terminal_size().columns - names - paths - 4, 40)
     for name, path, about in rows:
         print(f"{name:<{names}}  {path:<{paths}}  {textwrap.shorten(about, left, placeholder=' ...')}")
-    print("\nTrain one by its name: jaxrl train dungeon_escape --run-id=first. Copy one: jaxrl init dungeon_escape")

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from jaxrl.artifacts import files
 from jaxrl.artifacts.run_folder import EVENTS, RunFolder
 from jaxrl.report.events import ReportError, SeedEvents, read_folder
+from jaxrl.settings import SettingsError
+from jaxrl.settings.reading import read_yaml
 
 SEED = "env_settings.seed"
 INCIDENTAL = (
@@ -124,12 +124,12 @@ def read_settings(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        written = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        written = read_yaml(path)
+    except SettingsError as error:
         raise ReportError(
             f"{path}: cannot be read ({error}). Restore the file from a backup or delete it; the report does without."
         ) from error
-    return flatten(written) if isinstance(written, dict) else None
+    return flatten(written)
 
 
 def _hint(path: Path) -> str:

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrl.settings.run import RunSettings
 from jaxrl.settings.section import SettingsError
+from jaxrl.settings.upgrade_behavior import is_today
+from jaxrl.settings.upgrade_parameters import INTERVALS, is_curriculum
 
-_SECTIONS = frozenset(
-    (
-        "default_settings",
-        "behaviors",
-        "env_settings",
-        "engine_settings",
-        "environment_parameters",
-        "checkpoint_settings",
-        "torch_settings",
-        "debug",
-    )
-)
 _FLAT_TRAINER = frozenset(
     ("trainer", "batch_size", "buffer_size", "hidden_units", "beta", "use_recurrent", "max_steps")
 )
-_CURRICULUM = frozenset(("measure", "thresholds", "min_lesson_length", "signal_smoothing", "parameters"))
-_SAMPLER = frozenset(("sampler-type", "min_value", "max_value", "intervals"))
 _OLD = "this is the layout of ML-Agents before release 0.18"
+_COMMAND = "or convert all files: `jaxrl upgrade-config OLD [CURRICULUM] [SAMPLER] > new.yaml`"
 
 
 def refuse_old_layout(written: Mapping[str, Any], source: str) -> None:
-    """Raise SettingsError with the way to the present layout if a file has the layout of before release 0.18."""
+    """Raise SettingsError with the way to the present layout if a file has the layout of before release 0.18.
+
+    Also if behaviors of today stand on top: `behaviors:` is forgotten.
+    """
     for name, section in written.items():
-        if name == "resampling-interval":
-            raise SettingsError(f"{name}: {_OLD}: write samplers below environment_parameters", source)
-        if name in _SECTIONS or not isinstance(section, Mapping):
+        if name in INTERVALS or (name == "parameter_randomization" and isinstance(section, Mapping)):
+            raise SettingsError(f"{name}: {_OLD}: write samplers below environment_parameters, {_COMMAND}", source)
+        if name in RunSettings.model_fields or not isinstance(section, Mapping):
             continue
-        if _CURRICULUM & set(section) and "thresholds" in section:
-            raise SettingsError(f"{name}: {_OLD}: write the curriculum below environment_parameters", source)
-        if "sampler-type" in section and _SAMPLER & set(section):
-            raise SettingsError(f"{name}: {_OLD}: write samplers below environment_parameters", source)
+        if is_curriculum(section) or (name == "curriculum" and any(map(is_curriculum, section.values()))):
+            raise SettingsError(
+                f"{name}: {_OLD}: write the curriculum below environment_parameters, {_COMMAND}", source
+            )
+        if "sampler-type" in section:
+            raise SettingsError(f"{name}: {_OLD}: write samplers below environment_parameters, {_COMMAND}", source)
+        if is_today(section):
+            raise SettingsError(
+                f"{name}: a behavior on top: write it below `behaviors:`, or `jaxrl upgrade-config OLD > new.yaml`",
+                source,
+            )
         if _FLAT_TRAINER & set(section):
             raise SettingsError(
                 f"{name}: {_OLD}: write behaviors below `behaviors:` (and `default:` as `default_settings:`), "
                 "`trainer:` as `trainer_type:`, batch_size and the like below `hyperparameters:`, "
-                "hidden_units and the like below `network_settings:`",
+                f"hidden_units and the like below `network_settings:`, {_COMMAND}",
                 source,
             )
 

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from jaxrl.settings.behavior import TYPES, BehaviorSettings, Hyperparameters
 from jaxrl.settings.inheritance import EVERY_LISTED, expand, inherit, is_written, merge, settle_start
 from jaxrl.settings.legacy import refuse_old_layout, upgrade
+from jaxrl.settings.original import split
+from jaxrl.settings.own_block import as_comment
 from jaxrl.settings.reading import read_yaml
 from jaxrl.settings.remarks import remarks
 from jaxrl.settings.run import RunSettings
@@ -118,8 +120,9 @@ def behavior_settings_for(settings: RunSettings, behavior_name: str) -> Behavior
 def to_yaml(settings: RunSettings) -> str:
     """All eight sections with defaults filled in, keys in schema order; reading it again gives equal settings.
 
-    What `default_settings` has and a behavior lacks is written as null, or it would be inherited: reward signals, stop
-    rules and sections that are left out where there is nothing in them.
+    Keys that ML-Agents does not know stand in a comment at the end, which it passes over and jaxrl reads. What
+    `default_settings` has and a behavior lacks is written as null, or it would be inherited: reward signals, stop rules
+    and sections that are left out where there is nothing in them.
     """
     dump = settings.model_dump(mode="json")
     default = dump["default_settings"] or {}
@@ -129,4 +132,5 @@ def to_yaml(settings: RunSettings) -> str:
             inherited, own = default.get(key) or {}, behavior.get(key) or {}
             if inherited:
                 behavior[key] = own | {name: None for name in inherited if name not in own}
-    return yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)
+    theirs, ours = split(dump)
+    return yaml.safe_dump(theirs, sort_keys=False, allow_unicode=True) + as_comment(ours)

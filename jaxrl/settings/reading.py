@@ -1,20 +1,24 @@
-"""Configuration files: YAML text to a plain mapping, with an explanation when that fails."""
+"""Configuration files: YAML or JSON text to a plain mapping, with an explanation when that fails."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from jaxrl.settings.own_block import block_in, overlay
 from jaxrl.settings.section import Location, SettingsError, dotted
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Return the mapping that a configuration file holds; an empty file holds an empty one.
 
-    Raises SettingsError, with the absolute path, if the file is missing, unreadable, not UTF-8, not YAML or no mapping.
+    A file called *.json holds JSON. What stands in the block of jaxrl's own settings at the end of a YAML file is part
+    of it. Raises SettingsError, with the absolute path, if the file is missing, unreadable, not UTF-8, no YAML or no
+    mapping.
     """
     path = Path(path).absolute()
     try:
@@ -28,7 +32,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             f"configuration file is not UTF-8 (byte {error.start}): {path}: save it with UTF-8 encoding"
         ) from None
     try:
-        content = _parse(text, path)
+        content = _json(text, path) if path.suffix.lower() == ".json" else _with_own(text, path)
         problems = [f"{dotted(location)}: this key is not text, put it in quotes" for location in _odd_keys(content)]
     except RecursionError:
         raise SettingsError(f"{path}: nested without end, or too deeply") from None
@@ -39,6 +43,38 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if problems:
         raise SettingsError(problems, str(path))
     return content
+
+
+def _with_own(text: str, path: Path) -> Any:
+    try:
+        block = block_in(text)
+    except SettingsError as error:
+        raise SettingsError(error.problems, str(path)) from None
+    content = _parse(text, path)
+    own = _parse(block, path) if block else None
+    try:
+        return content if own is None else overlay(content, own)
+    except SettingsError as error:
+        raise SettingsError(error.problems, str(path)) from None
+
+
+def _json(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise SettingsError(f"{path}: JSON error at {place}: {error.msg}; run a JSON linter on the file") from None
+    except ValueError as error:
+        raise SettingsError(f"{path}: JSON error: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key!r} twice")
+        found[key] = value
+    return found
 
 
 def _parse(text: str, path: Path) -> Any:

@@ -44,6 +44,10 @@ def _behavior_remarks(path: str, behavior: BehaviorSettings) -> Iterator[str]:
             f"{path}.hyperparameters.epsilon: {epsilon} grows under epsilon_schedule: linear, "
             f"which ends at {_LEAST_EPSILON}; write epsilon_schedule: constant"
         )
+    if behavior.trainer_type == "poca":
+        for signal in behavior.reward_signals:
+            if signal != "extrinsic":
+                yield f"{path}.reward_signals.{signal}: made for single agents, under trainer_type: poca it is untested"
     if self_play is not None and not 0 <= self_play.play_against_latest_model_ratio <= 1:
         ratio = self_play.play_against_latest_model_ratio
         yield f"{path}.self_play.play_against_latest_model_ratio: {ratio} is not within 0 to 1"

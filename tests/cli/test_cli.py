@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl.cache import cache_folder
 from jaxrl.cli import commands, main
-from jaxrl.cli.flags import overrides_from, removed_flags
+from jaxrl.cli.flags import MLAGENTS_FLAGS, overrides_from, removed_flags
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import RunSettings, with_drawn_seed
 
@@ -98,6 +98,75 @@ def test_help_shows_public_flags_with_defaults(capsys):
     assert "(default: 5005)" in text and "(default: results)" in text and "--restarts-rate-limit-n" in text
     assert "--load " not in text and "--train " not in text
     assert text.isascii()
+
+
+def test_learn_takes_and_shows_the_flags_of_the_original(capsys):
+    """The public ones with ML-Agents' defaults; jaxrl's own are taken and not shown."""
+    with pytest.raises(SystemExit, match="0"):
+        commands.parse(["learn", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    hidden = {"--load", "--train"}
+    for flag in set(MLAGENTS_FLAGS) - hidden:
+        assert f" {flag} " in text.replace(",", " ").replace("[", " ").replace("]", " ") + " ", flag
+    assert not [flag for flag in (*hidden, "--seeds", "--mode", "--set ", "--wandb") if f"{flag} " in text]
+    defaults = {
+        "--run-id": "ppo",
+        "--results-dir": "results",
+        "--base-port": "5005",
+        "--num-envs": "1",
+        "--width": "84",
+    }
+    defaults |= {"--height": "84", "--quality-level": "5", "--time-scale": "20.0", "--target-frame-rate": "-1"}
+    defaults |= {"--capture-frame-rate": "60", "--timeout-wait": "60.0", "--max-lifetime-restarts": "10"}
+    options = text.partition("options:")[2]
+    for flag, value in defaults.items():
+        assert f"(default: {value})" in options.partition(f"{flag} ")[2].partition(" --")[0], flag
+    given = commands.parse(["learn", "c.yaml", "--seeds", "2", "--run-id=x"])
+    assert overrides_from(given) == {"env_settings": {"seeds": 2}, "checkpoint_settings": {"run_id": "x"}}
+    assert given.command is commands.parse(["train"]).command
+
+
+def test_flags_may_be_cut_short():
+    """As argparse allows it to ML-Agents' flags; what only a flag of jaxrl makes ambiguous means ML-Agents'."""
+    for short, flag in {
+        "--ini=y": "--initialize-from=y",
+        "--se=3": "--seed=3",  # not --seeds or --set
+        "--w=9": "--width=9",  # not --wandb or --workers
+        "--max=1": "--max-lifetime-restarts=1",  # not --mode
+        "--cap=2": "--capture-frame-rate=2",
+        "--resum": "--resume",
+        "--l": "--load",
+        "--no-graphics-": "--no-graphics-monitor",
+        "--inl": "--inline",
+        "--che=2": "--checkpoint-minutes=2",
+    }.items():
+        assert overrides_from(parse(short)) == overrides_from(parse(flag)) != {}, short
+    assert removed_flags(parse("--tens")) == ["--tensorflow"]
+    assert overrides_from(parse("--num-e", "4", "--env-a", "--se", "--x")) == {
+        "env_settings": {"num_envs": 4, "env_args": ["--se", "--x"]}
+    }
+
+
+@pytest.mark.parametrize(
+    ("short", "flags"),
+    [
+        ("--no-g", "--no-graphics, --no-graphics-monitor"),
+        ("--en", "--env, --env-args"),
+        ("--tor", "--torch-device, --torch"),
+        ("--resu", "--results-dir, --resume"),
+    ],
+)
+def test_what_is_ambiguous_for_the_original_is_refused_as_there(capsys, short, flags):
+    with pytest.raises(SystemExit, match="2"):
+        parse(short)
+    assert f"ambiguous option: {short} could match {flags}" in capsys.readouterr().err
+
+
+def test_other_commands_take_flags_in_full(capsys):
+    for words in (["init", "--forc"], ["sweep", "--resul", "x"]):
+        with pytest.raises(SystemExit, match="2"):
+            commands.parse(words)
+    assert "--forc" in capsys.readouterr().err
 
 
 def test_seed_is_drawn_once(caplog):

@@ -29,7 +29,11 @@ def test_all_of_them(capsys):
     assert {one.path for one in shipped()} == set(FILES)
     assert main(["init"]) == 0
     printed = capsys.readouterr().out
-    assert all(one.name in printed for one in shipped())
+    ours = [one for one in shipped() if not one.name.startswith("mlagents/")]
+    assert all(one.name in printed for one in ours) and "mlagents/" not in printed
+    assert main(["init", "mlagents"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 39 and [line.split()[0] for line in lines] == [one.name for one in shipped()[len(ours) :]]
 
 
 def test_a_copy_is_the_file_and_is_not_written_over(tmp_path, monkeypatch, capsys):
@@ -47,11 +51,14 @@ def test_a_copy_is_the_file_and_is_not_written_over(tmp_path, monkeypatch, capsy
     assert main(["init", "basic", "--out", "a"]) == 1
     assert main(["init", "dungeon"]) == 1
     assert "dungeon: no configuration of jaxrl's has that name, did you mean dungeon_escape" in capsys.readouterr().err
+    assert main(["init", "mlagents/ppo/Walkr"]) == 1 and "did you mean mlagents/ppo/Walker" in capsys.readouterr().err
 
 
 def test_teams_are_trained_as_teams_unless_said_otherwise():
     assert [one.name for one in named("dungeon_escape")][:2] == ["poca/dungeon_escape", "coma/dungeon_escape"]
     assert [one.name for one in named("ppo/dungeon_escape")] == ["ppo/dungeon_escape"]
+    assert [one.name for one in named("Worm")] == ["mlagents/ppo/Worm", "mlagents/sac/Worm"]
+    assert [one.name for one in named("mlagents/sac/Worm")] == ["mlagents/sac/Worm"]
     assert made_for("jax:dungeon_escape")[0].name == "poca/dungeon_escape"  # the file names player:dungeon_escape
     assert [one.name for one in made_for("jax:hallway")] == ["ppo/hallway"]
     assert [one.name for one in made_for("gymnasium:CartPole-v1")] == ["gymnasium/cartpole"]

@@ -47,8 +47,9 @@ def holder():
 
 
 def with_max_steps(run, max_steps):
-    with (run / "configuration.yaml").open("a", encoding="utf-8") as file:
-        file.write(f"default_settings: {{max_steps: {max_steps}}}\n")
+    path = run / "configuration.yaml"
+    before = path.read_text(encoding="utf-8").partition("default_settings:")[0]
+    path.write_text(f"{before}default_settings: {{max_steps: {max_steps}}}\n", encoding="utf-8")
     return run
 
 

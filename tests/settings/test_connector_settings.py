@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.connectors import MAKERS
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings, to_yaml
 from jaxrl.settings.connectors import CONNECTORS, ClipSettings, FrameStackSettings
+from jaxrl.settings.reading import read_yaml
 
 
 def load(tmp_path: Path, text: str) -> RunSettings:
@@ -92,4 +92,5 @@ def test_written_and_read_again(tmp_path: Path) -> None:
     assert [len(settings.behaviors[name].connectors) for name in "ABC"] == [0, 1, 1]
     text = to_yaml(settings)
     assert load(tmp_path, text) == settings
-    assert yaml.safe_load(text)["behaviors"]["A"]["connectors"] is None
+    (tmp_path / "again.yaml").write_text(text)
+    assert read_yaml(tmp_path / "again.yaml")["behaviors"]["A"]["connectors"] is None

@@ -100,7 +100,7 @@ def test_configuration_loads_back_equal(run):
     assert again.checkpoint_settings.run_id == "run" and again.env_settings.seed == 1
     assert list(yaml.safe_load(path.read_text())) == [
         "default_settings", "behaviors", "env_settings", "engine_settings", "environment_parameters",
-        "checkpoint_settings", "torch_settings", "callbacks", "debug",
+        "checkpoint_settings", "torch_settings", "debug",
     ]  # fmt: skip
 
 

@@ -1,0 +1,85 @@
+"""The keys of ML-Agents 1.1.0, which refuses any other one. Every other key of settings is jaxrl's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Tree = Mapping[str, Any] | None
+"""By key what is below it; None: everything below is the original's. Of a list, what each of its entries holds."""
+
+ANY = "*"
+"""Stands for every name."""
+
+
+def _keys(text: str, **below: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(text.split()), **below}
+
+
+_NETWORK = _keys(
+    "normalize hidden_units num_layers vis_encode_type goal_conditioning_type deterministic",
+    memory=_keys("memory_size sequence_length"),
+)
+_SIGNAL = _keys("gamma strength learning_rate demo_path use_actions use_vail encoding_size", network_settings=_NETWORK)
+_BEHAVIOR = _keys(
+    "trainer_type max_steps time_horizon summary_freq checkpoint_interval keep_checkpoints even_checkpoints init_path "
+    "threaded framework",
+    hyperparameters=_keys(
+        "batch_size buffer_size learning_rate learning_rate_schedule beta beta_schedule epsilon epsilon_schedule lambd "
+        "num_epoch shared_critic buffer_init_steps tau steps_per_update reward_signal_steps_per_update "
+        "save_replay_buffer init_entcoef"
+    ),
+    network_settings=_NETWORK,
+    reward_signals=dict.fromkeys(("extrinsic", "gail", "curiosity", "rnd"), _SIGNAL),
+    behavioral_cloning=_keys("demo_path steps strength samples_per_update num_epoch batch_size"),
+    self_play=_keys("save_steps team_change swap_steps window play_against_latest_model_ratio initial_elo"),
+)
+_SAMPLED = _keys("sampler_type sampler_parameters")
+_LESSON = _keys(
+    "name",
+    value=_SAMPLED,
+    completion_criteria=_keys("behavior measure min_lesson_length signal_smoothing threshold require_reset"),
+)
+KEYS: Tree = _keys(
+    "debug",
+    default_settings=_BEHAVIOR,
+    behaviors={ANY: _BEHAVIOR},
+    env_settings=_keys(
+        "env_path env_args base_port num_envs num_areas timeout_wait seed max_lifetime_restarts restarts_rate_limit_n "
+        "restarts_rate_limit_period_s"
+    ),
+    engine_settings=_keys(
+        "width height quality_level time_scale target_frame_rate capture_frame_rate no_graphics no_graphics_monitor"
+    ),
+    environment_parameters={ANY: {**_SAMPLED, "curriculum": _LESSON}},
+    checkpoint_settings=_keys("run_id initialize_from load_model resume force train_model inference results_dir"),
+    torch_settings=_keys("device"),
+)
+"""All of them, as a tree."""
+
+
+def split(content: Any, tree: Tree = KEYS) -> tuple[Any, Any]:
+    """What the original reads, and what it does not: each a mapping with the keys of `content` that are there.
+
+    Lists are in both, as long as they were, if any of their entries has a key of ours. Of `reward_signals` a null,
+    which takes an inherited signal away, is ours. What is not there is an empty mapping.
+    """
+    if tree is None or not isinstance(content, Mapping | list):
+        return content, {}
+    if isinstance(content, list):
+        pairs = [split(entry, tree) for entry in content]
+        ours = [own for _, own in pairs]
+        return [theirs for theirs, _ in pairs], ours if any(ours) else {}
+    theirs, ours = {}, {}
+    for key, value in content.items():
+        if key not in tree and ANY not in tree:
+            ours[key] = value
+            continue
+        below = tree.get(key, tree.get(ANY))
+        if below is _SIGNAL and value is None:
+            ours[key] = None
+            continue
+        theirs[key], own = split(value, below)
+        if own != {}:
+            ours[key] = own
+    return theirs, ours

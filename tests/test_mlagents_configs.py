@@ -1,0 +1,139 @@
+"""The 39 configurations of ML-Agents: each is read, built for what its scene's agents see, or refused in a sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import pytest
+import yaml
+
+from jaxrl.algorithms import HYPERPARAMETER_TYPES, make_algorithm
+from jaxrl.algorithms.interface import acting, nothing_remembered
+from jaxrl.algorithms.supported import unsupported
+from jaxrl.envs.unity.environment import UnityHostEnv
+from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, load_run_settings, to_yaml
+from jaxrl.types import BehaviorSpec
+from tests.envs.mlagents_scenes import SCENES, TEAMS
+from tests.test_configs import CONFIGS, FILES, leaves
+from tests.trainer import ENVS, ROOT, free_ports
+
+FOLDER = CONFIGS / "mlagents"
+LAYOUT = {
+    "imitation": "Crawler Hallway PushBlock Pyramids",
+    "poca": "DungeonEscape PushBlockCollab SoccerTwos StrikersVsGoalie",
+    "ppo": "3DBall 3DBallHard 3DBall_randomize Basic Crawler FoodCollector GridWorld Hallway Match3 PushBlock Pyramids "
+    "PyramidsRND Sorter_curriculum Visual3DBall VisualFoodCollector Walker WallJump WallJump_curriculum Worm",
+    "sac": "3DBall 3DBallHard Basic Crawler FoodCollector GridWorld Hallway PushBlock Pyramids Walker WallJump Worm",
+}
+NAMES = [f"{folder}/{scene}" for folder, scenes in LAYOUT.items() for scene in scenes.split()]
+
+AFTER_LESSONS = ("ppo/3DBall_randomize", "ppo/Sorter_curriculum", "ppo/WallJump_curriculum")
+"""Refused for samplers and curricula alone. Empty once these are trained: then all that is below covers the three."""
+
+_SAC = "trainer_type: sac is not supported yet: write poca, ppo, mappo or coma"
+_SIGNAL = "this signal is not supported yet: remove it"
+_CLONING, _SELF_PLAY = "behavioral_cloning: not supported yet: remove it", "self_play: not supported yet: remove it"
+REFUSED = {
+    "imitation/Crawler": [f"Crawler.reward_signals.gail: {_SIGNAL}", f"Crawler.{_CLONING}"],
+    "imitation/Hallway": [f"Hallway.reward_signals.gail: {_SIGNAL}"],
+    "imitation/PushBlock": [f"PushBlock.reward_signals.gail: {_SIGNAL}", f"PushBlock.{_CLONING}"],
+    "imitation/Pyramids": [
+        f"Pyramids.reward_signals.curiosity: {_SIGNAL}",
+        f"Pyramids.reward_signals.gail: {_SIGNAL}",
+        f"Pyramids.{_CLONING}",
+    ],
+    "poca/SoccerTwos": [f"SoccerTwos.{_SELF_PLAY}"],
+    "poca/StrikersVsGoalie": [f"Goalie.{_SELF_PLAY}", f"Striker.{_SELF_PLAY}"],
+    "ppo/Pyramids": [f"Pyramids.reward_signals.curiosity: {_SIGNAL}"],
+    "ppo/PyramidsRND": [f"Pyramids.reward_signals.rnd: {_SIGNAL}"],
+    "sac/FoodCollector": [f"GridFoodCollector.{_SAC}"],
+    "sac/Pyramids": [f"Pyramids.{_SAC}", f"Pyramids.reward_signals.gail: {_SIGNAL}"],
+    "sac/WallJump": [f"BigWallJump.{_SAC}", f"SmallWallJump.{_SAC}"],
+    **{
+        f"sac/{scene}": [f"{scene}.{_SAC}"]
+        for scene in ("3DBall", "3DBallHard", "Basic", "Crawler", "GridWorld", "Hallway", "PushBlock", "Walker", "Worm")
+    },
+}
+"""What needs a trainer that jaxrl has not."""
+TRAINED = [name for name in NAMES if name not in REFUSED and name not in AFTER_LESSONS]
+
+
+def load(name: str) -> RunSettings:
+    return load_run_settings(FOLDER / f"{name}.yaml", {}, HYPERPARAMETER_TYPES)
+
+
+def test_there_are_39_in_the_original_layout():
+    there = [path.relative_to(FOLDER).with_suffix("").as_posix() for path in FILES if path.is_relative_to(FOLDER)]
+    assert sorted(there) == sorted(NAMES) and len(NAMES) == 39
+    assert len(REFUSED) == 20 and len(TRAINED) + len(AFTER_LESSONS) == 19
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_read_and_every_value_is_kept(name, tmp_path):
+    settings = load(name)
+    written = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    read = dict(leaves(settings.model_dump(mode="json")))
+    lists = {where: value for where, value in leaves(written) if where[-1] != "curriculum"}
+    assert {where: read[where] for where in lists} == lists
+    trainers = {behavior.trainer_type for _, behavior in settings.every_behavior()}
+    assert trainers == {"ppo" if name.startswith("imitation") else name.partition("/")[0]}
+    again = tmp_path / "configuration.yaml"
+    again.write_text(to_yaml(settings), encoding="utf-8")
+    assert load_run_settings(again, {}, HYPERPARAMETER_TYPES) == settings
+
+
+def test_what_is_refused_is_named_by_its_key():
+    for name in NAMES:
+        expected = [f"behaviors.{text}" for text in REFUSED.get(name, [])]
+        if name in AFTER_LESSONS:
+            found = unsupported(load(name))
+            assert found and all(text.startswith("environment_parameters.") for text in found)
+        else:
+            assert unsupported(load(name)) == expected, name
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BehaviorSpec]]:
+    """What a player that shows the behaviors of all scenes says of them."""
+    if os.name == "nt":
+        pytest.skip("the player is a shell script")
+    path = tmp_path_factory.mktemp("scenes") / "scenes.x86_64"
+    path.write_text(f'#!/bin/sh\nexport PYTHONPATH="{ROOT}"\nexec "{sys.executable}" "{ENVS}/scenes_player.py" "$@"\n')
+    path.chmod(0o755)
+    logs = str(path.parent)
+    env = UnityHostEnv(
+        file_name=str(path), env_args=(), log_folder=logs, worker=0, base_port=free_ports(), seed=1, timeout_wait=60.0
+    )
+    try:
+        yield {name.partition("?")[0]: spec for name, spec in env.reset({}).new_specs.items()}
+    finally:
+        env.close()
+
+
+def test_the_player_shows_all_scenes(specs):
+    assert specs == SCENES
+
+
+def build(spec: BehaviorSpec, settings: BehaviorSettings, members: int) -> tuple[int, ...]:
+    """Shapes of a fresh state and of one decision of a team; nothing is computed. Numbers that are sent to Unity."""
+    algorithm = make_algorithm(spec, settings)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    obs = tuple(np.zeros((members, *sensor.shape), sensor.dtype) for sensor in spec.observations)
+    mask, carry = np.ones((members, spec.action.mask_size), bool), nothing_remembered(algorithm, (members,))
+    decision = jax.eval_shape(algorithm.act, acting(algorithm, state), obs, mask, carry, jax.random.key(1))
+    return decision.sent.continuous.shape + decision.sent.discrete.shape
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_it_is_built_for_its_scene(name, specs):
+    settings = load(name)
+    scenes = [*settings.behaviors, *(("Match3VectorObs", "Match3VisualObs") if name == "ppo/Match3" else ())]
+    for scene in scenes:
+        spec, members = specs[scene], 3 if scene in TEAMS else 1
+        continuous, branches = spec.action.continuous_size, len(spec.action.discrete_branches)
+        sent = build(spec, behavior_settings_for(settings, scene), members)
+        assert sent == (members, continuous, members, branches)
