@@ -23,10 +23,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Write the file and say where it is."""
     from jaxrl.cli.device import choose_device
-    from jaxrl.compilation import enable_compilation_cache
 
     choose_device("cpu")
-    enable_compilation_cache()
     from jaxrl.training.host.migration import export_run
 
     path, step = export_run(given.run, given.behavior, given.out, given.seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,16 +44,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Read everything, write the run, say what is in it. Raises JaxrlError before anything is written."""
-    from rich import get_console
-
-    from jaxrl.artifacts.metrics.console import setup_logging
     from jaxrl.cli.device import choose_device
-    from jaxrl.compilation import enable_compilation_cache
 
-    setup_logging(get_console(), debug=given.debug)
-    logging.getLogger("jaxrl").setLevel(logging.DEBUG if given.debug else logging.WARNING)
+    if not given.source.exists():
+        raise ImportTorchError(
+            f"{given.source}: no such file; ML-Agents keeps it as results/<run-id>/<Behavior>/{LATEST}"
+        )
     choose_device("cpu")
-    enable_compilation_cache()
     from jaxrl.training.host.migration import Source, import_run
 
     settings, sources = _settings(given), []
@@ -110,15 +106,12 @@ def _checkpoints(given: argparse.Namespace, settings: RunSettings) -> Iterator[t
             raise ImportTorchError(f"{source}: holds no {where}, where ML-Agents keeps what it resumes from")
         yield from ((path.parent.name, path) for path in found)
         return
-    if not source.is_file():
-        raise ImportTorchError(f"{source}: no such file; ML-Agents keeps it as results/<run-id>/<Behavior>/{LATEST}")
     folder = source.absolute().parent.name
-    listed = [*settings.behaviors]
-    name = given.behavior or (listed[0] if folder not in listed and len(listed) == 1 else folder)
-    if name not in listed and settings.default_settings is None:
-        raise ImportTorchError(f"--behavior: {source} lies in the folder {folder}, and the configuration has "
-                               f"{', '.join(listed) or 'no behaviors'}: say whose it is")  # fmt: skip
-    yield name, source
+    listed = ", ".join(settings.behaviors)
+    if given.behavior is None and folder not in settings.behaviors and settings.default_settings is None:
+        raise ImportTorchError(f"--behavior: {source} lies in the folder {folder}, and the configuration lists "
+                               f"{listed or 'no behaviors'}: say whose it is")  # fmt: skip
+    yield given.behavior or folder, source
 
 
 def _read(path: Path) -> TorchCheckpoint:

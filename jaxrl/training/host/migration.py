@@ -79,7 +79,7 @@ def learner(source: Source, settings: RunSettings) -> Imported:
     problems = list(untrained(own, f"{path}."))
     problems = problems or [f"{path}.{text}" for text in contradictions(source.read, own)]
     if problems:
-        raise SettingsError(problems)
+        raise SettingsError(problems, str(source.path))
     fresh = make_algorithm(source.spec, own).init(jax.random.key(max(settings.env_settings.seed, 0)))
     try:
         state, remarks = learner_of(source.read, source.spec, own, fresh)
