@@ -33,9 +33,7 @@ def layouts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Layouts:
     """Where the networks of a behavior that PPO or MA-POCA trains lie in a checkpoint."""
     shape, streams = settings.network_settings, tuple(settings.reward_signals)
     if settings.trainer_type == "poca":
-        return Layouts(
-            torch_import.actor_layout(spec, shape), torch_import.team_critic_layout(spec, shape, streams)
-        )
+        return Layouts(torch_import.actor_layout(spec, shape), torch_import.team_critic_layout(spec, shape, streams))
     if getattr(settings.hyperparameters, "shared_critic", False):
         return Layouts(torch_import.shared_layout(spec, shape, streams), None)
     return Layouts(torch_import.actor_layout(spec, shape), torch_import.value_layout(spec, shape, streams))

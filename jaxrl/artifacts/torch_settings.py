@@ -14,7 +14,9 @@ from jaxrl.settings import BehaviorSettings
 from jaxrl.types import ActionSpec
 
 _BODY = re.compile(r"network_body\._body_endoder\.(?:seq_layers|layers)\.(\d+)\..*")
-_FIRST_FILTERS = re.compile(r"network_body\.observation_encoder\.processors\.\d+\.(?:conv_layers|sequential)\.0\.weight")
+_FIRST_FILTERS = re.compile(
+    r"network_body\.observation_encoder\.processors\.\d+\.(?:conv_layers|sequential)\.0\.weight"
+)
 _IMAGE = re.compile(r"network_body\.observation_encoder\.processors\.\d+\.dense\..*")
 _NORMALIZER = ".normalizer.running_mean"
 _ENCODERS = {(16, 8): "simple", (32, 8): "nature_cnn", (35, 3): "match3", (16, 3): "resnet"}

@@ -1,4 +1,4 @@
-"""`jaxrl doctor`: is this machine, and an environment, fit for training? JAX is imported when a decision is asked for."""
+"""`jaxrl doctor`: is this machine, and an environment, fit for training? JAX is imported for a decision alone."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         help="folder of the new run, RESULTS/RUN-ID; not there yet")  # fmt: skip
     parser.add_argument("--behavior", metavar="NAME", help="whose the file is (default: the name of its folder)")
     parser.add_argument("--onnx", type=Path, metavar="FILE",
-                        help="its ONNX file, which tells the observations (default: the one beside the checkpoint)")  # fmt: skip
+                        help="its ONNX file, which tells what it sees (default: the one beside it)")  # fmt: skip
     parser.add_argument("--env", metavar="PATH", help="the environment, asked for its observations instead")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
@@ -139,7 +139,9 @@ def _spec(
     if given.env is not None:
         return behavior_of_environment(settings, name, path)[1], model
     of_run = path.absolute().parent.parent / f"{name}.onnx"
-    shown = model or next((file for file in (*sorted(path.parent.glob(f"{name}-*.onnx")), of_run) if file.is_file()), None)
+    shown = model or next(
+        (file for file in (*sorted(path.parent.glob(f"{name}-*.onnx")), of_run) if file.is_file()), None
+    )
     if shown is None:
         raise ImportTorchError(
             f"{path}: a .pt does not say what its observations are, and there is no {exact.name} beside it: give the "

@@ -26,9 +26,9 @@ TURNS = 10
 
 
 def decisions(settings: RunSettings, pool: EnvPool, first: EnvMessage) -> Iterator[Finding]:
-    """A decision for each behavior of the first message, then some more. `pool`: of one worker, which waits for actions.
+    """A decision for each behavior of the first message, then some more.
 
-    Raises JaxrlError where the settings do not fit a behavior, or the environment fails.
+    `pool`: of one worker, which waits for actions. Raises JaxrlError where the settings do not fit a behavior, or the environment fails.
     """
     made: dict[str, Behavior] = {}
     begun = time.monotonic()
@@ -50,8 +50,10 @@ def decisions(settings: RunSettings, pool: EnvPool, first: EnvMessage) -> Iterat
         (message,) = pool.recv()
         if turn:
             deciding, stepping = deciding + decided - now, stepping + time.monotonic() - decided
-    yield ok("speed", f"then {1e3 * deciding / TURNS:.1f} ms for all decisions of a step, and {1e3 * stepping / TURNS:.1f} "
-                      "ms until the environment answers")  # fmt: skip
+    ours, theirs = 1e3 * deciding / TURNS, 1e3 * stepping / TURNS
+    yield ok(
+        "speed", f"then {ours:.1f} ms for all decisions of a step, and {theirs:.1f} ms until the environment answers"
+    )
 
 
 def _behavior(settings: RunSettings, behavior_id: str, spec: BehaviorSpec) -> Behavior:

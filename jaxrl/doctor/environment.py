@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from jaxrl.doctor.findings import Finding, fail, ok, warn
 from jaxrl.envs import simulator
@@ -16,9 +18,10 @@ from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity.communicator import port_problem
 from jaxrl.envs.unity.environment import EDITOR_PORT
+from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings
-from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
+from jaxrl.types import EnvMessage, JaxrlError
 
 _COMPILED_SECONDS = 300.0
 """For a compiled environment to be traced, compiled and played for a moment."""
@@ -61,35 +64,47 @@ def ports(first: int, count: int) -> Iterator[Finding]:
 def started(settings: RunSettings) -> Iterator[Finding]:
     """Launch, handshake, behaviors, and a first decision for each of them."""
     kind, name = parse_address(settings.env_settings.env_path)
-    wait = settings.env_settings.timeout_wait
-    with tempfile.TemporaryDirectory(prefix="jaxrl-doctor-", ignore_cleanup_errors=True) as logs:
-        factory, begun = simulator(kind).make_factory(name, settings, logs), time.monotonic()
-        try:
-            with _told() as lines, EnvPool(factory, 1, timeout=wait + 10.0, startup_timeout=wait + 60.0) as pool:
-                about = lines[0] if lines else "it runs"
-                yield ok("connection", f"{about}, after {time.monotonic() - begun:.1f} s")
-                begun = time.monotonic()
-                pool.reset()
-                (first,) = pool.recv()
-                yield from behaviors(first.new_specs, first, time.monotonic() - begun)
-                if first.steps:
-                    from jaxrl.doctor.decisions import decisions
-
-                    yield from decisions(settings, pool, first)
-        except EnvironmentFailure as error:
-            if settings.env_settings.env_path is None:
-                yield warn("connection", f"no Editor has connected within {wait:g} s", _EDITOR)
-            else:
-                yield fail("connection", str(error))
-        except JaxrlError as error:
-            yield fail("decision", str(error))
+    logs, told = Path(tempfile.mkdtemp(prefix="jaxrl-doctor-")), False
+    try:
+        yield from _played(settings, simulator(kind).make_factory(name, settings, str(logs)))
+    except EnvironmentFailure as error:
+        if settings.env_settings.env_path is None:
+            wait = settings.env_settings.timeout_wait
+            yield warn("connection", f"no Editor has connected within {wait:g} s", _EDITOR)
+        else:
+            told = any(logs.iterdir())  # the error may name the player's log
+            yield fail("connection", str(error))
+    except JaxrlError as error:
+        yield fail("decision", str(error))
+    finally:
+        if not told:
+            shutil.rmtree(logs, ignore_errors=True)
 
 
-def behaviors(specs: dict[str, BehaviorSpec] | object, first: EnvMessage, seconds: float) -> Iterator[Finding]:
-    """What asked for a decision in the first step."""
+def _played(settings: RunSettings, factory: EnvFactory) -> Iterator[Finding]:
+    """The environment from its launch to its end. Raises JaxrlError."""
+    wait, begun = settings.env_settings.timeout_wait, time.monotonic()
+    with _told() as lines, EnvPool(factory, 1, timeout=wait + 10.0, startup_timeout=wait + 60.0) as pool:
+        about = lines[0].removesuffix(" (worker 0)") if lines else "it runs"
+        yield ok("connection", f"{about}, after {time.monotonic() - begun:.1f} s")
+        begun = time.monotonic()
+        pool.reset()
+        (first,) = pool.recv()
+        yield from behaviors(first, time.monotonic() - begun)
+        if first.steps:
+            from jaxrl.doctor.decisions import decisions
+
+            yield from decisions(settings, pool, first)
+
+
+def behaviors(first: EnvMessage, seconds: float) -> Iterator[Finding]:
+    """What asked for a decision in the first step, which took `seconds`."""
     if not first.steps:
-        yield warn("behaviors", f"no agent has asked for a decision in the first step ({seconds:.1f} s)",
-                   "give agents a Decision Requester and Behavior Type Default; agents that appear later are fine")  # fmt: skip
+        yield warn(
+            "behaviors",
+            f"no agent has asked for a decision in the first step ({seconds:.1f} s)",
+            "give agents a Decision Requester and Behavior Type Default; agents that appear later are fine",
+        )
     for behavior_id, message in first.steps.items():
         spec, count = first.new_specs[behavior_id], len(message.deciding.agent_id)
         teams = len(set(message.deciding.group_id.tolist()) - {0})
@@ -112,8 +127,10 @@ def compiled(env_path: str) -> Finding:
                     f"see where it stays: jaxrl check-env {env_path}")  # fmt: skip
     lines = (done.stdout + done.stderr).strip().splitlines() or [f"exit code {done.returncode}"]
     if done.returncode:
-        problems = [line for line in lines if line.startswith("problem:")] or lines[-1:]
-        return fail("environment", "; ".join(problems), f"see all: jaxrl check-env {env_path}")
+        problems = [line for line in lines if line.startswith("problem:")]
+        if not problems:  # it could not even be made
+            return fail("environment", lines[-1])
+        return fail("environment", "; ".join(problems), f"jaxrl check-env {env_path} plays it for longer")
     return ok("environment", f"{lines[-1]}, {time.monotonic() - begun:.1f} s with its compilation")
 
 

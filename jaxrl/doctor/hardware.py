@@ -38,8 +38,11 @@ def device(found: Accelerator, cores: int, present: list[str]) -> Finding:
     text = f"JAX computes on {found.count} x {found.kind} ({found.backend}); {cores} CPU core(s)"
     chosen = os.environ.get("JAX_PLATFORMS", "")
     if found.backend == "cpu" and present and chosen.partition(",")[0] != "cpu":
-        return warn("device", f"{text}, but the machine has {', '.join(present)}: jaxlib is for CPUs alone",
-                    "pip install -U 'jax[cuda12]' for networks that read images; small ones are faster on the CPU")  # fmt: skip
+        return warn(
+            "device",
+            f"{text}, but the machine has {', '.join(present)}: jaxlib is for CPUs alone",
+            "pip install -U 'jax[cuda12]' for networks that read images; small ones are faster on the CPU",
+        )
     if cores < 2:
         return warn("device", text, "with one core environment and trainer wait for each other: allow two or more")
     return ok("device", text + (f" (JAX_PLATFORMS={chosen})" if chosen else ""))
@@ -96,5 +99,3 @@ def disk(results_dir: Path, free: int) -> Finding:
     if free < MIN_FREE_BYTES:
         return fail("disk", text, remedy)
     return warn("disk", text, remedy) if free < LITTLE_DISK else ok("disk", text)
-
-

@@ -56,7 +56,9 @@ def test_goals_are_what_reaches_the_hyper_network(tmp_path):
 
 def test_models_that_do_not_tell(tmp_path):
     path = model(tmp_path / "a.onnx", {"vector_observation": (8,), "visual_observation_0": (3, 84, 84)})
-    with pytest.raises(ModelSpecError, match=r"its inputs are vector_observation, visual_observation_0, expected obs_0"):
+    with pytest.raises(
+        ModelSpecError, match=r"its inputs are vector_observation, visual_observation_0, expected obs_0"
+    ):
         observations_of(path)
     with pytest.raises(ModelSpecError, match=r"obs_0 has the shape \(0,\)"):
         observations_of(model(path, {"obs_0": (0,)}))

@@ -222,7 +222,10 @@ WRONG = {
     "nothing": ({}, "holds nothing, expected the modules Policy and global_step"),
     "a list": ([1], "holds list, expected the modules"),
     "another network": ({"layers.0.weight": 1}, "holds layers.0.weight, expected the modules"),
-    "SAC": ({"Policy": {}, "global_step": {}, "Optimizer:q_network": {}}, "is a checkpoint of SAC, which jaxrl does not"),
+    "SAC": (
+        {"Policy": {}, "global_step": {}, "Optimizer:q_network": {}},
+        "is a checkpoint of SAC, which jaxrl does not",
+    ),
     "a policy alone": ({"Policy": {}, "global_step": {}}, "but no Optimizer:critic with Optimizer:value_optimizer or"),
 }
 
@@ -240,7 +243,8 @@ def test_what_is_no_checkpoint_of_ppo_or_poca(contents, text):
         (lambda c: c.update(Policy={"a": 1}), "Policy: expected arrays by name"),
         (lambda c: c["global_step"].clear(), "global_step: expected an entry _GlobalSteps__global_step, found "),
         (lambda c: c.update({"Optimizer:value_optimizer": {}}), "optimizer: expected one group of parameters"),
-        (lambda c: c["Optimizer:value_optimizer"]["param_groups"][0]["params"].pop(), "optimizer: it has 18 parameters, "
+        (lambda c: c["Optimizer:value_optimizer"]["param_groups"][0]["params"].pop(), "optimizer: it has 18 "
+         "parameters, "
          "the networks of the file have 19"),
     ],
 )  # fmt: skip

@@ -27,7 +27,9 @@ def archive(path: Path, data: bytes, files: dict[str, bytes] | None = None, comp
     return path
 
 
-def tensor(kind: str = "FloatStorage", key: str = "0", size: int = 2, offset: int = 0, shape=(2,), stride=(1,)) -> bytes:
+def tensor(
+    kind: str = "FloatStorage", key: str = "0", size: int = 2, offset: int = 0, shape=(2,), stride=(1,)
+) -> bytes:
     """The pickle of one tensor, as PyTorch writes it."""
 
     def text(value: str) -> bytes:

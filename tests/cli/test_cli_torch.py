@@ -54,7 +54,9 @@ def test_a_run_of_ml_agents_becomes_one_of_ours(imported):
     folder, code = imported
     assert code == 0
     run = folder / "results" / "new"
-    files = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file() and "arrays" not in path.parts}
+    files = {
+        path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file() and "arrays" not in path.parts
+    }
     assert {"configuration.yaml", "Countdown.onnx", "Countdown/checkpoint", "Countdown/Countdown-1000.onnx"} <= files
     assert [item.step for item in checkpoints(run / "Countdown")] == [1000]
     status = json.loads((run / "run_logs" / "training_status.json").read_text())
@@ -99,7 +101,10 @@ def test_and_back(imported, tmp_path, capsys):
         found = second["Optimizer:value_optimizer"]["state"][number]
         assert all(entry[name].tobytes() == found[name].tobytes() for name in ("step", "exp_avg", "exp_avg_sq"))
     code, said = command(capsys, "export-torch", run, "--out", tmp_path / "back.pt")
-    assert (code, said) == (1, f"--out {tmp_path / 'back.pt'}: is there already. Name another file, or remove this one.\n")
+    assert (code, said) == (
+        1,
+        f"--out {tmp_path / 'back.pt'}: is there already. Name another file, or remove this one.\n",
+    )
 
 
 def refused(folder: Path, capsys, *arguments) -> str:

@@ -127,8 +127,8 @@ def resolve(path: Path, *, quiet: bool = False) -> Path:
     """
     if path.suffix == ".pt":
         raise CheckpointError(
-            f"{path}: is a PyTorch checkpoint of ML-Agents. Make a run of jaxrl from it (jaxrl import-torch {path} --out "
-            "NEW) and name that, or a checkpoint folder of jaxrl."
+            f"{path}: is a PyTorch checkpoint of ML-Agents. Make a run of jaxrl from it (jaxrl import-torch {path} "
+            "--out NEW) and name that, or a checkpoint folder of jaxrl."
         )
     if (path / METADATA).is_file():
         verify(path)

@@ -16,8 +16,10 @@ TENSOR = "torch._utils _rebuild_tensor_v2"
 PARAMETER = "torch._utils _rebuild_parameter"
 
 _PUSHED = frozenset(
-    "BININT BININT1 BININT2 LONG1 LONG4 INT LONG BINFLOAT FLOAT BINUNICODE SHORT_BINUNICODE BINUNICODE8 "
-    "UNICODE".split()
+    (
+        *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT"),
+        *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE"),
+    )
 )
 """Opcodes whose argument is the value."""
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
@@ -77,8 +79,11 @@ def _do(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], persis
         stack.append(memo[argument])
     elif name == "BINPERSID":
         stack.append(persistent(stack.pop()))
-    elif name in ("GLOBAL", "STACK_GLOBAL"):
-        stack.append(_named(argument if name == "GLOBAL" else "{1} {0}".format(stack.pop(), stack.pop())))
+    elif name == "GLOBAL":
+        stack.append(_named(argument))
+    elif name == "STACK_GLOBAL":
+        attribute = stack.pop()
+        stack.append(_named(f"{stack.pop()} {attribute}"))
     elif name == "REDUCE":
         arguments = stack.pop()
         stack.append(_made(stack.pop(), arguments))

@@ -1,8 +1,8 @@
 """Read what `torch.save` wrote: a zip with a pickle that describes arrays, and their bytes one file each.
 
-    <any name>/data.pkl    the description, see `pickled`
-    <any name>/data/<key>  bytes of an array, or of several
-    <any name>/byteorder   "little" or "big"; missing in files of old versions, which are little
+<any name>/data.pkl    the description, see `pickled`
+<any name>/data/<key>  bytes of an array, or of several
+<any name>/byteorder   "little" or "big"; missing in files of old versions, which are little
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from jaxrl.types import BehaviorSpec
 ROWS = 64
 """Observations that are drawn to compare policy and ONNX files."""
 _CLOSE, _CHOSEN = 1e-3, 0.95
-"""What two files of one policy may differ by, and the share of choices that are the same: ties are broken by rounding."""
+"""What two files of one policy may differ by, and the share of choices that are the same: rounding breaks ties."""
 
 
 class Source(NamedTuple):
@@ -162,8 +162,8 @@ def _written(one: Imported, source: Source, folder: RunFolder, status: TrainingS
     if found is not None and (found.difference > _CLOSE or found.same_choices < _CHOSEN):
         raise TorchImportError(
             f"{source.path}: its policy does not act as {source.model} does (actions differ by up to "
-            f"{found.difference:.3g}, {found.same_choices:.0%} of the choices are the same): these files are not of one "
-            "training. Give the file that belongs to it (--onnx), or the environment (--env)"
+            f"{found.difference:.3g}, {found.same_choices:.0%} of the choices are the same): these files are not of "
+            "one training. Give the file that belongs to it (--onnx), or the environment (--env)"
         )
     return one._replace(compared=found)
 
