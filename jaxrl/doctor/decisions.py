@@ -28,7 +28,8 @@ TURNS = 10
 def decisions(settings: RunSettings, pool: EnvPool, first: EnvMessage) -> Iterator[Finding]:
     """A decision for each behavior of the first message, then some more.
 
-    `pool`: of one worker, which waits for actions. Raises JaxrlError where the settings do not fit a behavior, or the environment fails.
+    `pool`: of one worker, which waits for actions. Raises JaxrlError where the settings do not fit a behavior, or the
+    environment fails.
     """
     made: dict[str, Behavior] = {}
     begun = time.monotonic()

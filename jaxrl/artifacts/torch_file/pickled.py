@@ -59,14 +59,14 @@ def interpret(data: bytes, persistent: Callable[[Any], Any]) -> Any:
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name == "STOP":
             return stack[-1]
+        if opcode.name in ("PROTO", "FRAME"):
+            continue
         _do(opcode.name, argument, stack, memo, persistent)
     raise ValueError("the pickle has no end")
 
 
 def _do(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], persistent: Callable[[Any], Any]) -> None:
     """One opcode."""
-    if name in ("PROTO", "FRAME"):
-        return
     if name in _PUSHED:
         stack.append(argument)
     elif name in _CONSTANTS:
