@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -106,7 +107,8 @@ def test_weights_from_a_file_give_the_outputs_of_the_original(tmp_path):
 def continued(name, tmp_path):
     """The case's first update here, the other two from a file that holds what is known after it."""
     case = load(FIXTURES / f"{name}.json")
-    settings, layouts = update_cases._settings(case), update_cases._layouts(case)
+    settings: Any = update_cases._settings(case)
+    layouts = update_cases._layouts(case)
     state, normalizers = update_cases._state(case, layouts)
     batch = update_cases._batch(case, normalizers)
     update = jax.jit(partial(on_policy.update, update_cases.algorithm_loss(case, settings, state), settings))
@@ -146,7 +148,8 @@ def test_what_ml_agents_wrote_comes_back_bit_for_bit(tmp_path):
     np.testing.assert_allclose(state.policy.params["params"]["heads"]["log_sigma"], [-2.585299e-05], rtol=1e-6)
     moments = contents["Optimizer:value_optimizer"]["state"][8]
     np.testing.assert_array_equal(state.optimizer.nu["actor"]["params"]["heads"]["log_sigma"], moments["exp_avg_sq"][0])
-    assert float(state.policy.normalizer[0].count) == 41.0
+    (statistics,) = state.policy.normalizer
+    assert statistics is not None and float(statistics.count) == 41.0
     write_torch_file(tmp_path / "b.pt", composed(checkpoint_of(state, found.step, SPEC, settings), 3e-4))
     assert same(contents, read_torch_file(tmp_path / "b.pt"))
 
@@ -212,10 +215,12 @@ def test_statistics_of_a_critic_that_saw_something_else():
     case = load(FIXTURES / "b_ppo_vec_multibranch_norm.json")
     settings, given = settings_of_case(case), checkpoint_of_case(case)
     name = "network_body.observation_encoder.processors.0.normalizer.running_mean"
-    given.critic[name] = given.critic[name] + 1
+    given = given._replace(critic={**given.critic, name: given.critic[name] + 1})
     state, remarks = learner_of(given, case.spec, settings, fresh(case, settings))
     assert remarks[0].startswith("the critic's own statistics of observations, which differ from the policy's")
-    np.testing.assert_array_equal(state.policy.normalizer[0].mean, given.policy[name])
+    (statistics, *_) = state.policy.normalizer
+    assert statistics is not None
+    np.testing.assert_array_equal(statistics.mean, given.policy[name])
 
 
 WRONG = {

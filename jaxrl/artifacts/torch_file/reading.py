@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ _DTYPES = {
     "torch ByteStorage": "u1",
     "torch BoolStorage": "?",
 }
+_ORDERS: dict[bytes, Literal["<", ">"]] = {b"little": "<", b"big": ">"}
 _BROKEN = (
     *(ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration),
     *(NotImplementedError, EOFError, OverflowError, RuntimeError),  # of zipfile: encrypted, cut off
@@ -71,9 +72,9 @@ class _Reader:
         self._folder = names[0].removesuffix(_PICKLE)
         self._storages: dict[str, np.ndarray] = {}
         self._filled_ones: dict[int, Any] = {}  # by the identity of what was filled
-        self._order = "<"
+        self._order: Literal["<", ">"] = "<"
         if f"{self._folder}/byteorder" in archive.namelist():
-            self._order = {b"little": "<", b"big": ">"}[self._bytes("byteorder")]
+            self._order = _ORDERS[self._bytes("byteorder")]
 
     def read(self) -> Any:
         return self._filled(interpret(self._bytes("data.pkl"), self._storage))
