@@ -32,6 +32,9 @@ _COMMANDS = {
     "report": "learning curves, tables and time split of runs in one file",
     "diff": "the first difference between two runs: settings, versions, statistics, parameters",
     "zoo": "the trained policies that come with jaxrl: list them, and see what they earn",
+    "import-torch": "a run of jaxrl from a checkpoint of ML-Agents (.pt), to continue or to start from",
+    "export-torch": "a checkpoint of ML-Agents (.pt) from a run of jaxrl",
+    "doctor": "whether this machine, and an environment, are fit for training, and what to do where not",
     "onnx": "what Unity would say of a model",
     "bench": "run the benchmarks, compare two files of their numbers, follow them over commits",
 }

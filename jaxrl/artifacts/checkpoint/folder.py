@@ -110,8 +110,8 @@ def require_latest(folder: Path, check: Verify = verify) -> Path:
 def _nothing(folder: Path) -> NoReturn:
     if list(folder.glob("*.pt")):
         raise CheckpointError(
-            f"{folder}: holds PyTorch checkpoints (.pt) of ML-Agents, which jaxrl cannot continue. "
-            "Start a new run with another --run-id, or continue this one with mlagents-learn."
+            f"{folder}: holds PyTorch checkpoints (.pt) of ML-Agents. Make a run of jaxrl from them and continue that: "
+            f"jaxrl import-torch {folder.parent} --out NEW; or start a new run with another --run-id."
         )
     raise CheckpointError(
         f"{folder}: no complete checkpoint found, so there is nothing to continue from. "
@@ -126,7 +126,10 @@ def resolve(path: Path, *, quiet: bool = False) -> Path:
     whoever loads it. Raises CheckpointError, also for a damaged checkpoint if it is the one that was named.
     """
     if path.suffix == ".pt":
-        raise CheckpointError(f"{path}: jaxrl cannot read PyTorch checkpoints; name a checkpoint folder of jaxrl.")
+        raise CheckpointError(
+            f"{path}: is a PyTorch checkpoint of ML-Agents. Make a run of jaxrl from it (jaxrl import-torch {path} "
+            "--out NEW) and name that, or a checkpoint folder of jaxrl."
+        )
     if (path / METADATA).is_file():
         verify(path)
         return path

@@ -225,12 +225,20 @@ def check_status(message: Any, accepted: tuple[int, ...] = (OK,)) -> None:
 
 def _check_port(port: int) -> None:
     """A plain bind to localhost: finds a listener that a gRPC bind to all interfaces may not collide with."""
+    problem = port_problem(port)
+    if problem:
+        raise PortTakenError(problem)
+
+
+def port_problem(port: int) -> str:
+    """Why no player can be served on `port`; empty: nothing speaks against it."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else a port just closed stays taken for a minute
         try:
             probe.bind(("localhost", port))
-        except OSError as error:
-            raise PortTakenError(_port_in_use(port)) from error
+        except OSError:
+            return _port_in_use(port)
+    return ""
 
 
 def free_port() -> int:

@@ -1,0 +1,84 @@
+"""What a policy of ML-Agents sees, from its ONNX file: shapes of observations, and which of them are goals.
+
+The file says no more about a sensor than its number and shape. The rank tells what it is: 1 numbers, 2 entities, 3 an
+image. A goal is what feeds the network that makes the weights of the last hidden layer.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from jaxrl.artifacts.files import ArtifactError
+from jaxrl.types import DimensionProperty, ObservationSpec, ObservationType
+
+_INPUT = re.compile(r"obs_(\d+)")
+_HYPER_NETWORK = re.compile(r".*\.hypernet\.0\.weight")
+_EVEN = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
+_AXES = {
+    1: (DimensionProperty.NONE,),
+    2: (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE),
+    3: (DimensionProperty.NONE, _EVEN, _EVEN),
+}
+"""Properties of the axes of an observation, by its rank: ML-Agents has no others."""
+
+
+class ModelSpecError(ArtifactError):
+    """A model does not say what its policy sees."""
+
+
+def observations_of(path: Path) -> tuple[ObservationSpec, ...]:
+    """The sensors of a policy that ML-Agents exported, called obs_0, obs_1 ... as its inputs.
+
+    Raises ModelSpecError where the file is no such model.
+    """
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except (OSError, DecodeError) as error:
+        raise ModelSpecError(f"{path}: cannot be read as an ONNX model ({error})") from error
+    found = {int(match[1]): shape for match, shape in _inputs(graph) if match}
+    if sorted(found) != list(range(len(found))) or not found:
+        names = ", ".join(node.name for node in graph.input) or "none"
+        raise ModelSpecError(
+            f"{path}: its inputs are {names}, expected obs_0, obs_1 ... as ML-Agents 0.27 and later name them; give "
+            "the environment (--env) instead"
+        )
+    goals = _goals(path, graph)
+    return tuple(_sensor(path, i, found[i], goal=i in goals) for i in range(len(found)))
+
+
+def _inputs(graph: onnx.GraphProto) -> list[tuple[re.Match[str] | None, tuple[int, ...]]]:
+    """Of each input, whether it is an observation, and its shape without the batch."""
+    return [
+        (_INPUT.fullmatch(node.name), tuple(axis.dim_value for axis in node.type.tensor_type.shape.dim[1:]))
+        for node in graph.input
+    ]
+
+
+def _sensor(path: Path, number: int, shape: tuple[int, ...], *, goal: bool) -> ObservationSpec:
+    if len(shape) not in _AXES or min(shape) < 1:
+        raise ModelSpecError(f"{path}: obs_{number} has the shape {shape}, expected 1 to 3 known sizes")
+    kind = ObservationType.GOAL_SIGNAL if goal else ObservationType.DEFAULT
+    return ObservationSpec(f"obs_{number}", shape, _AXES[len(shape)], kind)
+
+
+def _goals(path: Path, graph: onnx.GraphProto) -> set[int]:
+    """Numbers of the observations that reach the hyper network; none where there is no such network."""
+    weights = {name for tensor in graph.initializer if _HYPER_NETWORK.fullmatch(name := tensor.name)}
+    if not weights:
+        return set()
+    makers = {output: node for node in graph.node for output in node.output}
+    pending = [name for node in graph.node if weights & set(node.input) for name in node.input]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in seen:
+            seen.add(name)
+            pending += makers[name].input if name in makers else ()
+    goals = {int(match[1]) for match in map(_INPUT.fullmatch, seen) if match}
+    if not goals:
+        raise ModelSpecError(f"{path}: does not show which observation is the goal; give the environment (--env)")
+    return goals

@@ -1,0 +1,1 @@
+"""PyTorch's files of arrays, read and written without PyTorch."""
