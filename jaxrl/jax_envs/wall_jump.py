@@ -5,10 +5,10 @@ decides at the beginning of each episode which of them acts, `SmallWallJump` or 
 
 Rules. A platform from x = 0 to 40 with a wall at 24 to 25 and the goal from 34 on. In one of five episodes there is no
 wall (`no_wall_height`, 0), in another one a small wall (`small_wall_height`, 4): both for SmallWallJump. In the others
-the wall is as high as `big_wall_height`, 8: for BigWallJump. The agent, a square of 1, begins somewhere before the
-wall, and so does the block, a square of 4. Each decision moves the agent by 1 at most and may let it jump, 4.5 high; on
-the ground it pushes the block, by 0.5 a decision, as far as the wall. The goal gives 1 and ends the episode, and so
-does the left edge, with -1; each decision costs 0.0025. After 200 decisions the episode is cut off. ML-Agents'
+the wall is as high as `big_wall_height`, 8: for BigWallJump. The agent, a square of 1, begins far from the wall and the
+block, a square of 4, somewhere between the two. Each decision moves the agent by 1 at most and may let it jump, 4.5
+high; on the ground it pushes the block, by 0.5 a decision, as far as the wall. The goal gives 1 and ends the episode,
+and so does the left edge, with -1; each decision costs 0.0025. After 200 decisions the episode is cut off. ML-Agents'
 documentation calls 0.8 a good mean reward for both.
 
 Observation, 8 numbers: position, height and vertical speed of the agent, whether it stands, the height of the wall, and
@@ -30,6 +30,7 @@ from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, Observation
 
 SMALL, BIG = "SmallWallJump", "BigWallJump"
 LENGTH, WALL, GOAL = 40.0, 24.5, 34.0
+AGENT_FROM, AGENT_TO = 2.0, 6.0
 HALF_AGENT, HALF_BLOCK, HALF_WALL = 0.5, 2.0, 0.5
 BLOCK_HEIGHT = 2 * HALF_BLOCK
 SPEED, PUSH_SPEED, JUMP, GRAVITY = 1.0, 0.5, 1.5, 0.3
@@ -65,14 +66,13 @@ def reset(key: Array, parameters: EnvParams) -> tuple[WallJumpState, dict[str, T
     kind_key, agent_key, block_key = jax.random.split(key, 3)
     kind = jax.random.randint(kind_key, (), 0, 5)
     heights = [jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in PARAMETERS.items()]
-    block = jax.random.uniform(block_key, (), minval=2 * HALF_BLOCK, maxval=_BLOCK_RIGHT)
-    x = jax.random.uniform(agent_key, (), minval=2.0, maxval=20.0)
-    inside = jnp.abs(x - block) < HALF_BLOCK + HALF_AGENT
+    x = jax.random.uniform(agent_key, (), minval=AGENT_FROM, maxval=AGENT_TO)
+    block = jax.random.uniform(block_key, (), minval=AGENT_TO + HALF_AGENT + HALF_BLOCK, maxval=_BLOCK_RIGHT)
     state = WallJumpState(
         big=kind >= 2,
         wall=jnp.select([kind == 0, kind == 1], heights[:2], heights[2]),
         x=x,
-        y=jnp.where(inside, BLOCK_HEIGHT, 0.0),
+        y=jnp.float32(0.0),
         speed=jnp.float32(0.0),
         block=block,
         clock=jnp.int32(0),

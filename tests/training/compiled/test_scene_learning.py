@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,9 +12,14 @@ import pytest
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Fill
+from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
-from jaxrl.training.compiled.iteration import IterationLog
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.settings import CheckpointSettings, RunSettings
+from jaxrl.training.compiled.iteration import IterationLog, step_of
+from jaxrl.training.compiled.saver import Subject, contents
 from jaxrl.training.compiled.scene.iteration import SceneState
+from jaxrl.training.compiled.scene.saver import restored_scene
 from jaxrl.training.compiled.scene.trainer import (
     SceneTrainer,
     _met_somebody,
@@ -101,6 +107,20 @@ def test_numbers_that_are_not_finite_leave_one_behavior_of_one_seed_behind(train
     assert state.parts["Dial"].frozen.tolist() == [True, False] and not state.parts["Lamp"].frozen.any()
     assert logs["Dial"].fault.tolist() == [[1, 0, 0, 0], [-1] * 4]  # told with the rollout, at the second iteration
     assert logs["Dial"].updates.tolist() == [0, 2] and logs["Lamp"].updates.tolist() == [4, 4]
+
+
+def test_a_state_from_the_disk_goes_on_bit_for_bit(trainer: SceneTrainer, tmp_path: Path) -> None:
+    """Also where a rollout is half complete: Dial has learned once in three iterations."""
+    folder, scene = RunFolder(tmp_path, "kept"), make_rare_dial()
+    subjects = [Subject(part.name, part.spec, SETTINGS[part.name], SEEDS, AREAS) for part in scene.parts]
+    state, logs = after(trainer, 3)
+    assert logs["Dial"].updates.tolist() == [1, 1]
+    for of in subjects:
+        held, place = contents(state.of(of.name)), folder.behavior(of.name)
+        checkpoint.save(place, step_of(state.parts[of.name]), held, spec=of.spec, settings=of.described())
+    resumed = RunSettings(checkpoint_settings=CheckpointSettings(run_id="kept", resume=True))
+    kept = trainer.place(restored_scene(resumed, folder, subjects, trainer.init(SEEDS)))
+    assert differing(trainer.run(kept, 3)[0], after(trainer, 6)[0]) == []
 
 
 @pytest.mark.parametrize(

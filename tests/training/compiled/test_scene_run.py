@@ -40,7 +40,7 @@ BEHAVIOR = {
     "hyperparameters": HYPERPARAMETERS,
     "network_settings": {"hidden_units": 8, "num_layers": 1},
     "summary_freq": 200,
-    "checkpoint_interval": 400,
+    "checkpoint_interval": 1000,
 }
 LAMP_STEPS, DIAL_STEPS = 500, 1000
 EVALUATION = {"interval": 400, "episodes": 4}
@@ -138,6 +138,7 @@ def test_evaluations_play_the_whole_scene(whole: tuple[Path, list[str]]) -> None
     assert tag not in {at for _, at, _ in rows(whole[0] / "Lamp/seed_3/metrics.csv")}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_one_that_was_never_stopped(folder: Path, whole: tuple[Path, list[str]]) -> None:
     trained(configured(folder, "halves", dial=600))
     run = trained(configured(folder, "halves", resume=True))
