@@ -230,7 +230,7 @@ def test_lessons_are_measured_by_group_rewards_and_by_what_environments_and_call
     mine = [float(value) for _, tag, value in rows(run / "Toy" / "metrics.csv") if tag == "Mine/Three"]
     assert mine and set(mine) == {3.0}
     (missed,) = [line for line in log.messages if "nobody has reported 'Nobody/Knows'" in line]
-    assert missed.startswith("environment_parameters.below4.curriculum[0].completion_criteria.measure: nobody has")
+    assert missed.startswith("environment_parameters.at4.curriculum[0].completion_criteria.measure: nobody has")
     assert missed.endswith("Reported were: Custom/two, Mine/Three, Toy/Clock.")
 
 
