@@ -129,7 +129,8 @@ def test_only_a_resumed_run_is_in_the_lessons_of_its_status(tmp_path):
     (logs / "training_status.json").write_text(json.dumps({"bonus": {"lesson_num": 2}, "metadata": {}}))
     shutil.copytree(logs.parent, logs.parents[1] / "other")
     found = []
-    for options in ({"resume": True}, {}, {"run_id": "new", "initialize_from": "other"}):
+    ways: list[dict[str, Any]] = [{"resume": True}, {}, {"run_id": "new", "initialize_from": "other"}]
+    for options in ways:
         settings = countdown(tmp_path, **options)
         folder = RunFolder(settings.checkpoint_settings.results_dir, settings.checkpoint_settings.run_id)
         with HostRecorder(settings, folder, ProgressBar(Console())) as recorder:
