@@ -66,7 +66,7 @@ class _Entries(BaseModel):
     checkpoints: list[_Saved] = []
     lesson_num: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] | None = None  # a list: by seed
     smoothed: _Number = 0.0  # of an environment parameter, as `since_look`, see jaxrl.training.saved_lessons
-    since_look: tuple[_Number, int] = (0.0, 0)
+    since_look: Annotated[list[_Number], Field(min_length=2, max_length=2)] = [0.0, 0]
     lessons: _Episodes | None = None
     best_seed: Annotated[int, Field(ge=0)] | None = None
     best_checkpoint: _Best | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -63,10 +64,16 @@ class GaussianSampler(SamplerParameters):
     st_dev: NonNegative = Field(default=1.0, description="standard deviation")
 
 
+def _pair(value: object) -> object:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise expected("a pair of numbers: [lower bound, upper bound]")
+    return tuple(value)
+
+
 class MultiRangeUniformSampler(SamplerParameters):
     """Uniform over several intervals."""
 
-    intervals: tuple[tuple[Number, Number], ...] = Field(
+    intervals: tuple[Annotated[tuple[Number, Number], BeforeValidator(_pair)], ...] = Field(
         default=((0.0, 1.0),), min_length=1, description="[low, high] each"
     )
 
@@ -182,7 +189,8 @@ class Curriculum(Section):
 def _parameter(value: Any) -> Curriculum | Sampler | float:
     if isinstance(value, Curriculum) or (isinstance(value, Mapping) and "curriculum" in value):
         return Curriculum.model_validate(value)
-    if isinstance(value, Mapping) and not {"sampler_type", "sampler_parameters"} & set(value):
+    keys = {"sampler_type", "sampler_parameters"} & set(value) if isinstance(value, Mapping) else ()
+    if isinstance(value, bool) or not (keys or isinstance(value, Sampler | int | float | str)):
         raise expected("a number, or a mapping with curriculum, or one with sampler_type and sampler_parameters")
     return _constant_or_sampler(value)
 

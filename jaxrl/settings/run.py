@@ -207,7 +207,11 @@ class RunSettings(Section):
     debug: Boolean = Field(default=False, description="log in detail")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Lessons are judged by a behavior that is configured."""
+        """Names of parameters can be sent, and lessons are judged by a behavior that is configured."""
+        for name in self.environment_parameters or {}:
+            if not name or not name.isascii():
+                text = f"got {name!r}, expected a name of ASCII characters: an environment can be sent no other"
+                yield ("environment_parameters", name), text
         if self.default_settings is not None:  # stands for behaviors of every name
             return
         for location, behavior in judged_behaviors(self.environment_parameters):

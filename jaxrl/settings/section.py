@@ -76,8 +76,14 @@ def reworded(error: ValidationError, prefix: Location = ()) -> list[InitErrorDet
     return [
         problem(_reword(detail), prefix + tuple(detail["loc"]), detail["input"])
         for detail in error.errors(include_url=False)
-        if detail["type"] != "default_factory_not_called"  # only follows from another problem
+        if not _follows(detail)
     ]
+
+
+def _follows(detail: Any) -> bool:
+    """Whether a problem only follows from another one: pydantic counts the items of a list that are right."""
+    miscounted = detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
+    return miscounted or detail["type"] == "default_factory_not_called"
 
 
 def _reword(detail: Any) -> PydanticCustomError:
@@ -90,6 +96,10 @@ def _reword(detail: Any) -> PydanticCustomError:
         return expected(f"one of {detail['ctx']['expected']}")
     if kind in ("dict_type", "mapping_type"):
         return expected("a mapping of names to settings")
+    if kind in ("tuple_type", "list_type"):
+        return expected("a list")
+    if kind == "too_short" and detail["ctx"]["field_type"] in ("Tuple", "List"):
+        return expected(f"a list of at least {detail['ctx']['min_length']}")
     text = text.removeprefix("Input should be ")
     return expected(f"a value {text}" if text.startswith(("greater", "less")) else text)
 

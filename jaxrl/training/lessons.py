@@ -129,6 +129,16 @@ class Lessons:
                 total, count = self._since_look[name]
                 self._since_look[name] = [total + float(value), count + 1]
 
+    def awaited(self) -> dict[str, tuple[str, CompletionCriteria]]:
+        """Of the parameters that a statistic decides about now: where in the file it is named, and the criteria."""
+        found = {}
+        for name, number in self._numbers.items():
+            criteria = self._present(name).criteria
+            if criteria is not None and criteria.measure not in MEASURES and number + 1 < len(self._stages[name]):
+                path = f"environment_parameters.{name}.curriculum[{number}].completion_criteria.measure"
+                found[name] = path, criteria
+        return found
+
     def advance(self, progress: Mapping[str, float]) -> list[LessonChange]:
         """Look at every parameter once; those whose lesson is over are in the next one.
 

@@ -33,6 +33,6 @@ def read_lessons(path: Path) -> dict[str, Any]:
         values = status.read(path)
     except ArtifactError:
         return {}
-    parameters = {name: entries for name, entries in values.items() if LESSON in entries}
+    parameters = {name: entries for name, entries in values.items() if isinstance(entries.get(LESSON), int)}
     behaviors = {name: entries[EPISODES] for name, entries in values.items() if EPISODES in entries}
     return {"parameters": parameters, "behaviors": behaviors}

@@ -22,10 +22,12 @@ from jaxrl.envs.foreign.environment import ForeignEnvironment
 from jaxrl.envs.foreign.rendering import DrawingOptions
 from jaxrl.envs.gymnasium import simulator as gymnasium
 from jaxrl.envs.pettingzoo import simulator as pettingzoo
-from jaxrl.settings import constants, load_run_settings
+from jaxrl.settings import load_run_settings
 from jaxrl.training.acting import memory_before, trained_actions
+from jaxrl.training.lessons import present_values
+from jaxrl.training.saved_lessons import read_lessons
 from jaxrl.training.trained_policy import load_trained
-from jaxrl.types import BehaviorSpec, EnvMessage
+from jaxrl.types import BehaviorSpec, EnvMessage, ParameterValue
 from jaxrl.watch.acting import untrained_actions
 from jaxrl.watch.filmed_area import FilmedArea, Shot
 from jaxrl.watch.player import Player
@@ -113,13 +115,15 @@ def _meet(
         players[behavior], origins[behavior] = make(behavior, spec, len(players))
 
 
-def _settings_of(run: Path | None) -> tuple[tuple[str, ...], dict[str, float]]:
-    """env_args and environment parameters of a run; a run that was killed early has none."""
-    path = None if run is None else RunFolder(run.parent, run.name).configuration
-    if path is None or not path.is_file():
+def _settings_of(run: Path | None) -> tuple[tuple[str, ...], dict[str, ParameterValue]]:
+    """env_args of a run, and environment parameters in its present lessons; one that was killed early has none."""
+    folder = None if run is None else RunFolder(run.parent, run.name)
+    if folder is None or not folder.configuration.is_file():
         return (), {}
-    settings = load_run_settings(path, {}, HYPERPARAMETER_TYPES)
-    return settings.env_settings.env_args or (), constants(settings.environment_parameters)
+    settings = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES)
+    lessons = read_lessons(folder.status)
+    parameters = present_values(settings.environment_parameters, settings.env_settings.seed, lessons)
+    return settings.env_settings.env_args or (), parameters
 
 
 def _player(

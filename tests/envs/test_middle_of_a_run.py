@@ -19,7 +19,7 @@ from jaxrl.envs.unity.simulator import make_unity
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.slots import Slots, Source
-from jaxrl.types import Action, EnvMessage
+from jaxrl.types import Action, EnvMessage, SamplerSpec
 
 SCRIPT = Path(__file__).parent / "countdown_player.py"
 BEHAVIOR = "Countdown?team=0"
@@ -62,6 +62,38 @@ def test_parameters_set_without_a_reset_hold_from_the_next_episode_on(tmp_path, 
             ended, deciding, *_ = result.steps[BEHAVIOR]
             paid.append(float((ended if len(ended.reward) else deciding).reward[-1]))
         assert paid == [1.5] * 4 + [3.0] * 4
+
+
+def test_samplers_are_drawn_by_the_player_at_each_episode(tmp_path):
+    """Each step pays 1 + bonus, drawn anew by each of 500 areas after four steps; another process repeats it."""
+    samplers = {
+        "uniform": (SamplerSpec("uniform", (2.0, 4.0), 5), lambda draws: draws.uniform(2.0, 4.0, 1000)),
+        "gaussian": (SamplerSpec("gaussian", (3.0, 0.5), 6), lambda draws: draws.normal(3.0, 0.5, 1000)),
+        "multirangeuniform": (SamplerSpec("multirangeuniform", (0.0, 1.0, 5.0, 8.0), 7), None),
+    }
+    paid: list[dict[str, np.ndarray]] = []
+    for _ in range(2):
+        with pool_of(countdown_build(tmp_path), tmp_path, num_areas=500) as pool:
+            found = {}
+            for name, (sampler, _) in samplers.items():
+                pool.reset({"bonus": sampler})
+                (result,) = pool.recv()
+                rewards = []
+                for count in range(1, 6):
+                    result = step(pool, result)
+                    if count in (1, 5):
+                        rewards.append(result.steps[BEHAVIOR].deciding.reward.reshape(500, MEMBERS)[:, 0] - 1.0)
+                found[name] = np.concatenate(rewards)
+            paid.append(found)
+    for name, (sampler, draw) in samplers.items():
+        np.testing.assert_array_equal(paid[0][name], paid[1][name])
+        if draw is not None:
+            np.testing.assert_allclose(paid[0][name], draw(np.random.default_rng(sampler.seed)), atol=1e-6)
+    uniform, gaussian, ranges = paid[0].values()
+    assert uniform.min() >= 2.0 and uniform.max() <= 4.0 and abs(uniform.mean() - 3.0) < 0.06
+    assert abs(gaussian.mean() - 3.0) < 0.05 and abs(gaussian.std() - 0.5) < 0.05
+    low = ranges <= 1.0
+    assert ((ranges >= 5.0) & (ranges <= 8.0) | low & (ranges >= 0.0)).all() and abs(low.mean() - 0.25) < 0.05
 
 
 @FORMS

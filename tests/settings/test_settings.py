@@ -139,6 +139,75 @@ BAD = [
         "environment_parameters.m.sampler_parameters.intervals[0]: got [2.0, 1.0], expected the lower bound first",
     ),
     ("environment_parameters: {m: {sampler_type: uniform}}", "environment_parameters.m.sampler_parameters: this key"),
+    (
+        "environment_parameters: {m: {sampler_parameters: {min_value: 1}}}",
+        "environment_parameters.m.sampler_type: this key is required",
+    ),
+    (
+        "environment_parameters: {m: {sampler_type: beta, sampler_parameters: {}}}",
+        "environment_parameters.m.sampler_type: got 'beta', expected one of 'constant', 'uniform', 'gaussian' or 'mult",
+    ),
+    (
+        "environment_parameters: {m: {sampler_type: gaussian, sampler_parameters: {st_dev: -1}}}",
+        "environment_parameters.m.sampler_parameters.st_dev: got -1, expected a value greater than or equal to 0",
+    ),
+    (
+        "environment_parameters: {m: {sampler_type: multirangeuniform, sampler_parameters:"
+        " {intervals: [[1, 2], [3]]}}}",
+        "environment_parameters.m.sampler_parameters.intervals[1]: got [3], expected a pair of numbers: [lower bound, ",
+    ),
+    (
+        "environment_parameters: {m: {sampler_type: multirangeuniform, sampler_parameters: {intervals: []}}}",
+        "environment_parameters.m.sampler_parameters.intervals: got [], expected a list of at least 1",
+    ),
+    (
+        "environment_parameters: {m: {sampler_type: uniform, sampler_parameters: {seed: 4294967296}}}",
+        "environment_parameters.m.sampler_parameters.seed: got 4294967296, expected a value less than 2147483648",
+    ),
+    ("environment_parameters: {m: {uniform: [1, 2]}}", "environment_parameters.m: got {'uniform': [1, 2]}, expected a"),
+    ("environment_parameters: {m: [1, 2]}", "environment_parameters.m: got [1, 2], expected a number, or a mapping wi"),
+    ("environment_parameters: {größe: 3}", "environment_parameters.größe: got 'größe', expected a name of ASCII char"),
+    (
+        "environment_parameters: {m: {curriculum: []}}",
+        "environment_parameters.m.curriculum: got [], expected a list o",
+    ),
+    (
+        "environment_parameters: {m: {curriculum: [{name: a}]}}",
+        "environment_parameters.m.curriculum[0].value: this key is required",
+    ),
+    (
+        "environment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria: {}}]}}",
+        "environment_parameters.m.curriculum[0].completion_criteria.behavior: this key is required",
+    ),
+    (
+        "environment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria:"
+        " {behavior: A, measure: rewards}}]}}",
+        "environment_parameters.m.curriculum[0].completion_criteria.measure: got 'rewards', expected reward, progress, "
+        "group_reward, or the tag of a statistic (did you mean reward?)",
+    ),
+    (
+        "environment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria:"
+        " {behavior: A, measure: Policy/Entropy}}]}}",
+        "environment_parameters.m.curriculum[0].completion_criteria.measure: got 'Policy/Entropy', expected reward, "
+        "progress, group_reward, or the tag of a statistic that the environment or a callback reports",
+    ),
+    (
+        "environment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria:"
+        " {behavior: A, measure: Environment/Cumulative Reward}}]}}",
+        "environment_parameters.m.curriculum[0].completion_criteria.measure: got 'Environment/Cumulative Reward', "
+        "expected reward, which is measured from the episodes behind this tag",
+    ),
+    (
+        "environment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria:"
+        " {behavior: A, min_lesson_length: -1}}]}}",
+        "environment_parameters.m.curriculum[0].completion_criteria.min_lesson_length: got -1, expected a value great",
+    ),
+    (
+        "behaviors: {Ball: {}}\nenvironment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria:"
+        " {behavior: Bal}}, {name: b, value: 2}]}}",
+        "environment_parameters.m.curriculum[0].completion_criteria.behavior: got 'Bal', expected a behavior that "
+        "stands below behaviors, did you mean Ball?",
+    ),
     ("environment_parameters: {m: heavy}", "environment_parameters.m: got 'heavy', expected a number"),
     (
         "environment_parameters: {m: {curriculum: [{name: a, value: 1}, {name: b, value: 2}]}}",
@@ -225,6 +294,17 @@ def test_whole_schema_round_trip(tmp_path):
     ):
         assert f"{path}: " in named
     assert "environment_parameters" not in named
+
+
+def test_lessons_that_are_allowed(tmp_path):
+    """A behavior that default_settings stand for, and criteria of a last lesson, which are remarked."""
+    ends = "completion_criteria: {behavior: Late, measure: Goals, threshold: 7}"
+    lessons = f"[{{name: a, value: 1, {ends}}}, {{name: b, value: 2, {ends}}}]"
+    settings = load(tmp_path, f"default_settings: {{}}\nenvironment_parameters: {{m: {{curriculum: {lessons}}}}}")
+    (one,) = [remark for remark in remarks(settings) if "environment_parameters" in remark]
+    assert one == (
+        "environment_parameters.m.curriculum[1].completion_criteria: the last lesson never ends, this has no effect"
+    )
 
 
 def test_fault_settings_without_effect_are_remarked(tmp_path):

@@ -17,6 +17,9 @@ from jaxrl.types import Aggregation, EnvMessage
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 100
+"""Agents' episodes of its behavior after which a statistic that nobody has reported is missed, once."""
+
 
 class Curricula:
     """The lessons of a run. A resumed one goes on where it was; an evaluation stays in the lesson that it finds."""
@@ -28,6 +31,8 @@ class Curricula:
             self.lessons.restore(read_lessons(recorder.folder.status))
         self._recorder = recorder
         self._goes_on = not options.inference
+        self._ended: dict[str, int] = {}  # agents' episodes, by behavior
+        self._heard: set[str] = set()  # tags of statistics, those that were missed too
         recorder.lessons = self.lessons
         for line in self.lessons.lines():
             log.info("%s", line)
@@ -53,7 +58,9 @@ class Curricula:
         for behavior, _, episodes in acted:
             for records in episodes:
                 self.lessons.episodes(behavior.name, records.returns, records.team_returns)
+                self._ended[behavior.name] = self._ended.get(behavior.name, 0) + len(records.returns)
         self._hear(results, over, reported)
+        self._miss()
         progress = {name: behavior.step / behavior.settings.max_steps for name, behavior in behaviors.items()}
         changes = [change for _ in results for change in self.lessons.advance(progress)]
         for change in changes:
@@ -66,9 +73,23 @@ class Curricula:
         for result in results:
             for stat in result.stats:
                 if stat.aggregation is not Aggregation.MOST_RECENT or result.worker == 0:  # as summaries take them
-                    self.lessons.statistic(stat.name, stat.value)
+                    self._take(stat.name, stat.value)
         for episode in over:
             for name, value in () if episode.faulty else episode.custom_metrics.items():
-                self.lessons.statistic(CUSTOM.format(name=name), value)
+                self._take(CUSTOM.format(name=name), value)
         for tag, value in reported:
-            self.lessons.statistic(tag, value)
+            self._take(tag, value)
+
+    def _take(self, tag: str, value: float) -> None:
+        self._heard.add(tag)
+        self.lessons.statistic(tag, value)
+
+    def _miss(self) -> None:
+        for path, criteria in self.lessons.awaited().values():
+            if criteria.measure not in self._heard and self._ended.get(criteria.behavior, 0) >= PATIENCE:
+                self._heard.add(criteria.measure)
+                log.warning(
+                    "%s: nobody has reported %r in %d episodes, and the lesson goes on until somebody does: check the "
+                    "tag. Reported were: %s.",
+                    path, criteria.measure, PATIENCE, ", ".join(sorted(self._heard - {criteria.measure})) or "none",
+                )  # fmt: skip

@@ -12,7 +12,7 @@ from jaxrl.envs.foreign.environment import ForeignEnvironment, area_seeds
 from jaxrl.envs.foreign.observations import SpaceError
 from jaxrl.envs.gymnasium.area import GymnasiumArea
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.types import NO_GROUP, Action, Aggregation
+from jaxrl.types import NO_GROUP, Action, Aggregation, SamplerSpec
 
 NAME = "Stairs-v0"
 
@@ -78,6 +78,22 @@ def test_parameters_are_the_options_of_the_episodes_to_come():
     for _ in range(2):
         message = env.step(choose(message))
     assert game.options == [{"gravity": 2.0}, {"gravity": 2.0, "wind": 1.0}]
+
+
+def test_of_a_sampler_each_episode_of_each_copy_draws_one_number():
+    """In their order, from its seed on; a seed of the reset makes another sequence, which repeats itself with it."""
+    sampler = SamplerSpec("uniform", (2.0, 4.0), 5)
+    drawn = np.random.default_rng(5).uniform(2.0, 4.0, 4).astype(np.float32)
+    seeded = np.random.default_rng([5, 9]).uniform(2.0, 4.0, 4).astype(np.float32)
+    for seed, expected in ((None, drawn), (None, drawn), (9, seeded), (9, seeded)):
+        games = Stairs(), Stairs()
+        env = stairs_env(*games)
+        message = env.reset({"gravity": sampler, "wind": 0.1}, seed)
+        for _ in range(2):  # their first episodes have two steps
+            message = env.step(choose(message))
+        options = [game.options[episode] or {} for episode in range(2) for game in games]
+        assert [of_reset["gravity"] for of_reset in options] == expected.tolist()
+        assert {of_reset["wind"] for of_reset in options} == {0.1}
 
 
 def test_r24_infos_of_each_agent_are_kept_as_far_as_they_are_plain():
