@@ -129,7 +129,8 @@ def test_only_a_resumed_run_is_in_the_lessons_of_its_status(tmp_path):
     (logs / "training_status.json").write_text(json.dumps({"bonus": {"lesson_num": 2}, "metadata": {}}))
     shutil.copytree(logs.parent, logs.parents[1] / "other")
     found = []
-    for options in ({"resume": True}, {}, {"run_id": "new", "initialize_from": "other"}):
+    ways: list[dict[str, Any]] = [{"resume": True}, {}, {"run_id": "new", "initialize_from": "other"}]
+    for options in ways:
         settings = countdown(tmp_path, **options)
         folder = RunFolder(settings.checkpoint_settings.results_dir, settings.checkpoint_settings.run_id)
         with HostRecorder(settings, folder, ProgressBar(Console())) as recorder:
@@ -230,7 +231,7 @@ def test_lessons_are_measured_by_group_rewards_and_by_what_environments_and_call
     mine = [float(value) for _, tag, value in rows(run / "Toy" / "metrics.csv") if tag == "Mine/Three"]
     assert mine and set(mine) == {3.0}
     (missed,) = [line for line in log.messages if "nobody has reported 'Nobody/Knows'" in line]
-    assert missed.startswith("environment_parameters.below4.curriculum[0].completion_criteria.measure: nobody has")
+    assert missed.startswith("environment_parameters.at4.curriculum[0].completion_criteria.measure: nobody has")
     assert missed.endswith("Reported were: Custom/two, Mine/Three, Toy/Clock.")
 
 
