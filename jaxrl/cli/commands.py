@@ -29,6 +29,7 @@ _COMMANDS = {
     "report": "learning curves, tables and time split of runs in one file",
     "diff": "the first difference between two runs: settings, versions, statistics, parameters",
     "zoo": "the trained policies that come with jaxrl: list them, and see what they earn",
+    "plugins": "list what configurations can name, of jaxrl and of installed packages",
     "onnx": "what Unity would say of a model",
     "bench": "run the benchmarks, compare two files of their numbers, follow them over commits",
 }
