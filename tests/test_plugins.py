@@ -30,6 +30,7 @@ from jaxrl.plugins import Kind, PluginError
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.training import offered
 from jaxrl.training.exportable import obstacles
+from jaxrl.types import JaxrlError
 from tests.helpers import make_spec
 
 ROOT = Path(__file__).parents[1]
@@ -128,9 +129,7 @@ def test_a_name_that_cannot_be_used_is_one_sentence(acme: Path, settings: dict, 
 def test_two_packages_with_one_name_are_refused(acme: Path) -> None:
     with pytest.raises(PluginError, match=r"acme 1\.2 and rival 3 both offer it .*: write acme_parts:Means or r:x"):
         plugins.load(Kind.ENCODER, "means")
-    with pytest.raises(
-        OwnCodeError, match=r"jax:lost: lost\(\) raised ZeroDivisionError: .*acme_parts\.py, line \d+\)"
-    ):
+    with pytest.raises(JaxrlError, match=r"jax:lost: lost\(\) raised ZeroDivisionError: .*acme_parts\.py, line \d+\)"):
         make_environment("jax:lost")
 
 

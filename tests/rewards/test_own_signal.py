@@ -135,7 +135,8 @@ def test_a_compiled_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
 def test_a_resumed_run_of_the_host_loop_equals_one_that_was_never_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changes = {"reward_signals": SIGNALS}
+    slow = {"type": f"{PLACE}:make_guess", "learning_rate": 1e-5}  # the toy shows large numbers
+    changes = {"reward_signals": {"extrinsic": {}, "guess": slow}}
     whole = exact.run(tmp_path / "whole", changes=changes)
     again = exact.stopped(whole, tmp_path / "stopped", 1)
     exact.run(tmp_path / "stopped", resume=True, changes=changes)
