@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 
 class Quarters(nn.Module):
-    """Filters, then the mean and the largest value of each filter over each quarter: [N, H, W, C] -> [N, 4 * 2 * 16]."""
+    """Filters, then the mean and the largest value of each filter over each quarter: [N, H, W, C] -> [N, 128]."""
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:  # float32, 0 to 1

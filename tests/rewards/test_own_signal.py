@@ -113,6 +113,7 @@ def test_its_keys_are_its_own() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_compiled_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     """The signals' parameters are part of the checkpoint, and the guess improves."""
     env = make_toy()
@@ -132,6 +133,7 @@ def test_a_compiled_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_resumed_run_of_the_host_loop_equals_one_that_was_never_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
