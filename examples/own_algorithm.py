@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 import jaxrl
-from jaxrl.algorithms import actor_critic, on_policy
+from jaxrl.algorithms import actor_critic, on_policy, streams
 from jaxrl.algorithms.ppo import make_networks
 from jaxrl.learning import losses
 from jaxrl.networks import actions
@@ -41,7 +41,8 @@ def make_a2c(spec, settings):
     def learn(state, rollout):
         state, batch, values = actor_critic.prepare(networks, spec, settings, state, rollout)
         state, metrics = on_policy.update(loss, settings, state, batch)
-        return state, values | metrics
+        state, of_signals = streams.learn(spec, settings, state, rollout)
+        return state, values | metrics | of_signals
 
     made = actor_critic.make(networks, spec, settings, team_rows=False)
     return made._replace(learn=learn)

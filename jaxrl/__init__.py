@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
     from jaxrl.report.events import Curve
     from jaxrl.report.metrics import RunMetrics, read_metrics
+    from jaxrl.rewards import reward_signal
+    from jaxrl.rewards.interface import RewardSignal
     from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
     from jaxrl.settings import BehaviorSettings
     from jaxrl.settings.behavior import Hyperparameters
+    from jaxrl.settings.rewards import OwnSignalSettings
     from jaxrl.training.compiled.iteration import JittedTrainer
     from jaxrl.training.compiled.trainer import make_jitted_trainer
     from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
@@ -58,11 +61,13 @@ _HOMES = {
     "JaxrlError": "jaxrl.types",
     "JittedTrainer": "jaxrl.training.compiled.iteration",
     "ObservationSpec": "jaxrl.types",
+    "OwnSignalSettings": "jaxrl.settings.rewards",
     "PPOHyperparameters": "jaxrl.algorithms.hyperparameters",
     "PlayedEpisodes": "jaxrl.client.episodes",
     "Policy": "jaxrl.client.policy",
     "PolicyAction": "jaxrl.client.policy",
     "PolicyError": "jaxrl.client.policy_inputs",
+    "RewardSignal": "jaxrl.rewards.interface",
     "RunMetrics": "jaxrl.report.metrics",
     "SceneStep": "jaxrl.jax_envs.scene",
     "TeamActions": "jaxrl.jax_envs.interface",
@@ -83,6 +88,7 @@ _HOMES = {
     "make_settings": "jaxrl.algorithms",
     "pettingzoo_view": "jaxrl.client.pettingzoo_view",
     "read_metrics": "jaxrl.report.metrics",
+    "reward_signal": "jaxrl.rewards",
     "trainer_type": "jaxrl.algorithms",
     "unity_environment": "jaxrl.client.environment",
 }
@@ -105,11 +111,13 @@ __all__ = [
     "JaxrlError",
     "JittedTrainer",
     "ObservationSpec",
+    "OwnSignalSettings",
     "PPOHyperparameters",
     "PlayedEpisodes",
     "Policy",
     "PolicyAction",
     "PolicyError",
+    "RewardSignal",
     "RunMetrics",
     "SceneStep",
     "TeamActions",
@@ -130,6 +138,7 @@ __all__ = [
     "make_settings",
     "pettingzoo_view",
     "read_metrics",
+    "reward_signal",
     "trainer_type",
     "unity_environment",
 ]

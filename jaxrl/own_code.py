@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jaxrl.envs.address import unknown
-from jaxrl.settings.own_names import split_address
+from jaxrl.near_names import unknown
 from jaxrl.types import JaxrlError
 
 __all__ = ["NotThereError", "OwnCodeError", "load", "split_address", "told"]
 
-_LIBRARIES = ("jax", "flax", "numpy", "jaxrl")
+_LIBRARIES = ("jax", "flax", "numpy", "jaxrl", "importlib")
+_ADDRESS = re.compile(r"(.+\.py|[A-Za-z_]\w*(?:\.\w+)*):([A-Za-z_]\w*)", re.DOTALL)
 _FILES: dict[tuple[str, int, int], ModuleType] = {}  # by path, time of the last change and size
 
 
@@ -30,6 +31,12 @@ class OwnCodeError(JaxrlError):
 
 class NotThereError(OwnCodeError):
     """There is no such file, module or object."""
+
+
+def split_address(name: object) -> tuple[str, str] | None:
+    """FILE.py or module, and the object in it; None for everything that is no such name. Nothing is imported."""
+    match = _ADDRESS.fullmatch(name) if isinstance(name, str) else None
+    return None if match is None else (match.group(1), match.group(2))
 
 
 def load(address: str, *, what: str = "function", where: str = "") -> Any:
@@ -59,14 +66,18 @@ def _load(address: str, what: str) -> Any:
 
 
 def told(error: Exception) -> str:
-    """The error and the line that raised it: the last one that is not JAX's, Flax's, NumPy's or jaxrl's own."""
+    """The error and the line that raised it: the last one that is not JAX's, Flax's, NumPy's or jaxrl's own.
+
+    Without a line where nobody else's code was reached: a module is missing, for one.
+    """
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
     modules = (sys.modules.get(name) for name in _LIBRARIES)
     libraries = tuple(str(Path(module.__file__).parent) for module in modules if module and module.__file__)
-    last = next((frame for frame in reversed(frames) if not frame.filename.startswith(libraries)), frames[-1])
-    return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    others = (frame for frame in reversed(frames) if not frame.filename.startswith((*libraries, "<frozen ")))
+    last = next(others, None)
+    return f"{type(error).__name__}: {error}{'' if last is None else f' ({last.filename}, line {last.lineno})'}"
 
 
 def _is_own(module: ModuleType, key: str, value: object) -> bool:

@@ -4,9 +4,9 @@ A new algorithm is one file, `<name>.py` with its function `make_<name>`, and on
 its hyperparameters. One with hyperparameters of its own has that class in `hyperparameters.py`, not in its file: the
 command line reads them while environments start, before JAX is imported, and the file of an algorithm imports JAX.
 
-One's own stands anywhere: `trainer_type: my_file.py:make_x` or `my_package.module:make_x`, where `make_x(spec,
-settings)` returns an `Algorithm`. `@trainer_type(hyperparameters=..., cooperative=...)` above it says what a line here
-says. It is imported when settings that name it are read, and JAX with it.
+One's own stands anywhere: `trainer_type: my_file.py:make_x`, `my_package.module:make_x`, or a name that an installed
+package offers (`jaxrl.plugins`), where `make_x(spec, settings)` returns an `Algorithm`. `@trainer_type(...)` above it
+says what a line here says. It is imported when settings that name it are read, and JAX with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from jaxrl.algorithms.hyperparameters import (
     PPOHyperparameters,
     SACHyperparameters,
 )
-from jaxrl.own_code import NotThereError, load, split_address
+from jaxrl.own_code import NotThereError, OwnCodeError
+from jaxrl.plugins import MLAGENTS_TRAINERS, Kind, installed, load, offers
 from jaxrl.settings import BehaviorSettings, Hyperparameters, SettingsError
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import problems_of
@@ -38,6 +39,9 @@ Make = Callable[["BehaviorSpec", BehaviorSettings], "Algorithm"]
 _AnyMake = TypeVar("_AnyMake", bound=Make)
 _Entry = TypeVar("_Entry")
 _MARK = "__jaxrl_trainer_type__"
+
+BUILT_IN = ("poca", "ppo", "mappo", "coma", "sac")
+"""Names of jaxrl's own, which no package can take."""
 
 
 class TrainerType(NamedTuple):
@@ -72,19 +76,24 @@ def trainer_type(
 class Registry(Mapping[str, _Entry]):
     """Entries by trainer type: those of jaxrl, which are counted and listed, and one's own, made when they are asked.
 
-    Asking for one's own raises OwnCodeError where there is none.
+    Asking for one's own raises OwnCodeError where there is none. Where jaxrl and a package have the same name, it is
+    jaxrl's.
     """
 
     def __init__(self, entries: Mapping[str, _Entry], own: Callable[[str], _Entry]) -> None:
         self._entries, self._own = dict(entries), own
 
     def __getitem__(self, name: str) -> _Entry:
-        if split_address(name) is not None:
+        if name in self._entries:
+            return self._entries[name]
+        if name in self:
             return self._own(name)
-        return self._entries[name]
+        raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
-        return split_address(name) is not None or name in self._entries
+        if name in self._entries or name in BUILT_IN:
+            return name in self._entries
+        return offers(Kind.TRAINER, name) or _refused(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -93,8 +102,20 @@ class Registry(Mapping[str, _Entry]):
         return len(self._entries)
 
 
+def _refused(name: object) -> bool:
+    """False; raises OwnCodeError for a trainer that a plugin of ML-Agents offers."""
+    for plugin in installed(MLAGENTS_TRAINERS):
+        if plugin.name == name:
+            raise OwnCodeError(
+                f"trainer_type: {name} is a trainer for ML-Agents of the package {plugin.source} (entry point "
+                f"{plugin.group}), which needs PyTorch and cannot run in jaxrl: write an algorithm of your own, "
+                "my_file.py:make_x"
+            )
+    return False
+
+
 def _own_function(name: str) -> Make:
-    found = load(name, where="trainer_type: ")
+    found = load(Kind.TRAINER, name, where="trainer_type: ")
     if not callable(found):
         raise NotThereError(f"trainer_type: {name} is a {type(found).__name__}, expected a function (spec, settings)")
     return cast(Make, found)

@@ -14,7 +14,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import on_policy
+from jaxrl.algorithms import on_policy, streams
 from jaxrl.algorithms.chunks import of_states
 from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, Params, PolicyState, TrainState
 from jaxrl.algorithms.on_policy import Batch, Distribution, Step
@@ -68,7 +68,7 @@ def learn(
     """One update: values, returns and advantages, then all epochs and minibatches."""
     state, batch, values = prepare(networks, spec, settings, state, rollout)
     state, metrics = on_policy.update(partial(loss, networks, spec), settings, state, batch)
-    state, of_signals = on_policy.learn_signals(state, rollout)
+    state, of_signals = streams.learn(spec, settings, state, rollout)
     return state, values | metrics | of_signals
 
 
@@ -78,7 +78,8 @@ def prepare(
     """Values, returns and advantages R − V (GAE) of a rollout [T, B, A], flattened to states [T·B, A]."""
     state, rollout = on_policy.observe(networks.distribution, spec, state, rollout)
     obs, value, metrics = estimates(networks, settings, state, rollout)
-    returns = on_policy.stream_returns(rollout, value, settings, cooperative=False, signals=state.signals)
+    paid = streams.rewards(spec, settings, state, rollout, cooperative=False)
+    returns = on_policy.stream_returns(rollout, value, settings, cooperative=False, rewards=paid)
     batch = on_policy.make_batch(
         rollout,
         obs,
@@ -87,7 +88,7 @@ def prepare(
         baseline=value[..., :0],
         memory=settings.network_settings.memory,
     )
-    return state, batch, metrics
+    return state, batch, metrics | streams.means(settings, paid, rollout)
 
 
 def estimates(

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import counterfactual, on_policy
+from jaxrl.algorithms import counterfactual, on_policy, streams
 from jaxrl.algorithms.chunks import of_states
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
@@ -84,7 +84,7 @@ def learn(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainState
     """One update: values, baselines, returns and advantages, then all epochs and minibatches."""
     state, batch, values = prepare(bound, state, rollout)
     state, metrics = on_policy.update(partial(loss, bound), bound.settings, state, batch)
-    state, of_signals = on_policy.learn_signals(state, rollout)
+    state, of_signals = streams.learn(bound.spec, bound.settings, state, rollout)
     return state, values | metrics | of_signals
 
 
@@ -95,7 +95,8 @@ def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainSta
     """
     state, rollout = on_policy.observe(on_policy.applied(bound.actor), bound.spec, state, rollout)
     obs, value, baseline, metrics = estimates(bound, state, rollout)
-    returns = on_policy.stream_returns(rollout, value, bound.settings, cooperative=True, signals=state.signals)
+    paid = streams.rewards(bound.spec, bound.settings, state, rollout, cooperative=True)
+    returns = on_policy.stream_returns(rollout, value, bound.settings, cooperative=True, rewards=paid)
     batch = on_policy.make_batch(
         rollout,
         obs,
@@ -104,7 +105,7 @@ def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainSta
         baseline=baseline,
         memory=bound.settings.network_settings.memory,
     )
-    return state, batch, metrics
+    return state, batch, metrics | streams.means(bound.settings, paid, rollout)
 
 
 def estimates(

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.algorithms import streams
 from jaxrl.algorithms.chunks import each_second, in_chunks
 from jaxrl.algorithms.interface import (
     Algorithm,
@@ -30,7 +31,6 @@ from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RAT
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, part
-from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.rollout.trajectory import EverySecond, Rollout
 from jaxrl.settings import BehaviorSettings, MemorySettings
 from jaxrl.types import Action, BehaviorSpec
@@ -170,7 +170,6 @@ def init_state(
 
     The key is kept for the updates.
     """
-    signals = enumerate(settings.reward_signals.items())
     return TrainState(
         policy=PolicyState(
             params=params["actor"],
@@ -179,10 +178,7 @@ def init_state(
         critic=params["critic"],
         optimizer=ADAM.init(params),
         own={} if own is None else own,
-        signals={
-            name: REWARD_SIGNALS[name].init(spec, signal, jax.random.fold_in(key, 1 + i))
-            for i, (name, signal) in signals
-        },
+        signals=streams.init(spec, settings, key),
         step=jnp.zeros((), jnp.int32),
         key=key,
     )
@@ -229,7 +225,7 @@ def stream_returns(
     settings: BehaviorSettings,
     *,
     cooperative: bool,
-    signals: Mapping[str, Any] | None = None,
+    rewards: Mapping[str, jax.Array] | None = None,
 ) -> jax.Array:
     """λ-returns of every reward stream, R_t = r_t + γ_t [(1 − λ_t) V_{t+1} + λ_t R_{t+1}].
 
@@ -242,7 +238,7 @@ def stream_returns(
       value: float32 [T, B, A, R], V of each state.
       settings: gamma and strength of each signal, lambd.
       cooperative: rewards of the other members count (MA-POCA).
-      signals: state of each reward signal, () where it is not named.
+      rewards: what each signal pays, [T, B, A] before strength; None: the environment's own reward is the only signal.
 
     Returns:
       float32 [T, B, A, R], 0 where the member did not act.
@@ -253,12 +249,12 @@ def stream_returns(
     chex.assert_shape(value, (*rollout.acted.shape, len(settings.reward_signals)))
     restart = rollout.truncated | rollout.left | rollout.cut
     lambd = jnp.where(restart, 0.0, settings.hyperparameters.lambd)
-    streams = []
+    paid = streams.extrinsic(rollout, cooperative=cooperative) if rewards is None else rewards
+    found = []
     for i, (name, signal) in enumerate(settings.reward_signals.items()):
-        raw = REWARD_SIGNALS[name].reward((signals or {}).get(name, ()), rollout, cooperative=cooperative)
-        streams.append(
+        found.append(
             returns.lambda_return(
-                raw * signal.strength,
+                paid[name] * signal.strength,
                 value[..., i],
                 jnp.zeros_like(value[0, ..., i]),
                 jnp.where(rollout.terminated, 0.0, signal.gamma),
@@ -267,14 +263,14 @@ def stream_returns(
                 waiting=rollout.waiting,
             )
         )
-    return jnp.stack(streams, axis=-1)
+    return jnp.stack(found, axis=-1)
 
 
 def by_stream(name: str, estimate: jax.Array, mask: jax.Array, settings: BehaviorSettings) -> Metrics:
     """Mean over the mask [T, B, A] of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward stream."""
-    streams = settings.reward_signals
-    chex.assert_shape(estimate, (*mask.shape, len(streams)))
-    return {f"{name}/{signal}": losses.masked_mean(estimate[..., i], mask) for i, signal in enumerate(streams)}
+    signals = settings.reward_signals
+    chex.assert_shape(estimate, (*mask.shape, len(signals)))
+    return {f"{name}/{signal}": losses.masked_mean(estimate[..., i], mask) for i, signal in enumerate(signals)}
 
 
 def make_batch(
@@ -366,15 +362,6 @@ def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Bat
         policy=state.policy.replace(params=params["actor"]), critic=params["critic"], optimizer=optimizer, key=next_key
     )
     return state, metrics | {"learning_rate": learning_rate, "epsilon": epsilon, "beta": beta}
-
-
-def learn_signals(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-    """Every reward signal learns from the rollout, after the policy has."""
-    learned, metrics = {}, {}
-    for i, (name, signal) in enumerate(state.signals.items()):
-        learned[name], found = REWARD_SIGNALS[name].learn(signal, rollout, jax.random.fold_in(state.key, 1 + i))
-        metrics |= found
-    return state.replace(signals=learned), metrics
 
 
 def coefficients(settings: BehaviorSettings, step: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

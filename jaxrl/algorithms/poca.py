@@ -26,7 +26,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import counterfactual, on_policy
+from jaxrl.algorithms import counterfactual, on_policy, streams
 from jaxrl.algorithms.chunks import of_states
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
@@ -86,7 +86,7 @@ def learn(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainState
     state, batch, values = prepare(bound, state, rollout)
     loss_of = partial(loss, bound, max_team=state.own["max_team"])
     state, metrics = on_policy.update(loss_of, bound.settings, state, batch)
-    state, of_signals = on_policy.learn_signals(state, rollout)
+    state, of_signals = streams.learn(bound.spec, bound.settings, state, rollout)
     return state, values | metrics | of_signals
 
 
@@ -98,7 +98,8 @@ def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainSta
     state, rollout = on_policy.observe(on_policy.applied(bound.actor), bound.spec, state, rollout)
     state = state.replace(own={"max_team": update_max_team(state.own["max_team"], rollout.present)})
     obs, value, baseline, metrics = estimates(bound, state, rollout)
-    returns = on_policy.stream_returns(rollout, value, bound.settings, cooperative=True, signals=state.signals)
+    paid = streams.rewards(bound.spec, bound.settings, state, rollout, cooperative=True)
+    returns = on_policy.stream_returns(rollout, value, bound.settings, cooperative=True, rewards=paid)
     batch = on_policy.make_batch(
         rollout,
         obs,
@@ -107,7 +108,7 @@ def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainSta
         baseline=baseline,
         memory=bound.settings.network_settings.memory,
     )
-    return state, batch, metrics
+    return state, batch, metrics | streams.means(bound.settings, paid, rollout)
 
 
 def estimates(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError
+from jaxrl.settings.rewards import OwnSignalSettings
 
 
 def refuse_unsupported(settings: RunSettings, source: str = "") -> None:
@@ -33,8 +34,8 @@ def untrained(behavior: BehaviorSettings, path: str = "") -> Iterator[str]:
     if behavior.trainer_type not in ALGORITHMS:
         *others, last = ALGORITHMS
         yield f"{path}trainer_type: {behavior.trainer_type} is not supported yet: write {', '.join(others)} or {last}"
-    for signal in behavior.reward_signals:
-        if signal not in REWARD_SIGNALS:
+    for signal, section in behavior.reward_signals.items():
+        if signal not in REWARD_SIGNALS and not isinstance(section, OwnSignalSettings):
             yield f"{path}reward_signals.{signal}: this signal is not supported yet: remove it"
     if behavior.behavioral_cloning is not None:
         yield f"{path}behavioral_cloning: not supported yet: remove it"

@@ -35,6 +35,7 @@ _COMMANDS = {
     "import-torch": "a run of jaxrl from a checkpoint of ML-Agents (.pt), to continue or to start from",
     "export-torch": "a checkpoint of ML-Agents (.pt) from a run of jaxrl",
     "doctor": "whether this machine, and an environment, are fit for training, and what to do where not",
+    "plugins": "list what configurations can name, of jaxrl and of installed packages",
     "onnx": "what Unity would say of a model",
     "bench": "run the benchmarks, compare two files of their numbers, follow them over commits",
 }

@@ -6,12 +6,11 @@ Which module makes an environment of a kind stands in `jaxrl.envs` (stepped by t
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+from jaxrl.near_names import unknown as unknown
 from jaxrl.types import JaxrlError
 
 _FUNCTION = re.compile(r"(.+\.py|[A-Za-z_]\w*(?:\.\w+)+):([A-Za-z_]\w*)", re.DOTALL)
@@ -83,20 +82,3 @@ def is_compiled(env_path: str | None) -> bool:
         UnknownEnvironmentError: as `parse_address`.
     """
     return parse_address(env_path).kind.compiled
-
-
-def unknown(
-    path: str,
-    name: str,
-    known: Iterable[str],
-    *,
-    what: str = "no such environment",
-    there_are: str = "there are",
-    prefix: str = "",
-    suffix: str = "",
-) -> str:
-    """What to say of `path` when `name` is not among the `known` ones: the nearest, and all, as prefix NAME suffix."""
-    by_lowered = {entry.lower(): f"{prefix}{entry}{suffix}" for entry in sorted(known)}
-    near = [by_lowered[hit] for hit in difflib.get_close_matches(name.lower(), by_lowered, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"{path}: {what}, {hint}{there_are} {', '.join(by_lowered.values())}"

@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from jaxrl import plugins
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
 from jaxrl.types import JaxrlError
 
@@ -56,10 +57,20 @@ ENVIRONMENTS: dict[str, Callable[[], Any]] = {name: partial(_make, name) for nam
 
 
 def make_own(name: str) -> JaxEnv | JaxScene:
-    """One of jaxrl's own environments. Raises UnknownEnvironmentError, with the nearest names."""
-    if name not in ENVIRONMENTS:
+    """One of jaxrl's own environments, or one that an installed package offers (`jaxrl.plugins`).
+
+    Raises UnknownEnvironmentError, with the nearest names; JaxrlError where that of a package cannot be made.
+    """
+    if name in ENVIRONMENTS:
+        return ENVIRONMENTS[name]()
+    if not is_installed(name):
         raise UnknownEnvironmentError(unknown(f"jax:{name}", name, ENVIRONMENTS))
-    return ENVIRONMENTS[name]()
+    return import_module("jaxrl.jax_envs.adapters.function").make_installed(name)
+
+
+def is_installed(name: str | None) -> bool:
+    """Whether a package offers an environment of this name. Raises JaxrlError where several do."""
+    return name is not None and plugins.find(plugins.Kind.ENVIRONMENT, name) is not None
 
 
 ADAPTERS: dict[Kind, tuple[str, str]] = {

@@ -16,13 +16,17 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from jaxrl.own_code import OwnCodeError, load, told
+from jaxrl.own_code import OwnCodeError, told
+from jaxrl.plugins import Kind, load
 from jaxrl.types import JaxrlError
+
+NETWORK_PARTS = {"vis_encode_type": Kind.ENCODER, "body_type": Kind.BODY}
+"""Keys of the settings that may name a part of one's own."""
 
 
 def own_module(key: str, address: str, **fields: Any) -> nn.Module:
     """The flax module behind an address, made with `fields`. Raises OwnCodeError that begins with the settings' key."""
-    found = load(address, what="class", where=f"network_settings.{key}: ")
+    found = load(NETWORK_PARTS[key], address, what="class", where=f"network_settings.{key}: ")
     if not (inspect.isclass(found) and issubclass(found, nn.Module)):
         raise OwnCodeError(f"network_settings.{key}: {address} is no flax.linen.Module class")
     try:

@@ -21,7 +21,7 @@ from jaxrl.networks.onnx_graph import ExportError, OnnxGraph
 from jaxrl.networks.own import own_module, own_output
 from jaxrl.networks.resnet import ResnetTrunk, resnet_features, resnet_onnx
 from jaxrl.networks.settings import NetworkShape
-from jaxrl.own_code import OwnCodeError, split_address
+from jaxrl.own_code import OwnCodeError
 from jaxrl.types import ObservationSpec
 
 SLOPE = 0.01
@@ -138,8 +138,8 @@ def flat_size(observation: ObservationSpec, settings: NetworkShape) -> int:
 
 def image_encoder(settings: NetworkShape) -> ImageEncoder:
     """The encoder that the settings name."""
-    own = split_address(settings.vis_encode_type) is not None
-    return _own(settings.vis_encode_type) if own else IMAGE_ENCODERS[settings.vis_encode_type]
+    name = settings.vis_encode_type
+    return IMAGE_ENCODERS[name] if name in IMAGE_ENCODERS else _own(name)
 
 
 class OwnTrunk(nn.Module):

@@ -1,28 +1,33 @@
-"""Reward signals by the name they have in `reward_signals`. A new signal is one file with one constant, and one line.
+"""Reward signals by the name they have in `reward_signals`. A new signal is one file, `<name>.py`, and one line here.
 
 Its settings stand in `jaxrl.settings.rewards`, which knows every signal that a file may name; what is missing here is
-refused. JAX is imported when a signal is looked up: the command line asks before which there are.
+refused. One's own stands anywhere: `NAME: {type: my_file.py:make_x}`, see `jaxrl.rewards.own`. JAX is imported when a
+signal is looked up: the command line asks before which there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from jaxrl.settings.rewards import OWN_SETTINGS, OwnSignalSettings, RewardSignalSettings
 
 if TYPE_CHECKING:
-    from jaxrl.rewards.interface import RewardSignal
+    from jaxrl.rewards.interface import MakeSignal, RewardSignal
+    from jaxrl.types import BehaviorSpec
 
 _FILES = ("extrinsic",)
+_AnyMake = TypeVar("_AnyMake", bound=Callable)
 
 
-class _Signals(Mapping[str, "RewardSignal"]):
-    """NAME of the file `name.py`, by name, imported now."""
+class _Signals(Mapping[str, "MakeSignal"]):
+    """make_NAME of the file `name.py`, by name, imported now."""
 
-    def __getitem__(self, name: str) -> RewardSignal:
+    def __getitem__(self, name: str) -> MakeSignal:
         if name not in _FILES:
             raise KeyError(name)
-        return getattr(import_module(f"jaxrl.rewards.{name}"), name.upper())
+        return getattr(import_module(f"jaxrl.rewards.{name}"), f"make_{name}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(_FILES)
@@ -34,4 +39,34 @@ class _Signals(Mapping[str, "RewardSignal"]):
         return name in _FILES
 
 
-REWARD_SIGNALS: Mapping[str, RewardSignal] = _Signals()
+REWARD_SIGNALS: Mapping[str, MakeSignal] = _Signals()
+
+
+def reward_signal(*, settings: type[OwnSignalSettings] = OwnSignalSettings) -> Callable[[_AnyMake], _AnyMake]:
+    """Say of a `make_x(spec, settings)` of one's own which keys its section of the file has.
+
+        @jaxrl.reward_signal(settings=NoveltySettings)
+        def make_novelty(spec, settings): ...
+
+    Args:
+      settings: the class that checks the section, below `jaxrl.OwnSignalSettings`. A function without this decorator
+        has the keys of every signal: gamma, strength, network_settings.
+    """
+    if not (isinstance(settings, type) and issubclass(settings, OwnSignalSettings)):
+        raise TypeError(f"settings: got {settings!r}, expected a class below jaxrl.OwnSignalSettings")
+
+    def mark(make: _AnyMake) -> _AnyMake:
+        setattr(make, OWN_SETTINGS, settings)
+        return make
+
+    return mark
+
+
+def make_signal(name: str, spec: BehaviorSpec, settings: RewardSignalSettings) -> RewardSignal:
+    """The signal that the section `reward_signals.<name>` describes.
+
+    Raises OwnCodeError where one's own cannot be made.
+    """
+    if isinstance(settings, OwnSignalSettings):
+        return import_module("jaxrl.rewards.own").make_own(name, spec, settings)
+    return REWARD_SIGNALS[name](spec, settings)

@@ -11,13 +11,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.rewards.interface import Metrics, RewardSignal
+from jaxrl.rewards.interface import RewardSignal
 from jaxrl.rollout.trajectory import Rollout
-
-
-def init(_spec: Any, _settings: Any, _key: jax.Array) -> tuple[()]:
-    """Nothing to keep."""
-    return ()
 
 
 def reward(_state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:
@@ -55,9 +50,9 @@ def group_reward(rollout: Rollout) -> jax.Array:
     return jnp.where(ended, earned, rollout.group_reward)
 
 
-def learn(state: Any, _rollout: Rollout, _key: jax.Array) -> tuple[Any, Metrics]:
-    """Nothing to learn."""
-    return state, {}
+EXTRINSIC = RewardSignal(reward=reward)
 
 
-EXTRINSIC = RewardSignal(init=init, reward=reward, learn=learn)
+def make_extrinsic(_spec: Any, _settings: Any) -> RewardSignal:
+    """The same for every behavior."""
+    return EXTRINSIC

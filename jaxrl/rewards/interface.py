@@ -1,4 +1,4 @@
-"""What a reward signal is: three pure functions over a state of its own."""
+"""What a reward signal is: three pure functions over a state of its own, bound to a behavior and its settings."""
 
 from __future__ import annotations
 
@@ -8,21 +8,38 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxrl.rollout.trajectory import Rollout
-from jaxrl.settings import RewardSignalSettings
+from jaxrl.settings.rewards import RewardSignalSettings
 from jaxrl.types import BehaviorSpec
 
 Metrics = dict[str, jax.Array]
 
 
+def nothing(_key: jax.Array) -> tuple[()]:
+    """The state of a signal that learns nothing."""
+    return ()
+
+
+def as_it_is(state: Any, _rollout: Rollout, _key: jax.Array) -> tuple[Any, Metrics]:
+    """What a signal learns that learns nothing."""
+    return state, {}
+
+
 class RewardSignal(NamedTuple):
     """One reward stream (axis R). Its state holds parameters and an optimizer of its own; () where it learns nothing.
 
-    init:   (spec, settings, key) → state; the key is consumed.
-    reward: (state, rollout, *, cooperative) → float32 [T, B, A], before `strength`, 0 where a member did not act;
-            `cooperative`: rewards of a member's mates are its own.
-    learn:  (state, rollout, key) → (state, metrics by name); after the policy has learned; the key is consumed.
+    reward: (state, rollout, *, cooperative) → float32 [T, B, A], before `strength`; what it says of a member that did
+            not act is not looked at. `cooperative`: rewards of a member's mates are its own (MA-POCA, COMA).
+    init:   (key) → state, a pytree of arrays; the key is consumed.
+    learn:  (state, rollout, key) → (state of the same form, scalars by name); once per update, after the policy has
+            learned; the key is consumed.
+
+    All are traced by JAX, in both loops, and must be pure. The rollout holds what the policy sees, not normalised.
     """
 
-    init: Callable[[BehaviorSpec, RewardSignalSettings, jax.Array], Any]
     reward: Callable[..., jax.Array]
-    learn: Callable[[Any, Rollout, jax.Array], tuple[Any, Metrics]]
+    init: Callable[[jax.Array], Any] = nothing
+    learn: Callable[[Any, Rollout, jax.Array], tuple[Any, Metrics]] = as_it_is
+
+
+MakeSignal = Callable[[BehaviorSpec, RewardSignalSettings], RewardSignal]
+"""(what the policy sees and does, the signal's section of the file) → the signal."""

@@ -21,8 +21,10 @@ from jaxrl.settings.section import (
     Number,
     Section,
     Text,
+    conflict,
     expected,
 )
+from jaxrl.types import JaxrlError
 
 TYPES = "hyperparameter_types"
 """Key of the validation context: hyperparameter class by trainer type."""
@@ -230,8 +232,13 @@ class BehaviorSettings(Section):
     @classmethod
     def _known(cls, value: str, info: ValidationInfo) -> str:
         types = (info.context or {}).get(TYPES)
-        if types is not None and value not in types:
-            raise expected(f"one of {', '.join(sorted(types))}, or your own as my_file.py:make_x")
+        try:
+            if types is not None:
+                types[value]  # one's own is imported
+        except KeyError:
+            raise expected(f"one of {', '.join(sorted(types or ()))}, or your own as my_file.py:make_x") from None
+        except JaxrlError as error:
+            raise conflict(str(error).removeprefix("trainer_type: ")) from error
         return value
 
     @field_validator("hyperparameters", mode="before")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from jaxrl.settings.own_names import split_address
+from jaxrl.plugins import Kind, offers
 from jaxrl.settings.section import Boolean, Count, Integer, Location, Section, Text, expected
 
 ENCODERS = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
@@ -15,14 +15,14 @@ ENCODERS = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
 
 
 def _encoder(value: str) -> str:
-    if value not in ENCODERS and split_address(value) is None:
+    if value not in ENCODERS and not offers(Kind.ENCODER, value):
         *others, last = (f"'{name}'" for name in ENCODERS)
         raise expected(f"one of {', '.join(others)} or {last}, or your own as my_file.py:Name")
     return value
 
 
 def _own(value: str) -> str:
-    if split_address(value) is None:
+    if not offers(Kind.BODY, value):
         raise expected("your own as my_file.py:Name or package.module:Name")
     return value
 

@@ -71,6 +71,10 @@ USUAL_STORE = "default"
 """MLflow's own choice: what MLFLOW_TRACKING_URI says, or else its usual place."""
 
 
+def _none(written: Any) -> Any:
+    return () if written is None else [written] if isinstance(written, str) else written
+
+
 class RecordSettings(Section):
     """Where statistics go beside TensorBoard's event files and metrics.csv."""
 
@@ -80,4 +84,10 @@ class RecordSettings(Section):
     mlflow: Annotated[Text, AfterValidator(_uri)] | None = Field(
         default=None,
         description="tracking address of MLflow (extra mlflow), default: as MLFLOW_TRACKING_URI says; null: off",
+    )
+    writers: Annotated[tuple[Text, ...], BeforeValidator(_none)] = Field(
+        default=(),
+        exclude_if=lambda value: not value,
+        description="writers of your own: my_file.py:make_writer, my_package.module:make_writer, or the name of one "
+        "that a package offers",
     )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
+from pydantic_core import InitErrorDetails
 
+from jaxrl.own_code import split_address
+from jaxrl.plugins import Kind, load, offers
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.section import (
     VARIABLE,
@@ -16,12 +20,19 @@ from jaxrl.settings.section import (
     Number,
     Section,
     Text,
+    conflict,
     expected,
     problem,
     reject,
     reworded,
     unknown_key,
 )
+from jaxrl.types import JaxrlError
+
+OWN_SETTINGS = "__jaxrl_reward_signal__"
+"""Attribute of a function that makes a signal of one's own: the class of its settings."""
+_STREAM = re.compile(r"[a-z][a-z0-9_]*")
+_ADVICE = "a signal of your own is NAME: {type: my_file.py:make_x}"
 
 
 class RewardSignalSettings(Section):
@@ -59,6 +70,17 @@ class RNDSettings(RewardSignalSettings):
     learning_rate: NonNegative = Field(default=1e-4, description="Adam step size of the predictor")
 
 
+class OwnSignalSettings(RewardSignalSettings):
+    """A signal of one's own. Subclass it for keys of your own, and name the subclass in `jaxrl.reward_signal`."""
+
+    type: Text | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="your own: my_file.py:make_x, my_package.module:make_x, or the name of one that a package offers; "
+        "default: the name of the stream",
+    )
+
+
 SIGNALS: Mapping[str, type[RewardSignalSettings]] = {
     "extrinsic": ExtrinsicSettings,
     "gail": GAILSettings,
@@ -72,17 +94,44 @@ def _typed(value: Any, info: ValidationInfo) -> dict[str, RewardSignalSettings]:
         raise expected(f"a mapping with at least one of {', '.join(SIGNALS)}")
     signals, problems = {}, []
     for name, written in value.items():
-        if name not in SIGNALS:
-            problems.append(problem(unknown_key(name, SIGNALS), (name,), written))
+        kind = SIGNALS.get(name) or _own(name, written)
+        if not isinstance(kind, type):
+            problems.append(kind)
             continue
         if written is None:
             continue
         try:
-            signals[name] = SIGNALS[name].model_validate(written, context=info.context)
+            signals[name] = kind.model_validate(written, context=info.context)
         except ValidationError as error:
             problems += reworded(error, (name,))
     reject("reward_signals", problems)
     return signals
+
+
+def _own(name: Any, written: Any) -> type[RewardSignalSettings] | InitErrorDetails:
+    """The class of the settings of a signal that is none of jaxrl's, which is imported; or what is wrong with it."""
+    if split_address(name) is not None:
+        return problem(
+            conflict(f"a stream has a name, which statistics show: write NAME: {{type: {name}}}"), (name,), {}
+        )
+    if isinstance(written, OwnSignalSettings):
+        return type(written)
+    asked = written.get("type") if isinstance(written, Mapping) else None
+    known = isinstance(name, str) and offers(Kind.REWARD_SIGNAL, name)
+    if asked is None and not known and written is not None:
+        return problem(unknown_key(name, SIGNALS, advice=_ADVICE), (name,), written)
+    if not (isinstance(name, str) and _STREAM.fullmatch(name)):
+        return problem(conflict("expected small letters, digits and _: statistics show the name"), (name,), written)
+    if written is None:
+        return OwnSignalSettings
+    try:
+        make = load(Kind.REWARD_SIGNAL, str(name if asked is None else asked))
+    except JaxrlError as error:
+        return problem(conflict(str(error)), (name, "type"), asked)
+    if not callable(make):
+        text = f"{asked} is a {type(make).__name__}, expected a function (spec, settings)"
+        return problem(conflict(text), (name, "type"), asked)
+    return getattr(make, OWN_SETTINGS, OwnSignalSettings)
 
 
 RewardSignals = Annotated[dict[str, SerializeAsAny[RewardSignalSettings]], BeforeValidator(_typed)]

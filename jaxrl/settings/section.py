@@ -52,12 +52,18 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def unknown_key(key: object, known: Iterable[str], hints: Mapping[str, str] | None = None) -> PydanticCustomError:
-    """A problem that reads "PATH: unknown key, did you mean KEY?", or lists the known keys if none is near."""
+def unknown_key(
+    key: object, known: Iterable[str], hints: Mapping[str, str] | None = None, *, advice: str = ""
+) -> PydanticCustomError:
+    """A problem that reads "PATH: unknown key, did you mean KEY?", or lists the known keys if none is near.
+
+    `advice`: what else may stand there.
+    """
     known = list(known)
     match = (hints or {}).get(str(key)) or nearest(str(key), known)
-    advice = f"did you mean {match}?" if match else f"known keys: {', '.join(known)}"
-    return PydanticCustomError("unknown", f"unknown key, {advice}")  # pyright: ignore[reportArgumentType]
+    text = f"did you mean {match}?" if match else f"known keys: {', '.join(known)}"
+    rest = f"{' ' if match else '; '}{advice}" if advice else ""
+    return PydanticCustomError("unknown", f"unknown key, {text}{rest}")  # pyright: ignore[reportArgumentType]
 
 
 def problem(error: PydanticCustomError, location: Location, value: object) -> InitErrorDetails:

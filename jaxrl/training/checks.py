@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxrl import own_code
+from jaxrl import plugins
 from jaxrl.algorithms.supported import refuse_unsupported
 from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
-from jaxrl.own_code import split_address
 from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.settings.networks import ENCODERS
+from jaxrl.training.offered import warn_of_hidden
 from jaxrl.types import JaxrlError
 
 
@@ -29,6 +30,7 @@ def check_run(settings: RunSettings, source: str = "") -> None:
     check_exact(settings)
     check_resume(settings)
     check_own_networks(settings)
+    warn_of_hidden()
     if is_compiled(settings.env_settings.env_path):
         check_compiled(settings)
 
@@ -107,10 +109,10 @@ def _not_exact(settings: RunSettings) -> Iterator[str]:
 def check_own_networks(settings: RunSettings) -> None:
     """Raise OwnCodeError for parts of networks that cannot be imported; JAX comes with those that can."""
     for path, behavior in settings.every_behavior():
-        for key in ("vis_encode_type", "body_type"):
+        for key, kind in (("vis_encode_type", plugins.Kind.ENCODER), ("body_type", plugins.Kind.BODY)):
             name = getattr(behavior.network_settings, key)
-            if split_address(name) is not None:
-                own_code.load(name, what="class", where=f"{path}.network_settings.{key}: ")
+            if name not in (None, *ENCODERS):
+                plugins.load(kind, name, what="class", where=f"{path}.network_settings.{key}: ")
 
 
 def check_connectors(settings: RunSettings) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import jax
 
-from jaxrl.algorithms import on_policy
+from jaxrl.algorithms import BUILT_IN, on_policy
 from jaxrl.artifacts.checkpoint.tree import leaves_of
 from jaxrl.connectors.chain import Chain
 from jaxrl.networks.encoders import kind_of
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
-from jaxrl.own_code import split_address
 from jaxrl.settings import BehaviorSettings
+from jaxrl.settings.networks import ENCODERS
 from jaxrl.types import BehaviorSpec
 
 _VALUE_HEADS = "params/values/"
@@ -27,11 +27,11 @@ def obstacles(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | Non
     """
     shape, shown = settings.network_settings, spec if chain is None else chain.spec
     found = [] if chain is None else [f"its connectors ({', '.join(chain.unexportable)})"] if chain.unexportable else []
-    if split_address(shape.vis_encode_type) is not None and any(kind_of(o) == "visual" for o in shown.observations):
+    if shape.vis_encode_type not in ENCODERS and any(kind_of(o) == "visual" for o in shown.observations):
         found.append(f"the image encoder {shape.vis_encode_type}")
     if shape.body_type is not None:
         found.append(f"the hidden layers {shape.body_type}")
-    if split_address(settings.trainer_type) is not None and not _is_actor(spec, settings, chain, params):
+    if settings.trainer_type not in BUILT_IN and not _is_actor(spec, settings, chain, params):
         found.append(f"the network of {settings.trainer_type}, which is not jaxrl's Actor")
     return found
 

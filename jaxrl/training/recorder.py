@@ -31,7 +31,7 @@ from jaxrl.artifacts.metrics.episode_figures import CUSTOM
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
 from jaxrl.artifacts.metrics.timers import Timers
-from jaxrl.artifacts.metrics.writers import Place, StatisticsWriter, hang_up, open_writers, targets
+from jaxrl.artifacts.metrics.writers import OfRun, Place, StatisticsWriter, asked_for, hang_up, open_writers
 from jaxrl.artifacts.onnx.export import ExportError
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
 from jaxrl.artifacts.status import BEST_CHECKPOINT, RECORDS, TrainingStatus
@@ -103,6 +103,7 @@ class Recorder:
         self._checkpoint_seconds = None if minutes is None else 60.0 * minutes
         self._tracks: dict[str, _Track] = {}
         self._told: set[str] = set()  # services that statistics could not be sent to
+        self._of_run = OfRun(settings, {})
         self.on_saved: Callable[[str, int], None] | None = None  # told of each checkpoint: behavior, trainer step
         self._written: deque[tuple[str, int]] = deque()  # by the thread that writes
 
@@ -314,9 +315,10 @@ class Recorder:
             folder=folder,
             logs=self.folder.logs,
             resume_step=resume_step,
-            identity=self._identity(name, seed) if targets(self.settings.record_settings) else "",
+            identity=self._identity(name, seed) if asked_for(self.settings.record_settings) else "",
             configuration=self.settings.model_dump(mode="json", exclude={"default_settings", "behaviors"}),
             told=self._told,
+            run=self._of_run,
         )
 
     def _identity(self, name: str, seed: str) -> str:

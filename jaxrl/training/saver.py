@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.algorithms import BUILT_IN
 from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import store as checkpoint
@@ -24,7 +25,6 @@ from jaxrl.artifacts.run_folder import SEEDS, RunFolder
 from jaxrl.artifacts.status import CHECKPOINTS, TrainingStatus
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import Chain
-from jaxrl.own_code import split_address
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.exportable import obstacles
@@ -129,7 +129,7 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
 
 def tell_unexportable(name: str, spec: BehaviorSpec, settings: BehaviorSettings, algorithm: Algorithm) -> None:
     """Say at the start of a run that it will have no ONNX file, and why."""
-    own = split_address(settings.trainer_type) is not None
+    own = settings.trainer_type not in BUILT_IN
     params = jax.eval_shape(algorithm.init, jax.random.key(0)).policy.params if own else ()
     found = obstacles(spec, settings, algorithm.connectors, params)
     if found:

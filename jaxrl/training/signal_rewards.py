@@ -1,10 +1,15 @@
-"""What the extrinsic signal has paid an agent over its episode, as "Policy/Extrinsic Reward" shows it."""
+"""What a signal has paid an agent over its episode, as "Policy/Extrinsic Reward" and its like show it.
+
+The extrinsic signal is added up episode by episode. What another signal pays is known once per update, for decisions of
+episodes that have begun before and go on after: their mean is what an episode of mean length has brought.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from jaxrl.algorithms import TRAINER_TYPES
+from jaxrl.artifacts.metrics.statistics import EPISODE_LENGTH, SIGNAL_REWARD, Summary, signal_tag
 from jaxrl.settings import BehaviorSettings
 
 
@@ -22,3 +27,22 @@ def extrinsic_sum(
         return None
     cooperative = TRAINER_TYPES[settings.trainer_type].cooperative
     return signal.strength * (own + group + (mates if cooperative else 0.0))
+
+
+def per_episode(settings: BehaviorSettings, summaries: dict[str, Summary]) -> dict[str, Summary]:
+    """Summaries in which "Policy/<Name> Reward" of each other signal is the sum over an episode, not per decision.
+
+    mean of a decision · (mean length + 1), with the lengths of the episodes that ended meanwhile, in which the last
+    decision is not counted. Left out where none has ended, as what is added up by episodes.
+    """
+    lengths = summaries.get(EPISODE_LENGTH)
+    tags = {signal_tag(SIGNAL_REWARD, name) for name in settings.reward_signals if name != "extrinsic"}
+    if lengths is None:
+        return {tag: summary for tag, summary in summaries.items() if tag not in tags}
+    decisions = lengths.mean + 1
+    return {tag: _times(decisions, summary) if tag in tags else summary for tag, summary in summaries.items()}
+
+
+def _times(factor: float, summary: Summary) -> Summary:
+    scaled = {key: factor * getattr(summary, key) for key in ("value", "mean", "std", "sum")}
+    return summary._replace(**scaled)

@@ -9,7 +9,7 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address, split_function, unknown
-from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs import ENVIRONMENTS, is_installed
 from jaxrl.settings import load_run_settings
 from jaxrl.types import JaxrlError
 
@@ -51,7 +51,8 @@ def check_watchable(address: str, run: Path | None) -> None:
     if kind is Kind.UNITY and (Path(address).exists() or Path(address).name != address):
         raise WatchError(_unity(f"{address}: a Unity build", address, run))
     own = kind is Kind.FUNCTION or (kind is Kind.PLAYER and split_function(name or "") is not None)
-    if not own and (kind not in (Kind.JAX, Kind.PLAYER) or name not in ENVIRONMENTS):
+    known = kind in (Kind.JAX, Kind.PLAYER) and (name in ENVIRONMENTS or is_installed(name))
+    if not own and not known:
         prefix = f"{Kind.PLAYER if kind is Kind.PLAYER else Kind.JAX}:"
         raise WatchError(unknown(address, name or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=prefix))
 

@@ -18,7 +18,7 @@ import jaxrl
 from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.cli.device import _show_as
-from jaxrl.own_code import NotThereError, OwnCodeError
+from jaxrl.own_code import OwnCodeError
 from jaxrl.settings import SettingsError
 from jaxrl.training.exportable import obstacles
 from tests.helpers import make_spec
@@ -176,8 +176,8 @@ def test_a_policy_of_its_own_has_no_onnx_file(own: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
-        ("make_plane", NotThereError, "has no function make_plane, did you mean make_plain"),
-        ("not_callable", NotThereError, r"is a int, expected a function \(spec, settings\)"),
+        ("make_plane", SettingsError, "has no function make_plane, did you mean make_plain"),
+        ("not_callable", SettingsError, r"is a int, expected a function \(spec, settings\)"),
         ("make_nothing", OwnCodeError, r"returns a NoneType, expected a jaxrl\.Algorithm"),
         ("make_raises", OwnCodeError, r"raised TypeError: .*mine\.py, line 24\)"),
     ],
@@ -192,9 +192,8 @@ def test_on_the_command_line_too(tmp_path: Path) -> None:
     path = configured(tmp_path, trainer_type="own_algoritm.py:make_a2c")
     code, said = command(tmp_path, "train", str(path), "--results-dir", str(tmp_path / "results"))
     assert code == 1 and not (tmp_path / "results").exists()
-    assert (
-        said.strip().startswith("trainer_type: own_algoritm.py:make_a2c: there is no file") and "\n" not in said.strip()
-    )
+    wanted = f"{path}: behaviors.Basic.trainer_type: own_algoritm.py:make_a2c: there is no file"
+    assert said.startswith(wanted) and said.count("\n") == 1
 
 
 def test_code_that_computes_when_it_is_imported_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from jaxrl.rewards import REWARD_SIGNALS
+from jaxrl.rewards.extrinsic import EXTRINSIC
 from tests.helpers import decision_steps, message, terminal_steps
 from tests.rollout.row_collector import SPEC, RowCollector, observe
 
@@ -38,7 +38,7 @@ class Story:
         """Train on what is finished."""
         self.rows.take(check=False)
         rollout = self.rows.rollout
-        reward = np.asarray(REWARD_SIGNALS["extrinsic"].reward((), rollout, cooperative=cooperative))
+        reward = np.asarray(EXTRINSIC.reward((), rollout, cooperative=cooperative))
         for at in zip(*np.nonzero(np.asarray(rollout.acted)), strict=True):
             agent, decision, _ = np.asarray(rollout.obs[0])[at]
             self._paid[int(agent), int(decision)] = round(float(reward[at]), 5)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from jaxrl.rewards import REWARD_SIGNALS
+from jaxrl.rewards.extrinsic import EXTRINSIC
 from tests.algorithms.team_rollouts import random_rollout
 
-reward = REWARD_SIGNALS["extrinsic"].reward
+reward = EXTRINSIC.reward
 ENDED = pytest.mark.parametrize("kind", ["left", "terminated", "truncated"])
 
 
@@ -72,5 +72,5 @@ def test_nobody_is_paid_without_a_decision() -> None:
 
 def test_it_learns_nothing() -> None:
     """No state, no metrics."""
-    state, metrics = REWARD_SIGNALS["extrinsic"].learn((), rollout(), None)
+    state, metrics = EXTRINSIC.learn((), rollout(), None)
     assert (state, metrics) == ((), {})

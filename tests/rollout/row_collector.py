@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import on_policy
-from jaxrl.rewards import REWARD_SIGNALS
+from jaxrl.rewards.extrinsic import EXTRINSIC
 from jaxrl.rollout import outside, trajectory
 from jaxrl.rollout.cells import pack
 from jaxrl.rollout.pages import Pages
@@ -194,7 +194,7 @@ def transitions(rollout: Rollout) -> list[Transition]:
     value = np.where(r.present, r.obs[0][..., 2], 0.0).sum(-1, keepdims=True)
     value = np.broadcast_to(value, r.present.shape)[..., None]
     returns = np.asarray(RETURNS(rollout, value))[..., 0]
-    paid = np.asarray(REWARD_SIGNALS["extrinsic"].reward((), rollout, cooperative=False))
+    paid = np.asarray(EXTRINSIC.reward((), rollout, cooperative=False))
     for leaf in jax.tree.leaves(r._replace(action=r.action._replace(discrete=np.zeros(0)))):
         assert np.isfinite(leaf).all(), "rubbish of untouched memory in the rollout"
     np.testing.assert_array_equal(r.acted, r.acted & r.present)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 from random_streams import RandomStream
-from row_collector import REWARD_SIGNALS, RowCollector, Transition, transitions
+from row_collector import EXTRINSIC, RowCollector, Transition, transitions
 from script import Script
 
 from jaxrl.algorithms import on_policy
@@ -183,4 +183,4 @@ def test_what_is_cut_by_hand_counts_as_complete() -> None:
     assert running.complete == 1 and running.length(collector.pages).tolist() == [2]
     running.forget()
     assert running.complete == 0
-    assert Ending.CUT.value == 5 and REWARD_SIGNALS
+    assert Ending.CUT.value == 5 and EXTRINSIC

@@ -61,6 +61,8 @@ class Summary(NamedTuple):
     sum: float
     count: int
     histogram: np.ndarray | None  # float64 [count], only with Aggregation.HISTOGRAM
+    values: tuple[float, ...] = ()  # what it is made of, where that is known; the last alone with MOST_RECENT
+    aggregation: Aggregation = Aggregation.AVERAGE
 
 
 class StatsAggregator:
@@ -130,7 +132,16 @@ def _summary(values: list[float], aggregation: Aggregation) -> Summary:
     mean, total = float(array.mean()), float(array.sum())
     value = {Aggregation.SUM: total, Aggregation.MOST_RECENT: values[-1]}.get(aggregation, mean)
     histogram = array if aggregation is Aggregation.HISTOGRAM else None
-    return Summary(value=value, mean=mean, std=float(array.std()), sum=total, count=array.size, histogram=histogram)
+    return Summary(
+        value=value,
+        mean=mean,
+        std=float(array.std()),
+        sum=total,
+        count=array.size,
+        histogram=histogram,
+        values=tuple(values),
+        aggregation=aggregation,
+    )
 
 
 def over_seeds(of_seeds: Sequence[Mapping[str, Summary]]) -> dict[str, Summary]:

@@ -1,14 +1,14 @@
-"""An environment of one's own: `--env my_file.py:make_env` or `package.module:make_env`.
+"""An environment of one's own: `--env my_file.py:make_env` or `package.module:make_env`; `jax:NAME` of a package.
 
 The function takes no argument and returns a `JaxEnv` (`jaxrl.jax_envs.interface` says what that is) or a `JaxScene`
-(`jaxrl.jax_envs.scene`). How files and modules are found says `jaxrl.own_code`.
+(`jaxrl.jax_envs.scene`). How files and modules are found says `jaxrl.own_code`, how packages `jaxrl.plugins`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from jaxrl import own_code
+from jaxrl import own_code, plugins
 from jaxrl.envs.address import UnknownEnvironmentError, split_function
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv
@@ -37,12 +37,21 @@ def make_by_function(name: str) -> JaxEnv | JaxScene:
         raise UnknownEnvironmentError(str(error)) from None
     except own_code.OwnCodeError as error:
         raise FunctionError(str(error)) from error
+    return _made(name, split[1], maker)
+
+
+def make_installed(name: str) -> JaxEnv | JaxScene:
+    """The environment that a package offers under this name. Raises as `make_by_function`, PluginError."""
+    return _made(f"jax:{name}", name, plugins.load(plugins.Kind.ENVIRONMENT, name, where=f"jax:{name}: "))
+
+
+def _made(name: str, function: str, maker: Any) -> JaxEnv | JaxScene:
     if not callable(maker):
-        raise UnknownEnvironmentError(f"{name}: {split[1]} is a {type(maker).__name__}, expected a function")
+        raise UnknownEnvironmentError(f"{name}: {function} is a {type(maker).__name__}, expected a function")
     try:
         env = maker()
     except Exception as error:  # whatever somebody else's code does
-        raise FunctionError(f"{name}: {split[1]}() raised {own_code.told(error)}") from error
+        raise FunctionError(f"{name}: {function}() raised {own_code.told(error)}") from error
     if not isinstance(env, JaxEnv | JaxScene):
         raise JaxEnvError(f"{name}: returns a {type(env).__name__}, expected a jaxrl.JaxEnv or jaxrl.JaxScene")
     return env

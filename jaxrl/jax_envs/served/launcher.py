@@ -19,7 +19,7 @@ from jaxrl.cache import cache_folder
 from jaxrl.envs.address import UnknownEnvironmentError, split_function, unknown
 from jaxrl.envs.unity import simulator as unity
 from jaxrl.envs.workers.handles import EnvFactory
-from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs import ENVIRONMENTS, is_installed
 from jaxrl.types import JaxrlError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ RESEEDS = unity.RESEEDS
 
 
 def check(name: str | None) -> None:
-    """Raise UnknownEnvironmentError if `name` is no key of `ENVIRONMENTS`, with the nearest, and no function.
+    """Raise UnknownEnvironmentError if `name` is no function, not in `ENVIRONMENTS` and not installed.
 
     What a function makes is seen when the player starts, since this must not import JAX.
     """
@@ -39,7 +39,7 @@ def check(name: str | None) -> None:
         file = Path(split[0]).expanduser()
         if file.suffix == ".py" and not file.is_file():
             raise UnknownEnvironmentError(f"player:{name}: there is no file {file.absolute()}")
-    elif name not in ENVIRONMENTS:
+    elif name not in ENVIRONMENTS and not is_installed(name):
         raise UnknownEnvironmentError(unknown(f"player:{name}", name or "", ENVIRONMENTS))
 
 

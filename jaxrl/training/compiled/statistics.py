@@ -16,7 +16,7 @@ from jaxrl.training.compiled.iteration import IterationLog
 from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
-from jaxrl.training.signal_rewards import extrinsic_sum
+from jaxrl.training.signal_rewards import extrinsic_sum, per_episode
 
 
 class SeedStatistics:
@@ -105,7 +105,7 @@ class SeedStatistics:
         first_signal, updates = next(iter(self._subject.settings.reward_signals)), int(collected.updates[seed])
         for name, totals in collected.metrics.items() if updates else ():
             summaries[tag_of(name, first_signal)] = _average(float(totals[seed]), updates)
-        return summaries | self._lessons.summaries(seed)
+        return per_episode(self._subject.settings, summaries) | self._lessons.summaries(seed)
 
     def _evaluated(self, found: EpisodeFigures, seed: int) -> dict[str, Summary]:
         kinds = (found.reward, *((found.group_reward,) if self._group_rewards else ()), found.length)

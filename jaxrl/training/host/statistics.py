@@ -14,7 +14,7 @@ from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.followed import Episode
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.signal_rewards import extrinsic_sum
+from jaxrl.training.signal_rewards import extrinsic_sum, per_episode
 from jaxrl.types import Aggregation, EnvironmentStat
 
 
@@ -120,7 +120,7 @@ class EpisodeStatistics:
     def take(self) -> list[dict[str, Summary]]:
         """The summary of each tag, for the one event file; afterwards everything is empty."""
         self.updated = False
-        return [self._stats.take() | self._figures.take()]
+        return [per_episode(self._settings, self._stats.take()) | self._figures.take()]
 
     def mean_reward(self) -> float | None:
         """Mean over the last 100 team episodes (group return) or, without teams, agent episodes; None before any."""

@@ -2,6 +2,7 @@
 
 A file of a kind has `open_writer(place)`, and `check(target)` where something may be missing. TensorBoard's event files
 and metrics.csv are always written; the others where `record_settings` has a key of their name, which says where to.
+Beside them stand those of one's own (`record_settings.writers`), and what plugins of ML-Agents bring.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections.abc import Iterable
 from importlib import import_module
 from types import ModuleType
 
+from jaxrl.artifacts.metrics.writers import mlagents, own
 from jaxrl.artifacts.metrics.writers.background import BackgroundWriter
-from jaxrl.artifacts.metrics.writers.interface import Place, RecordError, StatisticsWriter
+from jaxrl.artifacts.metrics.writers.interface import OfRun, Place, RecordError, StatisticsWriter
 from jaxrl.settings import RecordSettings
 
 __all__ = [
-    "ALWAYS", "WRITERS", "Place", "RecordError", "StatisticsWriter",
-    "check_writers", "hang_up", "open_writers", "targets",
+    "ALWAYS", "WRITERS", "OfRun", "Place", "RecordError", "StatisticsWriter",
+    "asked_for", "check_writers", "hang_up", "open_writers", "targets",
 ]  # fmt: skip
 
 WRITERS = {
@@ -33,25 +35,35 @@ ALWAYS = ("tensorboard", "csv")
 def targets(settings: RecordSettings | None) -> dict[str, str]:
     """Writers that are asked for beside those that every run has: by name, where they write to."""
     asked = {} if settings is None else settings.model_dump()
-    return {name: target for name, target in asked.items() if target is not None}
+    return {name: target for name, target in asked.items() if name in WRITERS and target is not None}
+
+
+def asked_for(settings: RecordSettings | None) -> bool:
+    """Whether there is any writer beside those that every run has."""
+    return bool(targets(settings)) or (settings is not None and bool(settings.writers))
 
 
 def check_writers(settings: RecordSettings | None) -> None:
     """Raise RecordError if a writer that is asked for cannot be. Nothing is written, and no network is asked."""
     for name, target in targets(settings).items():
         _module(name).check(target)
+    for index, name in enumerate(() if settings is None else settings.writers):
+        own.check(index, name)
 
 
 def open_writers(settings: RecordSettings | None, place: Place) -> list[StatisticsWriter]:
     """The writers of one place. What is there of an earlier run is touched with the first thing written."""
     asked = dict.fromkeys(ALWAYS, "") | targets(settings)
-    return [_module(name).open_writer(place._replace(target=target)) for name, target in asked.items()]
+    writers = [_module(name).open_writer(place._replace(target=target)) for name, target in asked.items()]
+    named = enumerate(() if settings is None else settings.writers)
+    writers += [own.open_writer(index, name, place) for index, name in named]
+    return [*writers, *mlagents.open_plugins(place)]
 
 
 def hang_up(writers: Iterable[StatisticsWriter]) -> None:
     """Those that wait for a network are told that nothing more comes, so that they end side by side."""
     for writer in writers:
-        if isinstance(writer, BackgroundWriter):
+        if isinstance(writer, BackgroundWriter | mlagents.PluginWriter):
             writer.hang_up()
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from jaxrl.artifacts.metrics.statistics import Summary
-from jaxrl.artifacts.metrics.writers.interface import StatisticsWriter
 
 THREAD = "jaxrl-record-"
 """What names of these threads begin with."""
@@ -37,15 +36,15 @@ class BackgroundWriter:
     def __init__(
         self,
         service: str,
-        make: Callable[[], StatisticsWriter],
+        make: Callable[[], Any],
         advice: str,
         told: set[str],
         close_seconds: float = CLOSE_SECONDS,
     ) -> None:
         self._service, self._make, self._advice, self._told = service, make, advice, told
         self._close_seconds = close_seconds
-        self._writer: StatisticsWriter | None = None
-        self._calls: queue.Queue[Callable[[StatisticsWriter], None] | None] = queue.Queue(_LONGEST)
+        self._writer: Any = None
+        self._calls: queue.Queue[Callable[[Any], None] | None] = queue.Queue(_LONGEST)
         self._over = threading.Event()  # what stands in the queue is the last
         self._hung_up: float | None = None
         # a daemon: a service that does not answer must not keep Python from ending
@@ -54,21 +53,21 @@ class BackgroundWriter:
 
     def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
         """As `StatisticsWriter`."""
-        self._put(lambda writer: writer.hyperparameters(settings, step))
+        self.put(lambda writer: writer.hyperparameters(settings, step))
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
         """As `StatisticsWriter`."""
-        self._put(lambda writer: writer.summaries(step, summaries))
+        self.put(lambda writer: writer.summaries(step, summaries))
 
     def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
         """As `StatisticsWriter`."""
-        self._put(lambda writer: writer.images(step, images))
+        self.put(lambda writer: writer.images(step, images))
 
     def hang_up(self) -> None:
         """Nothing more will come; `close` waits. Where there are many, all are told first and wait side by side."""
         if self._hung_up is None:
             self._hung_up = time.monotonic()
-            self._put(lambda writer: writer.close())
+            self.put(lambda writer: writer.close())
             self._over.set()
             with contextlib.suppress(queue.Full):  # then the thread sees `_over` before it would wait
                 self._calls.put_nowait(None)
@@ -81,7 +80,8 @@ class BackgroundWriter:
         if self._thread.is_alive():
             self._warn(f"it has not taken everything within {self._close_seconds:g} s")
 
-    def _put(self, call: Callable[[StatisticsWriter], None]) -> None:
+    def put(self, call: Callable[[Any], None]) -> None:
+        """Any call of what `make` gives, which need be no StatisticsWriter then."""
         try:
             self._calls.put_nowait(call)
         except queue.Full:
@@ -97,7 +97,7 @@ class BackgroundWriter:
                 text = " ".join(str(error).split()) or "no reason given"
                 self._warn(f"{type(error).__name__}: {text[:300]}")
 
-    def _next(self) -> Callable[[StatisticsWriter], None] | None:
+    def _next(self) -> Callable[[Any], None] | None:
         """The next call as soon as there is one; None after the last."""
         return None if self._over.is_set() and self._calls.empty() else self._calls.get()
 

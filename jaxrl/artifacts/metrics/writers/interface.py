@@ -9,11 +9,19 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from jaxrl.artifacts.metrics.statistics import Summary
+from jaxrl.settings import RunSettings
 from jaxrl.types import JaxrlError
 
 
 class RecordError(JaxrlError):
     """Statistics cannot be written as asked. The text names the key of the settings and what to do."""
+
+
+class OfRun(NamedTuple):
+    """What the places of a run have in common."""
+
+    settings: RunSettings
+    kept: dict[str, Any]  # by writers that serve all of them
 
 
 class Place(NamedTuple):
@@ -29,6 +37,7 @@ class Place(NamedTuple):
     configuration: Mapping[str, Any]  # all settings of the run as plain values
     told: set[str]  # what the writers of the run have said already; they share it
     target: str = ""  # where to, as the settings have it
+    run: OfRun | None = None
 
     @property
     def title(self) -> str:

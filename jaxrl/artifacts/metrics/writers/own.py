@@ -1,0 +1,71 @@
+"""Writers of one's own: `record_settings: {writers: [my_file.py:make_writer]}`, or the name of one that is installed.
+
+    def make_writer(place):                                # told of one behavior, or one seed: see `Place`
+        return MyWriter(place.title)                       # which has a method summaries(step, summaries)
+
+It may have `hyperparameters(settings, step)`, `images(step, images)` and `close()` as well, see `StatisticsWriter`. It
+is made and called in a thread of its own. What fails there is told once, and the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.writers.background import BackgroundWriter
+from jaxrl.artifacts.metrics.writers.interface import Place, RecordError
+from jaxrl.own_code import OwnCodeError
+from jaxrl.plugins import Kind, load
+
+_ADVICE = "metrics.csv and the event files have everything."
+
+
+def check(index: int, name: str) -> Callable[[Place], Any]:
+    """The function behind entry `index` of `record_settings.writers`. Raises RecordError if there is none."""
+    where = f"record_settings.writers[{index}]: "
+    try:
+        make = load(Kind.WRITER, name, where=where)
+    except OwnCodeError as error:
+        raise RecordError(str(error)) from error
+    if not callable(make):
+        raise RecordError(f"{where}{name} is a {type(make).__name__}, expected a function (place)")
+    return make
+
+
+def open_writer(index: int, name: str, place: Place) -> BackgroundWriter:
+    """The writer that it makes for this place."""
+    make = check(index, name)
+    return BackgroundWriter(name, lambda: OwnWriter(make(place)), _ADVICE, place.told)
+
+
+class OwnWriter:
+    """Hands on what the writer has a method for."""
+
+    def __init__(self, writer: Any) -> None:
+        if not callable(getattr(writer, "summaries", None)):
+            raise RecordError(f"a {type(writer).__name__} was made, which has no method summaries(step, summaries)")
+        self._writer = writer
+
+    def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
+        """The behavior's settings."""
+        self._tell("hyperparameters", settings, step)
+
+    def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
+        """All but what is for the console alone."""
+        self._tell("summaries", step, {tag: summary for tag, summary in summaries.items() if tag not in INTERNAL})
+
+    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Pictures uint8 [H, W, 3] by tag."""
+        self._tell("images", step, images)
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        self._tell("close")
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        found = getattr(self._writer, method, None)
+        if found is not None:
+            found(*arguments)

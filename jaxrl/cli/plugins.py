@@ -1,0 +1,35 @@
+"""`jaxrl plugins`: what a configuration can name, of jaxrl and of installed packages. Nothing of them is imported."""
+
+from __future__ import annotations
+
+import argparse
+
+from jaxrl.plugins import Kind
+from jaxrl.training.offered import KEYS, Offer, of_mlagents, offers, usable
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """None."""
+    parser.description = (
+        "List what configurations can name: jaxrl's own, and what installed packages offer by entry points. Your own "
+        "code needs no package: FILE.py:NAME and module:NAME stand wherever NAME does (of a reward signal: type: NAME)."
+    )
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print the list."""
+    for kind in Kind:
+        print(f"{kind}  ({KEYS[kind]})")
+        print(f"  jaxrl: {', '.join(usable(kind)) or 'none'}")
+        for offer in offers(kind):
+            _show(offer)
+    found = list(of_mlagents())
+    if found:
+        print("plugins of ML-Agents")
+        for offer in found:
+            _show(offer)
+
+
+def _show(offer: Offer) -> None:
+    plugin, remark = offer
+    print(f"  {plugin.source}: {plugin.name} = {plugin.target}{f' ({remark})' if remark else ''}")

@@ -1,0 +1,74 @@
+"""A reward signal of one's own: `reward_signals: {NAME: {type: my_file.py:make_x}}`.
+
+    def make_x(spec, settings):                                    # what the policy sees and does; gamma, strength, ...
+        def reward(state, rollout, *, cooperative):                # [T, B, A]
+            return rollout.obs[0][..., 0]
+        return jaxrl.RewardSignal(reward=reward)                   # init and learn, where it learns something
+
+It is called like one of jaxrl's; what it gives is checked while it is traced, so that a mistake is one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.own_code import OwnCodeError, told
+from jaxrl.plugins import Kind, load
+from jaxrl.rewards.interface import Metrics, RewardSignal
+from jaxrl.rollout.trajectory import Rollout
+from jaxrl.settings.rewards import OwnSignalSettings
+from jaxrl.types import BehaviorSpec, JaxrlError
+
+
+def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> RewardSignal:
+    """The signal of the stream `name`, whose functions raise OwnCodeError for whatever is wrong in them.
+
+    Raises OwnCodeError if it cannot be made.
+    """
+    where = f"reward_signals.{name}: "
+    address = settings.type or name
+    say = f"{where}{address}"
+    made = _called(say, load(Kind.REWARD_SIGNAL, address, where=where), spec, settings)
+    if not isinstance(made, RewardSignal):
+        raise OwnCodeError(f"{say} returns a {type(made).__name__}, expected a jaxrl.RewardSignal")
+
+    def init(key: jax.Array) -> Any:
+        return jax.tree.map(jnp.asarray, _called(f"{say}: init", made.init, key))
+
+    def reward(state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:
+        found = _called(f"{say}: reward", made.reward, state, rollout, cooperative=cooperative)
+        shape, wanted = jnp.shape(found), rollout.acted.shape
+        if shape != wanted:
+            raise OwnCodeError(f"{say}: reward gives {shape}, expected (T, B, A) = {wanted}")
+        return jnp.where(rollout.acted, jnp.asarray(found, jnp.float32), 0.0)
+
+    def learn(state: Any, rollout: Rollout, key: jax.Array) -> tuple[Any, Metrics]:
+        found = _called(f"{say}: learn", made.learn, state, rollout, key)
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
+            raise OwnCodeError(f"{say}: learn gives no pair (state, metrics)")
+        after, metrics = jax.tree.map(jnp.asarray, found[0]), found[1]
+        if _form(after) != _form(state):
+            raise OwnCodeError(f"{say}: learn gives a state of the form {_form(after)}, it was {_form(state)}")
+        for metric, value in metrics.items():
+            if jnp.shape(value) != ():
+                raise OwnCodeError(f"{say}: learn: metric {metric} has the shape {jnp.shape(value)}, expected a scalar")
+        return after, {metric: jnp.asarray(value, jnp.float32) for metric, value in metrics.items()}
+
+    return RewardSignal(reward=reward, init=init, learn=learn)
+
+
+def _called(say: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    try:
+        return function(*arguments, **named)
+    except JaxrlError:
+        raise
+    except Exception as error:  # whatever somebody else's code does
+        raise OwnCodeError(f"{say} raised {told(error)}") from error
+
+
+def _form(state: Any) -> Any:
+    return jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", state)
