@@ -21,6 +21,7 @@ from jaxrl.training.host import saver as host_saver
 from jaxrl.training.host.saver import Learning
 from jaxrl.training.host.statistics import EpisodeStatistics
 from jaxrl.training.recorder import Recorder, take_all
+from jaxrl.training.teams import SharedLearners
 from jaxrl.types import EnvMessage
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class HostRecorder(Recorder):
         self.due = False  # with `exact`: a checkpoint is to be made after the next update
         self.times = StepTimes(self.timers)
         self._statistics: dict[str, EpisodeStatistics] = {}
-        self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
+        self._teams = SharedLearners()
 
     def open(self, behavior: Learning) -> None:
         """A behavior appeared: load its weights if asked, then open its event file.
@@ -105,7 +106,7 @@ class HostRecorder(Recorder):
     def environment(self, result: EnvMessage, names: Sequence[str]) -> None:
         """Statistics that an environment sent belong to every behavior it showed."""
         for behavior_id in result.new_specs:
-            self._notice_team(behavior_id)
+            self._teams.meet(behavior_name(behavior_id), [behavior_id])
         for name in names:
             self._statistics[name].environment(result.stats, result.worker)
 
@@ -193,17 +194,3 @@ class HostRecorder(Recorder):
             "see. They are added to its own reward; trainer_type poca is made for them.",
             behavior.name, behavior.settings.trainer_type,
         )  # fmt: skip
-
-    def _notice_team(self, behavior_id: str) -> None:
-        name = behavior_name(behavior_id)
-        teams = self._teams.setdefault(name, [])
-        if behavior_id in teams:
-            return
-        teams.append(behavior_id)
-        if len(teams) == 2:
-            log.warning(
-                "%s: %s and %s are teams of one behavior without self_play: both train one policy, against its newest "
-                "version alone. To train them apart, give each a behavior name of its own in Unity (Behavior "
-                "Parameters) and in the configuration.",
-                name, *teams,
-            )  # fmt: skip
