@@ -50,14 +50,14 @@ def test_the_line_is_word_for_word_that_of_ml_agents():
     )
 
 
-def test_settings_are_listed_indented():
+def test_settings_are_listed_as_ml_agents_lists_them():
     settings = {"trainer_type": "poca", "network_settings": {"hidden_units": 256, "memory": None}, "empty": {}}
-    assert listing(settings, indent=1).splitlines() == [
-        "  trainer_type: poca",
-        "  network_settings:",
-        "    hidden_units: 256",
-        "    memory: None",
-        "  empty: {}",
+    assert listing(settings).splitlines() == [
+        "\ttrainer_type:\tpoca",
+        "\tnetwork_settings:\t",
+        "\t  hidden_units:\t256",
+        "\t  memory:\tNone",
+        "\tempty:\t{}",
     ]
 
 

@@ -71,7 +71,8 @@ class HostRecorder(Recorder):
         settings, new = behavior.settings, behavior.step - before
         label = crossed_multiple(before, new, settings.summary_freq)
         if label is not None:
-            self._summary(behavior, label, training=behavior.training and before <= settings.max_steps)
+            learns = behavior.training and before <= settings.max_steps and not behavior.stopped
+            self._summary(behavior, label, training=learns)
         if behavior.training and (
             crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoint_is_old(behavior.name)
         ):
