@@ -257,7 +257,8 @@ class Recorder:
         seconds = {word: self.timers.root.seconds_of(node) for word, node in self._phases.items()}
         for name, step in steps.items():
             track = self._tracks[name]
-            self._progress.show(track.title, step, track.settings.max_steps, track.statistics.mean_reward(), seconds)
+            last = None if self.settings.checkpoint_settings.inference else track.settings.max_steps
+            self._progress.show(track.title, step, last, track.statistics.mean_reward(), seconds)
 
     def progress_due(self) -> bool:
         """Whether the progress bar would show a new state now."""

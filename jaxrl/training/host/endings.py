@@ -11,8 +11,8 @@ def interrupted(options: CheckpointSettings) -> str:
         return "The run was interrupted. It only acted (--inference), so there is nothing to save."
     if options.exact:
         return (
-            "Learning was interrupted. With --exact the checkpoints that are there stay the last ones: --resume goes on "
-            "from the newest of them, and what came after it is not saved."
+            "Learning was interrupted. With --exact the checkpoints that are there stay the last ones: --resume goes "
+            "on from the newest of them, and what came after it is not saved."
         )
     return "Learning was interrupted. Please wait while the policies are saved and exported."
 
@@ -28,6 +28,6 @@ def paused(why: Exception, settings: RunSettings) -> str:
     """Play mode was stopped in the Editor."""
     saved = "" if settings.checkpoint_settings.inference else "Everything is saved. "
     return (
-        f"{why}. {saved}Press Play within {settings.env_settings.editor_wait:g} seconds (env_settings.editor_wait) to go "
-        "on with new episodes; Ctrl-C ends the run."
+        f"{why}. {saved}Press Play within {settings.env_settings.editor_wait:g} seconds (env_settings.editor_wait) to "
+        "go on with new episodes; Ctrl-C ends the run."
     )

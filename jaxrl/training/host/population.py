@@ -23,7 +23,6 @@ from jaxrl.training.host.updates import Updates
 from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
 
-
 log = logging.getLogger(__name__)
 
 

@@ -205,6 +205,7 @@ def test_a_behavior_that_was_stopped_is_summarised_on_too(opened: Any, log: Any)
     """It has not passed its max_steps, and does not train."""
     run = opened()
     with run.recorder:
+        run.advance(50)
         run.advance(120)
         run.behavior.stopped = True
         run.advance(220)
