@@ -65,16 +65,16 @@ def test_3_run_id_that_exists(refused: Any, tmp_path: Path) -> None:
     old.write_text("behaviors: {}\n")
     error = refused(written(tmp_path, **WALKER))
     assert error == (
-        f"{old.parent} already holds a run. Choose another --run-id, continue the old run with --resume, or overwrite it "
-        "with --force.\n"
+        f"{old.parent} already holds a run. Choose another --run-id, continue the old run with --resume, or overwrite "
+        "it with --force.\n"
     )
     assert old.read_text() == "behaviors: {}\n"
 
 
 def test_4_resume_without_a_run(refused: Any, tmp_path: Path) -> None:
     assert refused(written(tmp_path, **WALKER), "--resume") == (
-        f"{tmp_path}/results/run does not exist, so --resume has nothing to continue. Check --run-id and --results-dir, "
-        "or leave --resume out to start a new run.\n"
+        f"{tmp_path}/results/run does not exist, so --resume has nothing to continue. Check --run-id and --results-dir"
+        ", or leave --resume out to start a new run.\n"
     )
 
 
@@ -98,8 +98,9 @@ def test_10_a_demonstration(refused: Any, tmp_path: Path) -> None:
 def test_6_behavior_that_is_not_listed(refused: Any, tmp_path: Path) -> None:
     error = refused(scripted(tmp_path, "normal", "Wlker"))
     assert error == (
-        "behaviors.Walker: the environment has this behavior, the configuration does not (it lists: Wlker); did you mean "
-        "Wlker? Add an entry `Walker:` below `behaviors:`, or a `default_settings:` section for all unlisted behaviors\n"
+        "behaviors.Walker: the environment has this behavior, the configuration does not (it lists: Wlker); did you "
+        "mean Wlker? Add an entry `Walker:` below `behaviors:`, or a `default_settings:` section for all unlisted "
+        "behaviors\n"
     )
 
 

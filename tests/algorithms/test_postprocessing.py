@@ -86,9 +86,9 @@ def test_an_address_without_a_function_is_refused() -> None:
     assert resolve("tests.algorithms.hooks:shared") is hooks.shared
     with pytest.raises(PostprocessingError, match="postprocess: no_such_module:f: there is no module no_such_module"):
         resolve("no_such_module:f")
-    with pytest.raises(PostprocessingError, match="tests.algorithms.hooks has no function NOTHING_OF_THAT_NAME"):
+    with pytest.raises(PostprocessingError, match=r"tests\.algorithms\.hooks has no function NOTHING_OF_THAT_NAME"):
         resolve("tests.algorithms.hooks:NOTHING_OF_THAT_NAME")
-    with pytest.raises(PostprocessingError, match="hooks:NOT_A_FUNCTION: is a [a-z]+, expected a function"):
+    with pytest.raises(PostprocessingError, match="hooks:NOT_A_FUNCTION: got a int, expected a function"):
         resolve("tests.algorithms.hooks:NOT_A_FUNCTION")
     assert resolve(f"{hooks.__file__}:shared").__name__ == "shared"
 
@@ -96,7 +96,5 @@ def test_an_address_without_a_function_is_refused() -> None:
 def test_the_setting_wants_a_module_and_a_function() -> None:
     from jaxrl.algorithms import make_settings
 
-    with pytest.raises(
-        SettingsError, match=r"postprocess: got 'shaped', expected FILE\.py:function or module:function"
-    ):
+    with pytest.raises(SettingsError, match=r"got 'shaped', expected FILE\.py:function or module:function"):
         make_settings("ppo", postprocess="shaped")
