@@ -88,7 +88,7 @@ def test_an_address_without_a_function_is_refused() -> None:
         resolve("no_such_module:f")
     with pytest.raises(PostprocessingError, match=r"tests\.algorithms\.hooks has no function NOTHING_OF_THAT_NAME"):
         resolve("tests.algorithms.hooks:NOTHING_OF_THAT_NAME")
-    with pytest.raises(PostprocessingError, match="hooks:NOT_A_FUNCTION: got a int, expected a function"):
+    with pytest.raises(PostprocessingError, match="hooks:NOT_A_FUNCTION: got a value of type int, expected"):
         resolve("tests.algorithms.hooks:NOT_A_FUNCTION")
     assert resolve(f"{hooks.__file__}:shared").__name__ == "shared"
 
