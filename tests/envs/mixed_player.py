@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from jaxrl.envs.protobuf import messages
@@ -72,8 +73,12 @@ def late(output: Any, t: int) -> None:
         endless(output, "Late?team=0", 31, t - LATE, every=1, length=5, pay=1.0)
 
 
-CAST = {"fast": (fast, ("Fast?team=0",)), "slow": (slow, ("Slow?team=0",)), "late": (late, ("Late?team=0",))}
-CAST["chess"] = (chess, ("Chess?team=0", "Chess?team=1"))
+CAST: dict[str, tuple[Callable[[Any, int], None], tuple[str, ...]]] = {
+    "fast": (fast, ("Fast?team=0",)),
+    "slow": (slow, ("Slow?team=0",)),
+    "chess": (chess, ("Chess?team=0", "Chess?team=1")),
+    "late": (late, ("Late?team=0",)),
+}
 
 
 class MixedPlayer(Player):

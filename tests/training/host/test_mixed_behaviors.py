@@ -100,6 +100,9 @@ def test_b18_b23_p22_one_is_done_while_two_teams_that_take_turns_go_on(
     assert lines_of(caplog, "Chess") == [(label, "Training.") for label in (20, 40, 60, 80)]
     (told,) = [message for message in caplog.messages if "teams of one behavior" in message]
     assert told.startswith("Chess: Chess?team=0 and Chess?team=1 are teams of one behavior without self_play")
+    connected = [message for message in caplog.messages if message.startswith("Connected new")]
+    ids = ("Fast?team=0", "Chess?team=0", "Chess?team=1")
+    assert connected == [f"Connected new brain: {behavior_id}" for behavior_id in ids], "each once, as its agents show"
     assert all((run / f"{name}.onnx").is_file() for name in ("Fast", "Chess"))
 
 
