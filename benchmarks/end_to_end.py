@@ -36,9 +36,9 @@ env_settings: {env_path: "player:dungeon_escape", num_areas: 16}
 """
 PHASES = {  # of timers.json; the rest of the wall time is before and after
     "setup": ("run_training.setup",),
-    "environment": ("TrainerController.start_learning", "env_step"),
-    "policy": ("TrainerController.start_learning", "TorchPolicy.evaluate"),
-    "update": ("TrainerController.start_learning", "_update_policy"),
+    "environment": ("TrainerController.start_learning", "TrainerController.advance", "env_step"),
+    "policy": ("TrainerController.start_learning", "TrainerController.advance", "TorchPolicy.evaluate"),
+    "update": ("TrainerController.start_learning", "TrainerController.advance", "trainer_advance", "_update_policy"),
 }
 
 

@@ -120,9 +120,9 @@ class Training:
     def _phases(self) -> dict[str, float]:
         from jaxrl.artifacts.metrics import timers as nodes
 
-        timers = self._loop.recorder.timers
+        timers = self._loop.recorder.timers.root
         names = {"environment": nodes.ENV_STEP, "policy": nodes.EVALUATE, "update": nodes.UPDATE_POLICY}
-        return {phase: timers.seconds(name) for phase, name in names.items()}
+        return {phase: timers.seconds_of(name) for phase, name in names.items()}
 
 
 def cpu_seconds() -> dict[str, float]:

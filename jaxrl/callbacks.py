@@ -9,13 +9,11 @@ there keeps the environments waiting. One that raises ends the run, which is sav
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from jaxrl import own_code
 from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
 from jaxrl.types import JaxrlError
 
@@ -109,27 +107,30 @@ def overrides(callbacks: Callbacks, method: str) -> bool:
 
 
 def load_callbacks(names: Sequence[str]) -> list[Callbacks]:
-    """One object of each `module:Class`. Modules of the current folder are found, too.
+    """One object of each `module:Class` or `FILE.py:Class`. Modules of the current folder are found, too.
 
     Raises CallbackError if one cannot be imported or made, or is no `Callbacks`.
     """
-    here = str(Path.cwd())
-    if names and here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
     return [_load(name) for name in names]
 
 
 def _load(name: str) -> Callbacks:
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise CallbackError(f"callbacks: got {name!r}, expected module:Class, such as mine:MyCallbacks")
+    place, _, attribute = name.rpartition(":")
+    outer, *inner = attribute.split(".")
+    if not place or not outer:
+        raise CallbackError(
+            f"callbacks: got {name!r}, expected module:Class or FILE.py:Class, such as mine:MyCallbacks"
+        )
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
+        found: Any = own_code.load(f"{place}:{outer}", what="class")
+    except own_code.OwnCodeError as error:
+        raise CallbackError(f"callbacks: {error}") from error
+    try:
+        for part in inner:
             found = getattr(found, part)
         made = found()
-    except Exception as error:  # whatever somebody else's module does when it is imported
-        raise CallbackError(f"callbacks: {name} cannot be used: {type(error).__name__}: {error}") from error
+    except Exception as error:  # whatever somebody else's class does when it is made
+        raise CallbackError(f"callbacks: {name} cannot be used: {own_code.told(error)}") from error
     if not isinstance(made, Callbacks):
         raise CallbackError(f"callbacks: {name} makes a {type(made).__name__}, expected a subclass of jaxrl.Callbacks")
     return made

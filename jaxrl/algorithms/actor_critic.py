@@ -94,12 +94,12 @@ def prepare(
 def estimates(
     networks: Networks, settings: BehaviorSettings, state: TrainState, rollout: Rollout
 ) -> tuple[Obs, jax.Array, Metrics]:
-    """Normalised observations, V [T, B, A, R] and its means."""
+    """Normalised observations, V [T, B, A, R] and its means over trajectories."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     params = {"actor": state.policy.params, "critic": state.critic}
     inputs = (obs, rollout.present, rollout.carry)
     value = of_states(lambda *at: networks.both(params, *at)[1], inputs, rollout, CHUNK)
-    return obs, value, on_policy.by_stream("value_estimate", value, rollout.acted, settings)
+    return obs, value, on_policy.by_stream("value_estimate", value, rollout, settings)
 
 
 def loss(

@@ -20,6 +20,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.joint import JointCritic
 from jaxrl.networks.models import TeamCritic
+from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -29,10 +30,10 @@ CHUNK = 1024
 """Members per pass of the critic over a rollout."""
 
 
-def means(value: jax.Array, baseline: jax.Array, acted: jax.Array, settings: BehaviorSettings) -> Metrics:
-    """Means of V and b [T, B, A, R] over the decisions, per reward stream."""
-    metrics = on_policy.by_stream("value_estimate", value, acted, settings)
-    return metrics | on_policy.by_stream("baseline_estimate", baseline, acted, settings)
+def means(value: jax.Array, baseline: jax.Array, rollout: Rollout, settings: BehaviorSettings) -> Metrics:
+    """Means of V and b [T, B, A, R] over the trajectories, per reward stream."""
+    metrics = on_policy.by_stream("value_estimate", value, rollout, settings)
+    return metrics | on_policy.by_stream("baseline_estimate", baseline, rollout, settings)
 
 
 def of_each_member(value: jax.Array, baseline: jax.Array) -> jax.Array:

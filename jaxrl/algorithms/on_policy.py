@@ -28,6 +28,7 @@ from jaxrl.algorithms.interface import (
 )
 from jaxrl.learning import losses, minibatches, returns, sequences
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
+from jaxrl.learning.trajectories import mean_over_trajectories
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, part
@@ -266,11 +267,16 @@ def stream_returns(
     return jnp.stack(found, axis=-1)
 
 
-def by_stream(name: str, estimate: jax.Array, mask: jax.Array, settings: BehaviorSettings) -> Metrics:
-    """Mean over the mask [T, B, A] of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward stream."""
-    signals = settings.reward_signals
-    chex.assert_shape(estimate, (*mask.shape, len(signals)))
-    return {f"{name}/{signal}": losses.masked_mean(estimate[..., i], mask) for i, signal in enumerate(signals)}
+def by_stream(name: str, estimate: jax.Array, rollout: Rollout, settings: BehaviorSettings) -> Metrics:
+    """Mean over trajectories of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward stream.
+
+    As in ML-Agents a short trajectory counts like a long one. What an update cuts off an open one counts as one.
+    """
+    signals, acted = settings.reward_signals, rollout.acted
+    chex.assert_shape(estimate, (*acted.shape, len(signals)))
+    last = rollout.terminated | rollout.truncated | rollout.left | rollout.cut
+    means = (mean_over_trajectories(estimate[..., i], acted, last) for i in range(len(signals)))
+    return {f"{name}/{signal}": mean for signal, mean in zip(signals, means, strict=True)}
 
 
 def make_batch(

@@ -125,7 +125,7 @@ def estimates(
     )
     chex.assert_shape(baseline, (*rollout.acted.shape, None))
     value = counterfactual.of_each_member(value, baseline)
-    return obs, value, baseline, counterfactual.means(value, baseline, rollout.acted, bound.settings)
+    return obs, value, baseline, counterfactual.means(value, baseline, rollout, bound.settings)
 
 
 def loss(

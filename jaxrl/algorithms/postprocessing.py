@@ -1,4 +1,4 @@
-"""A user's own function on what was collected, before values and returns (R57): `postprocess: module:function`.
+"""A user's own function on what was collected, before values and returns (R57): `postprocess: FILE.py:function`.
 
     def shaped(rollout):  # a bonus for what the mates of a decision have earned while it was open
         return rollout._replace(reward=rollout.reward + 0.1 * rollout.mates_reward)
@@ -11,12 +11,12 @@ away is not trained on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
+from jaxrl import own_code
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.rollout.trajectory import Rollout
 from jaxrl.types import JaxrlError
@@ -29,14 +29,15 @@ class PostprocessingError(JaxrlError):
 
 
 def resolve(address: str) -> Postprocess:
-    """The function behind `module:function`. Raises PostprocessingError."""
-    module, _, name = address.partition(":")
+    """The function behind `module:function` or `FILE.py:function`. Raises PostprocessingError."""
     try:
-        found = getattr(import_module(module), name, None)
-    except ImportError as error:
-        raise PostprocessingError(f"postprocess: {address}: {module} cannot be imported: {error}") from error
+        found = own_code.load(address)
+    except own_code.OwnCodeError as error:
+        raise PostprocessingError(f"postprocess: {error}") from error
     if not callable(found):
-        raise PostprocessingError(f"postprocess: {address}: {module} has no function {name!r}")
+        raise PostprocessingError(
+            f"postprocess: {address}: got a value of type {type(found).__name__}, expected a function"
+        )
     return cast(Postprocess, found)
 
 

@@ -103,6 +103,8 @@ def _play(name: str, episodes: int | None, seed: int | None) -> int:
     from jaxrl.compilation import enable_compilation_cache
 
     one = card(name)
+    if episodes is not None and episodes < 1:
+        raise ZooUsageError(f"--episodes: got {episodes}, expected at least 1")
     said = one.evaluation
     episodes, seed = said.episodes if episodes is None else episodes, said.seed if seed is None else seed
     choose_device("cpu")  # an accelerator may be busy with training

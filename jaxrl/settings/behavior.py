@@ -51,9 +51,9 @@ def _steps_of_run(value: int) -> int:
 
 
 def _function(value: str) -> str:
-    module, colon, name = value.partition(":")
-    if not (colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        raise expected("module:function")
+    place, _, name = value.rpartition(":")
+    if not (name.isidentifier() and (place.endswith(".py") or all(part.isidentifier() for part in place.split(".")))):
+        raise expected("FILE.py:function or module:function")
     return value
 
 

@@ -26,7 +26,10 @@ EXIT_CODE = 130  # as a shell reports a program that was ended by Ctrl-C
 SAME_SECONDS = 0.5
 """Signals so close together count once: launchers pass Ctrl-C on to a program that the terminal has told already."""
 
-_FIRST = "\nInterrupted: ending at the next safe point, then saving. Once more leaves at once and saves nothing.\n"
+_FIRST = (
+    "\nInterrupted: ending at the next safe point, where what was learned is saved. Once more leaves at once and saves "
+    "nothing.\n"
+)
 _SECOND = "\nSecond interrupt: leaving at once, nothing more is saved.\n"
 _HANGUP = getattr(signal, "SIGHUP", None)  # not on Windows
 _SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, _HANGUP) if number is not None)

@@ -82,7 +82,7 @@ class Recorder:
     """Files and console of one run. A context manager: its end closes the files and writes what stands to be written.
 
     Args:
-      phases: timers below `start_learning` whose shares the progress bar shows, by the word it shows them with.
+      phases: timers whose shares the progress bar shows, by the word it shows them with.
     """
 
     def __init__(
@@ -255,10 +255,11 @@ class Recorder:
 
     def progress_of(self, steps: Mapping[str, int]) -> None:
         """Show the trainer step of each behavior; call it after `progress_due`."""
-        seconds = {word: self.timers.seconds(nodes.LEARNING, node) for word, node in self._phases.items()}
+        seconds = {word: self.timers.root.seconds_of(node) for word, node in self._phases.items()}
         for name, step in steps.items():
             track = self._tracks[name]
-            self._progress.show(track.title, step, track.settings.max_steps, track.statistics.mean_reward(), seconds)
+            last = None if self.settings.checkpoint_settings.inference else track.settings.max_steps
+            self._progress.show(track.title, step, last, track.statistics.mean_reward(), seconds)
 
     def progress_due(self) -> bool:
         """Whether the progress bar would show a new state now."""

@@ -14,6 +14,7 @@ from jaxrl.settings import load_run_settings
 from jaxrl.types import JaxrlError
 
 FOREIGN = (Kind.GYMNASIUM, Kind.PETTINGZOO)
+_SHOWN = 8  # names of runs in one message
 _UNITY = (
     "{what} draws in a window of its own, of which no film is made; to see a trained policy play in it: "
     "jaxrl train {config}{env} --run-id={run} --results-dir={results} --resume --inference"
@@ -30,6 +31,13 @@ def environment_of(run: Path | None) -> str:
         raise WatchError("Nothing to watch: name an environment, such as jax:dungeon_escape, or a run with --run")
     path = RunFolder(run.parent, run.name).configuration
     if not path.is_file():
+        runs = sorted(found.parent.name for found in run.glob("*/configuration.yaml"))
+        if runs:
+            raise WatchError(
+                f"{run}: is the folder of a sweep or of several runs, and no run itself; name one of them, such as "
+                f"--run {shlex.quote(str(run / runs[0]))} (there are: {', '.join(runs[:_SHOWN])}"
+                f"{f' and {len(runs) - _SHOWN} more' if len(runs) > _SHOWN else ''})"
+            )
         raise WatchError(f"{path}: not there, so the run does not tell its environment; name it before --run")
     address = load_run_settings(path, {}, HYPERPARAMETER_TYPES).env_settings.env_path
     if address is None:

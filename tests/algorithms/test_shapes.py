@@ -163,7 +163,7 @@ DOORS: dict[str, Callable[[Cut], Any]] = {
        for trainer in SETTINGS for part in ("obs", "log_prob", "waiting", "present")},
     **{f"estimates {trainer}": partial(estimate, trainer=trainer) for trainer in SETTINGS},
     **{f"returns {part}": partial(returns, part=part) for part in ("value", "terminated", "truncated", "left", "cut")},
-    "by_stream": lambda cut: on_policy.by_stream("x", cut(VALUE), ROLLOUT.acted, SETTINGS["poca"]),
+    "by_stream": lambda cut: on_policy.by_stream("x", cut(VALUE), ROLLOUT, SETTINGS["poca"]),
     **{f"batch {part}": partial(batch, part=part) for part in ("obs", "advantage", "baseline")},
     **{f"update {part}": partial(update, part=part) for part in ("returns", "acted")},
     "one_value_for_all": lambda cut: actor_critic.one_value_for_all(cut(VALUE[:, :, 0]), ROLLOUT.present),

@@ -50,14 +50,14 @@ def test_the_line_is_word_for_word_that_of_ml_agents():
     )
 
 
-def test_settings_are_listed_indented():
+def test_settings_are_listed_as_ml_agents_lists_them():
     settings = {"trainer_type": "poca", "network_settings": {"hidden_units": 256, "memory": None}, "empty": {}}
-    assert listing(settings, indent=1).splitlines() == [
-        "  trainer_type: poca",
-        "  network_settings:",
-        "    hidden_units: 256",
-        "    memory: None",
-        "  empty: {}",
+    assert listing(settings).splitlines() == [
+        "\ttrainer_type:\tpoca",
+        "\tnetwork_settings:\t",
+        "\t  hidden_units:\t256",
+        "\t  memory:\tNone",
+        "\tempty:\t{}",
     ]
 
 
@@ -92,6 +92,9 @@ def test_the_text_beside_the_bar():
     # 440,000 steps left at 1,000 steps/s = 440 s = 7:20
     assert text == ("60,000/500,000 · 1,000 steps/s · 0:07:20 left · reward 1.235 · environment 60% act 10% update 30%")
     assert progress_text(0, 10, None, 0.0, {}) == "0/10"
+    assert progress_text(11, 10, 0.5, 3.0, {}) == "11/10 · 3 steps/s · done · reward 0.500", "others are not"
+    assert progress_text(10, 10, None, 3.0, {}) == "10/10 · 3 steps/s · 0:00:00 left", "equality continues"
+    assert progress_text(1234, None, None, 3.0, {}) == "1,234 · 3 steps/s", "with inference"
 
 
 BAR = """

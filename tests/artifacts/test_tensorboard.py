@@ -38,7 +38,7 @@ def test_scalars_histograms_and_text_with_the_tags_of_ml_agents(tmp_path):
     histogram = values["Environment/Cumulative Reward_hist"][1].histo
     assert (histogram.num, histogram.min, histogram.max, histogram.sum) == (3, 1.0, 6.0, 9.0)
     assert sum(histogram.bucket) == 3
-    assert b"trainer_type: poca" in values["Hyperparameters/text_summary"][1].tensor.string_val[0]
+    assert values["Hyperparameters/text_summary"][1].tensor.string_val[0].startswith(b"\ttrainer_type:\tpoca")
     writer.close()
     writer.close()
 

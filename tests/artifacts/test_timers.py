@@ -25,6 +25,21 @@ def test_nesting_counts_and_self_time():
     assert timers.seconds("outer", "nothing") == 0.0
 
 
+def test_seconds_of_a_name_wherever_it_stands_but_not_beside_the_run():
+    """0.5 + 0.25 + 2: a timer within one of its own name is part of it, and parallel ones ran meanwhile."""
+    timers = Timers()
+    timers.add("update", 0.5)
+    with timers("advance"):
+        timers.add("update", 0.25)
+        timers.add("other", 8.0)
+        timers.add("update", 2.0)
+        with timers("workers"):
+            timers.current.child("thread", is_parallel=True).child("update").total = 16.0
+    timers.root.children["update"].child("update").total = 0.125
+    assert timers.root.seconds_of("update") == 2.75
+    assert timers.root.seconds_of("nothing") == 0.0
+
+
 def test_an_exception_closes_the_timer():
     timers = Timers()
     with pytest.raises(ValueError, match="boom"), timers("a"), timers("b"):

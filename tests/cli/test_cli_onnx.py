@@ -133,9 +133,12 @@ def test_what_unity_takes_with_a_warning(tmp_path, capsys, changes, words):
 
 def test_files_that_are_no_models(tmp_path, capsys):
     (tmp_path / "text.onnx").write_text("no model")
-    for name in ("text.onnx", "missing.onnx"):
-        code, lines = check(capsys, tmp_path / name)
-        assert code == 1 and lines[1].startswith("refused      file ") and f"{name}: cannot be read as ONNX" in lines[1]
+    code, lines = check(capsys, tmp_path / "text.onnx")
+    assert code == 1 and lines[1].startswith("refused      file ") and "text.onnx: cannot be read as ONNX" in lines[1]
+    for path, what in ((tmp_path / "missing.onnx", "no such file"), (tmp_path, "is a folder")):
+        assert main(["onnx", "check", str(path)]) == 1
+        told = capsys.readouterr()
+        assert (told.out, told.err) == ("", f"{path}: {what}; give an .onnx file\n"), "Unity is not asked"
 
 
 def test_a_file_in_its_run_folder_is_compared_with_its_behavior(tmp_path, capsys):

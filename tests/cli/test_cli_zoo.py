@@ -57,6 +57,7 @@ def test_a_film_of_a_shipped_policy(tmp_path):
         (["zoo", "bassic"], "did you mean basic or baton_pass?"),
         (["zoo", "play"], "expected nothing, NAME or play NAME"),
         (["zoo", "basic", "ball3d"], "expected nothing, NAME or play NAME"),
+        (["zoo", "play", "basic", "--episodes", "0"], "--episodes: got 0, expected at least 1"),
         (["zoo", "basic", "--seed", "3"], "--episodes and --seed are for jaxrl zoo play NAME"),
     ],
 )

@@ -130,6 +130,20 @@ def ended(*agents: int) -> TerminalSteps:
     return TerminalSteps(ids, ids * 0, sevens, sevens * 0, np.zeros(n, bool), (np.zeros((n, 1), np.float32),))
 
 
+def test_the_folder_of_a_sweep_is_answered_with_its_runs(tmp_path):
+    for number in range(10):
+        configuration = tmp_path / "wide" / f"point_{number}" / "configuration.yaml"
+        configuration.parent.mkdir(parents=True)
+        configuration.write_text("behaviors: {}\n")
+    with pytest.raises(WatchError) as caught:
+        watch(None, run=tmp_path / "wide", out=tmp_path / "a.gif")
+    runs = ", ".join(f"point_{number}" for number in range(8))
+    assert str(caught.value) == (
+        f"{tmp_path}/wide: is the folder of a sweep or of several runs, and no run itself; name one of them, such as "
+        f"--run {tmp_path}/wide/point_0 (there are: {runs} and 2 more)"
+    )
+
+
 def test_agents_keep_their_memory_while_others_come_and_go():
     def count(policy, memory, moment, key):
         """Action: how often this agent has decided, with its own observation after the point; memory [rows]."""

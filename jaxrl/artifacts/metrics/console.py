@@ -28,7 +28,7 @@ class ConsoleWriter:
 
     def hyperparameters(self, behavior: str, settings: Mapping[str, Any]) -> None:
         """Log the settings of one behavior."""
-        _log.info("Hyperparameters for behavior name %s:\n%s", behavior, listing(settings, indent=1))
+        _log.info("Hyperparameters for behavior name %s:\n%s", behavior, listing(settings))
 
 
 def summary_line(behavior: str, step: int, elapsed: float, summaries: Mapping[str, Summary]) -> str:
@@ -51,14 +51,17 @@ def summary_line(behavior: str, step: int, elapsed: float, summaries: Mapping[st
     return ". ".join(parts) + "."
 
 
-def listing(settings: Mapping[str, Any], indent: int = 0) -> str:
-    """Nested settings as indented `key: value` lines, two blanks per level."""
+def listing(settings: Mapping[str, Any], depth: int = 0) -> str:
+    """Nested settings in ML-Agents' form: a tab, two blanks per level, the key, a colon, a tab and the value.
+
+    The tab in front also makes Markdown show the lines as they are.
+    """
     lines = []
     for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            lines += [f"{'  ' * indent}{key}:", listing(value, indent + 1)]
-        else:
-            lines.append(f"{'  ' * indent}{key}: {value}")
+        nested = isinstance(value, Mapping) and value
+        lines.append(f"\t{'  ' * depth}{key}:\t{'' if nested else value}")
+        if nested:
+            lines.append(listing(value, depth + 1))
     return "\n".join(lines)
 
 

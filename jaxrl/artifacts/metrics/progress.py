@@ -52,13 +52,13 @@ class ProgressBar:
         return time.perf_counter() >= self._next
 
     def show(
-        self, behavior: str, step: int, max_steps: int, reward: float | None, seconds: Mapping[str, float]
+        self, behavior: str, step: int, max_steps: int | None, reward: float | None, seconds: Mapping[str, float]
     ) -> None:
         """Show the state of one behavior; call it for each behavior after `due()` was true.
 
         `seconds` are totals since the start by phase, for example {"environment": 9.1, "act": 1.2, "update": 2.0};
         the bar shows each one's share of their sum over the last WINDOW_SECONDS. `reward` is the mean (group) reward,
-        None when no episode has ended yet.
+        None when no episode has ended yet. `max_steps` None: the run ends when it is interrupted.
         """
         if not self.enabled:
             return
@@ -71,7 +71,7 @@ class ProgressBar:
         text = progress_text(step, max_steps, reward, *_rates(window[0], window[-1]))
         if behavior not in self._tasks:
             self._tasks[behavior] = self._progress.add_task(behavior, total=max_steps, text=text)
-        self._progress.update(self._tasks[behavior], completed=min(step, max_steps), text=text)
+        self._progress.update(self._tasks[behavior], completed=min(step, max_steps or step), text=text)
         self._progress.refresh()
 
 
@@ -83,13 +83,20 @@ def _rates(first: _Sample, last: _Sample) -> tuple[float, dict[str, float]]:
 
 
 def progress_text(
-    step: int, max_steps: int, reward: float | None, steps_per_second: float, seconds: Mapping[str, float]
+    step: int, max_steps: int | None, reward: float | None, steps_per_second: float, seconds: Mapping[str, float]
 ) -> str:
-    """The text right of the bar: steps, speed, time left, mean reward, share of each phase in percent."""
-    parts = [f"{step:,}/{max_steps:,}"]
+    """The text right of the bar: steps, speed, time left, mean reward, share of each phase in percent.
+
+    A behavior that has passed its max_steps is done, and goes on where others are not.
+    """
+    parts = [f"{step:,}" if max_steps is None else f"{step:,}/{max_steps:,}"]
     if steps_per_second > 0:
-        left = int(max(max_steps - step, 0) / steps_per_second)
-        parts += [f"{steps_per_second:,.0f} steps/s", f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"]
+        parts.append(f"{steps_per_second:,.0f} steps/s")
+    if max_steps is not None and step > max_steps:
+        parts.append("done")
+    elif max_steps is not None and steps_per_second > 0:
+        left = int((max_steps - step) / steps_per_second)
+        parts.append(f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left")
     if reward is not None:
         parts.append(f"reward {reward:.3f}")
     total = sum(seconds.values())

@@ -119,9 +119,9 @@ class StepTimes:
         if self._steps == self._folded:
             return
         for phase, name in PHASES.items():
-            node = self._parent.children.get(name)
-            if node is not None:
-                self._phases[phase].fold(node.total, self._steps - self._folded)
+            seconds = self._parent.seconds_of(name)
+            if seconds:
+                self._phases[phase].fold(seconds, self._steps - self._folded)
         self._folded = self._steps
 
     def phases(self) -> dict[str, PhaseTime]:
@@ -129,8 +129,7 @@ class StepTimes:
         self.fold()
         found = {}
         for phase, name in PHASES.items():
-            node = self._parent.children.get(name)
-            mean = 1000.0 * node.total / self._steps if node is not None and self._steps else 0.0
+            mean = 1000.0 * self._parent.seconds_of(name) / self._steps if self._steps else 0.0
             found[phase] = PhaseTime(mean, 1000.0 * self._phases[phase].value)
         return found
 

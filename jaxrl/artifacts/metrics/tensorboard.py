@@ -90,9 +90,8 @@ class TensorBoardWriter:
         self._append(events)
 
     def hyperparameters(self, settings: Mapping[str, Any], step: int = 0) -> None:
-        """Write the behavior's settings as the text entry "Hyperparameters" (indented, so that Markdown keeps it)."""
-        markdown = "\n".join(f"    {line}" for line in listing(settings).splitlines())
-        self._append([Event(wall_time=time.time(), step=step, summary=text("Hyperparameters", markdown))])
+        """Write the behavior's settings as the text entry "Hyperparameters"."""
+        self._append([Event(wall_time=time.time(), step=step, summary=text("Hyperparameters", listing(settings)))])
 
     def close(self) -> None:
         """Close the file; may be called twice. Raises ArtifactError."""

@@ -75,6 +75,14 @@ class TimerNode:
         """Mean milliseconds per use, 0.0 when never used."""
         return 1000.0 * self.total / self.count if self.count else 0.0
 
+    def seconds_of(self, name: str) -> float:
+        """Total seconds of the timers called `name` below this one, wherever they stand; parallel ones do not count."""
+        total = 0.0
+        for child in self.children.values():
+            if not child.is_parallel:
+                total += child.total if child.name == name else child.seconds_of(name)
+        return total
+
     def child(self, name: str, is_parallel: bool = False) -> TimerNode:
         """The child called `name`, made when it does not exist."""
         node = self.children.get(name)

@@ -14,6 +14,7 @@ import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError
 
+from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.onnx.findings import Finding, Outcome
 from jaxrl.artifacts.onnx.operators import operator_findings
 from jaxrl.artifacts.onnx.session import DTYPES, Outputs, RuntimeErrors, open_session, run_on_zeros
@@ -29,7 +30,11 @@ def examine(path: Path, spec: BehaviorSpec | None = None) -> list[Finding]:
     """All that Unity looks at, in its order, and what its engines make of the operators.
 
     `spec`: of the behavior that is to use the model; None: what can only be compared with one stays open.
+
+    Raises ArtifactError where there is no file to look at.
     """
+    if not path.is_file():
+        raise ArtifactError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; give an .onnx file")
     try:
         operators = operator_findings(onnx.load(path, load_external_data=False))
     except (OSError, DecodeError, ValueError) as error:

@@ -126,6 +126,11 @@ class Behavior(NamedTuple):
         """Whether there is something left to do."""
         return self.learner.unfinished()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether one of the settings' `stop` has ended its training."""
+        return self.learner.stopped
+
     def stop(self) -> None:
         """Learn no more, as if max_steps were passed."""
         self.learner.stopped = True

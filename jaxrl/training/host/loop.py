@@ -29,6 +29,7 @@ from jaxrl.rollout.tracker import EpisodeTracker
 from jaxrl.settings import RunSettings, with_drawn_seed
 from jaxrl.training.checks import check_run
 from jaxrl.training.host.curricula import Curricula
+from jaxrl.training.host.endings import closed, interrupted, paused
 from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.exact import environment_seeds, steps_of_run
 from jaxrl.training.host.following import Following
@@ -44,8 +45,6 @@ from jaxrl.training.lessons import LessonChange
 from jaxrl.types import Action, BehaviorMessage, EnvMessage
 
 log = logging.getLogger(__name__)
-
-INTERRUPTED = "Learning was interrupted. Please wait while the policies are saved and exported."
 
 
 class Turn(NamedTuple):
@@ -154,16 +153,16 @@ class HostLoop:
                     pass
                 self.updates.await_all()
         except KeyboardInterrupt:
-            log.info(INTERRUPTED)
+            log.info("%s", interrupted(self.settings.checkpoint_settings))
         except EnvironmentClosed as end:
             if not self.behaviors:  # an environment in which nothing ever happened is a fault
                 raise
-            log.warning("Learning ends here: %s. The policies are saved and exported.", end)
+            log.warning("%s", closed(end, self.settings.checkpoint_settings))
         except Exception as error:
             if not failed_by_signal(error, self.interrupt):
                 cause = error
                 raise
-            log.info(INTERRUPTED)
+            log.info("%s", interrupted(self.settings.checkpoint_settings))
         finally:
             self.pool.hang_up()  # they close while we save
             if self.evaluation is not None:
@@ -183,11 +182,12 @@ class HostLoop:
         at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         with self.recorder.timers(nodes.RESET):
             self.reset(steps_of_run(self.recorder.folder) if self.settings.checkpoint_settings.resume else {})
-        results = self.receive(everybody)
-        while self.advance(results):
+        answers, unfinished = everybody, True
+        while unfinished:
+            with self.recorder.timers(nodes.ADVANCE):
+                unfinished = self.advance(self.receive(answers))
             yield self.turn
-            results = self.receive(at_least)
-        yield self.turn
+            answers = at_least
 
     def receive(self, at_least: int) -> list[EnvMessage]:
         """Wait for environments. Ctrl-C strikes only here and while the update is compiled.
@@ -231,11 +231,7 @@ class HostLoop:
         """Save everything, and wait for Play from now on."""
         self.paused = True
         self.recorder.pause(list(self.behaviors.values()))
-        log.warning(
-            "%s. Everything is saved. Press Play within %g seconds (env_settings.editor_wait) to go on with new "
-            "episodes; Ctrl-C ends the run.",
-            end, self.settings.env_settings.editor_wait,
-        )  # fmt: skip
+        log.warning("%s", paused(end, self.settings))
         self.pool.reopen(worker=0)
 
     def advance(self, results: Sequence[EnvMessage]) -> bool:
@@ -362,10 +358,11 @@ class HostLoop:
 
     def book(self, results: Sequence[EnvMessage], acted: Sequence[Acted]) -> None:
         """Statistics, summaries and checkpoints of what has just been answered, while the environments step."""
-        for result in results:
-            self.recorder.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
-        for behavior, before, episodes in acted:
-            self.recorder.acted(behavior, before, episodes)
+        with self.recorder.timers(nodes.TRAINER_ADVANCE):
+            for result in results:
+                self.recorder.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
+            for behavior, before, episodes in acted:
+                self.recorder.acted(behavior, before, episodes)
 
     def evaluate(self, evaluation: Evaluation, acted: Sequence[Acted]) -> None:
         """Episodes of the deterministic policies, where their step is reached, with the policies as they are now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Sequence
 
@@ -22,6 +23,8 @@ from jaxrl.training.host.updates import Updates
 from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
 
+log = logging.getLogger(__name__)
+
 
 class SpecChangedError(JaxrlError):
     """One behavior name stands for different observations or actions."""
@@ -40,6 +43,7 @@ class Population:
         self._recorder = recorder
         self._updates = updates
         self._workers = workers
+        self._told: set[str] = set()  # behavior ids
         self._key = jax.random.key(settings.env_settings.seed)
         self.policies = Policies(settings, self._key, self.behaviors, self.make, self.open)
 
@@ -68,10 +72,18 @@ class Population:
                     raise SpecChangedError(
                         f"{behavior_id}: its observations or actions differ from those seen as {name}."
                     )
+        self._tell_of(results)
         for name, behavior in newcomers.items():
             self.open(behavior)
             self.behaviors[name] = behavior
         return bool(newcomers)
+
+    def _tell_of(self, results: Sequence[EnvMessage]) -> None:
+        """Say each behavior id once, as mlagents-learn does, before anything else is said about it."""
+        for behavior_id in dict.fromkeys(name for result in results for name in result.new_specs):
+            if behavior_id not in self._told:
+                self._told.add(behavior_id)
+                log.info("Connected new brain: %s", behavior_id)
 
     def open(self, behavior: Behavior) -> None:
         """A behavior begins: its weights and files."""

@@ -24,6 +24,7 @@ from jaxrl.training.lessons import Lessons
 from jaxrl.training.recorder import Recorder, take_all
 from jaxrl.training.saved_lessons import entries_of
 from jaxrl.training.saver import Snapshot
+from jaxrl.training.teams import SharedLearners
 from jaxrl.types import EnvMessage
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class HostRecorder(Recorder):
         self.times = StepTimes(self.timers)
         self.lessons: Lessons | None = None  # of the run's loop
         self._statistics: dict[str, EpisodeStatistics] = {}
-        self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
+        self._teams = SharedLearners()
 
     def open(self, behavior: Learning) -> None:
         """A behavior appeared: load its weights if asked, then open its event file.
@@ -74,7 +75,8 @@ class HostRecorder(Recorder):
         settings, new = behavior.settings, behavior.step - before
         label = crossed_multiple(before, new, settings.summary_freq)
         if label is not None:
-            self._summary(behavior, label, training=behavior.training and before <= settings.max_steps)
+            learns = behavior.training and before <= settings.max_steps and not behavior.stopped
+            self._summary(behavior, label, training=learns)
         if behavior.training and (
             crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoint_is_old(behavior.name)
         ):
@@ -109,7 +111,7 @@ class HostRecorder(Recorder):
     def environment(self, result: EnvMessage, names: Sequence[str]) -> None:
         """Statistics that an environment sent belong to every behavior it showed."""
         for behavior_id in result.new_specs:
-            self._notice_team(behavior_id)
+            self._teams.meet(behavior_name(behavior_id), [behavior_id])
         for name in names:
             self._statistics[name].environment(result.stats, result.worker)
 
@@ -208,17 +210,3 @@ class HostRecorder(Recorder):
             "see. They are added to its own reward; trainer_type poca is made for them.",
             behavior.name, behavior.settings.trainer_type,
         )  # fmt: skip
-
-    def _notice_team(self, behavior_id: str) -> None:
-        name = behavior_name(behavior_id)
-        teams = self._teams.setdefault(name, [])
-        if behavior_id in teams:
-            return
-        teams.append(behavior_id)
-        if len(teams) == 2:
-            log.warning(
-                "%s: %s and %s are teams of one behavior without self_play: both train one policy, against its newest "
-                "version alone. To train them apart, give each a behavior name of its own in Unity (Behavior "
-                "Parameters) and in the configuration.",
-                name, *teams,
-            )  # fmt: skip

@@ -56,6 +56,11 @@ class Learning(Protocol):
         """Whether there is something left to do."""
         ...
 
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        ...
+
     def stop(self) -> None:
         """Learn no more, as if max_steps were passed."""
         ...

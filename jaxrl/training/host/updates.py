@@ -50,7 +50,8 @@ class Updates:
             return
         if behavior.name in self._threaded:
             self._await(*self._threaded[behavior.name])
-        with self._recorder.timers(nodes.UPDATE_POLICY):
+        timers = self._recorder.timers
+        with timers(nodes.TRAINER_ADVANCE), timers(nodes.UPDATE_POLICY):
             with self._interrupt.waiting():
                 behavior.learner.await_program(behavior.actor)
             metrics = behavior.learn()

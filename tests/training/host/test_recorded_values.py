@@ -32,7 +32,7 @@ SUMMARY, LAST = 100, 400
 class Scripted:
     """A behavior whose step and episodes the test decides."""
 
-    decisions, state = 0, None
+    decisions, state, stopped = 0, None, False
     name, spec = NAME, SPEC
 
     def __init__(self, settings: Any, estimates: Any, *, training: bool) -> None:
@@ -199,6 +199,18 @@ def test_a_behavior_that_is_done_is_summarised_on(opened: Any, log: Any) -> None
     lines = [line for line in log.text.splitlines() if "Step: " in line]
     assert [line.endswith("Not Training.") for line in lines] == [False, True, True, True]
     assert "Step: 400." in lines[0] and "Step: 700." in lines[3]
+
+
+def test_a_behavior_that_was_stopped_is_summarised_on_too(opened: Any, log: Any) -> None:
+    """It has not passed its max_steps, and does not train."""
+    run = opened()
+    with run.recorder:
+        run.advance(50)
+        run.advance(120)
+        run.behavior.stopped = True
+        run.advance(220)
+    lines = [line for line in log.text.splitlines() if "Step: " in line]
+    assert [line.endswith("Not Training.") for line in lines] == [False, True]
 
 
 def shown(worker: int, *behavior_ids: str) -> EnvMessage:

@@ -135,6 +135,8 @@ def test_inference_acts_and_saves_nothing(start, tmp_path):
     process.says("Step: 600.")
     process.interrupt()
     assert process.wait() == 0 and process.leaves_nothing()
+    assert "It only acted (--inference), so there is nothing to save." in process.stdout
+    assert "are saved" not in process.stdout and "Once more leaves at once" in process.stderr
     assert "Not Training." in process.stdout and "Mean Reward" in process.stdout and process.stderr.count("\n") <= 2
     run = tmp_path / "results" / "run"
     names = {path.split("/")[-1].split(".")[0] for path in trainer.contents(run)}

@@ -120,9 +120,15 @@ def test_training_status(run):
 def test_timers(run):
     tree = run.json("timers.json")
     assert tree["name"] == "root" and tree["metadata"]["timer_format_version"] == "0.1.0"
-    loop = tree["children"]["TrainerController.start_learning"]["children"]
-    assert {"env_step", "TorchPolicy.evaluate", "_update_policy", "RLTrainer._checkpoint"} <= set(loop)
-    assert loop["env_step"]["children"]["workers"]["is_parallel"]
+    assert set(tree["children"]) == {"run_training.setup", "TrainerController.start_learning", "RLTrainer._checkpoint"}
+    learning = tree["children"]["TrainerController.start_learning"]["children"]
+    assert set(learning) == {"TrainerController._reset_env", "TrainerController.advance"}
+    turn = learning["TrainerController.advance"]["children"]
+    assert set(turn) == {"env_step", "TorchPolicy.evaluate", "SubprocessEnvManager._take_step", "trainer_advance"}
+    assert turn["env_step"]["children"]["workers"]["is_parallel"]
+    trainer_advance = turn["trainer_advance"]["children"]
+    assert set(trainer_advance) == {"process_trajectory", "_update_policy", "RLTrainer._checkpoint"}
+    assert turn["env_step"]["count"] == learning["TrainerController.advance"]["count"], "one turn, one wait"
     nodes = [tree]
     while nodes:
         node = nodes.pop()

@@ -137,11 +137,3 @@ def test_p23_group_rewards_under_ppo_are_named_once_and_count_as_ones_own(
     assert told["poca"] == told["none"] == [] and len(told["ppo"]) == 1
     assert told["ppo"][0].startswith("Game: the environment sends group rewards, but trainer_type ppo")
     assert sums["none"] == pytest.approx(0.0, abs=1e-5) and sums["ppo"] == pytest.approx(7.0, abs=1e-5)
-
-
-def test_p22_u41_two_teams_of_one_behavior_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with environment("Game?team=0", "Game?team=1") as started, caplog.at_level(logging.WARNING, logger="jaxrl"):
-        train(configured(tmp_path, Game={"max_steps": 100}), started=started)
-    told = [record.message for record in caplog.records if "teams of one behavior" in record.message]
-    assert len(told) == 1 and "Game?team=0" in told[0] and "Game?team=1" in told[0]
-    assert (tmp_path / "results" / "two" / "Game.onnx").is_file()
