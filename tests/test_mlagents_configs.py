@@ -31,9 +31,6 @@ LAYOUT = {
 }
 NAMES = [f"{folder}/{scene}" for folder, scenes in LAYOUT.items() for scene in scenes.split()]
 
-AFTER_LESSONS = ("ppo/3DBall_randomize", "ppo/Sorter_curriculum", "ppo/WallJump_curriculum")
-"""Refused for samplers and curricula alone. Empty once these are trained: then all that is below covers the three."""
-
 _SAC = "trainer_type: sac is not supported yet: write poca, ppo, mappo or coma"
 _SIGNAL = "this signal is not supported yet: remove it"
 _CLONING, _SELF_PLAY = "behavioral_cloning: not supported yet: remove it", "self_play: not supported yet: remove it"
@@ -59,7 +56,7 @@ REFUSED = {
     },
 }
 """What needs a trainer that jaxrl has not."""
-TRAINED = [name for name in NAMES if name not in REFUSED and name not in AFTER_LESSONS]
+TRAINED = [name for name in NAMES if name not in REFUSED]
 
 
 def load(name: str) -> RunSettings:
@@ -69,7 +66,7 @@ def load(name: str) -> RunSettings:
 def test_there_are_39_in_the_original_layout():
     there = [path.relative_to(FOLDER).with_suffix("").as_posix() for path in FILES if path.is_relative_to(FOLDER)]
     assert sorted(there) == sorted(NAMES) and len(NAMES) == 39
-    assert len(REFUSED) == 20 and len(TRAINED) + len(AFTER_LESSONS) == 19
+    assert len(REFUSED) == 20 and len(TRAINED) == 19
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,11 +86,7 @@ def test_it_is_read_and_every_value_is_kept(name, tmp_path):
 def test_what_is_refused_is_named_by_its_key():
     for name in NAMES:
         expected = [f"behaviors.{text}" for text in REFUSED.get(name, [])]
-        if name in AFTER_LESSONS:
-            found = unsupported(load(name))
-            assert found and all(text.startswith("environment_parameters.") for text in found)
-        else:
-            assert unsupported(load(name)) == expected, name
+        assert unsupported(load(name)) == expected, name
 
 
 @pytest.fixture(scope="module")
