@@ -90,7 +90,7 @@ def test_a_port_in_use(tmp_path):
 
 
 def test_a_process_that_dies(tmp_path):
-    found = list(doctor.environment(settings(write_build(tmp_path), "dies_at_once")))
+    found = list(doctor.environment(settings(write_build(tmp_path), "dies_at_once", timeout_wait=100.0)))
     assert told(found) == [(OK, "environment"), (OK, "port"), (FAIL, "connection")]
     assert "return code 3" in found[-1].text
     assert "no licence" in found[-1].text, "the player's log is quoted"
@@ -101,7 +101,7 @@ def test_a_process_that_hangs(tmp_path):
     found = list(doctor.environment(settings(write_build(tmp_path), "never_connects", timeout_wait=1.0)))
     assert told(found)[-1] == (FAIL, "connection")
     assert "did not connect within 1 seconds" in found[-1].text
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - begun < 100
     assert not [process for process in children() if "scripted_player" in " ".join(process.cmdline())]
 
 
