@@ -99,12 +99,12 @@ def drawn(parameters: Mapping[str, Value], keys: Callable[[], Array]) -> dict[st
 
     `keys` makes the keys [E] of the areas, and is called only if something is drawn: who needs none pays for none.
     """
-    some = any(isinstance(value, Distribution) for value in parameters.values())
-    of_areas = keys() if some else None
-    return {
-        name: jax.vmap(draw)(value, of_areas) if isinstance(value, Distribution) else value
-        for name, value in parameters.items()
-    }
+    found: dict[str, Any] = dict(parameters)
+    random = [name for name, value in found.items() if isinstance(value, Distribution)]
+    if random:
+        of_areas = keys()
+        found |= {name: jax.vmap(draw)(found[name], of_areas) for name in random}
+    return found
 
 
 def draw(of: Distribution, key: Array) -> Array:
@@ -125,5 +125,13 @@ def _distribution(kind: int, bell: Sequence[float], bounds: np.ndarray, interval
         length = bounds[:, 1] - bounds[:, 0]
         length = length if length.any() else np.ones(count)  # of single points each is as likely
         up_to[: count - 1] = (np.cumsum(length) / length.sum())[:-1]
-    numbers = (np.asarray(x, np.float32) for x in (*bell, low, high, up_to))
-    return Distribution(np.int32(kind), *numbers, np.int32(seed))
+    mean, st_dev = bell
+    return Distribution(
+        kind=np.int32(kind),
+        mean=np.float32(mean),
+        st_dev=np.float32(st_dev),
+        low=low.astype(np.float32),
+        high=high.astype(np.float32),
+        up_to=up_to.astype(np.float32),
+        seed=np.int32(seed),
+    )
