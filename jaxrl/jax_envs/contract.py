@@ -49,9 +49,13 @@ def check_jax_env(env: JaxEnv | JaxScene) -> None:
     _compare(env, "the view that reset returns", view, by_behavior(env, _view))
     after, step = _trace(env, "step", env.step, key, state, by_behavior(env, _actions))
     _compare(env, "the state after a step", after, state)
-    over, figures = _array((), jnp.bool_), dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
+    over: Any = _array((), jnp.bool_)
+    figures: Any = dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
     steps = by_behavior(env, _step)
-    asked = TeamStep(*steps, over, figures) if isinstance(env, JaxEnv) else SceneStep(steps, over, figures)
+    if isinstance(env, JaxEnv):
+        asked = TeamStep(**steps._asdict(), over=over, stats=figures)
+    else:
+        asked = SceneStep(steps, over, figures)
     _compare(env, "what step returns", step, asked)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,11 +72,11 @@ class SceneLoop(JittedLoop):
     ) -> None:
         self.trainer = trainer
         self.name = name
-        self.parts = list(parts)
+        self.parts: list[Any] = list(parts)
         self.evaluate = evaluate  # by behavior that has an `evaluation`
         self.interrupt = interrupt
 
-    def run(self, state: SceneState) -> None:
+    def run(self, state: Any) -> None:
         """Until every behavior is done."""
         with self.parts[0].recorder.timers(nodes.LEARNING):
             super().run(state)
@@ -99,13 +100,18 @@ class SceneLoop(JittedLoop):
             part.recorder.add(mine)
         return state
 
+    @property
+    def learning(self) -> list[ScenePart]:
+        """The behaviors that are not done."""
+        return [part for part in self.parts if not part.over]
+
     def look(self, state: SceneState) -> SceneState:
         """Book what the behaviors have reached, and see which are done: the state to go on from."""
         due = [self.book(part, state, part.step) for part in self.parts]
         if any(due):
             for part in self.parts:
                 part.recorder.save(state.of(part.name), part.step, moment=_moment(part, state))
-        for part in self.open:
+        for part in self.learning:
             part.over = part.step > part.settings.last_step or part.recorder.stops() is not None
             if part.over:
                 state = self.stopped(part, state)
@@ -131,8 +137,8 @@ class SceneLoop(JittedLoop):
 
     def stopped(self, part: ScenePart, state: SceneState) -> SceneState:
         """The state in which a behavior learns no more."""
-        if self.open:
-            others = ", ".join(other.name for other in self.open)
+        if self.learning:
+            others = ", ".join(other.name for other in self.learning)
             text = "%s: learns no more after step %d. It acts on while others learn: %s."
             log.info(text, part.name, part.step, others)
         never = jnp.full_like(state.last_step[part.name], -1)
