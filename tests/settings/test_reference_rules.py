@@ -40,7 +40,7 @@ def hyper(keys: str, trainer: str = "ppo") -> str:
 
 def lesson(criteria: str, last: str = "{name: b, value: 2}") -> str:
     first = f"{{name: a, value: 1, completion_criteria: {{{criteria}}}}}"
-    return f"environment_parameters: {{m: {{curriculum: [{first}, {last}]}}}}"
+    return f"behaviors: {{A: {{}}}}\nenvironment_parameters: {{m: {{curriculum: [{first}, {last}]}}}}"
 
 
 def sampler(keys: str) -> str:
@@ -179,14 +179,14 @@ WRONG = [
     ),
     (
         sampler("sampler_type: multirangeuniform, sampler_parameters: {intervals: [[0]]}"),
-        f"{M}.sampler_parameters.intervals[0][1]: this key is required",
+        f"{M}.sampler_parameters.intervals[0]: got [0], expected a pair of numbers: [lower bound, upper bound]",
     ),
     (sampler("a: 3"), f"{M}: got {{'a': 3}}, expected a number, or a mapping with curriculum, or one with"),
     ("environment_parameters: {m: [1]}", f"{M}: got [1], expected a number, or a mapping with"),
     (lesson("measure: reward"), f"{M}.curriculum[0].completion_criteria.behavior: this key is required"),
     (
-        lesson("behavior: A, measure: luck"),
-        f"{M}.curriculum[0].completion_criteria.measure: got 'luck', expected",
+        lesson("behavior: A, measure: rewards"),
+        f"{M}.curriculum[0].completion_criteria.measure: got 'rewards', expected",
     ),
     (
         lesson("behavior: A, measure: progress, threshold: 1.5"),

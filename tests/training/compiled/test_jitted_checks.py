@@ -42,7 +42,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A folder of its own; what the command line changes in this process is as before afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAXRL_CACHE_DIR", str(tmp_path.parent / "cache"))
-    monkeypatch.setattr("jaxrl.cli.train.enable_compilation_cache", lambda: None)
+    monkeypatch.setattr("jaxrl.cli.device.enable_compilation_cache", lambda: None)
     monkeypatch.setitem(ENVIRONMENTS, "toy", make_toy)
     logger = logging.getLogger("jaxrl")
     before = logger.handlers[:], logger.level, logger.propagate
