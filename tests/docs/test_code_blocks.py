@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 AS_IN_README, SHOWN = "as in README.md", "shown:"
-OTHER_COMMANDS = {"git", "mkdocs", "mlagents-learn", "pip", "ray", "tensorboard"}
+OTHER_COMMANDS = {"alias", "git", "mkdocs", "mlagents-learn", "pip", "ray", "tensorboard"}
 _FENCE = re.compile(r"(?:<!-- (?P<comment>[^\n]*?) -->\n)?^```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 _INLINE = re.compile(r"`(jaxrl [^`\n]+)`")
 

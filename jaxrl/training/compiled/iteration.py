@@ -129,7 +129,7 @@ def start(plan: Plan, numbers: Array) -> JittedState:
 
 
 def start_learners(
-    plan: Plan, init_keys: Array, keys: Array, play: Play, parameters: Mapping[str, Value]
+    plan: Plan, init_keys: Array, keys: Array, play: Play, parameters: dict[str, Value]
 ) -> JittedState:
     """A fresh learner for each seed beside the areas that it begins with. Both keys [S] are consumed."""
     store = plan.algorithm.storage.init()
@@ -202,8 +202,8 @@ def learned(
     frozen = state.frozen | (log.fault[:, 0] >= 0)
     chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
     train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
-    last = jax.vmap(partial(newest, plan.env, plan.newest))(steps) if plan.newest else ()
-    after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=last)
+    told = jax.vmap(partial(newest, plan.env, plan.newest))(steps) if plan.newest else ()
+    after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told)
     return after.replace(iteration=state.iteration + 1), log
 
 
