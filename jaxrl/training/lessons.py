@@ -121,11 +121,15 @@ class Lessons:
             self._returns[behavior].extendleft(returns)
             self._team_returns[behavior].extendleft(team_returns)
 
-    def statistic(self, tag: str, value: float) -> None:
-        """An environment or a callback has reported a value under this tag."""
+    def statistic(self, tag: str, value: float, behavior: str | None = None) -> None:
+        """An environment or a callback has reported a value under this tag.
+
+        `behavior`: it concerns only lessons that are judged by this one.
+        """
         for name in self._stages:
             criteria = self._present(name).criteria
-            if criteria is not None and criteria.measure == tag:
+            concerned = criteria is not None and behavior in (None, criteria.behavior)
+            if concerned and criteria.measure == tag:
                 total, count = self._since_look[name]
                 self._since_look[name] = [total + float(value), count + 1]
 

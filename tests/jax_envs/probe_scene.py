@@ -22,6 +22,8 @@ from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 LENGTH = 4
 LAMP = BehaviorPart("Lamp", BehaviorSpec((ObservationSpec("lamp", (2,)),), ActionSpec(0, (2,))), members=2)
 DIAL = BehaviorPart("Dial", BehaviorSpec((ObservationSpec("dial", (3,)),), ActionSpec(1, ())), members=1)
+PARAMETERS = {"luck": 0.5, "hope": 0.25}
+"""They change nothing; a scene tells the luck of an episode."""
 PARTS = {part.name: part for part in (LAMP, DIAL)}
 
 
@@ -31,7 +33,8 @@ def make_probe_scene(names: Sequence[str] = ("Lamp", "Dial"), rare: str = "", fa
 
     def reset(key: Array, parameters: EnvParams) -> tuple[Any, dict[str, TeamView]]:
         absent = jax.random.bernoulli(jax.random.fold_in(key, 99))
-        state, views = {}, {}
+        values = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in PARAMETERS.items()}
+        state, views = {"parameters": values}, {}
         for part in parts:
             state[part.name], view = _reset(part, key)
             there = view.alive & ~(absent & (part.name == rare))
@@ -40,15 +43,15 @@ def make_probe_scene(names: Sequence[str] = ("Lamp", "Dial"), rare: str = "", fa
         return state, views
 
     def step(key: Array, state: Any, actions: dict[str, TeamActions]) -> tuple[Any, SceneStep]:
-        after, steps, over = {}, {}, jnp.bool_(False)
+        after, steps, over = {"parameters": state["parameters"]}, {}, jnp.bool_(False)
         for part in parts:
             after[part.name], done = _step(part, key, state[part.name], actions[part.name])
             reward = done.reward * jnp.nan if part.name == faulty else done.reward
             steps[part.name] = BehaviorStep(*done._replace(reward=reward)[:5])
             over = done.over
-        return after, SceneStep(steps, over, {"Environment/Luck": jnp.float32(0.5)})
+        return after, SceneStep(steps, over, {"Environment/Luck": state["parameters"]["luck"]})
 
-    return JaxScene("Probe", parts, {"luck": 0.5}, reset, step)
+    return JaxScene("Probe", parts, PARAMETERS, reset, step)
 
 
 def make_half(name: str) -> JaxEnv:

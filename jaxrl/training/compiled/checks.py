@@ -19,9 +19,9 @@ from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
-from jaxrl.jax_envs.scene import JaxScene
+from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior
 from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError
-from jaxrl.settings.environment_parameters import MEASURES
+from jaxrl.settings.environment_parameters import MEASURES, CompletionCriteria
 from jaxrl.settings.varied import variable
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
 from jaxrl.training.compiled.saver import Subject
@@ -44,18 +44,27 @@ def check_parameters(settings: RunSettings, env: JaxEnv | JaxScene) -> None:
             raise SettingsError(unknown(path, name, env.parameters, what=f"{env.name} has no such parameter"))
         for index, lesson in enumerate(parameter.curriculum if isinstance(parameter, Curriculum) else ()):
             criteria = lesson.completion_criteria
-            if criteria is None or isinstance(env, JaxScene):  # which has a single lesson, see `refuse_lessons`
+            if criteria is None:
                 continue
             place = f"{path}.curriculum[{index}].completion_criteria"
-            if criteria.behavior != env.name:
-                raise SettingsError(
-                    f"{place}.behavior: got {criteria.behavior!r}, expected {env.name}, which is trained"
-                )
+            _check_behavior(place, criteria, env)
             if criteria.measure not in MEASURES:
                 stats = statistics_of(env) if stats is None else stats
                 if criteria.measure not in stats:
                     known = ", ".join([*MEASURES, *stats])
                     raise SettingsError(f"{place}.measure: got {criteria.measure!r}, expected one of {known}")
+
+
+def _check_behavior(place: str, criteria: CompletionCriteria, env: JaxEnv | JaxScene) -> None:
+    names = [env.name] if isinstance(env, JaxEnv) else [part.name for part in env.parts]
+    if criteria.behavior not in names:
+        expected = f"{names[0]}, which is trained" if len(names) == 1 else f"one of {', '.join(names)}"
+        raise SettingsError(f"{place}.behavior: got {criteria.behavior!r}, expected {expected}")
+    if criteria.require_reset and isinstance(env, JaxScene):
+        raise SettingsError(
+            f"{place}.require_reset: got true, expected false: {env.name} has several behaviors, whose rollouts end at "
+            "different moments and cannot be broken off together"
+        )
 
 
 def refuse_curricula(settings: RunSettings, who: str) -> None:
@@ -68,16 +77,19 @@ def refuse_curricula(settings: RunSettings, who: str) -> None:
             )
 
 
-def statistics_of(env: JaxEnv) -> dict[str, Any]:
+def statistics_of(env: JaxEnv | JaxScene) -> dict[str, Any]:
     """Shapes of the figures that the environment tells of an episode, by tag; nothing is computed."""
-    key, action = jax.random.key(0), env.spec.action
-    count, parameters = env.teams * env.members, {name: np.float32(of) for name, of in env.parameters.items()}
+    key, parameters = jax.random.key(0), {name: np.float32(of) for name, of in env.parameters.items()}
     state, _ = jax.eval_shape(env.reset, key, parameters)
-    actions = TeamActions(
+    return dict(jax.eval_shape(env.step, key, state, by_behavior(env, _no_actions))[1].stats)
+
+
+def _no_actions(sizes: Sizes) -> TeamActions:
+    action, count = sizes.spec.action, sizes.teams * sizes.members
+    return TeamActions(
         continuous=jnp.zeros((count, action.continuous_size)),
         discrete=jnp.zeros((count, len(action.discrete_branches)), jnp.int32),
     )
-    return dict(jax.eval_shape(env.step, key, state, actions)[1].stats)
 
 
 def check_sampling(name: str, behavior: BehaviorSettings) -> None:

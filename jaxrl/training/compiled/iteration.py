@@ -128,9 +128,7 @@ def start(plan: Plan, numbers: Array) -> JittedState:
     return start_learners(plan, keys[:, 0], keys[:, 2], play, parameters)
 
 
-def start_learners(
-    plan: Plan, init_keys: Array, keys: Array, play: Play, parameters: dict[str, Value]
-) -> JittedState:
+def start_learners(plan: Plan, init_keys: Array, keys: Array, play: Play, parameters: dict[str, Value]) -> JittedState:
     """A fresh learner for each seed beside the areas that it begins with. Both keys [S] are consumed."""
     store = plan.algorithm.storage.init()
     return JittedState(

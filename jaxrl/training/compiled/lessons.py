@@ -77,10 +77,7 @@ class SeedLessons:
         last, learned = self._subject.settings.last_step, ~frozen & (self._before <= self._subject.settings.last_step)
         for index in np.flatnonzero(learned).tolist():
             changes = self._looked(index, newest, stats, float(step[index]))
-            for change in changes:
-                whose = "" if self.count == 1 else f"Seed {self._subject.seeds[index]}: "
-                anew = " All its areas begin anew." if change.require_reset else ""
-                log.info("%s%s%s%s", self._prefix, whose, change.line, anew)
+            self._tell_of(index, changes)
             if changes:
                 found[index] = any(change.require_reset for change in changes)
         self._before = np.array(step)
@@ -88,14 +85,23 @@ class SeedLessons:
         return found
 
     def _looked(self, index: int, newest: Newest, stats: Mapping[str, Any], step: float) -> list[LessonChange]:
-        lessons, name = self._each[index], self._subject.name
+        self._hear(index, self._subject.name, newest, stats)
+        return self._each[index].advance({self._subject.name: step / self._subject.settings.max_steps})
+
+    def _hear(self, index: int, name: str, newest: Newest, stats: Mapping[str, Any]) -> None:
+        """What an iteration has told of the behavior `name`, for the lessons of the seed at `index`."""
         own, team = newest.reward[index], newest.group_reward[index]
         own, team = own[: newest.rewards[index]], team[: newest.group_rewards[index]]
-        lessons.episodes(name, own[::-1].tolist(), team[::-1].tolist())
+        self._each[index].episodes(name, own[::-1].tolist(), team[::-1].tolist())
         for tag, moments in stats.items():
             if moments.count[index] > 0:
-                lessons.statistic(tag, float(moments.total[index]) / float(moments.count[index]))
-        return lessons.advance({name: step / self._subject.settings.max_steps})
+                self._each[index].statistic(tag, float(moments.total[index]) / float(moments.count[index]), name)
+
+    def _tell_of(self, index: int, changes: Sequence[LessonChange]) -> None:
+        for change in changes:
+            whose = "" if self.count == 1 else f"Seed {self._subject.seeds[index]}: "
+            anew = " All its areas begin anew." if change.require_reset else ""
+            log.info("%s%s%s%s", self._prefix, whose, change.line, anew)
 
     def tell(self) -> None:
         """Log where all seeds stand."""
@@ -179,14 +185,19 @@ def parameters_at_start(env: JaxEnv | JaxScene, runs: Sequence[SeedLessons]) -> 
 
 def with_parameters(state: JittedState, lessons: SeedLessons, first: int) -> JittedState:
     """The state with the parameters of the present lessons for the seeds from number `first` on."""
-    parameters: dict[str, Any] = jax.device_get(state.parameters)
+    return state.replace(parameters=present_parameters(state.parameters, lessons, first))
+
+
+def present_parameters(of_state: Mapping[str, Any], lessons: SeedLessons, first: int = 0) -> dict[str, Any]:
+    """Those of a state, with what the seeds from number `first` on have in their present lessons."""
+    parameters: dict[str, Any] = jax.device_get(dict(of_state))
     intervals = {name: x.low.shape[-1] if isinstance(x, Distribution) else 0 for name, x in parameters.items()}
 
     def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         return np.concatenate([old[:first], new, old[first + lessons.count :]])
 
     changed = {name: jax.tree.map(put, parameters[name], x) for name, x in lessons.values(intervals).items()}
-    return state.replace(parameters={**parameters, **changed})
+    return {**parameters, **changed}
 
 
 def go_on(

@@ -40,17 +40,30 @@ class CompiledRecorder(Recorder):
     """Files and console of one compiled run."""
 
     def __init__(
-        self, settings: RunSettings, folder: RunFolder, subject: Subject, progress: ProgressBar, *, alone: bool = True
+        self,
+        settings: RunSettings,
+        folder: RunFolder,
+        subject: Subject,
+        progress: ProgressBar,
+        *,
+        alone: bool = True,
+        lessons: SeedLessons | None = None,
     ) -> None:
-        """`alone`: no other run goes on in the same program, from which it had to be told apart on the console."""
+        """Begins nothing yet.
+
+        Args:
+          alone: no other run goes on in the same program, from which it had to be told apart on the console.
+          lessons: those of all behaviors of the run, where it has several.
+        """
         super().__init__(settings, folder, progress, PHASES)
         self._prefix = "" if alone else f"{folder.run_id}: "
         self._tells = True
+        self.lessons = lessons or SeedLessons(settings.environment_parameters, subject, self._prefix)
         self._record(subject)
 
     def beside(self, subject: Subject) -> Self:
         """Of another behavior of the same run, whose files it shares; after `begin`. The run is closed by this one."""
-        other = copy.copy(self)  # one status, one set of timers and tracks, one thread that writes
+        other = copy.copy(self)  # one status, one set of timers and tracks, one thread that writes, the same lessons
         other._tells = False
         other._record(subject)
         return other
@@ -58,7 +71,6 @@ class CompiledRecorder(Recorder):
     def _record(self, subject: Subject) -> None:
         self.subject = subject
         self._title = f"{self._prefix}{subject.name}"
-        self.lessons = SeedLessons(self.settings.environment_parameters, subject, self._prefix)
         self._statistics = SeedStatistics(subject, self.lessons)
 
     def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
@@ -82,7 +94,8 @@ class CompiledRecorder(Recorder):
             events=[behavior] if len(seeds) == 1 else [behavior / f"seed_{number}" for number in seeds],
             title=self._title if len(seeds) == 1 else f"{self._title} ({len(seeds)} seeds)",
         )
-        self.lessons.tell()
+        if self._tells:
+            self.lessons.tell()
         for index in np.flatnonzero(frozen).tolist():
             self.leave_out(name, index)
         best = self.status.get(name, BEST_SEED, 0)

@@ -41,6 +41,7 @@ from jaxrl.training.compiled.iteration import (
     of_each_seed,
     start_learners,
 )
+from jaxrl.training.compiled.newest import nothing
 
 
 class Learner(NamedTuple):
@@ -183,7 +184,9 @@ def _learned(learner: Learner, state: JittedState, play: Play, steps: Transition
         chain = plan.algorithm.connectors
         before = connecting.with_statistics(chain, (), state.train.policy)
         same = connecting.statistics_of(chain, train, before, state.frozen)
-        return state.replace(train=same, play=play, iteration=state.iteration + 1), empty_log(plan, state, last, kept)
+        told = nothing(plan.newest, len(state.key)) if plan.newest else ()  # episodes are, with the rollout
+        waiting = state.replace(train=same, play=play, iteration=state.iteration + 1, newest=told)
+        return waiting, empty_log(plan, state, last, kept)
 
     after, log = jax.lax.cond(place == every - 1, learn, wait, state.replace(store=state.store.own))
     return after.replace(store=Pending(own=after.store, steps=kept)), log

@@ -17,6 +17,7 @@ from jaxrl.training.compiled.iteration import IterationLog, step_of
 from jaxrl.training.compiled.loop import JittedLoop, Part
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.scene.iteration import SceneState
+from jaxrl.training.compiled.scene.lessons import SceneLessons, go_on
 from jaxrl.training.compiled.scene.trainer import EvaluateScene, SceneTrainer
 from jaxrl.training.interrupt import Interrupt
 
@@ -69,10 +70,12 @@ class SceneLoop(JittedLoop):
         parts: Sequence[ScenePart],
         interrupt: Interrupt,
         evaluate: Mapping[str, EvaluateScene],
+        lessons: SceneLessons,
     ) -> None:
         self.trainer = trainer
         self.name = name
         self.parts: list[Any] = list(parts)
+        self.lessons = lessons
         self.evaluate = evaluate  # by behavior that has an `evaluation`
         self.interrupt = interrupt
 
@@ -98,7 +101,7 @@ class SceneLoop(JittedLoop):
             for index, fault in found.items():
                 part.recorder.freeze(index, int(own.train.step[index]), fault)
             part.recorder.add(mine)
-        return state
+        return go_on(self.trainer, state, self.lessons, numbers)
 
     @property
     def learning(self) -> list[ScenePart]:
@@ -149,7 +152,12 @@ class SceneLoop(JittedLoop):
         part.recorder.finish(state.of(part.name), part.step, moment=_moment(part, state))
 
     def room(self) -> int:
-        """Iterations that cannot pass a summary, a checkpoint or an end of any behavior except with their last one."""
+        """Iterations that cannot pass a summary, a checkpoint or an end of any behavior except with their last one.
+
+        One, while lessons may go on.
+        """
+        if self.lessons.open:
+            return 1
         return max(min(part.iterations() for part in self.parts), 1)
 
 

@@ -18,12 +18,13 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.networks.observations import check_observations
-from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError, behavior_settings_for
+from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, behavior_settings_for
 from jaxrl.training.compiled.checks import check_memory, check_parameters
-from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start
+from jaxrl.training.compiled.lessons import parameters_at_start
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.scene.iteration import SceneState
+from jaxrl.training.compiled.scene.lessons import SceneLessons, resumed
 from jaxrl.training.compiled.scene.loop import SceneLoop, ScenePart
 from jaxrl.training.compiled.scene.saver import restored_scene
 from jaxrl.training.compiled.scene.trainer import SceneTrainer, evaluators, make_scene_trainer
@@ -44,7 +45,6 @@ def train_scene(
     """
     environment, options = settings.env_settings, settings.checkpoint_settings
     behaviors = settings_of_behaviors(settings, scene)
-    refuse_lessons(settings, scene)
     check_parameters(settings, scene)
     seeds = tuple(environment.seed + i for i in range(environment.seeds))
     subjects = [
@@ -55,15 +55,16 @@ def train_scene(
         signals = interrupt or stack.enter_context(Interrupt())
         stack.enter_context(folder.claimed(options, list(behaviors)))
         try:
-            trainer = in_thread(signals, partial(trainer_for, settings, scene, subjects))
+            lessons = SceneLessons(settings.environment_parameters, subjects)
+            trainer = in_thread(signals, partial(trainer_for, lessons, scene, subjects))
         except KeyboardInterrupt:
             log.info("Interrupted before the program was compiled; nothing to save.")
         else:
             check_memory(len(seeds), environment.num_areas, trainer.bytes, trainer.devices)
             progress = stack.enter_context(ProgressBar(console or Console()))
-            recorder = stack.enter_context(CompiledRecorder(settings, folder, subjects[0], progress))
-            parts, state = _begun(trainer, recorder, subjects)
-            SceneLoop(trainer, scene.name, parts, signals, evaluators(scene, behaviors)).run(state)
+            recorder = stack.enter_context(CompiledRecorder(settings, folder, subjects[0], progress, lessons=lessons))
+            parts, state = _begun(trainer, recorder, subjects, lessons)
+            SceneLoop(trainer, scene.name, parts, signals, evaluators(scene, behaviors), lessons).run(state)
     if interrupt is not None and interrupt.requested:
         leave_if_busy(interrupt.exit_code)
 
@@ -78,18 +79,7 @@ def settings_of_behaviors(settings: RunSettings, scene: JaxScene) -> dict[str, B
     return {name: behavior_settings_for(settings, name) for name in names}
 
 
-def refuse_lessons(settings: RunSettings, scene: JaxScene) -> None:
-    """Raise SettingsError for a curriculum: lessons are judged by one behavior of a program."""
-    for name, parameter in (settings.environment_parameters or {}).items():
-        if isinstance(parameter, Curriculum) and len(parameter.curriculum) > 1:
-            raise SettingsError(
-                f"environment_parameters.{name}.curriculum: {scene.name} has several behaviors, and the compiled loop "
-                "has lessons for environments of one alone: write a number or a sampler, or serve the environment "
-                "(--env player:NAME)"
-            )
-
-
-def trainer_for(settings: RunSettings, scene: JaxScene, subjects: Sequence[Subject]) -> SceneTrainer:
+def trainer_for(lessons: SceneLessons, scene: JaxScene, subjects: Sequence[Subject]) -> SceneTrainer:
     """The program of a run."""
     algorithms: dict[str, Algorithm] = {}
     for subject, part in zip(subjects, scene.parts, strict=True):
@@ -107,17 +97,21 @@ def trainer_for(settings: RunSettings, scene: JaxScene, subjects: Sequence[Subje
         without,
         areas=subjects[0].areas,
         seeds=len(subjects[0].seeds),
-        parameters=parameters_at_start(scene, [SeedLessons(settings.environment_parameters, subjects[0])]),
+        parameters=parameters_at_start(scene, [lessons]),
+        newest=lessons.newest_of,
     )
 
 
 def _begun(
-    trainer: SceneTrainer, recorder: CompiledRecorder, subjects: Sequence[Subject]
+    trainer: SceneTrainer, recorder: CompiledRecorder, subjects: Sequence[Subject], lessons: SceneLessons
 ) -> tuple[list[ScenePart], SceneState]:
     """The behaviors with their files open, and the state that they start from."""
     with recorder.timers(nodes.SETUP):
         fresh = trainer.init(subjects[0].seeds)
-        state = trainer.place(restored_scene(recorder.settings, recorder.folder, subjects, fresh))
+        state = restored_scene(recorder.settings, recorder.folder, subjects, fresh)
+        if recorder.settings.checkpoint_settings.resume:
+            state = resumed(state, lessons, recorder.folder)
+        state = trainer.place(state)
     parts = []
     for subject in subjects:
         of_behavior = recorder if not parts else recorder.beside(subject)

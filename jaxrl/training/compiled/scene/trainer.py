@@ -58,9 +58,12 @@ def make_scene_trainer(
     areas: int = 16,
     seeds: int = 1,
     parameters: Mapping[str, float | Sequence[float] | Distribution] | None = None,
+    newest: Mapping[str, int] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> SceneTrainer:
     """As `make_jitted_trainer`; `algorithms` and `settings` by behavior, one for each of the scene's.
+
+    `newest` by behavior as well: of each rollout, told in the iteration that completes it.
 
     A rollout of a behavior holds about buffer_size of its agent steps, as far as the beginnings of episodes tell how
     many agents it has. All rollouts are whole numbers of pieces of T decisions, T such that each is within 5 % of its
@@ -83,7 +86,9 @@ def make_scene_trainer(
     for part in scene.parts:
         algorithm, of_part, env = algorithms[part.name], settings[part.name], part
         sizes: Any = (areas, steps, of_part.time_horizon, of_part.last_step)
-        plan = Plan(env, _met_somebody(algorithm), {}, *sizes, platform != "cpu", goes_on=True)  # pyright: ignore
+        most = every[part.name] * steps * areas * part.teams * part.members
+        told = min((newest or {}).get(part.name, 0), most)
+        plan = Plan(env, _met_somebody(algorithm), {}, *sizes, platform != "cpu", newest=told, goes_on=True)  # pyright: ignore
         learners[part.name] = Learner(part, plan, every[part.name])
     plan = ScenePlan(scene, learners, usual, areas, steps)
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(platform))
@@ -95,13 +100,20 @@ def make_scene_trainer(
     def place(state: SceneState) -> SceneState:
         return jax.device_put(state, scene_shardings(mesh, state))
 
+    places = scene_shardings(mesh, shapes)
+
+    def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
+        after, logs = program(state, np.int32(count))
+        # XLA spreads arrays without numbers, such as the continuous actions of who has none, over no devices.
+        return jax.tree.map(lambda x, at: x if x.size else jax.device_put(x, at), after, places), logs
+
     def init(numbers: Sequence[int]) -> SceneState:
         check_memory(seeds, areas, needed, mesh.size)
         return place(begin(np.asarray(numbers, np.uint32)))
 
     return SceneTrainer(
         init=init,
-        run=lambda state, count: program(state, np.int32(count)),
+        run=run,
         place=place,
         seeds=seeds,
         areas=areas,
