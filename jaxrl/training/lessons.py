@@ -128,8 +128,7 @@ class Lessons:
         """
         for name in self._stages:
             criteria = self._present(name).criteria
-            concerned = criteria is not None and behavior in (None, criteria.behavior)
-            if concerned and criteria.measure == tag:
+            if criteria is not None and behavior in (None, criteria.behavior) and criteria.measure == tag:
                 total, count = self._since_look[name]
                 self._since_look[name] = [total + float(value), count + 1]
 

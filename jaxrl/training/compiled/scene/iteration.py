@@ -18,6 +18,7 @@ from jax import Array
 
 from jaxrl.algorithms.interface import acting, nothing_remembered
 from jaxrl.jax_envs.interface import Areas, TeamView
+from jaxrl.jax_envs.sampling import Value
 from jaxrl.jax_envs.scene import BehaviorPart, JaxScene, advance_scene, start_scene, step_of_behavior
 from jaxrl.training.compiled import connecting
 from jaxrl.training.compiled.collect import (
@@ -67,7 +68,7 @@ class SceneState(struct.PyTreeNode):
 
     areas: Areas  # [S, E]
     parts: dict[str, JittedState]  # by behavior; without areas and parameters, which are everybody's
-    parameters: dict[str, Array]  # of the environment, float32 [S]: for episodes that begin
+    parameters: dict[str, Value]  # of the environment, numbers or distributions [S]: for episodes that begin
     last_step: dict[str, Array]  # int32 [S], by behavior the trainer step after which it learns no more
 
     def of(self, name: str) -> JittedState:
