@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from jaxrl.envs.address import is_compiled
 from jaxrl.report.sweep import write_results
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError, load_run_settings, with_drawn_seed
 from jaxrl.settings.inheritance import merge
+from jaxrl.settings.loading import without_remarks
 from jaxrl.settings.sweep import Point, grid, overrides_of, space
 from jaxrl.training.checks import check_run
 from jaxrl.training.interrupt import Interrupt
@@ -114,7 +114,7 @@ class _Asked(NamedTuple):
 
     def runs(self, name: str, values: Mapping[str, Any]) -> list[RunSettings]:
         """Settings of the runs of a point. Raises JaxrlError unless they can be part of a sweep."""
-        with _once():
+        with without_remarks():
             runs = _runs(
                 self.config, self.overrides, Point(name, values), self.folder, self.base.env_settings, self.search
             )
@@ -243,18 +243,6 @@ def _check(settings: RunSettings, source: str) -> None:
     if options.inference:
         raise SettingsError("checkpoint_settings.inference: a sweep trains; play one of its runs with `jaxrl watch`")
     check_run(settings, source)
-
-
-@contextmanager
-def _once() -> Iterator[None]:
-    """What is odd in a configuration was said when it was read without any point."""
-    quiet = logging.getLogger("jaxrl.settings.loading")
-    level = quiet.level
-    quiet.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        quiet.setLevel(level)
 
 
 def _train_compiled(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.settings import SettingsError, load_run_settings
+from jaxrl.settings.loading import without_remarks
 from jaxrl.settings.reading import read_yaml
 from jaxrl.settings.upgrade import upgrade_files
 
@@ -63,22 +61,10 @@ def _check(text: str, source: str) -> None:
     """Raise SettingsError unless the new file loads."""
     if not yaml.safe_load(text):
         raise SettingsError(f"{source}: holds nothing to convert")
-    with tempfile.TemporaryDirectory() as folder, _quiet():
+    with tempfile.TemporaryDirectory() as folder, without_remarks():
         path = Path(folder, "new.yaml")
         path.write_text(text, encoding="utf-8")
         try:
             load_run_settings(path, {}, HYPERPARAMETER_TYPES)
         except SettingsError as error:
             raise SettingsError(error.problems, f"{source}, converted,") from None
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Remarks on the result are for whoever trains with it."""
-    logger = logging.getLogger("jaxrl.settings.loading")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,17 @@ def _with_origin(
 
 def _detail(text: str) -> str:
     return text.partition(": ")[2]
+
+
+@contextmanager
+def without_remarks() -> Iterator[None]:
+    """Nothing is logged of what is odd but usable: for files that were read before, or are read by another command."""
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def behavior_settings_for(settings: RunSettings, behavior_name: str) -> BehaviorSettings:
