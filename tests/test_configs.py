@@ -44,9 +44,10 @@ def test_config(path, tmp_path):
     written, read = yaml.safe_load(before), dict(leaves(read_yaml(again)))
     assert {where: read[where] for where, _ in leaves(written)} == dict(leaves(written))
     for name, behavior in written["behaviors"].items():
-        assert behavior_settings_for(settings, name).trainer_type == behavior["trainer_type"]
+        trainer_type = {**written.get("default_settings", {}), **behavior}["trainer_type"]
+        assert behavior_settings_for(settings, name).trainer_type == trainer_type
     where = parse_address(settings.env_settings.env_path).kind
-    folder = where if where in (Kind.GYMNASIUM, Kind.PETTINGZOO) else behavior["trainer_type"]
+    folder = where if where in (Kind.GYMNASIUM, Kind.PETTINGZOO) else trainer_type
     assert folder == path.parent.name
     assert load_run_settings(again, {}, HYPERPARAMETER_TYPES) == settings
     assert path.read_bytes() == before

@@ -77,8 +77,12 @@ class JittedLoop:
         self.parts = list(parts)
         self.evaluate = evaluate  # with the settings' `evaluation`
         self.interrupt = interrupt
-        self.name = self.parts[0].recorder.subject.name  # of what is played, in the log
         self.largest = trainer.steps * trainer.areas * trainer.agents  # agent steps of an iteration, at most
+
+    @property
+    def name(self) -> str:
+        """Of what is played, in the log."""
+        return self.parts[0].recorder.subject.name
 
     def run(self, state: JittedState) -> None:
         """Until every part, which has begun, is done: each of its seeds. Saves at the end, and at Ctrl-C."""

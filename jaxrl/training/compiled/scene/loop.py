@@ -73,11 +73,16 @@ class SceneLoop(JittedLoop):
         lessons: SceneLessons,
     ) -> None:
         self.trainer = trainer
-        self.name = name
+        self._scene = name
         self.parts: list[Any] = list(parts)
         self.lessons = lessons
         self.evaluate = evaluate  # by behavior that has an `evaluation`
         self.interrupt = interrupt
+
+    @property
+    def name(self) -> str:
+        """Of the scene."""
+        return self._scene
 
     def run(self, state: Any) -> None:
         """Until every behavior is done."""
