@@ -33,7 +33,7 @@ from jaxrl.cli.device import choose_device
 from jaxrl.client.evaluation import evaluate
 from jaxrl.jax_envs import make_environment
 from jaxrl.report.events import read_folder
-from jaxrl.training.trained_policy import policy_of
+from jaxrl.training.trained_policy import load_trained
 from jaxrl.watch import film
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
@@ -96,7 +96,7 @@ def keep(name: str, run: Path) -> Card:
     info = store.read_info(store.require_latest(folder.behavior(env.name)))
     target = ZOO / name
     shutil.rmtree(target, ignore_errors=True)
-    policy = policy_of(run, env).policy.replace(critic=())
+    policy = load_trained(run, env.spec).policy.replace(critic=())
     state = {"train": {"policy": policy, "step": np.int32(info.step)}}
     path = store.save(target / env.name, info.step, state, spec=env.spec, settings=info.settings)
     (path / "arrays" / "commit_success.txt").unlink(missing_ok=True)  # names the folder that it was first written to

@@ -33,8 +33,8 @@ from jaxrl.artifacts.torch_learner import checkpoint_of, learner_of, learning_ra
 from jaxrl.artifacts.torch_settings import contradictions
 from jaxrl.networks import normalizer
 from jaxrl.networks.encoders import kind_of
+from jaxrl.own_code import split_address
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, behavior_settings_for, to_yaml
-from jaxrl.settings.own_names import split_address
 from jaxrl.training import saver
 from jaxrl.training.host.saver import Saved
 from jaxrl.training.trained_policy import STEP, best_seed, load_trained
