@@ -68,10 +68,9 @@ def test_everything_arrives_in_order(log: Any) -> None:
 def test_what_fails_is_told_once_in_a_run_and_the_rest_is_sent(log: Any) -> None:
     service, other, told = Service(1, 2), Service(3), set()
     writers = [BackgroundWriter("Service", lambda made=made: made, "Advice.", told) for made in (service, other)]
-    for step in (1, 2, 3):
-        for writer in writers:
+    for writer in writers:  # one after the other: each has a thread of its own
+        for step in (1, 2, 3):
             writer.summaries(step, ONE)
-    for writer in writers:
         writer.close()
     assert service.sent == [("summaries", 3), ("close", -1)]
     assert other.sent == [("summaries", 1), ("summaries", 2), ("close", -1)]

@@ -124,6 +124,7 @@ def continued(name, tmp_path):
     return comparison
 
 
+@pytest.mark.slow
 def test_adam_goes_on_where_the_file_left_it(tmp_path):
     comparison = continued("c_ppo_update_hybrid_norm_shared", tmp_path)
     assert len(comparison.errors) > 10

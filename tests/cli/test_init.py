@@ -60,7 +60,7 @@ def test_teams_are_trained_as_teams_unless_said_otherwise():
     assert [one.name for one in named("Worm")] == ["mlagents/ppo/Worm", "mlagents/sac/Worm"]
     assert [one.name for one in named("mlagents/sac/Worm")] == ["mlagents/sac/Worm"]
     assert made_for("jax:dungeon_escape")[0].name == "poca/dungeon_escape"  # the file names player:dungeon_escape
-    assert [one.name for one in made_for("jax:hallway")] == ["ppo/hallway"]
+    assert [one.name for one in made_for("jax:hallway")] == ["ppo/hallway", "ppo/hallway_lessons"]
     assert [one.name for one in made_for("gymnasium:CartPole-v1")] == ["gymnasium/cartpole"]
     assert made_for("Build/Game.x86_64") == made_for("jax:probe_goal") == []
 

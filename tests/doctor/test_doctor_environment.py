@@ -33,6 +33,7 @@ def told(found) -> list[tuple[str, str]]:
     return [(finding.outcome, finding.subject) for finding in found]
 
 
+@pytest.mark.slow
 def test_a_player_that_plays(tmp_path):
     config = trainer.config(tmp_path)
     options = {"env_settings": {"base_port": free_port(), "timeout_wait": 60.0, "num_areas": 2}}

@@ -60,6 +60,7 @@ def differing(first: Any, second: Any) -> list[str]:
     return [name for name in one if one[name].tobytes() != other[name].tobytes()]
 
 
+@pytest.mark.slow
 def test_b23_a_behavior_learns_bit_for_bit_what_it_learns_alone(trainer: SceneTrainer) -> None:
     assert trainer.steps == 8 and trainer.every == {"Lamp": 1, "Dial": 2}
     with quick_compilation():

@@ -196,6 +196,7 @@ def run_settings(folder: Path, run_id: str, parameters: Any = RUN, dial: int = 6
     return load_run_settings(path, {}, HYPERPARAMETER_TYPES)
 
 
+@pytest.mark.slow
 def test_a_run_notes_its_lessons_everywhere_and_a_resumed_one_equals_it(
     tmp_path: Path, runs: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,7 @@ def once(measure: str, threshold: float, behavior: str = "Toy", **more: Any) -> 
     return {"curriculum": [{"name": "a", "value": 0.0, "completion_criteria": criteria}, {"name": "b", "value": 1.0}]}
 
 
+@pytest.mark.slow
 def test_lessons_are_measured_by_group_rewards_and_by_what_environments_and_callbacks_report(tmp_path, log):
     """Each decides just below what it measures, and not at it: teams earn 1, the toy tells its clock, 0 to 4."""
     measures = {"group_reward": 1.0, "Custom/two": 2.0, "Mine/Three": 3.0, "Toy/Clock": 4.0, "Nobody/Knows": 0.0}
