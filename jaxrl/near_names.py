@@ -20,4 +20,4 @@ def unknown(
     by_lowered = {entry.lower(): f"{prefix}{entry}{suffix}" for entry in sorted(known)}
     near = [by_lowered[hit] for hit in difflib.get_close_matches(name.lower(), by_lowered, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"{path}: {what}, {hint}{there_are} {', '.join(by_lowered.values())}"
+    return f"{path}: {what}, {hint}{there_are} {', '.join(by_lowered.values()) or 'none'}"
