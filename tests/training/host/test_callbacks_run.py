@@ -215,5 +215,5 @@ def test_what_cannot_be_imported_ends_the_command_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(config(tmp_path), tmp_path / "results", "--callbacks", "nowhere_at_all:Mine") == 1
-    assert "nowhere_at_all:Mine cannot be used" in "".join(capsys.readouterr())
+    assert "callbacks: nowhere_at_all:Mine: there is no module nowhere_at_all" in "".join(capsys.readouterr())
     assert not (tmp_path / "results").exists()
