@@ -118,6 +118,6 @@ def _train_on_host(settings: RunSettings, console: rich.console.Console, interru
 def _train_compiled(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
     """Environment and learner as one program: there is nothing to launch."""
     start_computing(settings.torch_settings.device, settings.env_settings.seeds)
-    from jaxrl.training.compiled.trainer import train
+    from jaxrl.training.compiled.run import train
 
     train(settings, console=console, interrupt=interrupt)

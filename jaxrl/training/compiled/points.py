@@ -15,8 +15,9 @@ from jaxrl.settings import RunSettings, behavior_settings_for, with_drawn_seed, 
 from jaxrl.settings.varied import variable, with_values
 from jaxrl.training.compiled.checks import check_parameters
 from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start
+from jaxrl.training.compiled.run import train_together
 from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.trainer import agents_at_start, train_together
+from jaxrl.training.compiled.trainer import agents_at_start
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from jaxrl.training.compiled.checks import refuse_curricula
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
 from jaxrl.training.compiled.loop import JittedLoop, Part
+from jaxrl.training.compiled.run import train_together
 from jaxrl.training.compiled.search import traced
-from jaxrl.training.compiled.trainer import train_together
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,9 @@ from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
 from jaxrl.training.compiled.lessons import with_parameters
 from jaxrl.training.compiled.loop import JittedLoop, Part
 from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.run import trainer_for
 from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.trainer import evaluator, trainer_for
+from jaxrl.training.compiled.trainer import evaluator
 from jaxrl.training.interrupt import Interrupt, in_thread
 from jaxrl.training.study import Study, Trial
 

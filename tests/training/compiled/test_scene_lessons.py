@@ -22,10 +22,10 @@ from jaxrl.settings import EnvironmentParameter, RunSettings, SettingsError, loa
 from jaxrl.training.compiled.checks import check_parameters
 from jaxrl.training.compiled.lessons import parameters_at_start
 from jaxrl.training.compiled.newest import Newest
+from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.scene.lessons import SceneLessons, go_on
 from jaxrl.training.compiled.scene.trainer import SceneTrainer, make_scene_trainer
-from jaxrl.training.compiled.trainer import train
 from jaxrl.training.trained_policy import load_trained
 from tests.artifacts.test_csv_file import rows
 from tests.helpers import settings_of

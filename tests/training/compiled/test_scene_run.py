@@ -23,7 +23,7 @@ from jaxrl.compilation import enable_compilation_cache
 from jaxrl.jax_envs import SeveralBehaviorsError
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
 from jaxrl.training.compiled.points import train_points
-from jaxrl.training.compiled.trainer import train
+from jaxrl.training.compiled.run import train
 from jaxrl.training.interrupt import Interrupt
 from tests.artifacts.test_csv_file import rows
 from tests.jax_envs.probe_scene import PARTS

@@ -25,8 +25,9 @@ from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
 from jaxrl.training.compiled.lessons import SeedLessons, go_on, parameters_at_start
 from jaxrl.training.compiled.newest import _last
 from jaxrl.training.compiled.points import programs
+from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.trainer import make_jitted_trainer, train
+from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import SamplerSpec
 from tests.artifacts.test_csv_file import rows
