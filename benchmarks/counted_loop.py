@@ -26,10 +26,11 @@ from jaxrl.cli import main as command
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.trajectory import TrajectoryState, rollout_of
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.host import loop as host_loop
+from jaxrl.training.host import run as host_run
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.loop import HostLoop
+from jaxrl.training.host.open_episodes import OpenEpisodes
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Updates
 from jaxrl.types import EnvMessage
@@ -86,15 +87,26 @@ class CountedUpdates(Updates):
             self.counts.left += held
 
 
+class CountedEpisodes(OpenEpisodes):
+    """Counts lost processes."""
+
+    counts = Counts()
+
+    def lose(self, loss: Loss) -> None:
+        self.counts.restarts += 1
+        super().lose(loss)
+
+
 class CountedLoop(HostLoop):
-    """Counts what is asked for, and lost processes. Not for `threaded: true`."""
+    """Counts what is asked for. Not for `threaded: true`."""
 
     def __init__(self, settings: RunSettings, recorder: HostRecorder, *others: Any) -> None:
         super().__init__(settings, recorder, *others)
         assert isinstance(recorder, CountedRecorder)
         self.counts = recorder.counts = Counts()
         self.updates = CountedUpdates(recorder, self.interrupt)
-        self.updates.counts = self.counts
+        self.episodes = CountedEpisodes(settings, recorder, self.population, self.hooks)
+        self.updates.counts = self.episodes.counts = self.counts
 
     def run(self) -> None:
         try:
@@ -105,10 +117,6 @@ class CountedLoop(HostLoop):
     def advance(self, results: Sequence[EnvMessage]) -> bool:
         self.counts.asked += sum(len(s.deciding.agent_id) for result in results for s in result.steps.values())
         return super().advance(results)
-
-    def lose(self, loss: Loss) -> None:
-        self.counts.restarts += 1
-        super().lose(loss)
 
     def close_books(self) -> Counts:
         """With what was not trained on: call it once, at the end."""
@@ -135,5 +143,5 @@ def counted_loop(configuration: Path, folder: Path) -> Iterator[CountedLoop]:
 
 def main() -> None:
     """`jaxrl` with a host loop that counts."""
-    host_loop.HostLoop, host_loop.HostRecorder = CountedLoop, CountedRecorder
+    host_run.HostLoop, host_run.HostRecorder = CountedLoop, CountedRecorder
     sys.exit(command(sys.argv[1:]))

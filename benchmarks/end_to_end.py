@@ -120,11 +120,11 @@ def inside(arguments: list[str]) -> int:
         entered = time.perf_counter()
         import jax.monitoring
 
-        import jaxrl.training.host.loop
         from jaxrl.training.host.behavior import Behavior
+        from jaxrl.training.host.loop import HostLoop
         from jaxrl.training.host.recorder import HostRecorder
 
-        note("import jaxrl.training.host.loop", time.perf_counter() - entered)
+        note("import jaxrl.training.host.run", time.perf_counter() - entered)
         jax.monitoring.register_event_duration_secs_listener(
             lambda event, seconds, **more: (
                 note(f"  {event.rpartition('/')[2]} {more.get('fun_name', '')}", seconds)
@@ -132,7 +132,7 @@ def inside(arguments: list[str]) -> int:
                 else None
             )
         )
-        watch(jaxrl.training.host.loop.HostLoop, "meet")
+        watch(HostLoop, "meet")
         watch(Behavior, "act", 2)
         watch(Behavior, "learn", 2)
         watch(HostRecorder, "finish")

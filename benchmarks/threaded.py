@@ -117,7 +117,7 @@ def learn(base_port: int) -> dict[str, float]:
     from pathlib import Path
 
     from jaxrl.algorithms import HYPERPARAMETER_TYPES
-    from jaxrl.training.host.loop import train
+    from jaxrl.training.host.run import train
 
     path = Path(__file__).resolve().parents[1] / "configs" / "ppo" / "basic.yaml"
     found = {}

@@ -1,7 +1,7 @@
 """Your own code on the episodes of a run: subclass `Callbacks`, override what you need.
 
     jaxrl train config.yaml --callbacks mine:MyCallbacks            # or `callbacks: [mine:MyCallbacks]` in the file
-    train(settings, callbacks=[MyCallbacks()])                      # in Python, jaxrl.training.host.loop
+    train(settings, callbacks=[MyCallbacks()])                      # in Python, jaxrl.training.host.run
 
 They run in the trainer's process, in the order in which they were given, before the actions are sent: what takes long
 there keeps the environments waiting. One that raises ends the run, which is saved first.
@@ -44,11 +44,11 @@ class Run(Protocol):
     def add_policy(
         self, name: str, *, like: str, weights: str | os.PathLike[str] | None = None, trains: bool = False
     ) -> None:
-        """A new policy. See `HostLoop.add_policy`."""
+        """A new policy. See `Policies.add_policy`."""
         ...
 
     def remove_policy(self, name: str) -> None:
-        """Forget a policy that was added; agents that follow it are mapped again. See `HostLoop.remove_policy`."""
+        """Forget a policy that was added; agents that follow it are mapped again. See `Policies.remove_policy`."""
         ...
 
     def report(self, tag: str, value: float) -> None:

@@ -110,7 +110,7 @@ def _train_on_host(settings: RunSettings, console: rich.console.Console, interru
     callbacks = load_callbacks(settings.callbacks or ())  # before anything is written or started
     with launched(settings, interrupt) as started:
         start_computing(settings.torch_settings.device)
-        from jaxrl.training.host.loop import train
+        from jaxrl.training.host.run import train
 
         train(settings, console=console, started=started, callbacks=callbacks)
 

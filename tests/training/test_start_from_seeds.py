@@ -24,8 +24,8 @@ from jaxrl.cli import main
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import BehaviorSettings, load_run_settings
 from jaxrl.training import saver
-from jaxrl.training.compiled import trainer as train_jitted
-from jaxrl.training.host import loop as train_host
+from jaxrl.training.compiled import run as train_jitted
+from jaxrl.training.host import run as train_host
 from tests import trainer
 from tests.jax_envs.toy_jax_env import quick_compilation, quick_jit
 from tests.jitted_command import Command

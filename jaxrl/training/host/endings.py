@@ -1,8 +1,10 @@
-"""What is said when a run pauses, or ends before its max_steps, and what becomes of its policies then."""
+"""How a run pauses, or ends before its max_steps: what is said, and what becomes of its policies then."""
 
 from __future__ import annotations
 
+from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.settings import CheckpointSettings, RunSettings
+from jaxrl.training.interrupt import Interrupt
 
 
 def interrupted(options: CheckpointSettings) -> str:
@@ -31,3 +33,8 @@ def paused(why: Exception, settings: RunSettings) -> str:
         f"{why}. {saved}Press Play within {settings.env_settings.editor_wait:g} seconds (env_settings.editor_wait) to "
         "go on with new episodes; Ctrl-C ends the run."
     )
+
+
+def failed_by_signal(error: Exception, interrupt: Interrupt) -> bool:
+    """Whether an environment failed because the signal that ends the run has reached it too."""
+    return isinstance(error, EnvironmentFailure) and interrupt.requested

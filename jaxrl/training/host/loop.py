@@ -8,41 +8,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
 from typing import NamedTuple
 
-from rich.console import Console
-
-from jaxrl.algorithms.postprocessing import resolve
-from jaxrl.algorithms.supported import refuse_unsupported
 from jaxrl.artifacts.metrics import timers as nodes
-from jaxrl.artifacts.metrics.progress import ProgressBar
-from jaxrl.artifacts.run_folder import RunFolder, behavior_name
-from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
-from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.artifacts.run_folder import behavior_name
+from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.absence import Absences
-from jaxrl.rollout.slots import Source
-from jaxrl.rollout.tracker import EpisodeTracker
-from jaxrl.settings import RunSettings, with_drawn_seed
-from jaxrl.training.checks import check_run
+from jaxrl.settings import RunSettings
 from jaxrl.training.host.curricula import Curricula
-from jaxrl.training.host.endings import closed, interrupted, paused
+from jaxrl.training.host.endings import closed, failed_by_signal, interrupted, paused
 from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.exact import environment_seeds, steps_of_run
-from jaxrl.training.host.following import Following
-from jaxrl.training.host.hooks import Hooks, MappedBy
-from jaxrl.training.host.launch import launched
+from jaxrl.training.host.hooks import Hooks
 from jaxrl.training.host.notices import Notices
+from jaxrl.training.host.open_episodes import OpenEpisodes
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.population import Population
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.lessons import LessonChange
-from jaxrl.types import Action, BehaviorMessage, EnvMessage
+from jaxrl.types import EnvMessage
 
 log = logging.getLogger(__name__)
 
@@ -55,65 +41,10 @@ class Turn(NamedTuple):
     learned: Mapping[str, Learned]  # by behavior, updates whose policy decides from now on
 
 
-def train(
-    settings: RunSettings,
-    console: Console | None = None,
-    started: tuple[Interrupt, EnvPool] | None = None,
-    *,
-    callbacks: Sequence[Callbacks] | None = None,
-    policy_mapping: PolicyMapping | None = None,
-) -> None:
-    """One whole run, from checked settings to a results folder.
-
-    Ends when every behavior has passed its max_steps, at Ctrl-C or when an environment is closed (saves, returns),
-    or with an error (saves and raises it).
-
-    Args:
-      started: from `launched(settings)`, done before JAX was imported.
-      callbacks: called in this order, instead of those that the settings name (`callbacks: [module:Class]`).
-      policy_mapping: (agent, episode, worker) → the policy that the agent follows, as `Callbacks.policy_mapping`; asked
-        before those of the callbacks.
-
-    Raises:
-      JaxrlError: whatever the user can mend, before anything is written if it can be known before.
-    """
-    if started is None:
-        check_run(settings)
-    else:  # environments that are there already need not be those that the settings name
-        refuse_unsupported(settings)
-    settings = with_drawn_seed(settings)
-    for _, behavior in settings.every_behavior():
-        if behavior.postprocess is not None:
-            resolve(behavior.postprocess)
-    mapped = [] if policy_mapping is None else [MappedBy(policy_mapping)]
-    hooks = Hooks([*mapped, *(load_callbacks(settings.callbacks or ()) if callbacks is None else callbacks)])
-    options = settings.checkpoint_settings
-    with ExitStack() as stack:
-        interrupt, pool = started or stack.enter_context(launched(settings))
-        progress = stack.enter_context(ProgressBar(console or Console()))
-        folder = RunFolder(options.results_dir, options.run_id)
-        recorder = stack.enter_context(HostRecorder(settings, folder, progress))
-        try:
-            with recorder.timers(nodes.SETUP), interrupt.waiting():
-                pool.ready()
-        except (KeyboardInterrupt, EnvironmentFailure) as error:
-            if isinstance(error, EnvironmentFailure) and not failed_by_signal(error, interrupt):
-                raise
-            log.info("Interrupted before the environments had started; nothing to save.")
-            return
-        HostLoop(settings, recorder, interrupt, pool, hooks).run()
-
-
-def failed_by_signal(error: Exception, interrupt: Interrupt) -> bool:
-    """Whether an environment failed because the signal that ends the run has reached it too."""
-    return isinstance(error, EnvironmentFailure) and interrupt.requested
-
-
 class HostLoop:
     """Behaviors and what goes back and forth between them and the environments.
 
-    `route` says which actor decides for a behavior id of the wire, `behaviors` who learns from it: one each, unless its
-    agents are mapped to other `policies`.
+    `behaviors` are those who learn; who decides for which agents says the `population`, and `episodes` what is open.
     """
 
     def __init__(
@@ -133,16 +64,13 @@ class HostLoop:
         self.notices = Notices()
         self.env_steps = 0  # messages of environments that answered actions, those of all workers (M27)
         self.turn = Turn((), (), {})  # the last one
-        self._incarnations: dict[int, int] = {}  # by worker, of its last message
         self.population = Population(settings, recorder, self.updates, pool.num_envs)
         self.behaviors, self.policies = self.population.behaviors, self.population.policies
         self.curricula = Curricula(settings, recorder)
         self.hooks = hooks or Hooks(())
-        self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
-        options = settings.env_settings
+        self.episodes = OpenEpisodes(settings, recorder, self.population, self.hooks)
         evaluated = any(behavior.evaluation for _, behavior in settings.every_behavior())
         self.evaluation = Evaluation(settings, interrupt) if evaluated else None
-        self.absences = Absences(options.missing_after) if options.missing == "truncate" else None
 
     def run(self) -> None:
         """Until every behavior is done; saves on every way out (not with inference)."""
@@ -207,19 +135,8 @@ class HostLoop:
             return self.receive(at_least)
         self.paused = False
         for loss in self.pool.losses():
-            self.lose(loss)
+            self.episodes.lose(loss)
         return results
-
-    def lose(self, loss: Loss) -> None:
-        """A worker's process is no more: its agents' episodes end as truncated, without their open decisions (R10)."""
-        for behavior in self.behaviors.values():
-            self.recorder.lost(behavior.name, loss, behavior.actor.lose(loss.worker, loss.incarnation))
-        self.policies.lose(loss)
-        if self.absences is not None:
-            self.absences.forget(loss.worker, loss.incarnation)
-        if self.following is not None:
-            error = None if loss.in_order else EnvironmentFailure(loss.why)
-            self.following.lost(loss.worker, loss.incarnation, error)  # no statistics: their returns are only a part
 
     def may_open_again(self) -> bool:
         """Whether play mode was stopped in the Editor, and there is something that could go on."""
@@ -243,12 +160,9 @@ class HostLoop:
         self.updates.publish_done()
         self.meet(results)
         asked = results
-        if self.absences is not None:
-            results = [self.absences.complete(result) for result in results]
-        over = [] if self.following is None else self.following.observe(results)
-        actions, acted = self.act(results)
-        if self.following is not None:
-            self.following.decided(results, actions)
+        results, over = self.episodes.arrived(asked)
+        actions, acted = self.population.act(results, self.episodes.router)
+        self.episodes.decided(results, actions)
         with self.recorder.timers(nodes.TAKE_STEP):
             anew = self.change(self.curricula.look(results, acted, over, self.policies.take_reported(), self.behaviors))
             for result in () if anew else asked:
@@ -256,7 +170,9 @@ class HostLoop:
         self.book(results, acted)
         if over:  # before their samples are learned from (M18)
             self.recorder.followed(over)
-        stepped = self.count(results)
+        self.notices.messages(results)
+        stepped = self.episodes.count(results)
+        self.env_steps += stepped
         for behavior in list(self.behaviors.values()):
             behavior.actor.env_steps += stepped
             self.notices.collected(behavior)
@@ -265,7 +181,7 @@ class HostLoop:
         if self.evaluation is not None:
             self.evaluate(self.evaluation, acted)
         if anew:
-            self._incarnations.clear()  # what they answer next is no environment step
+            self.episodes.await_first_messages()
         self.turn = Turn(results, acted, self.updates.told())
         for name, learned in self.turn.learned.items():
             self.hooks.call("on_policy_updated", name, learned.metrics)
@@ -288,14 +204,7 @@ class HostLoop:
             if changes:
                 self.pool.set_parameters(values)
             return False
-        for worker, incarnation in sorted(self._incarnations.items()):
-            for behavior in self.behaviors.values():
-                behavior.actor.lose(worker, incarnation)
-            self.policies.lose(Loss(worker, incarnation, "was reset", in_order=True))
-            if self.absences is not None:
-                self.absences.forget(worker, incarnation)
-        if self.following is not None:
-            self.following.begin_anew(self._incarnations, self.decided())
+        self.episodes.break_off()
         self.pool.reset(values)
         return True
 
@@ -303,58 +212,15 @@ class HostLoop:
         """A checkpoint of everybody, and from there on as in a run that is resumed from it (see exact.py)."""
         self.meet(self.receive(self.pool.num_envs))  # what is dropped may show a behavior for the first time
         self.recorder.save_all(list(self.behaviors.values()))
-        for behavior in self.behaviors.values():
-            behavior.begin_anew()
-        self.policies.begin_anew()
-        if self.absences is not None:
-            self.absences = Absences(self.settings.env_settings.missing_after)
-        if self.following is not None:
-            self.following.begin_anew(self._incarnations, self.decided())
-        self._incarnations.clear()
+        self.episodes.begin_anew()
         with self.recorder.timers(nodes.RESET):
             self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
 
     def unfinished(self) -> bool:
         """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""
-        mapped = self.following is not None and self.following.router is not None
+        mapped = self.episodes.router is not None
         counted = [behavior for behavior in self.behaviors.values() if behavior.decisions or not mapped]
         return not counted or any(behavior.unfinished() for behavior in counted)
-
-    def count(self, results: Sequence[EnvMessage]) -> int:
-        """How many of the messages are environment steps: all but the first one of each environment."""
-        self.notices.messages(results)
-        stepped = 0
-        for result in results:
-            stepped += self._incarnations.get(result.worker) == result.incarnation
-            self._incarnations[result.worker] = result.incarnation
-        self.env_steps += stepped
-        return stepped
-
-    def route(self, behavior_id: str) -> str:
-        """The name of the actor that decides for a behavior id: its teams share one."""
-        return behavior_name(behavior_id)
-
-    def act(self, results: Sequence[EnvMessage]) -> tuple[dict[int, dict[str, Action]], list[Acted]]:
-        """One policy call per behavior for everything that arrived: worker → behavior id → actions, and what ended."""
-        if self.following is not None and self.following.router is not None:
-            with self.recorder.timers(nodes.EVALUATE):
-                return self.policies.act(self.following.router.split(results, self.route), results)
-        messages: dict[str, dict[Source, BehaviorMessage]] = {}
-        for result in results:
-            for behavior_id, steps in result.steps.items():
-                source = Source(result.worker, behavior_id, result.incarnation)
-                messages.setdefault(self.route(behavior_id), {})[source] = steps
-        chosen: dict[int, dict[str, Action]] = {result.worker: {} for result in results}
-        acted = []
-        for name, arrived in messages.items():
-            behavior = self.behaviors[name]
-            before = behavior.step
-            with self.recorder.timers(nodes.EVALUATE):
-                actions, episodes = behavior.act(arrived)
-            for source, action in actions.items():
-                chosen[source.worker][source.behavior_id] = action
-            acted.append((behavior, before, episodes))
-        return chosen, acted
 
     def book(self, results: Sequence[EnvMessage], acted: Sequence[Acted]) -> None:
         """Statistics, summaries and checkpoints of what has just been answered, while the environments step."""
@@ -374,23 +240,6 @@ class HostLoop:
                 self.recorder.evaluated(behavior, due, found)
 
     def meet(self, results: Sequence[EnvMessage]) -> None:
-        """Behaviors that are seen for the first time, see `Population.meet`."""
-        if self.population.meet(results) and self.following is None and self.wants_episodes():
-            self.following = self.follow()
-
-    def wants_episodes(self) -> bool:
-        """Whether anybody asks for single episodes: callbacks, a mapping or an episode window."""
-        windows = any(behavior.episode_window for _, behavior in self.settings.every_behavior())
-        return windows or bool(self.hooks.callbacks)
-
-    def decided(self) -> int:
-        """Decisions of all behaviors in the whole run."""
-        return sum(behavior.step for behavior in self.behaviors.values())
-
-    def follow(self) -> Following:
-        """Follow episodes from here on."""
-        tracker = EpisodeTracker(self.settings.env_settings.seed, self.decided())
-        following = self.policies.following = Following(self.hooks, tracker, self.policies)
-        self.recorder.on_saved = partial(self.hooks.call, "on_checkpoint_saved")
-        self.hooks.call("on_run_start", self.policies)
-        return following
+        """Behaviors that are seen for the first time, see `Population.meet`; episodes are followed from then on."""
+        if self.population.meet(results):
+            self.episodes.follow()

@@ -1,4 +1,4 @@
-"""The behaviors of a run as they appear, and the policies that agents may follow beside them."""
+"""The behaviors of a run as they appear, the policies that agents may follow beside them, and who decides for whom."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import jax
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.connected import without_learning
+from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.connectors import make_chain
 from jaxrl.envs.spec_limits import check_spec
 from jaxrl.networks.observations import check_observations
+from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
 from jaxrl.training.host.behavior import Behavior, make_behavior
-from jaxrl.training.host.policies import Policies
+from jaxrl.training.host.policies import Acted, Policies
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.routing import Chosen, Router
 from jaxrl.training.host.updates import Updates
 from jaxrl.training.saver import tell_unexportable
-from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
+from jaxrl.types import BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +87,36 @@ class Population:
             if behavior_id not in self._told:
                 self._told.add(behavior_id)
                 log.info("Connected new brain: %s", behavior_id)
+
+    def act(self, results: Sequence[EnvMessage], router: Router | None) -> tuple[Chosen, list[Acted]]:
+        """One policy call per behavior for everything that arrived: what is chosen, and what ended.
+
+        The actor of a behavior decides for all behavior ids of its name, that is its teams; a `router` splits the
+        messages by policy instead, where agents are mapped.
+        """
+        if router is not None:
+            with self._recorder.timers(nodes.EVALUATE):
+                return self.policies.act(router.split(results, behavior_name), results)
+        messages: dict[str, dict[Source, BehaviorMessage]] = {}
+        for result in results:
+            for behavior_id, steps in result.steps.items():
+                source = Source(result.worker, behavior_id, result.incarnation)
+                messages.setdefault(behavior_name(behavior_id), {})[source] = steps
+        chosen: Chosen = {result.worker: {} for result in results}
+        acted = []
+        for name, arrived in messages.items():
+            behavior = self.behaviors[name]
+            before = behavior.step
+            with self._recorder.timers(nodes.EVALUATE):
+                actions, episodes = behavior.act(arrived)
+            for source, action in actions.items():
+                chosen[source.worker][source.behavior_id] = action
+            acted.append((behavior, before, episodes))
+        return chosen, acted
+
+    def decided(self) -> int:
+        """Decisions of all behaviors in the whole run."""
+        return sum(behavior.step for behavior in self.behaviors.values())
 
     def open(self, behavior: Behavior) -> None:
         """A behavior begins: its weights and files."""

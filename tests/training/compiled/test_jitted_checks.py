@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import yaml
 
+from jaxrl.algorithms import ALGORITHMS
 from jaxrl.cli import main
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.contract import JaxEnvError, check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.training.compiled import trainer as train_jitted
 from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog, fault_of
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.errors import DivergedError
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import NAME, ToySettings, make_toy, quick_compilation
@@ -144,9 +145,9 @@ def logs() -> dict[str, IterationLog]:
     env, settings = make_toy(ToySettings(length=100)), ppo_settings(
         hyperparameters__buffer_size=30, network_settings__hidden_units=8, network_settings__num_layers=1
     )  # fmt: skip
-    algorithm = train_jitted.ALGORITHMS["ppo"](env.spec, settings)
+    algorithm = ALGORITHMS["ppo"](env.spec, settings)
     with quick_compilation():
-        trainer = train_jitted.make_jitted_trainer(env, algorithm, settings, areas=3, seeds=2)
+        trainer = make_jitted_trainer(env, algorithm, settings, areas=3, seeds=2)
     assert trainer.steps == 5
 
     def run(nan_at: int | None) -> IterationLog:

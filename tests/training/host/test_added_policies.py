@@ -12,7 +12,7 @@ import pytest
 from jaxrl import AgentRecord, Callbacks, Episode
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.training.host.learner import Learner
-from jaxrl.training.host.loop import train
+from jaxrl.training.host.run import train
 from jaxrl.training.host.threaded import ThreadedLearner
 from tests.toy_runs import configured, environment
 from tests.training.host.test_mapped_policies import same, weights

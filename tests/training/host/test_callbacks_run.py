@@ -14,8 +14,9 @@ from jaxrl import AgentRecord, Callbacks, Episode, Trajectory
 from jaxrl.callbacks import CallbackError
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.followed import Outcome
-from jaxrl.training.host.loop import HostLoop, train
+from jaxrl.training.host.loop import HostLoop
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.run import train
 from jaxrl.training.host.updates import Updates
 from tests.event_files import read_events
 from tests.toy_runs import configured, environment
@@ -190,7 +191,7 @@ def test_a_lost_worker_ends_its_episodes_and_their_numbers_count_for_nothing(tmp
 
     def losing(loop: HostLoop, results: Any) -> bool:
         if len(seen) == 12:
-            loop.lose(Loss(0, 0, "it is gone", in_order))
+            loop.episodes.lose(Loss(0, 0, "it is gone", in_order))
             seen.append([what for what, _ in recording.calls[-4:]])
         return advance(loop, results)
 

@@ -13,7 +13,7 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.settings import RunSettings, SettingsError
 from jaxrl.training.host.launch import launched
-from jaxrl.training.host.loop import train
+from jaxrl.training.host.run import train
 from jaxrl.training.judging import StatisticError
 from tests.artifacts.test_csv_file import rows
 from tests.toy_runs import configured, environment

@@ -24,7 +24,7 @@ from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.host.exact import environment_seeds, steps_of_run
-from jaxrl.training.host.loop import train
+from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.trainer import config

@@ -11,7 +11,9 @@ import yaml
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.settings import load_run_settings
-from jaxrl.training.host.loop import HostLoop, train
+from jaxrl.training.host.loop import HostLoop
+from jaxrl.training.host.open_episodes import OpenEpisodes
+from jaxrl.training.host.run import train
 from jaxrl.types import EnvMessage
 from tests.toy_runs import configured, environment
 from tests.trainer import ROOT
@@ -83,10 +85,10 @@ def test_m27_the_first_message_after_a_reset_in_the_middle_of_a_run_is_no_enviro
     An episode is of those between two resets alone: it is over at the reset, and ids of episodes are never used twice.
     """
     counted, first, resets = [], [], []
-    count, begin_anew, watching = HostLoop.count, HostLoop.begin_anew, Watching()
+    count, begin_anew, watching = OpenEpisodes.count, HostLoop.begin_anew, Watching()
 
-    def counts(loop: HostLoop, results: list[EnvMessage]) -> int:
-        counted.append(count(loop, results))
+    def counts(episodes: OpenEpisodes, results: list[EnvMessage]) -> int:
+        counted.append(count(episodes, results))
         first.append(len(counted) == 1 or resets[-1:] == [len(counted) - 1])
         return counted[-1]
 
@@ -94,9 +96,10 @@ def test_m27_the_first_message_after_a_reset_in_the_middle_of_a_run_is_no_enviro
         resets.append(len(counted))
         begin_anew(loop)
         assert loop.behaviors["Toy"].actor.env_steps == 0
-        assert loop.following is not None and loop.following.tracker.living() == []
+        following = loop.episodes.following
+        assert following is not None and following.tracker.living() == []
 
-    monkeypatch.setattr(HostLoop, "count", counts)
+    monkeypatch.setattr(OpenEpisodes, "count", counts)
     monkeypatch.setattr(HostLoop, "begin_anew", begins)
     exact = {"run_id": "two", "results_dir": str(tmp_path / "results"), "exact": True}
     toy = FRAMES | {"max_steps": 400, "checkpoint_interval": 150}

@@ -24,8 +24,8 @@ from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.parameters import Draws
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.host.curricula import Curricula
-from jaxrl.training.host.loop import train
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.run import train
 from jaxrl.types import EnvMessage, ParameterValue
 from tests import trainer
 from tests.artifacts.test_csv_file import rows

@@ -11,7 +11,7 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.settings import load_run_settings
-from jaxrl.training.host.loop import train
+from jaxrl.training.host.run import train
 from tests import trainer
 from tests.event_files import read_events
 

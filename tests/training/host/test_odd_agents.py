@@ -15,7 +15,7 @@ from jaxrl import Callbacks, Episode
 from jaxrl.rollout.silence import OutsideActionError
 from jaxrl.rollout.trajectory import rollout_of
 from jaxrl.training.host.learner import Learner
-from jaxrl.training.host.loop import train
+from jaxrl.training.host.run import train
 from jaxrl.types import Action, EnvMessage, Taken
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.event_files import read_events

@@ -13,8 +13,9 @@ from test_two_behaviors import summaries
 
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.training.host.loop import HostLoop, train
+from jaxrl.training.host.loop import HostLoop
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.run import train
 from tests import trainer
 from tests.toy_runs import SMALL, configured, environment
 

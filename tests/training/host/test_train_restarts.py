@@ -27,7 +27,8 @@ from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.learner import Learner
-from jaxrl.training.host.loop import HostLoop, train
+from jaxrl.training.host.loop import HostLoop
+from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
 from tests.envs.scripted_faults import Script, ScriptedEnv
 from tests.envs.toy_env import ToySettings

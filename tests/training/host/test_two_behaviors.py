@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.settings import SettingsError
-from jaxrl.training.host.loop import train
+from jaxrl.training.host.run import train
 from jaxrl.types import EnvMessage
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.event_files import read_events

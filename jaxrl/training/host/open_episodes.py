@@ -1,0 +1,110 @@
+"""Episodes that are open: who knows of them, and how those of a lost process, or all of them, are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.workers.restarts import Loss
+from jaxrl.rollout.absence import Absences
+from jaxrl.rollout.followed import Episode
+from jaxrl.rollout.tracker import EpisodeTracker
+from jaxrl.settings import RunSettings
+from jaxrl.training.host.following import Following
+from jaxrl.training.host.hooks import Hooks
+from jaxrl.training.host.population import Population
+from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.routing import Router
+from jaxrl.types import Action, EnvMessage
+
+
+class OpenEpisodes:
+    """What actors, policies and those who follow episodes know of all workers."""
+
+    def __init__(self, settings: RunSettings, recorder: HostRecorder, population: Population, hooks: Hooks) -> None:
+        self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
+        self._settings = settings
+        self._recorder = recorder
+        self._population = population
+        self._hooks = hooks
+        self._absences = _absences(settings)
+        self._incarnations: dict[int, int] = {}  # by worker, of its last message
+
+    @property
+    def router(self) -> Router | None:
+        """Which policy each agent follows; None: that of its behavior."""
+        return None if self.following is None else self.following.router
+
+    def follow(self) -> None:
+        """Follow episodes from here on, if anybody asks for single ones: callbacks, a mapping or an episode window."""
+        windows = any(behavior.episode_window for _, behavior in self._settings.every_behavior())
+        if self.following is not None or not (windows or self._hooks.callbacks):
+            return
+        policies = self._population.policies
+        tracker = EpisodeTracker(self._settings.env_settings.seed, self._population.decided())
+        self.following = policies.following = Following(self._hooks, tracker, policies)
+        self._recorder.on_saved = partial(self._hooks.call, "on_checkpoint_saved")
+        self._hooks.call("on_run_start", policies)
+
+    def arrived(self, results: Sequence[EnvMessage]) -> tuple[Sequence[EnvMessage], list[Episode]]:
+        """The messages with the ends of agents that stay away (`missing`), and the followed episodes that are over."""
+        if self._absences is not None:
+            results = [self._absences.complete(result) for result in results]
+        return results, [] if self.following is None else self.following.observe(results)
+
+    def decided(self, results: Sequence[EnvMessage], chosen: Mapping[int, Mapping[str, Action]]) -> None:
+        """What the deciding agents of the results do: worker → behavior id → actions in their order."""
+        if self.following is not None:
+            self.following.decided(results, chosen)
+
+    def count(self, results: Sequence[EnvMessage]) -> int:
+        """How many of the messages are environment steps: all but the first one of each environment."""
+        stepped = 0
+        for result in results:
+            stepped += self._incarnations.get(result.worker) == result.incarnation
+            self._incarnations[result.worker] = result.incarnation
+        return stepped
+
+    def await_first_messages(self) -> None:
+        """All environments were reset: what each sends next is no environment step."""
+        self._incarnations.clear()
+
+    def lose(self, loss: Loss) -> None:
+        """A worker's process is no more: its agents' episodes end as truncated, without their open decisions (R10)."""
+        for name, dropped in self._forget(loss).items():
+            self._recorder.lost(name, loss, dropped)
+        if self.following is not None:
+            error = None if loss.in_order else EnvironmentFailure(loss.why)
+            self.following.lost(loss.worker, loss.incarnation, error)  # no statistics: their returns are only a part
+
+    def break_off(self) -> None:
+        """All environments are reset: the open episodes of each end as those of a lost process."""
+        for worker, incarnation in sorted(self._incarnations.items()):
+            self._forget(Loss(worker, incarnation, "was reset", in_order=True))
+        if self.following is not None:
+            self.following.begin_anew(self._incarnations, self._population.decided())
+
+    def begin_anew(self) -> None:
+        """Nothing has been collected yet, as in a run that is resumed from a checkpoint of this moment."""
+        for behavior in self._population.behaviors.values():
+            behavior.begin_anew()
+        self._population.policies.begin_anew()
+        self._absences = _absences(self._settings)
+        if self.following is not None:
+            self.following.begin_anew(self._incarnations, self._population.decided())
+        self.await_first_messages()
+
+    def _forget(self, loss: Loss) -> dict[str, int]:
+        """Nobody who acts knows the agents of a process any more; by behavior, the open decisions that are dropped."""
+        behaviors = self._population.behaviors.values()
+        dropped = {behavior.name: behavior.actor.lose(loss.worker, loss.incarnation) for behavior in behaviors}
+        self._population.policies.lose(loss)
+        if self._absences is not None:
+            self._absences.forget(loss.worker, loss.incarnation)
+        return dropped
+
+
+def _absences(settings: RunSettings) -> Absences | None:
+    options = settings.env_settings
+    return Absences(options.missing_after) if options.missing == "truncate" else None

@@ -1,0 +1,77 @@
+"""One whole run of the host loop, from checked settings to a results folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from rich.console import Console
+
+from jaxrl.algorithms.postprocessing import resolve
+from jaxrl.algorithms.supported import refuse_unsupported
+from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.settings import RunSettings, with_drawn_seed
+from jaxrl.training.checks import check_run
+from jaxrl.training.host.endings import failed_by_signal
+from jaxrl.training.host.hooks import Hooks, MappedBy
+from jaxrl.training.host.launch import launched
+from jaxrl.training.host.loop import HostLoop
+from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.interrupt import Interrupt
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    settings: RunSettings,
+    console: Console | None = None,
+    started: tuple[Interrupt, EnvPool] | None = None,
+    *,
+    callbacks: Sequence[Callbacks] | None = None,
+    policy_mapping: PolicyMapping | None = None,
+) -> None:
+    """One whole run, from checked settings to a results folder.
+
+    Ends when every behavior has passed its max_steps, at Ctrl-C or when an environment is closed (saves, returns),
+    or with an error (saves and raises it).
+
+    Args:
+      started: from `launched(settings)`, done before JAX was imported.
+      callbacks: called in this order, instead of those that the settings name (`callbacks: [module:Class]`).
+      policy_mapping: (agent, episode, worker) → the policy that the agent follows, as `Callbacks.policy_mapping`; asked
+        before those of the callbacks.
+
+    Raises:
+      JaxrlError: whatever the user can mend, before anything is written if it can be known before.
+    """
+    if started is None:
+        check_run(settings)
+    else:  # environments that are there already need not be those that the settings name
+        refuse_unsupported(settings)
+    settings = with_drawn_seed(settings)
+    for _, behavior in settings.every_behavior():
+        if behavior.postprocess is not None:
+            resolve(behavior.postprocess)
+    mapped = [] if policy_mapping is None else [MappedBy(policy_mapping)]
+    hooks = Hooks([*mapped, *(load_callbacks(settings.callbacks or ()) if callbacks is None else callbacks)])
+    options = settings.checkpoint_settings
+    with ExitStack() as stack:
+        interrupt, pool = started or stack.enter_context(launched(settings))
+        progress = stack.enter_context(ProgressBar(console or Console()))
+        folder = RunFolder(options.results_dir, options.run_id)
+        recorder = stack.enter_context(HostRecorder(settings, folder, progress))
+        try:
+            with recorder.timers(nodes.SETUP), interrupt.waiting():
+                pool.ready()
+        except (KeyboardInterrupt, EnvironmentFailure) as error:
+            if isinstance(error, EnvironmentFailure) and not failed_by_signal(error, interrupt):
+                raise
+            log.info("Interrupted before the environments had started; nothing to save.")
+            return
+        HostLoop(settings, recorder, interrupt, pool, hooks).run()
