@@ -110,27 +110,26 @@ class TrainingStatus:
         self._values: dict[str, dict[str, Any]] = {}
         self._lock = threading.RLock()
 
-    @classmethod
-    def load(cls, path: Path) -> TrainingStatus:
-        """The status of a run that is resumed.
+    def resume(self) -> None:
+        """Go on from what the file tells of the run before; nothing has been set yet.
 
-        A missing file gives an empty status and a warning, a damaged one as well: it is kept as `<name>.damaged`.
+        A missing file leaves the status empty, with a warning, a damaged one as well: it is kept as `<name>.damaged`.
         Other versions than this program's give a warning each. Raises ArtifactError when nothing can be written.
         """
-        status = cls(path)
+        path = self.path
         if not path.exists():
             _log.warning("%s does not exist: lesson numbers and the list of checkpoints start from scratch.", path)
-            return status
+            return
         try:
             values = read(path)
             if METADATA not in values:
                 raise ArtifactError(f"{path}: the entry {METADATA!r} is missing, so it is no training status file")
         except ArtifactError as error:
             _set_aside(path, error)
-            return status
+            return
         _compare_versions(path, values.pop(METADATA))
-        status._values = values
-        return status
+        with self._lock:
+            self._values = values
 
     def get(self, category: str, key: str, default: Any = None) -> Any:
         """One value, for example get("wall_height", LESSON, 0)."""

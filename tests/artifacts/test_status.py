@@ -16,6 +16,12 @@ def log(caplog, monkeypatch):
     return caplog
 
 
+def resumed(path: Path) -> TrainingStatus:
+    status = TrainingStatus(path)
+    status.resume()
+    return status
+
+
 def test_round_trip_in_the_format_of_ml_agents(tmp_path, log):
     path = tmp_path / "run_logs" / "training_status.json"
     status = TrainingStatus(path)
@@ -38,7 +44,7 @@ def test_round_trip_in_the_format_of_ml_agents(tmp_path, log):
     assert document["Walker"]["final_checkpoint"]["file_path"] == "results/run/Walker.onnx"
     assert document["metadata"]["stats_format_version"] == "0.3.0"
 
-    again = TrainingStatus.load(path)
+    again = resumed(path)
     assert again.get("wall_height", LESSON, 0) == 2
     assert again.get("other", LESSON, 0) == 0
     assert log.records == []
@@ -52,7 +58,7 @@ def test_saving_the_same_step_again_replaces_its_entry(tmp_path):
 
 
 def test_a_missing_file_warns_and_starts_empty(tmp_path, log):
-    status = TrainingStatus.load(tmp_path / "s.json")
+    status = resumed(tmp_path / "s.json")
     assert status.get("Walker", "checkpoints", []) == []
     assert [record.levelname for record in log.records] == ["WARNING"]
 
@@ -79,14 +85,14 @@ DAMAGES = {
 def test_a_damaged_file_is_named_kept_and_written_anew(tmp_path, log, damage):
     path = tmp_path / "training_status.json"
     path.write_bytes(DAMAGES[damage])
-    status = TrainingStatus.load(path)
+    status = resumed(path)
     (record,) = log.records
     assert record.levelname == "WARNING" and record.getMessage().startswith(f"{path}: ")
     assert "training_status.json.damaged" in record.getMessage() and "\n" not in record.getMessage()
     assert (tmp_path / "training_status.json.damaged").read_bytes() == DAMAGES[damage]
     status.add_checkpoint("Walker", 100, Path("w.onnx"), 1.0)
     status.write()
-    assert [item["steps"] for item in TrainingStatus.load(path).get("Walker", "checkpoints")] == [100]
+    assert [item["steps"] for item in resumed(path).get("Walker", "checkpoints")] == [100]
 
 
 def test_other_versions_warn_one_by_one(tmp_path, log):
@@ -95,5 +101,5 @@ def test_other_versions_warn_one_by_one(tmp_path, log):
     document = json.loads(path.read_text())
     document["metadata"] |= {"jaxrl_version": "0.0.1", "numpy_version": "1.0"}
     path.write_text(json.dumps(document))
-    TrainingStatus.load(path)
+    resumed(path)
     assert len(log.records) == 2 and "jaxrl_version was 0.0.1" in log.text

@@ -109,8 +109,8 @@ def snapshot(files: CompiledRecorder, step: int, value: float = 0.5) -> Snapshot
 
 def save(files: CompiledRecorder, step: int, *, final: bool = False) -> None:
     """A checkpoint, and the wait for it that the next one would bring."""
-    files.checkpoint(NAME, step, partial(snapshot, files, step), 1.0, final=final)
-    files.checkpoint(NAME, step, lambda: pytest.fail("it is saved"), 1.0)
+    files.checkpoints.save(NAME, step, partial(snapshot, files, step), 1.0, final=final)
+    files.checkpoints.save(NAME, step, lambda: pytest.fail("it is saved"), 1.0)
 
 
 def test_what_is_saved_is_the_moment_of_the_call(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_what_is_saved_is_the_moment_of_the_call(tmp_path: Path) -> None:
         files.begin(0)
         kept, slow = snapshot(files, 1), threading.Event()
         handed = kept._replace(contents={"a": kept.contents["a"].copy()})
-        files._checkpoints.begin("slow disk", lambda: slow.wait(60) and None)  # the next one waits for its turn
-        files.checkpoint(NAME, 1, lambda: handed, 1.0)
+        files.checkpoints._writer.begin("slow disk", lambda: slow.wait(60) and None)  # the next one waits for its turn
+        files.checkpoints.save(NAME, 1, lambda: handed, 1.0)
         handed.contents["a"][:] = 7.0
         handed.samples[0][0][:] = np.nan  # would fail the comparison of the exported policy
         slow.set()
@@ -136,7 +136,7 @@ def test_minutes_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
         time.sleep(0.35)
         assert files.save_due()
         save(files, 1)
-        files.checkpoint(NAME, 2, partial(snapshot, files, 2), 1.0)
+        files.checkpoints.save(NAME, 2, partial(snapshot, files, 2), 1.0)
         assert not files.save_due()
     with recorder(tmp_path, force=True) as files:
         files.begin(0)
@@ -148,7 +148,7 @@ def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
         files.begin(0)
         save(files, 1)
         with pytest.raises(DivergedError, match="not finite at step 2"):
-            files.checkpoint(NAME, 2, partial(snapshot, files, 2, np.nan), 1.0)
+            files.checkpoints.save(NAME, 2, partial(snapshot, files, 2, np.nan), 1.0)
     assert require_latest(files.folder.behavior(NAME)).name == f"{NAME}-1"
 
 
@@ -187,8 +187,8 @@ try:
         room(50)
         for step in (2, 3):
             files.write_summary(here.NAME, step, training=True)
-            files.checkpoint(here.NAME, step, here.partial(here.snapshot, files, step), 1.0)
-        files._settle(here.NAME)
+            files.checkpoints.save(here.NAME, step, here.partial(here.snapshot, files, step), 1.0)
+        files.checkpoints.settle(here.NAME)
         room(resource.RLIM_INFINITY)
         files.write_summary(here.NAME, 4, training=True)
         here.save(files, 4)

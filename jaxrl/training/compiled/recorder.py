@@ -19,6 +19,7 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import RunSettings
+from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import IterationLog, JittedState
 from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.saver import Subject, snapshot, snapshot_of_seed
@@ -145,7 +146,7 @@ class CompiledRecorder(Recorder):
 
         `moment`: what tells this state from another of the same step.
 
-        Raises DivergedError, ArtifactError or ExportError, as `Recorder.checkpoint`.
+        Raises DivergedError, ArtifactError or ExportError, as `Checkpoints.save`.
         """
         name, rewards = self.subject.name, self._statistics.recent_reward()
         resumed = np.isnan(rewards).all()  # and no episode has ended since
@@ -154,7 +155,7 @@ class CompiledRecorder(Recorder):
         best = int(np.argmin(frozen)) if frozen[best] else best
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
         moment = step if moment is None else moment
-        self.checkpoint(name, moment, partial(self._snapshot, state, step, best), reward, final=final)
+        self.checkpoints.save(name, moment, partial(self._snapshot, state, step, best), reward, final=final)
 
     def _best(self, rewards: np.ndarray) -> int:
         """Index of the seed with the highest reward, among those that are furthest in their lessons."""
@@ -175,7 +176,7 @@ class CompiledRecorder(Recorder):
 
     def save_due(self) -> bool:
         """Whether the last checkpoint is older than checkpoint_minutes."""
-        return self.checkpoint_is_old(self.subject.name)
+        return self.checkpoints.are_old(self.subject.name)
 
     def finish(self, state: JittedState, step: int, *, moment: Hashable = None) -> None:
         """The last save, and the policy where Unity's user looks for it; says how the run ended."""
@@ -183,7 +184,8 @@ class CompiledRecorder(Recorder):
             self.say_results(self._prefix)
         self.save(state, step, final=True, moment=moment)
         highest = np.nanmax(self._statistics.recent_reward(), initial=-np.inf)
-        self.publish(self.subject.name, step, float(highest) if np.isfinite(highest) else None)
+        reward = float(highest) if np.isfinite(highest) else None
+        saver.publish(self.subject.name, step, self.folder, self.status, reward)
 
     def _keep_best(self, state: JittedState) -> None:
         def of_seed(index: int) -> Snapshot:

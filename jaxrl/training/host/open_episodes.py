@@ -44,7 +44,7 @@ class OpenEpisodes:
         policies = self._population.policies
         tracker = EpisodeTracker(self._settings.env_settings.seed, self._population.decided())
         self.following = policies.following = Following(self._hooks, tracker, policies)
-        self._recorder.on_saved = partial(self._hooks.call, "on_checkpoint_saved")
+        self._recorder.checkpoints.on_saved = partial(self._hooks.call, "on_checkpoint_saved")
         self._hooks.call("on_run_start", policies)
 
     def arrived(self, results: Sequence[EnvMessage]) -> tuple[Sequence[EnvMessage], list[Episode]]:

@@ -17,11 +17,12 @@ from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
+from jaxrl.training.closing import take_all
 from jaxrl.training.host import saver as host_saver
 from jaxrl.training.host.saver import Learning
 from jaxrl.training.host.statistics import EpisodeStatistics
 from jaxrl.training.lessons import Lessons
-from jaxrl.training.recorder import Recorder, take_all
+from jaxrl.training.recorder import Recorder
 from jaxrl.training.saved_lessons import entries_of
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.teams import SharedLearners
@@ -78,7 +79,7 @@ class HostRecorder(Recorder):
             learns = behavior.training and before <= settings.max_steps and not behavior.stopped
             self._summary(behavior, label, training=learns)
         if behavior.training and (
-            crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoint_is_old(behavior.name)
+            crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoints.are_old(behavior.name)
         ):
             self.due = self.exact
             if not self.exact:
@@ -142,7 +143,7 @@ class HostRecorder(Recorder):
 
     def show_progress(self, behaviors: Sequence[Learning]) -> None:
         """Refresh the progress bar if it is due."""
-        self.tell_saved()
+        self.checkpoints.tell_saved()
         if self.progress_due():
             self.progress_of({behavior.name: behavior.step for behavior in behaviors})
 
@@ -158,7 +159,7 @@ class HostRecorder(Recorder):
             self.timers.gauge(f"Time.{name.replace(' ', '')}.smoothed_ms", spent.smoothed)
         log.debug("%s", self.times.table())
         trained = [behavior for behavior in behaviors if behavior.training and (cause is None or behavior.step > 0)]
-        take_all([*(partial(self._save_final, behavior) for behavior in trained), self.tell_saved], cause)
+        take_all([*(partial(self._save_final, behavior) for behavior in trained), self.checkpoints.tell_saved], cause)
 
     def _summary(self, behavior: Learning, label: int, *, training: bool) -> None:
         statistics = self._statistics[behavior.name]
@@ -171,7 +172,7 @@ class HostRecorder(Recorder):
         self.write_summary(behavior.name, label, training=training)
         media = statistics.media()
         if media:
-            self.write_images(behavior.name, label, media)
+            self.files.images(behavior.name, label, media)
         if training:
             self.judged(behavior)
 
@@ -190,7 +191,7 @@ class HostRecorder(Recorder):
 
     def _save(self, behavior: Learning, *, final: bool = False) -> None:
         reward = self._statistics[behavior.name].checkpoint_reward()
-        self.checkpoint(behavior.name, behavior.moment, partial(self._snapshot, behavior), reward, final=final)
+        self.checkpoints.save(behavior.name, behavior.moment, partial(self._snapshot, behavior), reward, final=final)
 
     def _snapshot(self, behavior: Learning) -> Snapshot:
         lessons = {} if self.lessons is None else entries_of(self.lessons)
@@ -198,7 +199,8 @@ class HostRecorder(Recorder):
 
     def _save_final(self, behavior: Learning) -> None:
         self._save(behavior, final=True)
-        self.publish(behavior.name, behavior.step, self._statistics[behavior.name].checkpoint_reward())
+        reward = self._statistics[behavior.name].checkpoint_reward()
+        saver.publish(behavior.name, behavior.step, self.folder, self.status, reward)
 
     def _notice_group_rewards(self, behavior: Learning, episodes: Sequence[EpisodeRecords]) -> None:
         statistics = self._statistics[behavior.name]

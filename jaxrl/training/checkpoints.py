@@ -1,0 +1,128 @@
+"""Checkpoints while a run goes on: which moments are saved, what is under way, and what becomes of a lost one.
+
+What a checkpoint is made of says `saver`, who writes it beside the training `checkpoint_writer`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.artifacts.metrics.timers import Timers
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.status import BEST_CHECKPOINT, TrainingStatus
+from jaxrl.training import saver
+from jaxrl.training.checkpoint_writer import CheckpointWriter
+from jaxrl.training.lost_writes import LostWrites
+from jaxrl.training.saver import Best, Snapshot
+
+
+class Checkpoints:
+    """Those of the behaviors of one run: the latest ones, and beside them the best one.
+
+    Args:
+      status: is told of each that is written.
+      timers: of the run; waiting and writing are booked there.
+      lost: is told of each that cannot be written.
+      minutes: after so many a checkpoint is old; None: never.
+    """
+
+    def __init__(
+        self, folder: RunFolder, status: TrainingStatus, timers: Timers, lost: LostWrites, minutes: float | None
+    ) -> None:
+        self.on_saved: Callable[[str, int], None] | None = None  # told of each: behavior, trainer step
+        self._folder, self._status, self._timers = folder, status, timers
+        self._writer = CheckpointWriter(lost)
+        self._old_seconds = None if minutes is None else 60.0 * minutes
+        self._saved: dict[str, Hashable] = {}  # by behavior, the moment of the last one; None: not known to be written
+        self._saved_at: dict[str, float] = {}  # seconds, of the last one or of the beginning
+        self._written: deque[tuple[str, int]] = deque()  # by the thread that writes; not told yet
+
+    def meet(self, name: str) -> None:
+        """A behavior begins: it has no checkpoint of this run, and minutes are counted from here."""
+        self._saved[name], self._saved_at[name] = None, time.monotonic()
+
+    def are_old(self, name: str) -> bool:
+        """Whether the minutes have passed since the last one of the behavior."""
+        return self._old_seconds is not None and time.monotonic() - self._saved_at[name] >= self._old_seconds
+
+    def save(
+        self,
+        name: str,
+        moment: Hashable,
+        snapshot: Callable[[], Snapshot],
+        reward: float | None,
+        *,
+        final: bool = False,
+    ) -> None:
+        """A checkpoint and its ONNX file, unless the last one shows this very moment.
+
+        They are written beside the training. One that cannot be written is told in the log, and the run goes on; the
+        `final` one is waited for.
+
+        Raises:
+          DivergedError: what was learned is not finite.
+          ExportError: of this save if it is final, or of the one before.
+          CheckpointError: the final one cannot be written; or the disk does not answer.
+        """
+        with self._timers(nodes.CHECKPOINT):
+            self.settle(name)
+            if self._saved[name] != moment:
+                frozen = saver.copied(snapshot())
+                self._writer.begin(name, partial(self._write, frozen, reward), final=final)
+                self._saved[name], self._saved_at[name] = moment, time.monotonic()
+            error = self.settle(name) if final else None
+        if error is not None:
+            raise CheckpointError(f"{error} Then continue with --resume.") from error
+
+    def keep_best(self, name: str, best: Best, snapshot: Callable[[], Snapshot], reward: float | None) -> None:
+        """A checkpoint apart, if its statistic is higher than it was at the one that is kept.
+
+        It is written beside the training, as others are, and lost where a disk is full. Raises as `save`.
+        """
+        with self._timers(nodes.CHECKPOINT):
+            self.settle(_best_of(name))
+            before = self._status.get(name, BEST_CHECKPOINT)
+            if before is not None and before["statistic"] == best.statistic and before["value"] >= best.value:
+                return
+            frozen = saver.copied(snapshot())
+            write = partial(saver.save_best, frozen, self._folder, self._status, reward, best)
+            self._writer.begin(_best_of(name), write)
+
+    def settle(self, name: str) -> ArtifactError | None:
+        """Wait for the one under way; why it could not be written, if so. Raises any other error of it."""
+        seconds, error = self._writer.settle(name)
+        if seconds:
+            self._timers.add(nodes.WRITE, seconds, is_parallel=True)
+        if error is not None and name in self._saved:
+            self._saved[name] = None
+        return error
+
+    def raise_errors(self) -> None:
+        """Raise what has gone wrong in a save that is over, but for a disk that could not be written to."""
+        self._writer.raise_errors()
+
+    def tell_saved(self) -> None:
+        """Tell `on_saved` of those that have been written since the last call."""
+        while self.on_saved is not None and self._written:
+            self.on_saved(*self._written.popleft())
+
+    def last_steps(self) -> list[Callable[[], object]]:
+        """What ends them: the wait for each that is under way."""
+        under_way = [name for behavior in self._saved for name in (behavior, _best_of(behavior))]
+        return [partial(self.settle, name) for name in under_way]
+
+    def _write(self, snapshot: Snapshot, reward: float | None) -> None:
+        saver.save_checkpoint(snapshot, self._folder, self._status, reward)
+        if self.on_saved is not None:
+            self._written.append((snapshot.name, snapshot.step))
+
+
+def _best_of(name: str) -> str:
+    """What a best checkpoint is called while it is written."""
+    return f"{name} (best)"
