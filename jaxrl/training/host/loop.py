@@ -161,6 +161,9 @@ class HostLoop:
         self.meet(results)
         asked = results
         results, over = self.episodes.arrived(asked)
+        self.notices.messages(results)
+        stepped = self.episodes.count(results)
+        self.env_steps += stepped
         actions, acted = self.population.act(results, self.episodes.router)
         self.episodes.decided(results, actions)
         with self.recorder.timers(nodes.TAKE_STEP):
@@ -170,9 +173,6 @@ class HostLoop:
         self.book(results, acted)
         if over:  # before their samples are learned from (M18)
             self.recorder.followed(over)
-        self.notices.messages(results)
-        stepped = self.episodes.count(results)
-        self.env_steps += stepped
         for behavior in list(self.behaviors.values()):
             behavior.actor.env_steps += stepped
             self.notices.collected(behavior)
@@ -180,8 +180,6 @@ class HostLoop:
                 self.updates.use_up(behavior)
         if self.evaluation is not None:
             self.evaluate(self.evaluation, acted)
-        if anew:
-            self.episodes.await_first_messages()
         self.turn = Turn(results, acted, self.updates.told())
         for name, learned in self.turn.learned.items():
             self.hooks.call("on_policy_updated", name, learned.metrics)

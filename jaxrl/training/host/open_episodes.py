@@ -59,16 +59,15 @@ class OpenEpisodes:
             self.following.decided(results, chosen)
 
     def count(self, results: Sequence[EnvMessage]) -> int:
-        """How many of the messages are environment steps: all but the first one of each environment."""
+        """How many of the messages are environment steps: all but the first one of each environment.
+
+        Who has sent one has open episodes, which `break_off` ends: so this comes before anything is reset.
+        """
         stepped = 0
         for result in results:
             stepped += self._incarnations.get(result.worker) == result.incarnation
             self._incarnations[result.worker] = result.incarnation
         return stepped
-
-    def await_first_messages(self) -> None:
-        """All environments were reset: what each sends next is no environment step."""
-        self._incarnations.clear()
 
     def lose(self, loss: Loss) -> None:
         """A worker's process is no more: its agents' episodes end as truncated, without their open decisions (R10)."""
@@ -82,8 +81,7 @@ class OpenEpisodes:
         """All environments are reset: the open episodes of each end as those of a lost process."""
         for worker, incarnation in sorted(self._incarnations.items()):
             self._forget(Loss(worker, incarnation, "was reset", in_order=True))
-        if self.following is not None:
-            self.following.begin_anew(self._incarnations, self._population.decided())
+        self._await_first_messages()
 
     def begin_anew(self) -> None:
         """Nothing has been collected yet, as in a run that is resumed from a checkpoint of this moment."""
@@ -91,9 +89,13 @@ class OpenEpisodes:
             behavior.begin_anew()
         self._population.policies.begin_anew()
         self._absences = _absences(self._settings)
+        self._await_first_messages()
+
+    def _await_first_messages(self) -> None:
+        """Followed episodes are over; what each environment sends next is no environment step."""
         if self.following is not None:
             self.following.begin_anew(self._incarnations, self._population.decided())
-        self.await_first_messages()
+        self._incarnations.clear()
 
     def _forget(self, loss: Loss) -> dict[str, int]:
         """Nobody who acts knows the agents of a process any more; by behavior, the open decisions that are dropped."""

@@ -215,6 +215,26 @@ def once(measure: str, threshold: float, behavior: str = "Toy", **more: Any) -> 
     return {"curriculum": [{"name": "a", "value": 0.0, "completion_criteria": criteria}, {"name": "b", "value": 1.0}]}
 
 
+class Begun(Callbacks):
+    """Episodes in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.episodes: list[Episode] = []
+
+    def on_episode_created(self, episode: Episode) -> None:
+        self.episodes.append(episode)
+
+
+def test_a_lesson_that_resets_with_the_first_messages_ends_the_episodes_that_they_began(tmp_path):
+    """The toy tells its clock with its first message, and any clock ends the first lesson: all begin anew at once."""
+    begun, lesson = Begun(), once("Toy/Clock", -1.0, min_lesson_length=0, require_reset=True)
+    changes = {"environment_parameters": {"x": lesson}, "env_settings": {"env_path": "jax:toy"}}
+    with environment("Toy?team=0") as started:
+        train(configured(tmp_path, "two", changes, Toy={"max_steps": 30}), started=started, callbacks=[begun])
+    ended = [(episode.length, episode.over, episode.truncated) for episode in begun.episodes[:4]]
+    assert ended == [(0, True, True)] * 2 + [(5, True, False)] * 2
+
+
 @pytest.mark.slow
 def test_lessons_are_measured_by_group_rewards_and_by_what_environments_and_callbacks_report(tmp_path, log):
     """Each decides just below what it measures, and not at it: teams earn 1, the toy tells its clock, 0 to 4."""
