@@ -21,7 +21,7 @@ from jaxrl.rollout.records import RowsMessage
 from jaxrl.rollout.repaging import repage, resize
 from jaxrl.rollout.running import RunningEpisodes
 from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
-from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.training.host import connecting
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jaxrl import Callbacks, Episode
+from jaxrl.rollout.rollout import rollout_of
 from jaxrl.rollout.silence import OutsideActionError
-from jaxrl.rollout.trajectory import rollout_of
 from jaxrl.training.host.learner import Learner
 from jaxrl.training.host.loop import train
 from jaxrl.types import Action, EnvMessage, Taken
