@@ -16,11 +16,12 @@ import numpy as np
 from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
 from jaxrl.rollout import noise
 from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.occupants import first_size
 from jaxrl.rollout.pages import MESSAGE, Pages
-from jaxrl.rollout.records import RowsMessage
+from jaxrl.rollout.records import Ingested, RowsMessage
 from jaxrl.rollout.repaging import repage, resize
 from jaxrl.rollout.running import RunningEpisodes
-from jaxrl.rollout.slots import Ingested, Slots, Source, first_size
+from jaxrl.rollout.slots import Slots, Source
 from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.training.host import connecting
 from jaxrl.training.host.decide import ActorPrograms
