@@ -14,10 +14,10 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.rollout import rollout_of
 from jaxrl.rollout.slots import Source
-from jaxrl.training.host.actor import MOST, capacity
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
+from jaxrl.training.host.room import MOST, capacity
 from tests.algorithms.team_rollouts import quick_jit
 from tests.footprint import give_back
 from tests.helpers import decision_steps, make_spec, message, settings_of
