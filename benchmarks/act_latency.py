@@ -110,18 +110,18 @@ def cases_of(rows: int, leaves: int, sensors: str = "") -> dict[str, Callable[[]
             actor.discard()
 
     act()
-    slots = actor._slots
-    assert slots is not None
-    steps = slots.ingest(messages).steps
+    room = actor.room
+    assert room is not None
+    steps = room.slots.ingest(messages).steps
     bare = jax.jit(lambda tree: sum(x.ravel()[0] for x in jax.tree.leaves(tree)))
 
     def decide() -> None:
-        action, actor._buffer, actor._connected = programs.decide(policy, actor._buffer, steps, key, actor._connected)
+        action, room.buffer, actor._connected = programs.decide(policy, room.buffer, steps, key, actor._connected)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 
     return {
-        "ingest": partial(slots.ingest, messages),
+        "ingest": partial(room.slots.ingest, messages),
         "decide": decide,
         "act": act,
         "bare": lambda: bare(policy).block_until_ready(),

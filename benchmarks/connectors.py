@@ -80,11 +80,12 @@ def decision(name: str, connectors: list[dict[str, Any]], rows: int) -> Callable
     ended = TerminalSteps(nobody, nobody, none, none, none.astype(bool), tuple(x[:0] for x in seen))
     deciding = DecisionSteps(np.arange(rows), group, zeros, zeros, np.ones((rows, 3), bool), seen)
     actor.act({SOURCE: BehaviorMessage(ended, deciding)})
-    assert actor._slots is not None
-    steps = actor._slots.ingest({SOURCE: BehaviorMessage(ended, deciding)}).steps
+    room = actor.room
+    assert room is not None
+    steps = room.slots.ingest({SOURCE: BehaviorMessage(ended, deciding)}).steps
 
     def decide() -> None:
-        action, actor._buffer, actor._connected = programs.decide(policy, actor._buffer, steps, key, actor._connected)
+        action, room.buffer, actor._connected = programs.decide(policy, room.buffer, steps, key, actor._connected)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 

@@ -38,7 +38,7 @@ from jaxrl.algorithms.on_policy import Batch
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.cells import pack
 from jaxrl.rollout.records import Ending
-from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 

@@ -20,7 +20,7 @@ from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, Params, Pol
 from jaxrl.algorithms.on_policy import Batch, Distribution, Step
 from jaxrl.networks import normalizer
 from jaxrl.networks.actions import ActionDistribution
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 

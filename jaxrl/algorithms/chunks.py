@@ -9,7 +9,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.rollout.trajectory import EverySecond, Rollout
+from jaxrl.rollout.rollout import EverySecond, Rollout
 
 PARTS = 16
 """Of the states between decisions, at least: smaller ones are left out more often, and cost more to look at."""

@@ -27,7 +27,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.joint import JointCritic
 from jaxrl.networks.memory import part, start
 from jaxrl.networks.models import Actor
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 

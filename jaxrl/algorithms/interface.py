@@ -12,7 +12,7 @@ from flax import struct
 from jaxrl.connectors.chain import Chain
 from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.rollout.cells import Extras
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import LARGEST_STEP
 from jaxrl.types import Action
 

@@ -32,7 +32,7 @@ from jaxrl.learning.trajectories import mean_over_trajectories
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, part
-from jaxrl.rollout.trajectory import EverySecond, Rollout
+from jaxrl.rollout.rollout import EverySecond, Rollout
 from jaxrl.settings import BehaviorSettings, MemorySettings
 from jaxrl.types import Action, BehaviorSpec
 

@@ -34,7 +34,7 @@ from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.memory import part, start
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxrl import own_code
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.types import JaxrlError
 
 Postprocess = Callable[[Rollout], Rollout]

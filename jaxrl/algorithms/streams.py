@@ -15,7 +15,7 @@ from jaxrl.algorithms.interface import Metrics, TrainState
 from jaxrl.learning import losses
 from jaxrl.rewards import make_signal
 from jaxrl.rewards.extrinsic import EXTRINSIC
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 

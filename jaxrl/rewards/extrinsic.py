@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.rewards.interface import RewardSignal
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 
 
 def reward(_state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxrl.own_code import OwnCodeError, told
 from jaxrl.plugins import Kind, load
 from jaxrl.rewards.interface import Metrics, RewardSignal
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings.rewards import OwnSignalSettings
 from jaxrl.types import BehaviorSpec, JaxrlError
 

@@ -26,6 +26,11 @@ class EpisodeRecords(NamedTuple):
     team_returns: list[float]
 
 
+NO_EPISODES = EpisodeRecords(
+    returns=[], lengths=[], group_rewards=[], mates_returns=[], group_returns=[], team_returns=[]
+)
+
+
 class SoFar(NamedTuple):
     """The episode of one agent up to now, while it moves from one slot to another."""
 

@@ -6,11 +6,28 @@ agent, which ends with what it now sees and has earned, and a new one under the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from jaxrl.rollout.occupants import Occupant, places_of
 from jaxrl.types import BehaviorMessage
+
+
+def limited(message: BehaviorMessage, homes: Mapping[int, Occupant], lengths: np.ndarray, most: int) -> BehaviorMessage:
+    """The message with an end of the episode for agents that ask after `most` decisions of it (X20).
+
+    Args:
+      homes: where the living agents of its source live, by id.
+      lengths: int64 [B, A], finished decisions of each slot's episode.
+    """
+    ids = message.deciding.agent_id.tolist()
+    known = [(i, homes[agent]) for i, agent in enumerate(ids) if agent in homes]
+    decided = lengths[places_of([home for _, home in known])]
+    late = [known[i][0] for i in np.flatnonzero(decided >= most - 1).tolist()]
+    ended = set(message.ended.agent_id.tolist()) if late else ()
+    late = [i for i in late if ids[i] not in ended]
+    return interrupted(message, late) if late else message
 
 
 def interrupted(message: BehaviorMessage, index: Sequence[int]) -> BehaviorMessage:

@@ -1,4 +1,4 @@
-"""Which slot each living agent occupies, and which rows are free. Host side, plain Python.
+"""Which slot each living agent occupies, and which rows are free. Host side, numpy only.
 
 An agent is known by its source and its id; a team by its source and its group id. Both are forgotten when they end.
 """
@@ -6,10 +6,14 @@ An agent is known by its source and its id; a team by its source and its group i
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jaxrl.types import NO_GROUP
+import numpy as np
+
+from jaxrl.types import NO_GROUP, BehaviorMessage
+
+Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
 
 
 class Source(NamedTuple):
@@ -27,6 +31,25 @@ class Occupant(NamedTuple):
     row: int
     member: int
     group: int
+
+
+def first_size(messages: Mapping[Source, BehaviorMessage], *, team_rows: bool) -> tuple[int, int]:
+    """Rows and members that hold the deciding agents of these messages exactly (at least 1 x 1)."""
+    teams: dict[tuple[Source, int], int] = {}
+    lone = 0
+    for source, steps in messages.items():
+        for group in steps.deciding.group_id.tolist():
+            if team_rows and group != NO_GROUP:
+                teams[source, group] = teams.get((source, group), 0) + 1
+            else:
+                lone += 1
+    return max(len(teams) + lone, 1), max(teams.values(), default=1)
+
+
+def places_of(homes: Sequence[Occupant]) -> Places:
+    """Their slots, in their order."""
+    pairs = np.array([(home.row, home.member) for home in homes], np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
 
 
 class Occupants:

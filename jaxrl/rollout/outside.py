@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.rollout.cells import pack, unpack
-from jaxrl.rollout.trajectory import NO_DECISION, TrajectoryState
+from jaxrl.rollout.trajectory_state import NO_DECISION, TrajectoryState
 from jaxrl.types import Action
 
 Adopt = Callable[[Any, tuple[Any, ...], Any, Any, Action], tuple[Action, dict[str, jax.Array]]]

@@ -1,4 +1,4 @@
-"""What slots hand to the trajectory buffer: one message of the environment(s), dense over rows. No JAX here.
+"""What slots make of one message of the environment(s), dense over rows for the trajectory buffer. No JAX here.
 
 A row holds one team (MA-POCA) or one agent (PPO, A = 1) at a time and is a stream of states: ends of episodes are marks
 inside it.
@@ -10,6 +10,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+
+from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.occupants import Places, Source
+from jaxrl.types import Action
 
 
 class Ending(IntEnum):
@@ -48,3 +52,16 @@ class RowsMessage(NamedTuple):
     ending: np.ndarray  # uint8 [B, A], Ending of the open decision; OPEN where none arrived
     present: np.ndarray  # bool [2, B, A], members that are part of the state
     deciding: np.ndarray  # bool [B, A], members that ask for an action now
+
+
+class Ingested(NamedTuple):
+    """One message per source, turned into rows."""
+
+    steps: RowsMessage  # views of the tables, valid until the next `ingest`
+    decisions: dict[Source, Places]  # slots of its deciding agents, in their order
+    finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
+    episodes: list[EpisodeRecords]
+    # Of decisions that were open before this message:
+    taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
+    left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
+    origin: np.ndarray | None = None  # int32 [B, A], slot that a member has moved from, row * A + member, or -1

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrl.rollout.cells import pack, unpack
 from jaxrl.rollout.pages import MESSAGE, Pages
-from jaxrl.rollout.trajectory import NO_DECISION, TrajectoryState, clock_of
+from jaxrl.rollout.trajectory_state import NO_DECISION, TrajectoryState, clock_of
 
 
 class Piece(NamedTuple):

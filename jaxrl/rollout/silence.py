@@ -7,16 +7,12 @@ a mapping that says so), or because somebody else took it (M21, R44) and `env_se
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxrl.rollout.occupants import Occupant, Occupants, Source
-from jaxrl.rollout.records import Ending
+from jaxrl.rollout.records import Ending, Ingested
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, JaxrlError, Taken
-
-if TYPE_CHECKING:
-    from jaxrl.rollout.slots import Ingested
 
 TRAINING_ENABLED = "training_enabled"
 """Key of an agent's infos; false: nobody learns from the decision that it asks for now."""
@@ -30,13 +26,18 @@ class OutsideActionError(JaxrlError):
 
 
 class Silence:
-    """`silent`, bool [B, A]: members of whose open decision no outcome shall be told. The slots let it follow them."""
+    """`silent`, bool [B, A]: members of whose open decision no outcome shall be told."""
 
     def __init__(self, spec: BehaviorSpec, *, leave_out_taken: bool) -> None:
         self.silent = np.zeros((0, 0), bool)
         self._any = False  # member of `silent`: nearly never
         self._spec = spec
         self._leave_out_taken = leave_out_taken
+
+    def resize(self, rows: int, members: int) -> None:
+        """Make room; contents keep their place."""
+        more = [(0, rows - self.silent.shape[0]), (0, members - self.silent.shape[1])]
+        self.silent = np.pad(self.silent, more)
 
     def taken(self, messages: Mapping[Source, BehaviorMessage], occupants: Occupants) -> Found:
         """What was taken otherwise, of agents with an open decision; before the messages are booked.

@@ -1,111 +1,30 @@
 """On-device trajectory buffer: rows of team states, appended in one call with acting and taken all together.
 
-A stateful thing in pure functions: `init`, `add`, `take` (after flashbax). A row is a stream of states; its write index
-moves only when a member of its team decides (M1), so that teams with different rhythms share one buffer. A state either
-acted, or is a final observation that an interrupted episode bootstraps from (M3). Rewards arrive with the next message
-and are written to the decision that they belong to (M7). The buffer keeps raw samples of the policy, not what was sent
-to the environment (M20).
+A stateful thing in pure functions: `init`, `add`, `take` (after flashbax), and `turn` where a row's page is full. A row
+is a stream of states; its write index moves only when a member of its team decides (M1), so that teams with different
+rhythms share one buffer. A state either acted, or is a final observation that an interrupted episode bootstraps from
+(M3). Rewards arrive with the next message and are written to the decision that they belong to (M7). The buffer keeps
+raw samples of the policy, not what was sent to the environment (M20). At the end of a page the return restarts from the
+value of its last state, as at time_horizon.
 
-Memory is pages of T states. Every row begins with one; a row that fills it goes on in another (`turn`), so that a team
-that is faster than the rest, or the few that are left of many, find room without a longer page for everybody. The
-number of a row's page follows the order in which pages were given out. At the end of a page the return restarts from
-the value of its last state, as at time_horizon. Functions raise AssertionError where shapes differ from those named.
-
-Letters: T states of a page, P pages, B rows, A members, K columns.
+Functions raise AssertionError where shapes differ from those named. Letters: T states of a page, P pages, B rows, A
+members.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxrl.rollout.cells import OUTCOME, Cells, Extras, Layout, Stored, blank, pack, unpack
+from jaxrl.rollout.masks import where
 from jaxrl.rollout.records import Ending, RowsMessage
+from jaxrl.rollout.rollout import Rollout, rollout_of
+from jaxrl.rollout.trajectory_state import CLOCK, NO_DECISION, TrajectoryState, clock_of
 from jaxrl.types import Action, BehaviorSpec
-
-NO_DECISION = -1
-CLOCK = 5
-"""Numbers of `TrajectoryState.clock` per row and member."""
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=("stored", "carry", "clock"), meta_fields=("layout",))
-@dataclass(frozen=True)
-class TrajectoryState:
-    """The buffer. Cells at or beyond the size of a row's page hold rubbish."""
-
-    stored: Stored  # [T, P, A, ...]
-    carry: Any  # memory of the agents now, a pytree of arrays [B, A, *]; () without memory
-    clock: jax.Array  # int32 [5, B, A]: size, open_at, age, page, mates' reward so far (float32, as it lies)
-    layout: Layout
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """T, P, A."""
-        capacity, pages, members, _ = self.stored.columns.shape
-        return capacity, pages, members
-
-    @property
-    def cells(self) -> Cells:
-        """All cells, unpacked: [T, P, A, ...]."""
-        return unpack(self.stored, self.layout)
-
-    @property
-    def size(self) -> jax.Array:
-        """int32 [B], states in the row's page."""
-        return self.clock[0, :, 0]
-
-    @property
-    def open_at(self) -> jax.Array:
-        """int32 [B, A], index in the page of the decision that waits for its reward, or NO_DECISION."""
-        return self.clock[1]
-
-    @property
-    def age(self) -> jax.Array:
-        """int32 [B, A], finished decisions of the current segment."""
-        return self.clock[2]
-
-    @property
-    def page(self) -> jax.Array:
-        """int32 [B], the page that the row writes to."""
-        return self.clock[3, :, 0]
-
-    @property
-    def mates_reward(self) -> jax.Array:
-        """float32 [B, A], what the mates of an open decision have earned since it was made."""
-        return jax.lax.bitcast_convert_type(self.clock[4], jnp.float32)
-
-
-class EverySecond(NamedTuple):
-    """Mark of a rollout whose states 1, 3, 5, ... are last observations at most. No array: known while it is traced."""
-
-
-class Rollout(NamedTuple):
-    """What an update learns from. Every array is [T, B, A, ...], time-major; B stands for pages here."""
-
-    obs: tuple[jax.Array, ...]  # one per sensor, its dtype [T, B, A, *shape]; 0 where the member is absent
-    carry: (
-        Any  # memory before each state, also where the member does not decide: a pytree of arrays [T, B, A, *]; or ()
-    )
-    action_mask: jax.Array  # bool [T, B, A, M]
-    action: Action  # the last action of each member (persists through states in which it did not act, M11)
-    extras: dict[str, jax.Array]  # float32 [T, B, A, *shape], what the algorithm noted when it acted
-    begin: jax.Array  # bool, the first decision of an episode
-    present: jax.Array  # bool, the member is part of the state
-    acted: jax.Array  # bool, decided here and its reward is known: trained on
-    waiting: jax.Array  # bool, present, but its decision of an earlier state is still open
-    reward: jax.Array  # float32, individual reward
-    mates_reward: jax.Array  # float32, individual rewards of the others in the row while this decision was open
-    group_reward: jax.Array  # float32
-    terminated: jax.Array  # bool, nothing follows
-    truncated: jax.Array  # bool, interrupted: the next state of the row is its true last observation
-    left: jax.Array  # bool, the member ended and its team goes on
-    cut: jax.Array  # bool, the segment reached time_horizon
-    between: EverySecond | tuple[()] = ()  # states in which nobody acts, by their place alone
 
 
 def init(
@@ -141,11 +60,11 @@ def memory(state: TrajectoryState, steps: RowsMessage, origin: Any = None) -> An
     chex.assert_tree_shape_prefix(state.carry, lead)
 
     def before(x: jax.Array) -> jax.Array:
-        own = _where(begins(steps), jnp.zeros_like(x), x)
+        own = where(begins(steps), jnp.zeros_like(x), x)
         if origin is None:
             return own
         moved = x.reshape(-1, *x.shape[2:])[jnp.maximum(origin, 0)]
-        return _where(jnp.asarray(origin) >= 0, moved, own)
+        return where(jnp.asarray(origin) >= 0, moved, own)
 
     return jax.tree.map(before, state.carry)
 
@@ -153,7 +72,7 @@ def memory(state: TrajectoryState, steps: RowsMessage, origin: Any = None) -> An
 def standing(state: TrajectoryState, deciding: Any, action: Action) -> Action:
     """What every member is doing: `action` [B, A, ...] of those who decide now, the open decision of the others."""
     cells = unpack(_at(state, jnp.maximum(state.open_at, 0)), state.layout)
-    return Action(*(_choose(deciding, now, then) for now, then in zip(action, cells.action, strict=True)))
+    return Action(*(where(deciding, now, then) for now, then in zip(action, cells.action, strict=True)))
 
 
 def add(
@@ -213,7 +132,7 @@ def add(
             state.stored._replace(columns=columns),
             pack(states, state.layout),
         ),
-        carry=jax.tree.map(lambda old, x: _where(steps.deciding, x, old), state.carry, carry),
+        carry=jax.tree.map(lambda old, x: where(steps.deciding, x, old), state.carry, carry),
         clock=clock_of(
             state.size + final + new,
             jnp.where(steps.deciding, t_new[:, None], open_at),
@@ -240,23 +159,13 @@ def _credit(
     mates = state.mates_reward + (steps.earned.sum(-1, keepdims=True) - steps.earned)
     outcome = jnp.stack([steps.reward[..., 0], mates, steps.reward[..., 1], ending], axis=-1)
     t = jnp.where(arrived & (state.open_at >= 0), state.open_at, capacity)  # [B, A]
-    where = t, state.page[:, None], jnp.arange(members), slice(-OUTCOME, None)
+    told_at = t, state.page[:, None], jnp.arange(members), slice(-OUTCOME, None)
     return (
-        state.stored.columns.at[where].set(outcome, mode="drop"),
+        state.stored.columns.at[told_at].set(outcome, mode="drop"),
         jnp.where(arrived, NO_DECISION, state.open_at),
         jnp.where(arrived & ~(continues & ~cut), 0, age),
         mates,
     )
-
-
-def clock_of(size: Any, open_at: Any, age: Any, page: Any, mates: Any) -> jax.Array:
-    """int32 [5, B, A]; `size` and `page` [B] stand in every member, so that one array holds all five."""
-
-    def every(x: Any) -> jax.Array:
-        return jnp.broadcast_to(jnp.asarray(x)[:, None], jnp.shape(age))
-
-    whole = [jnp.asarray(x).astype(jnp.int32) for x in (every(size), open_at, age, every(page))]
-    return jnp.stack([*whole, jax.lax.bitcast_convert_type(jnp.asarray(mates, jnp.float32), jnp.int32)])
 
 
 def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
@@ -271,40 +180,6 @@ def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
     stored = jax.tree.map(lambda into, x: into.at[0, :rows].set(x), state.stored, first)
     clock = _turned(state, alive, jnp.arange(rows))
     return rollout_of(state), TrajectoryState(stored=stored, carry=state.carry, clock=clock, layout=state.layout)
-
-
-def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
-    """What stands in the buffer now as something to learn from, [T, P, A, ...].
-
-    Of the pages that rows write to only the first `size` states, int32 [B]; by default all of them.
-    """
-    cells = state.cells
-    time = jnp.arange(state.shape[0])[:, None, None]
-    held = time < _sizes(state, state.size if size is None else size)[None, :, None]  # [T, P, 1]
-    present, chose = cells.present & held, cells.acted & held
-    ending = cells.outcome[..., 3]
-    acted = chose & (ending != Ending.OPEN)  # so never in the last state of a living team
-    source = jax.lax.cummax(jnp.where(chose, time, 0), axis=0)  # index of each member's newest decision
-    pages, members = jnp.arange(state.shape[1])[:, None], jnp.arange(state.shape[2])
-    return Rollout(
-        obs=tuple(_where(present, o, 0) for o in cells.obs),
-        carry=jax.tree.map(lambda x: _where(held[..., None], x, 0), cells.carry),
-        action_mask=cells.action_mask,
-        action=Action(*(_where(present, x[source, pages, members], 0) for x in cells.action)),
-        extras={name: _where(acted, x, 0.0) for name, x in cells.extras.items()},
-        begin=chose & cells.begin,
-        present=present,
-        acted=acted,
-        # A state in which nobody acted is a final one: its members wait for nothing.
-        waiting=present & ~chose & chose.any(-1, keepdims=True),
-        reward=jnp.where(acted, cells.outcome[..., 0], 0.0),
-        mates_reward=jnp.where(acted, cells.outcome[..., 1], 0.0),
-        group_reward=jnp.where(acted, cells.outcome[..., 2], 0.0),
-        terminated=acted & (ending == Ending.TERMINATED),
-        truncated=acted & (ending == Ending.TRUNCATED),
-        left=acted & (ending == Ending.LEFT),
-        cut=acted & (ending == Ending.CUT),
-    )
 
 
 def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array) -> TrajectoryState:
@@ -332,24 +207,6 @@ def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array) -> Traject
     )
 
 
-def _rows(state: TrajectoryState) -> int:
-    """B. Raises AssertionError where clock and carry are not those of the pages."""
-    rows, members = state.clock.shape[1], state.shape[2]
-    chex.assert_shape(state.clock, (CLOCK, rows, members))
-    chex.assert_tree_shape_prefix(state.carry, (rows, members))
-    return rows
-
-
-def _sizes(state: TrajectoryState, size: Any) -> jax.Array:
-    """int32 [P]: states of each page, `size` [B] of those that rows write to.
-
-    Pages are given out in order: one below the newest that no row writes is full.
-    """
-    capacity, pages, _ = state.shape
-    given = jnp.arange(pages) <= state.page.max()
-    return jnp.where(given, capacity, 0).at[state.page].set(size)
-
-
 def _current(state: TrajectoryState, alive: jax.Array) -> Cells:
     """The state that each row goes on from, [B, A, ...]: its newest, with the decisions that are still open."""
     waits = state.open_at >= 0
@@ -370,19 +227,15 @@ def _turned(state: TrajectoryState, alive: jax.Array, page: jax.Array) -> jax.Ar
     return clock_of(alive, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age), page, state.mates_reward)
 
 
+def _rows(state: TrajectoryState) -> int:
+    """B. Raises AssertionError where clock and carry are not those of the pages."""
+    rows, members = state.clock.shape[1], state.shape[2]
+    chex.assert_shape(state.clock, (CLOCK, rows, members))
+    chex.assert_tree_shape_prefix(state.carry, (rows, members))
+    return rows
+
+
 def _at(state: TrajectoryState, t: jax.Array) -> Stored:
     """Cells [B, A, ...] of state t [B, A] or [B, 1] in the page of each row."""
     members = jnp.arange(state.shape[2])
     return jax.tree.map(lambda x: x[t, state.page[:, None], members], state.stored)
-
-
-def _choose(mask: Any, x: jax.Array, other: jax.Array) -> jax.Array:
-    """`x` where the mask [B, A] holds, else `other`, both [B, A, *]."""
-    return jnp.where(jnp.reshape(mask, jnp.shape(mask) + (1,) * (x.ndim - jnp.ndim(mask))), x, other)
-
-
-def _where(mask: Any, x: jax.Array, fill: Any) -> jax.Array:
-    """`x` where the mask [T, B, A] or [B, A] holds; `fill` elsewhere, whatever stands there."""
-    return jnp.where(
-        jnp.reshape(mask, jnp.shape(mask) + (1,) * (x.ndim - jnp.ndim(mask))), x, jnp.asarray(fill, x.dtype)
-    )

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.rollout.cells import Stored
-from jaxrl.rollout.trajectory import NO_DECISION, Rollout, TrajectoryState, rollout_of
+from jaxrl.rollout.rollout import Rollout, rollout_of
+from jaxrl.rollout.trajectory_state import NO_DECISION, TrajectoryState
 
 
 def take(state: TrajectoryState, begin: Any) -> tuple[Rollout, TrajectoryState]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 
 calls: list[tuple[int, ...]] = []
 NOT_A_FUNCTION = 1

@@ -18,7 +18,7 @@ import optax
 from jaxrl.algorithms.interface import Algorithm, Decision, Fill, Metrics, PolicyState, Storage, TrainState
 from jaxrl.networks import normalizer
 from jaxrl.rewards import extrinsic
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.types import Action, BehaviorSpec
 
 

@@ -17,7 +17,7 @@ from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.algorithms.on_policy import Batch, Distribution, Loss
 from jaxrl.networks.joint import JointCritic
 from jaxrl.networks.models import Actor, TeamCritic
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 from tests.helpers import make_spec

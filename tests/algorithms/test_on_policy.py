@@ -15,7 +15,7 @@ from jaxrl.algorithms import ALGORITHMS, on_policy
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action
 from tests.helpers import poca_settings, ppo_settings, settings_of

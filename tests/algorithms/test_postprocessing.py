@@ -11,6 +11,7 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import put_away
 from jaxrl.algorithms.postprocessing import PostprocessingError, postprocessed, resolve
 from jaxrl.rollout import trajectory
+from jaxrl.rollout.rollout import Rollout, rollout_of
 from jaxrl.settings import SettingsError
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.algorithms import hooks
@@ -26,12 +27,12 @@ SMALL = {
 }
 
 
-def rollout() -> trajectory.Rollout:
+def rollout() -> Rollout:
     """2 states of 1 row of 2 members, who earn 1 and 3, and 2 and 5; the second member's last decision is open."""
     empty = trajectory.init(SPEC, (("log_prob", (1,)),), capacity=2, rows=1, members=2)
     own = jnp.array([[[1.0, 3.0]], [[2.0, 5.0]]])
     acted = jnp.array([[[True, True]], [[True, False]]])
-    return trajectory.rollout_of(empty)._replace(reward=own, mates_reward=own[..., ::-1], acted=acted)
+    return rollout_of(empty)._replace(reward=own, mates_reward=own[..., ::-1], acted=acted)
 
 
 def test_r57_rewards_are_shaped_by_what_the_mates_did() -> None:

@@ -15,7 +15,7 @@ from team_rollouts import SMALL, SPEC, quick_jit
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout.cells import pack
 from jaxrl.rollout.slots import Source
-from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn

@@ -16,10 +16,10 @@ from jaxrl.rollout import trajectory
 from jaxrl.rollout.slots import Source
 from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer
 from jaxrl.training.compiled.trainer import make_jitted_trainer
-from jaxrl.training.host.actor import MOST, capacity
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, keep, learn
+from jaxrl.training.host.room import MOST, capacity
 from jaxrl.types import BehaviorMessage
 from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation

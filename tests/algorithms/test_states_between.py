@@ -11,7 +11,7 @@ from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_ro
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.chunks import PARTS, of_states
-from jaxrl.rollout.trajectory import EverySecond, Rollout
+from jaxrl.rollout.rollout import EverySecond, Rollout
 from tests.helpers import settings_of
 
 LENGTH = 2 * 2 * PARTS + 1

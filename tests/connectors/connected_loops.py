@@ -14,7 +14,7 @@ from jaxrl.algorithms.interface import Decision as Decided
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import Chain
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import connecting as compiled
 from jaxrl.training.compiled.collect import Transitions, begins, collect, start_play

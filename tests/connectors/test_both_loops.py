@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl.jax_envs.ball3d import make_ball3d
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from tests.connectors.connected_loops import through_both
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy
 

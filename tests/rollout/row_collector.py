@@ -19,9 +19,11 @@ from jaxrl.rewards.extrinsic import EXTRINSIC
 from jaxrl.rollout import outside, trajectory
 from jaxrl.rollout.cells import pack
 from jaxrl.rollout.pages import Pages
+from jaxrl.rollout.records import Ingested
 from jaxrl.rollout.repaging import repage, resize
-from jaxrl.rollout.slots import Ingested, Slots, Source
-from jaxrl.rollout.trajectory import Rollout, TrajectoryState
+from jaxrl.rollout.rollout import Rollout
+from jaxrl.rollout.slots import Slots, Source
+from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, ObservationSpec
 from tests.helpers import ppo_settings
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from script import ONE, Script
 from test_whole_episodes import WholeEpisodes
 
+from jaxrl.rollout import slots
 from jaxrl.rollout.slots import Slots
 
 
@@ -60,10 +62,10 @@ def test_an_environments_own_end_begins_the_count_anew() -> None:
     assert [r.lengths for found in told for r in found.episodes] == [[1], [1]]
 
 
-def test_without_a_limit_messages_are_not_looked_at() -> None:
+def test_without_a_limit_messages_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     play, collector, _ = limited(3)
     collector.slots.max_length = None
-    collector.slots._limited = None  # type: ignore
+    monkeypatch.setattr(slots, "limited", None)
     for weight in range(10, 20):
         play.say(ask={1: weight})
     assert collector.running.complete == 0 and isinstance(collector.slots, Slots) and ONE.worker == 0

@@ -20,6 +20,7 @@ from jaxrl.rollout import trajectory
 from jaxrl.rollout.noise import noise_key
 from jaxrl.rollout.repaging import resize
 from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.trajectory_state import NO_DECISION
 from jaxrl.training.host.decide import decide
 from jaxrl.types import Action
 from tests.helpers import decision_steps, message, ppo_settings
@@ -245,5 +246,5 @@ def test_growth_keeps_every_cell() -> None:
         inside = tuple(slice(n) for n in old.shape)
         np.testing.assert_array_equal(new[inside], old)
         assert new.dtype == old.dtype
-    np.testing.assert_array_equal(after.open_at, trajectory.NO_DECISION)
+    np.testing.assert_array_equal(after.open_at, NO_DECISION)
     assert after.shape == (3, 5, 2) and after.page.tolist() == [0, 1, 3, 4]

@@ -14,10 +14,10 @@ from script import Script
 
 from jaxrl.algorithms import on_policy
 from jaxrl.rollout import whole_episodes
-from jaxrl.rollout.records import Ending
+from jaxrl.rollout.records import Ending, Ingested
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.rollout.running import RunningEpisodes
-from jaxrl.rollout.slots import Ingested, Source
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.slots import Source
 from jaxrl.types import BehaviorMessage
 from tests.helpers import ppo_settings
 

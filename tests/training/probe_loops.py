@@ -16,9 +16,8 @@ from jaxrl.jax_envs.served.serve import CompiledAreas
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.trainer import make_jitted_trainer
-from jaxrl.training.host.actor import ActorPrograms
 from jaxrl.training.host.behavior import Programs, make_behavior
-from jaxrl.training.host.decide import decide
+from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
 from jaxrl.types import Action, BehaviorMessage
 from tests.helpers import settings_of

@@ -15,7 +15,7 @@ from jax import Array
 
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.jax_envs.scene import Sizes
-from jaxrl.rollout.trajectory import EverySecond, Rollout
+from jaxrl.rollout.rollout import EverySecond, Rollout
 from jaxrl.training.compiled.collect import Transitions, by_team
 from jaxrl.types import Action
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.rollout import noise, outside, trajectory, whole_episodes
 from jaxrl.rollout.records import RowsMessage
-from jaxrl.rollout.trajectory import TrajectoryState
+from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.training.host import connecting
 from jaxrl.types import Action
 

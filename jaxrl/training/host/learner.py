@@ -17,7 +17,8 @@ import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, PolicyState, TrainState, acting, put_away
 from jaxrl.rollout import trajectory, whole_episodes
-from jaxrl.rollout.trajectory import Rollout, TrajectoryState
+from jaxrl.rollout.rollout import Rollout, rollout_of
+from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.actor import Actor
@@ -67,7 +68,7 @@ def keep(
 
 def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
     """What statistics show of values and entropy, of what stands in the buffer."""
-    return algorithm.estimate(state, trajectory.rollout_of(buffer))
+    return algorithm.estimate(state, rollout_of(buffer))
 
 
 class Held(NamedTuple):

@@ -23,7 +23,7 @@ import numpy as np
 
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.rollout.records import Ending, RowsMessage
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.learner import Learner, compile_ahead
 

@@ -16,8 +16,8 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.networks.models import Actor, TeamCritic
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.rollout.slots import Slots, Source
-from jaxrl.rollout.trajectory import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.collect import Transitions, collect, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack

@@ -11,7 +11,7 @@ import pytest
 
 from jaxrl.algorithms import on_policy
 from jaxrl.jax_envs.interface import TeamView
-from jaxrl.rollout.trajectory import Rollout
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.compiled.collect import EpisodeSums, Transitions
 from jaxrl.training.compiled.stacking import first_fault, stack
 from jaxrl.types import Action

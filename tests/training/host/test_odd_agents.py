@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jaxrl import Callbacks, Episode
+from jaxrl.rollout.rollout import rollout_of
 from jaxrl.rollout.silence import OutsideActionError
-from jaxrl.rollout.trajectory import rollout_of
 from jaxrl.training.host.learner import Learner
 from jaxrl.training.host.run import train
 from jaxrl.types import Action, EnvMessage, Taken
@@ -109,7 +109,7 @@ def test_m5_vanished_agents_are_interrupted_and_their_rows_taken_by_others(tmp_p
     watching = watched(tmp_path, Vanishing, 100, missing="truncate", missing_after=4)
     assert len(watching.ended) > 15 and all(episode.truncated for episode in watching.ended)
     assert {agent.decisions for episode in watching.ended for agent in episode.agents} == {5}
-    assert watching.run._named()["Toy"].actor._slots.rows <= 8
+    assert watching.run._named()["Toy"].actor.room.slots.rows <= 8
 
 
 @pytest.mark.parametrize(("how", "share"), [("train", 1.0), ("leave_out", 0.5)])

@@ -12,11 +12,12 @@ import pytest
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout import trajectory
+from jaxrl.rollout.rollout import rollout_of
 from jaxrl.rollout.slots import Source
-from jaxrl.training.host.actor import MOST, capacity
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
+from jaxrl.training.host.room import MOST, capacity
 from tests.algorithms.team_rollouts import quick_jit
 from tests.footprint import give_back
 from tests.helpers import decision_steps, make_spec, message, settings_of
@@ -68,7 +69,7 @@ def say(crowd: Behavior, agents: Iterable[int], groups: dict[int, int] | None = 
 
 def stored(crowd: Behavior) -> int:
     """Decisions that an update would be trained on now."""
-    return int(trajectory.rollout_of(crowd.actor.buffer).acted.sum())
+    return int(rollout_of(crowd.actor.buffer).acted.sum())
 
 
 def cells(crowd: Behavior) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.rollout import trajectory
+from jaxrl.rollout.rollout import rollout_of
 from jaxrl.rollout.slots import Source
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
@@ -100,7 +100,7 @@ def test_r2_r51_an_update_is_due_when_ended_episodes_have_enough() -> None:
     assert int(behavior.state.step) == 22 and behavior.actor.held == 22 and behavior.actor.fresh == 0
     say(behavior, [], end=[0])
     assert behavior.actor.fresh == 23, "all of its episode, the decisions before the update too"
-    trained = trajectory.rollout_of(behavior.actor.buffer, behavior.actor.running.begin)
+    trained = rollout_of(behavior.actor.buffer, *behavior.actor.begin)
     assert float(np.asarray(trained.reward).sum()) == 22 * 1.0 + 2.0
     assert not np.asarray(trained.cut).any()
 

@@ -1,0 +1,227 @@
+"""Where an actor keeps what it sees and does: slots, pages and buffer, and how they grow with its agents.
+
+The slots grow by themselves; pages and buffer follow. Every new shape of the buffer means that its programs are
+compiled once more, so it changes seldom, and there is room to spare.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+
+from jaxrl.algorithms.interface import Algorithm, nothing_remembered
+from jaxrl.rollout.pages import MESSAGE, Pages
+from jaxrl.rollout.records import RowsMessage
+from jaxrl.rollout.repaging import repage, resize
+from jaxrl.rollout.running import RunningEpisodes
+from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.training.host.decide import ActorPrograms
+
+log = logging.getLogger(__name__)
+
+SLACK = 1.5
+"""Room of all pages over the states that hold the wanted decisions when everybody acts: dead members, uneven rows."""
+MOST = 16
+"""Room of all pages, at most, over the same; a buffer that would need more is learned from before it is full."""
+
+
+def capacity(decisions: int, rows: int, members: int) -> int:
+    """T, states of a page: with one for each row enough for `decisions` agent steps with slack, and for a message."""
+    return math.ceil(SLACK * decisions / (rows * members)) + MESSAGE + 1
+
+
+class CutWarning:
+    """Says once of a behavior that an episode had to be cut that should have been learned from as a whole."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._said = False
+
+    def say(self, episodes: int, states: int) -> None:
+        """So many episodes, any number or none, were longer than the states that there is room for."""
+        if self._said or not episodes:
+            return
+        self._said = True
+        log.warning(
+            "%s: an episode is longer than the %d states that there is room for, and is learned from in pieces in "
+            "spite of batch_mode: complete_episodes. Episodes may be endless: set max_episode_length, let the "
+            "environment end them, or raise hyperparameters.buffer_size.",
+            self._name, states,
+        )  # fmt: skip
+
+
+class Room:
+    """Rows for the agents in `slots`, and a page of the buffer for each.
+
+    Args:
+      keeps: agent decisions that the buffer is to hold.
+      env_steps: environment steps of each worker that it is to hold instead; None: `keeps` counts.
+      whole_episodes_only: running episodes stay at each update and move to a fresh page as a whole.
+      cuts: is told where that cannot be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        slots: Slots,
+        algorithm: Algorithm,
+        programs: ActorPrograms,
+        *,
+        keeps: int,
+        env_steps: int | None,
+        whole_episodes_only: bool,
+        cuts: CutWarning,
+    ) -> None:
+        self.slots = slots
+        self.running = RunningEpisodes() if whole_episodes_only else None
+        self.full = False  # there is no room for another message, and there shall be none
+        self._name = name
+        self._programs = programs
+        self._keeps = keeps
+        self._env_steps = env_steps
+        self._cuts = cuts
+        self.pages = Pages(capacity(self.keeps, slots.rows, slots.members), slots.rows)
+        self.buffer: TrajectoryState = programs.allocate(
+            slots.spec if algorithm.connectors is None else algorithm.connectors.spec,
+            algorithm.extras,
+            nothing_remembered(algorithm),
+            capacity=self.pages.capacity,
+            rows=slots.rows,
+            members=slots.members,
+        )
+
+    @property
+    def keeps(self) -> int:
+        """Agent decisions that the buffer is to hold, at most where environment steps are counted."""
+        if self._env_steps is None:
+            return self._keeps
+        return self._env_steps * self.slots.rows * self.slots.members
+
+    def follow(self) -> bool:
+        """Let the buffer follow the slots, and return whether they have grown; programs are then built once more.
+
+        More rows need fewer states each. A page that already holds too many keeps its length, unless a page as long
+        for every row would be far more than what is needed.
+        """
+        slots, pages, (_, _, members) = self.slots, self.pages, self.buffer.shape
+        rows = len(pages.page)
+        if (slots.rows, slots.members) == (rows, members):
+            return False
+        log.info(
+            "%s: room for %d teams of %d agents (was %d of %d); the programs are compiled once more.",
+            self._name, slots.rows, slots.members, rows, members,
+        )  # fmt: skip
+        fitting = capacity(self.keeps, slots.rows, slots.members)
+        held = pages.capacity if pages.given > rows else int(pages.size.max()) + MESSAGE
+        if held > fitting and slots.rows * pages.capacity > 2 * (slots.rows * fitting + pages.given * pages.capacity):
+            self.buffer, self.pages = repage(self.buffer, pages, capacity=fitting)
+            if self.running is not None:
+                self._cuts.say(self.running.shortened(pages.size - self.pages.size), fitting)
+            pages = self.pages
+        elif held <= fitting:
+            pages.capacity = fitting
+        self._resize(pages.grow(slots.rows))
+        return True
+
+    def turn(self, steps: RowsMessage, fresh: int) -> None:
+        """Fresh pages for the rows that have no room left for this message; `fresh` decisions of `keeps` are held."""
+        pages = self.pages
+        if not pages.scarce:  # nearly every message
+            return
+        turning = pages.full(steps)
+        if turning.any() and self.running is not None:
+            turning = self._turn_whole(self.running, turning, steps, fresh)
+        if not turning.any():
+            return
+        waiting = np.asarray((self.buffer.open_at >= 0).any(-1))
+        more = self._still_to_come(int(turning.sum()), fresh)
+        page = pages.turn(turning, waiting)
+        if pages.given > self.buffer.shape[1]:
+            self._resize((), more)
+        self.buffer = self._programs.turn(self.buffer, turning, page.astype(np.int32))
+        self.full = self._too_large(pages=2 * pages.given)
+
+    def append(self, steps: RowsMessage) -> None:
+        """The message was added to the buffer."""
+        self.pages.append(steps)
+        if self.running is not None:
+            self.running.note(steps, self.pages)
+
+    def taken(self, buffer: TrajectoryState) -> None:
+        """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
+        self.buffer, self.full = buffer, False
+        if self.running is None:
+            self.pages.taken(self.slots.living)
+        else:
+            self.running.taken(self.pages)
+
+    def discard(self) -> None:
+        """Forget what was collected, running episodes too."""
+        self.buffer, self.full = self._programs.discard(self.buffer), False
+        self.pages.taken(self.slots.living)
+        if self.running is not None:
+            self.running.forget()
+
+    def _turn_whole(self, running: RunningEpisodes, turning: np.ndarray, steps: RowsMessage, fresh: int) -> np.ndarray:
+        """Fresh pages for rows [B] that take all of their running episode along, longer ones where that is needed.
+
+        Returns the rows whose episode must be cut: there is no room for all of it.
+        """
+        pages, length = self.pages, running.length(self.pages)
+        while (turning & (2 * (length + MESSAGE) > pages.capacity)).any() and not self._too_large(
+            states=2 * pages.capacity
+        ):
+            pages.capacity *= 2
+            turning = pages.full(steps)
+        if pages.capacity != self.buffer.shape[0]:
+            log.info(
+                "%s: episodes are long, room for %d states of each row; the programs are compiled once more.",
+                self._name, pages.capacity,
+            )  # fmt: skip
+            self._resize(())
+        cut = turning & (length + MESSAGE > pages.capacity)
+        moving = turning & ~cut
+        if moving.any():
+            begin, page = running.begin, pages.turn(moving, length)
+            if pages.given > self.buffer.shape[1]:
+                self._resize((), self._still_to_come(int(moving.sum()), fresh))
+            self.buffer = self._programs.turn_whole(self.buffer, moving, page.astype(np.int32), begin)
+            running.turned(moving)
+        if cut.any():
+            self._cuts.say(int(cut.sum()), pages.capacity)
+            running.cut(cut)
+        self.full = self._too_large(pages=2 * pages.given) and running.complete > 0
+        return cut
+
+    def _still_to_come(self, turning: int, fresh: int) -> int:
+        """Pages that so many rows, whose pages are full, will need after the next one, if all goes on like this."""
+        pages, room = self.pages, self.pages.capacity - MESSAGE
+        states = (pages.given - len(pages.page)) * pages.capacity + int(pages.size.sum())
+        rest = 1.1 * states * max(self.keeps / max(fresh, 1) - 1.0, 0.0)  # states of all rows
+        share = turning * pages.capacity / states
+        return turning * max(math.ceil(rest * share / (turning * room)) - 1, 0)
+
+    def _too_large(self, *, states: int | None = None, pages: int | None = None) -> bool:
+        """Whether a buffer whose pages have so many states, or that has so many pages, would be beyond `MOST`."""
+        held_states, held_pages, members = self.buffer.shape
+        cells = (states or held_states) * (pages or held_pages) * members
+        return cells > MOST * capacity(self.keeps, 1, 1)
+
+    def _resize(self, fresh: Any, more: int = 0) -> None:
+        """Room for all pages and `more`, as far as the bound allows; `fresh` are the pages of new rows."""
+        pages, (_, room, _) = self.pages, self.buffer.shape
+        more = max(more, pages.given // 2) if not len(fresh) else more  # few programs, some room to spare
+        while more and self._too_large(pages=pages.given + more):
+            more //= 2
+        if pages.given > room:
+            room = pages.given + more
+            if not len(fresh):
+                log.info(
+                    "%s: rows are uneven, room for %d pages of %d states; the programs are compiled once more.",
+                    self._name, room, pages.capacity,
+                )  # fmt: skip
+        self.buffer = resize(self.buffer, capacity=pages.capacity, pages=room, members=self.slots.members, fresh=fresh)
