@@ -207,7 +207,11 @@ class RunSettings(Section):
     debug: Boolean = Field(default=False, description="log in detail")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Names of parameters can be sent, and lessons are judged by a behavior that is configured."""
+        """Names of parameters can be sent, those of behaviors have no team, lessons are judged by one that is there."""
+        for name in self.behaviors:
+            if "?" in name:
+                text = f"got {name!r}, expected {name.partition('?')[0]!r}: all teams of a behavior share its settings"
+                yield ("behaviors", name), text
         for name in self.environment_parameters or {}:
             if not name or not name.isascii():
                 text = f"got {name!r}, expected a name of ASCII characters: an environment can be sent no other"
