@@ -23,7 +23,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -108,7 +108,11 @@ class RunFolder:
         self.check(*asked, writes=False)  # what can be said without making the folder
         with RunLock(self.path):
             self.check(*asked)  # once more: another run may have come and gone
-            yield
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # it is there, and players or the run have written into it
+                    self.logs.rmdir()
 
     def check(
         self,

@@ -269,6 +269,14 @@ def test_what_is_refused_leaves_no_folder(tmp_path, old_run):
     with run.claimed(CheckpointSettings()):
         assert (run.path / "run.lock").is_file()
     assert not (tmp_path / "r").exists()
+    with pytest.raises(KeyboardInterrupt), run.claimed(CheckpointSettings()):
+        run.prepare()  # for players, of which none has started
+        raise KeyboardInterrupt
+    assert not (tmp_path / "r").exists()
+    with run.claimed(CheckpointSettings()):
+        run.prepare()
+        run.player_log(0).write_text("no display")
+    assert everything(run) == ["run_logs", "run_logs/Player-0.log"]
 
 
 def test_an_evaluation_takes_no_lock(old_run):

@@ -59,6 +59,7 @@ WRONG = [
         f"{A}.network_settings.memory_size: unknown key, did you mean memory.memory_size?",
     ),
     ("behaviors: {'A?team=1': {}}", f"{A}?team=1: got 'A?team=1', expected 'A': all teams of a behavior share its"),
+    ("checkpoint_settings: {run_id: ''}", "checkpoint_settings.run_id: got '', expected text that is not empty"),
     ("seeds: 3", "seeds: unknown key, known keys: default_settings, behaviors"),
     ("torch_setting: {}", "torch_setting: unknown key, did you mean torch_settings?"),
     ("env_settings: {prt: 3}", "env_settings.prt: unknown key, known keys: env_path"),
