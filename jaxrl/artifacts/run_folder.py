@@ -228,7 +228,8 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunFolderError(
                 f"{self.path} does not exist, so --resume has nothing to continue. "
-                "Check --run-id and --results-dir, or leave --resume out to start a new run."
+                "Check --run-id and --results-dir, or leave --resume (checkpoint_settings.resume) out to start a new "
+                "run."
             )
         for folder in self._behaviors():
             checkpoints.recover(folder)
