@@ -91,7 +91,9 @@ class EnvironmentSettings(Section):
         default=False, description="show the first area of worker 0 in a window (gymnasium: and pettingzoo:)"
     )
     video_every: Annotated[Integer, Field(ge=0)] = Field(
-        default=0, description="film every n-th episode of it, into the run's folder videos; 0: none"
+        default=0,
+        description="film every n-th episode of the first area of worker 0 (gymnasium: and pettingzoo:) into the run's "
+        "folder videos; 0: none",
     )
     time_statistics: Boolean = Field(
         default=False, description="write Time/...: smoothed milliseconds of an environment step, by phase and worker"
