@@ -19,6 +19,7 @@ from jaxrl.settings import RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host import saver as host_saver
 from jaxrl.training.host.saver import Learning
+from jaxrl.training.host.shown import ShownBehaviors
 from jaxrl.training.host.statistics import EpisodeStatistics
 from jaxrl.training.lessons import Lessons
 from jaxrl.training.recorder import Recorder, take_all
@@ -43,6 +44,7 @@ class HostRecorder(Recorder):
         self.lessons: Lessons | None = None  # of the run's loop
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._teams = SharedLearners()
+        self._shown = ShownBehaviors()
 
     def open(self, behavior: Learning) -> None:
         """A behavior appeared: load its weights if asked, then open its event file.
@@ -108,11 +110,11 @@ class HostRecorder(Recorder):
         if metrics:
             self._statistics[behavior.name].update(metrics)
 
-    def environment(self, result: EnvMessage, names: Sequence[str]) -> None:
-        """Statistics that an environment sent belong to every behavior it showed."""
+    def environment(self, result: EnvMessage) -> None:
+        """Statistics that an environment sent belong to every behavior that it has shown so far."""
         for behavior_id in result.new_specs:
             self._teams.meet(behavior_name(behavior_id), [behavior_id])
-        for name in names:
+        for name in self._shown.of(result):
             self._statistics[name].environment(result.stats, result.worker)
 
     def reported(self, values: Sequence[tuple[str, float]]) -> None:
