@@ -46,10 +46,10 @@ class HostRecorder(Recorder):
         self._teams = SharedLearners()
         self._shown = ShownBehaviors()
 
-    def open(self, behavior: Learning) -> None:
-        """A behavior appeared: load its weights if asked, then open its event file.
+    def load(self, behavior: Learning) -> None:
+        """A behavior appeared: the weights that it starts from, if asked. Comes before `open` of any that came with it.
 
-        Raises CheckpointError before anything of an earlier run is removed.
+        Raises CheckpointError. Nothing is written, and of an earlier run nothing is removed.
         """
         options = self.settings.checkpoint_settings
         if options.resume:
@@ -58,6 +58,9 @@ class HostRecorder(Recorder):
             source = self.folder.initial_checkpoint(behavior.name, options.initialize_from, behavior.settings.init_path)
             if source is not None:
                 host_saver.initialize(behavior, source)
+
+    def open(self, behavior: Learning) -> None:
+        """Open the event file of a behavior that has its weights."""
         statistics = EpisodeStatistics(behavior.settings, group_rewards=behavior.algorithm.team_rows)
         self.open_track(
             behavior.name,
@@ -114,7 +117,8 @@ class HostRecorder(Recorder):
         """Statistics that an environment sent belong to every behavior that it has shown so far."""
         for behavior_id in result.new_specs:
             self._teams.meet(behavior_name(behavior_id), [behavior_id])
-        for name in self._shown.of(result):
+        shown = self._shown.of(result)
+        for name in shown if result.stats else ():
             self._statistics[name].environment(result.stats, result.worker)
 
     def reported(self, values: Sequence[tuple[str, float]]) -> None:
