@@ -74,7 +74,7 @@ def test_3_run_id_that_exists(refused: Any, tmp_path: Path) -> None:
 def test_4_resume_without_a_run(refused: Any, tmp_path: Path) -> None:
     assert refused(written(tmp_path, **WALKER), "--resume") == (
         f"{tmp_path}/results/run does not exist, so --resume has nothing to continue. Check --run-id and --results-dir"
-        ", or leave --resume out to start a new run.\n"
+        ", or leave --resume (checkpoint_settings.resume) out to start a new run.\n"
     )
 
 

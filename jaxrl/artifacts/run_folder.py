@@ -22,12 +22,14 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as checkpoints
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.lock import RunLock
 from jaxrl.artifacts.names import RunFolderError, behavior_name, check_behavior_size, check_run_names
 from jaxrl.artifacts.status import DAMAGED
@@ -42,6 +44,7 @@ MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files w
 
 _FLAGS = "Choose another --run-id, continue the old run with --resume, or overwrite it with --force."
 _MEND_LINK = "Mend or delete the link, or choose another --run-id or --results-dir."
+_NONE: Mapping[str, None] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 
 
@@ -90,11 +93,12 @@ class RunFolder:
         return any(True for mark in marks for _ in self.path.glob(mark)) or bool(self._behaviors())
 
     @contextmanager
-    def claimed(self, options: CheckpointSettings, behaviors: Sequence[str] = ()) -> Iterator[None]:
+    def claimed(self, options: CheckpointSettings, behaviors: Mapping[str, str | None] = _NONE) -> Iterator[None]:
         """The run may start as `options` ask, and until the end of the block nobody else writes to its folder.
 
-        An evaluation claims nothing. `behaviors` as in `check`. Nothing is left of a folder in which nothing was
-        written. Raises RunFolderError, RunLockedError or another ArtifactError before anything is written.
+        An evaluation claims nothing. `behaviors`: the `init_path` of each that is listed. Nothing is left of a folder
+        in which nothing was written. Raises RunFolderError, RunLockedError or another ArtifactError before anything is
+        written.
         """
         asked = (options.resume, options.force, options.initialize_from, behaviors)
         if only_evaluates(options):
@@ -104,22 +108,27 @@ class RunFolder:
         self.check(*asked, writes=False)  # what can be said without making the folder
         with RunLock(self.path):
             self.check(*asked)  # once more: another run may have come and gone
-            yield
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # it is there, and players or the run have written into it
+                    self.logs.rmdir()
 
     def check(
         self,
         resume: bool = False,
         force: bool = False,
         initialize_from: str | None = None,
-        behaviors: Sequence[str] = (),
+        behaviors: Mapping[str, str | None] = _NONE,
         *,
         writes: bool = True,
     ) -> None:
         """Raise ArtifactError, mostly a RunFolderError, when the run cannot start as asked. Writes nothing that stays.
 
-        `behaviors` are those listed in the YAML: each needs a checkpoint in the run `initialize_from`. A folder that
-        holds only the logs of a failed start-up may be used again without flags (ML-Agents refuses it). A run that is
-        only evaluated (not `writes`) may lie where nothing can be written.
+        `behaviors`, listed in the YAML, each with its `init_path`: without one, it needs a checkpoint in the run
+        `initialize_from`; what is resumed needs neither. A folder that holds only the logs of a failed start-up may be
+        used again without flags (ML-Agents refuses it). A run that is only evaluated (not `writes`) may lie where
+        nothing can be written.
         """
         check_run_names(self.results_dir, self.run_id)
         try:
@@ -133,7 +142,9 @@ class RunFolder:
         for name in behaviors:
             self.behavior(name)
         if initialize_from is not None:
-            self._check_source(initialize_from, behaviors)
+            self._check_source(initialize_from)
+        for name, path in () if resume else behaviors.items():
+            self._check_start(name, initialize_from, path)
         if writes:
             self._check_places(behaviors)
             self._check_writable()
@@ -159,21 +170,27 @@ class RunFolder:
             self._remove_old_run()
 
     def initial_checkpoint(
-        self, behavior_id: str, initialize_from: str | None = None, init_path: str | None = None
+        self,
+        behavior_id: str,
+        initialize_from: str | None = None,
+        init_path: str | None = None,
+        *,
+        quiet: bool = False,
     ) -> Path | None:
         """The checkpoint folder a behavior's weights start from, None for new weights. Raises CheckpointError.
 
         `init_path` wins over `initialize_from`; a bare name in it is looked up in the behavior's folder of the run
-        `initialize_from`.
+        `initialize_from`. `quiet`: without warnings of what was passed over.
         """
         if init_path is None and initialize_from is None:
             return None
         if initialize_from is None:
-            return checkpoints.resolve(Path(str(init_path)))
+            return checkpoints.resolve(Path(str(init_path)), quiet=quiet)
         folder = self.results_dir / initialize_from / behavior_name(behavior_id)
         if init_path is None:
-            return checkpoints.resolve(folder)
-        return checkpoints.resolve(folder / init_path if Path(init_path).name == init_path else Path(init_path))
+            return checkpoints.resolve(folder, quiet=quiet)
+        chosen = folder / init_path if Path(init_path).name == init_path else Path(init_path)
+        return checkpoints.resolve(chosen, quiet=quiet)
 
     def _behaviors(self) -> list[Path]:
         """Behavior folders: those with events, a checkpoint pointer, or checkpoints (also unfinished ones)."""
@@ -211,7 +228,8 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunFolderError(
                 f"{self.path} does not exist, so --resume has nothing to continue. "
-                "Check --run-id and --results-dir, or leave --resume out to start a new run."
+                "Check --run-id and --results-dir, or leave --resume (checkpoint_settings.resume) out to start a new "
+                "run."
             )
         for folder in self._behaviors():
             checkpoints.recover(folder)
@@ -225,17 +243,24 @@ class RunFolder:
             "first one. Start it again with --force, or choose another --run-id."
         )
 
-    def _check_source(self, run_id: str, behaviors: Sequence[str]) -> None:
+    def _check_source(self, run_id: str) -> None:
         source = self.results_dir / run_id
         if not source.is_dir():
             raise RunFolderError(
                 f"--initialize-from {run_id}: {source} does not exist. "
                 f"Give the --run-id of a run under {self.results_dir}."
             )
-        for name in behaviors:
-            checkpoints.resolve(source / behavior_name(name), quiet=True)
 
-    def _check_places(self, behaviors: Sequence[str]) -> None:
+    def _check_start(self, name: str, initialize_from: str | None, init_path: str | None) -> None:
+        """What `initial_checkpoint` will find, without its warnings."""
+        try:
+            self.initial_checkpoint(name, initialize_from, init_path, quiet=True)
+        except CheckpointError as error:
+            if init_path is None:
+                raise
+            raise CheckpointError(f"behaviors.{name}.init_path: {error}") from None
+
+    def _check_places(self, behaviors: Iterable[str]) -> None:
         """What the run writes at its end is no folder now, and the other way round."""
         for path in (self.configuration, self.timers, *map(self.final_onnx, behaviors)):
             if path.is_dir():

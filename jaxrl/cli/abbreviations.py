@@ -1,4 +1,4 @@
-"""Flags cut short, as argparse allows it to ML-Agents' own: `--run=x`, `--no-graphics-m`."""
+"""Flags cut short, as argparse allows it to ML-Agents' own: `--run=x`, `--no-graphics-m`. And what a parser has."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ class FlagParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         self.flags: dict[str, argparse.Action] = {}
         """By flag, as `--seed`, what was added for it."""
+        self._one_list = False
         super().__init__(*args, **{**options, "allow_abbrev": False})
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """As of any parser."""
         action = super().add_argument(*names, **options)
         self.flags |= dict.fromkeys(action.option_strings, action)
+        self._one_list |= not action.option_strings and action.nargs in ("*", "+")
         return action
+
+    @property
+    def mixed(self) -> bool:
+        """Whether there are flags, and beside them any number of words: flags may stand between these."""
+        return self._one_list and not self.flags.keys() <= {"-h", "--help"}
 
 
 def expanded(

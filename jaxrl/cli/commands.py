@@ -52,6 +52,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         from jaxrl.cli.flags import MLAGENTS_FLAGS
 
         given[1:] = expanded(given[1:], chosen.flags, MLAGENTS_FLAGS, chosen.error)
+    if chosen is not None and chosen.mixed:
+        return chosen.parse_intermixed_args(given[1:])
     return parser.parse_args(given)
 
 

@@ -19,9 +19,10 @@ BUILD_SECONDS, EDITOR_SECONDS = 60.0, 10.0
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """What to look at."""
     parser.description = (
-        "Look at Python, packages, device, memory and disk, then start an environment: executable, port, handshake, "
-        "behaviors, and what a first decision costs. A line each, with a remedy where there is something to do. Exit "
-        "code 1 where training would not work. Without an environment the Unity Editor is waited for, for a moment."
+        "Look at Python, packages, device, memory, disk and CONFIG, then start an environment: executable, port, "
+        "handshake, behaviors, and what a first decision costs. A line each, with a remedy where there is something to "
+        "do. Exit code 1 where training would not work. Without an environment the Unity Editor is waited for, for a "
+        "moment."
     )
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file of the training")
     parser.add_argument("--env", metavar="PATH", help="the environment, as in jaxrl train; beats that of CONFIG")
@@ -41,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
     from jaxrl.doctor.findings import Outcome
 
     settings, counts = _settings(given), dict.fromkeys(Outcome, 0)
-    for finding in _findings(settings, alone=given.no_env):
+    for finding in _findings(settings, alone=given.no_env, written=given.config is not None):
         counts[finding.outcome] += 1
         for line in _lines(finding):
             print(line, flush=True)
@@ -50,14 +51,19 @@ def run(given: argparse.Namespace) -> int:
     return UNFIT if counts[Outcome.FAIL] else FIT
 
 
-def _findings(settings: RunSettings, *, alone: bool) -> Iterator[Finding]:
+def _findings(settings: RunSettings, *, alone: bool, written: bool) -> Iterator[Finding]:
+    from jaxrl.doctor.configuration import configuration
     from jaxrl.doctor.environment import environment
+    from jaxrl.doctor.findings import Outcome
     from jaxrl.doctor.hardware import hardware
     from jaxrl.doctor.software import software
 
     yield from software()
     yield from hardware(Path(settings.checkpoint_settings.results_dir))
-    if not alone:
+    found = configuration(settings)
+    if written:
+        yield found
+    if not alone and found.outcome is Outcome.OK:
         yield from environment(settings)
 
 

@@ -56,6 +56,11 @@ def _read(path: Path, folder: Path) -> Shipped:
     return Shipped(name, path, env_path, about)
 
 
+def is_shipped(name: str) -> bool:
+    """Whether there is one called `name`, with or without the folders."""
+    return any(name in (one.name, one.short) for one in shipped())
+
+
 def named(name: str) -> list[Shipped]:
     """Those called `name`, with or without the folders, the one to take in front.
 

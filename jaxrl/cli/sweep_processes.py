@@ -77,7 +77,8 @@ def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parall
     for run in runs:
         options = run.checkpoint_settings
         folder = RunFolder(options.results_dir, options.run_id)
-        folder.check(options.resume, options.force, options.initialize_from, list(run.behaviors))
+        starts = {name: behavior.init_path for name, behavior in run.behaviors.items()}
+        folder.check(options.resume, options.force, options.initialize_from, starts)
     waiting, failed = iter([Job(None, [run]) for run in runs]), list[str]()
     go_through(lambda: next(waiting, None), interrupt, parallel, ended=lambda _, end: failed.extend(end.failed))
     if not failed:

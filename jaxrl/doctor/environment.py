@@ -16,8 +16,7 @@ from jaxrl.doctor.findings import Finding, fail, ok, warn
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.unity.communicator import port_problem
-from jaxrl.envs.unity.environment import EDITOR_PORT
+from jaxrl.envs.unity.communicator import EDITOR_PORT, port_problem
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings
@@ -56,7 +55,8 @@ def ports(first: int, count: int) -> Iterator[Finding]:
     """Whether the ports of all workers are free."""
     problems = [text for port in range(first, first + count) if (text := port_problem(port))]
     if problems:
-        yield fail("port", problems[0], f"--base-port {first + 100}, or end what holds it")
+        other = "" if first == EDITOR_PORT else f"--base-port {first + 100 if first < 65000 else 5005}, or "
+        yield fail("port", problems[0], f"{other}end what holds it")
         return
     yield ok("port", f"{first} is free" if count == 1 else f"{first} to {first + count - 1} are free")
 

@@ -64,6 +64,15 @@ CountedSteps = Annotated[Count, AfterValidator(_countable)]
 class Hyperparameters(Section):
     """What the hyperparameters of every algorithm have. Sizes count agent steps."""
 
+    hints: ClassVar[Mapping[str, str]] = {
+        **{
+            key: f"{key}, beside hyperparameters"
+            for key in ("max_steps", "time_horizon", "summary_freq", "checkpoint_interval", "keep_checkpoints")
+        },
+        **{key: f"network_settings.{key}, beside hyperparameters" for key in NetworkSettings.model_fields},
+        **{key: f"reward_signals.extrinsic.{key}, beside hyperparameters" for key in ("gamma", "strength")},
+    }
+
     batch_size: Count = Field(default=1024, description="agent steps per minibatch")
     buffer_size: CountedSteps = Field(default=10240, description="agent steps collected per update")
     learning_rate: NonNegative = Field(
@@ -110,6 +119,7 @@ class BehaviorSettings(Section):
             key: f"hyperparameters.{key}"
             for key in (*Hyperparameters.model_fields, "beta", "epsilon", "lambd", "num_epoch", "tau", "init_entcoef")
         },
+        **{key: f"reward_signals.extrinsic.{key}" for key in ("gamma", "strength")},
     }
 
     trainer_type: Text = Field(default="ppo", description="name of the algorithm, or your own: my_file.py:make_x")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -46,6 +46,10 @@ class MemorySettings(Section):
 
 class NetworkSettings(Section):
     """Layout of one network."""
+
+    hints: ClassVar[Mapping[str, str]] = {
+        key: f"memory.{key}" for key in ("memory_size", "sequence_length", "memory_type")
+    } | {"use_recurrent": "memory"}
 
     normalize: Boolean = Field(
         default=False, description="standardize vector observations by their running mean and deviation"

@@ -91,7 +91,9 @@ class EnvironmentSettings(Section):
         default=False, description="show the first area of worker 0 in a window (gymnasium: and pettingzoo:)"
     )
     video_every: Annotated[Integer, Field(ge=0)] = Field(
-        default=0, description="film every n-th episode of it, into the run's folder videos; 0: none"
+        default=0,
+        description="film every n-th episode of the first area of worker 0 (gymnasium: and pettingzoo:) into the run's "
+        "folder videos; 0: none",
     )
     time_statistics: Boolean = Field(
         default=False, description="write Time/...: smoothed milliseconds of an environment step, by phase and worker"
@@ -207,7 +209,11 @@ class RunSettings(Section):
     debug: Boolean = Field(default=False, description="log in detail")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Names of parameters can be sent, and lessons are judged by a behavior that is configured."""
+        """Names of parameters can be sent, those of behaviors have no team, lessons are judged by one that is there."""
+        for name in self.behaviors:
+            if "?" in name:
+                text = f"got {name!r}, expected {name.partition('?')[0]!r}: all teams of a behavior share its settings"
+                yield ("behaviors", name), text
         for name in self.environment_parameters or {}:
             if not name or not name.isascii():
                 text = f"got {name!r}, expected a name of ASCII characters: an environment can be sent no other"

@@ -106,6 +106,8 @@ def _reword(detail: Any) -> PydanticCustomError:
         return expected("a list")
     if kind == "too_short" and detail["ctx"]["field_type"] in ("Tuple", "List"):
         return expected(f"a list of at least {detail['ctx']['min_length']}")
+    if kind == "string_too_short":
+        return expected("text that is not empty")
     text = text.removeprefix("Input should be ")
     return expected(f"a value {text}" if text.startswith(("greater", "less")) else text)
 

@@ -18,7 +18,7 @@ from jaxrl.artifacts import status
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import written_by
-from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoint_path, checkpoints, resolve
+from jaxrl.artifacts.checkpoint.folder import CheckpointError, behaviors_of, checkpoint_path, checkpoints, resolve
 from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, LESSONS, OF_RUN, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
@@ -122,7 +122,7 @@ def _chosen(folder: RunFolder, behavior: str | None, wanted: int | str | Path | 
         raise RunFolderError(f"{folder.path}: no such folder; name the results folder of a run, such as results/first")
     if wanted is not None and not isinstance(wanted, int):
         return resolve(Path(wanted))
-    behaviors = sorted(path.name for path in folder.path.iterdir() if checkpoints(path))
+    behaviors = behaviors_of(folder.path)
     if not behaviors:
         raise RunFolderError(
             f"{folder.path}: holds no complete checkpoint; name the results folder of a run that has saved one "

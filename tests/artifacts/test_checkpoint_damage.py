@@ -180,7 +180,7 @@ def test_one_that_the_user_names_is_not_replaced_by_another(folder: Path, log: A
     run = RunFolder(folder.parents[1], "new")
     with pytest.raises(CheckpointError, match=r"Walker-2: the checkpoint is damaged"):
         run.initial_checkpoint("Walker", None, str(folder / "Walker-2"))
-    run.check(initialize_from="run", behaviors=["Walker"])
+    run.check(initialize_from="run", behaviors={"Walker": None})
     assert not log.records  # told when it is loaded
     assert run.initial_checkpoint("Walker", "run") == folder / "Walker-1"
     assert len(log.records) == 1

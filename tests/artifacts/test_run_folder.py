@@ -99,11 +99,20 @@ def test_resume_of_a_run_of_ml_agents_says_so(tmp_path):
 
 def test_initialize_from_needs_the_run_and_each_listed_behavior(tmp_path, old_run):
     run = RunFolder(tmp_path / "results", "new")
-    run.check(initialize_from="old", behaviors=["Walker"])
+    run.check(initialize_from="old", behaviors={"Walker": None})
     with pytest.raises(RunFolderError, match=r"--initialize-from nothing.*does not exist"):
         run.check(initialize_from="nothing")
     with pytest.raises(CheckpointError, match="Crawler"):
-        run.check(initialize_from="old", behaviors=["Walker", "Crawler"])
+        run.check(initialize_from="old", behaviors={"Walker": None, "Crawler": None})
+
+
+def test_a_behavior_with_an_init_path_of_its_own_starts_from_that(tmp_path, old_run):
+    run, path = RunFolder(tmp_path / "results", "new"), str(old_run.behavior("Walker") / "Walker-100")
+    run.check(initialize_from="old", behaviors={"Walker": None, "Crawler": path})
+    for source in (None, "old"):
+        with pytest.raises(CheckpointError, match=r"^behaviors\.Crawler\.init_path: .*gone/Crawler-5: does not exist"):
+            run.check(initialize_from=source, behaviors={"Walker": path, "Crawler": "gone/Crawler-5"})
+    old_run.check(resume=True, behaviors={"Walker": "gone/Walker-5"})  # what is resumed starts from nothing else
 
 
 def test_where_the_first_weights_come_from(tmp_path, old_run):
@@ -132,7 +141,7 @@ def test_a_folder_where_a_file_shall_be_written_is_found_before_the_start(old_ru
     (old_run.path / name).unlink()
     (old_run.path / name).mkdir()
     with pytest.raises(RunFolderError, match=rf"{name} is a folder where the run writes a file"):
-        old_run.check(resume=True, behaviors=["Walker"])
+        old_run.check(resume=True, behaviors={"Walker": None})
 
 
 def test_a_file_where_a_folder_shall_be_is_found_before_the_start(old_run):
@@ -210,8 +219,8 @@ def test_names_and_paths_that_are_too_long(tmp_path):
         RunFolder(tmp_path, "ä" * 128).check()  # 2 bytes each
     RunFolder(tmp_path, "x" * 255).check()
     with pytest.raises(RunFolderError, match=r"behavior name yyy.* is 176 bytes long.*at most 175 fit"):
-        RunFolder(tmp_path, "run").check(behaviors=["y" * 176])
-    RunFolder(tmp_path, "run").check(behaviors=["y" * 175])
+        RunFolder(tmp_path, "run").check(behaviors={"y" * 176: None})
+    RunFolder(tmp_path, "run").check(behaviors={"y" * 175: None})
     deep = tmp_path.joinpath(*["d" * 200] * 20)  # 4020 bytes and more: legal alone, not with the names below
     with pytest.raises(RunFolderError, match=r"--results-dir .* this system takes 4096"):
         RunFolder(deep, "run").check()
@@ -260,6 +269,14 @@ def test_what_is_refused_leaves_no_folder(tmp_path, old_run):
     with run.claimed(CheckpointSettings()):
         assert (run.path / "run.lock").is_file()
     assert not (tmp_path / "r").exists()
+    with pytest.raises(KeyboardInterrupt), run.claimed(CheckpointSettings()):
+        run.prepare()  # for players, of which none has started
+        raise KeyboardInterrupt
+    assert not (tmp_path / "r").exists()
+    with run.claimed(CheckpointSettings()):
+        run.prepare()
+        run.player_log(0).write_text("no display")
+    assert everything(run) == ["run_logs", "run_logs/Player-0.log"]
 
 
 def test_an_evaluation_takes_no_lock(old_run):

@@ -107,6 +107,24 @@ def test_and_back(imported, tmp_path, capsys):
     )
 
 
+def test_all_behaviors_of_a_run_go_back(tmp_path, capsys):
+    run, new = old_run(tmp_path), tmp_path / "results" / "new"
+    shutil.copytree(run / "Countdown", run / "Other")
+    (run / "Other" / "Countdown-1000.onnx").rename(run / "Other" / "Other-1000.onnx")
+    written = yaml.safe_load((run / "configuration.yaml").read_text())
+    written["behaviors"]["Other"] = written["behaviors"]["Countdown"]
+    (run / "configuration.yaml").write_text(yaml.safe_dump(written))
+    assert main(["import-torch", str(run), "--out", str(new)]) == 0
+    capsys.readouterr()
+    said = command(capsys, "export-torch", new, "--behavior", "Othr")
+    assert said == (1, f"--behavior: got Othr, expected one of Countdown, Other, which {new} holds\n")
+    said = command(capsys, "export-torch", new, "--out", tmp_path / "one.pt")
+    assert said == (1, f"--behavior: {new} holds Countdown, Other, and --out is one file: say whose\n")
+    paths = [new / name / "checkpoint.pt" for name in ("Countdown", "Other")]
+    told = "".join(f"Written to {path}: step 1000.\n" for path in paths)
+    assert command(capsys, "export-torch", new) == (0, told) and paths[0].read_bytes() == paths[1].read_bytes()
+
+
 def refused(folder: Path, capsys, *arguments) -> str:
     """What an import that fails says; it leaves nothing."""
     code, said = command(capsys, "import-torch", *arguments, "--out", folder / "results" / "new")

@@ -8,6 +8,7 @@ import pytest
 
 from jaxrl.artifacts.zoo import card, cards
 from jaxrl.cli import main
+from jaxrl.cli.commands import parse
 
 
 def run(*words, timeout=100):
@@ -43,6 +44,14 @@ def test_a_policy_earns_what_its_card_says():
 def test_every_policy_earns_what_its_card_says(name):
     ended = run("zoo", "play", name, timeout=300)
     assert ended.returncode == 0 and "so it is" in ended.stdout, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("words", ["play --episodes 3 basic", "--episodes 3 play basic", "play basic --episodes 3"])
+def test_flags_stand_anywhere(words):
+    given = parse(["zoo", *words.split()])
+    assert (given.words, given.episodes, given.seed) == (["play", "basic"], 3, None)
+    runs = parse(["report", "one", "--out", "page.html", "other"])
+    assert (runs.runs, runs.out) == (["one", "other"], "page.html")
 
 
 def test_a_film_of_a_shipped_policy(tmp_path):

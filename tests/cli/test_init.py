@@ -83,6 +83,9 @@ def test_a_file_beats_a_name(tmp_path, monkeypatch, caplog):
     assert configuration("hallway") == "hallway" and configuration("missing.yaml") == "missing.yaml"
     with pytest.raises(UnknownConfigurationError, match="did you mean hallway"):
         configuration("halway")
+    (tmp_path / "config").mkdir()
+    with pytest.raises(UnknownConfigurationError, match="config is a folder: name the configuration file in it"):
+        configuration("config")
 
 
 def test_a_run_by_name(tmp_path, capsys):

@@ -6,9 +6,12 @@ import sys
 
 import pytest
 
+from jaxrl.algorithms import make_settings
 from jaxrl.bench.lines import Accelerator
 from jaxrl.doctor import hardware, software
+from jaxrl.doctor.configuration import configuration
 from jaxrl.doctor.findings import Outcome
+from jaxrl.settings import RunSettings
 
 OK, WARN, FAIL = Outcome.OK, Outcome.WARN, Outcome.FAIL
 CPU = Accelerator(backend="cpu", kind="cpu", count=1)
@@ -34,6 +37,19 @@ def test_packages_that_are_missing_or_old():
     assert software.packages(["mlagents-envs==0.28.0", "numpy>=1.26"]).outcome is OK
     assert software.packages(["mlagents-envs==0.27.0"]).outcome is FAIL
     assert software.packages([]).outcome is WARN
+
+
+def test_a_configuration_that_jaxrl_does_not_train():
+    imitates = make_settings("ppo", self_play={}, behavioral_cloning={"demo_path": "x"})
+    behaviors = {"A": make_settings("ppo"), "B": imitates}
+    found = configuration(RunSettings(behaviors=behaviors))
+    assert found.outcome is FAIL and found.subject == "settings"
+    not_yet = "not supported yet: remove it"
+    assert found.text == f"behaviors.B.behavioral_cloning: {not_yet}; behaviors.B.self_play: {not_yet}"
+    found = configuration(RunSettings(behaviors={"A": behaviors["A"]}, default_settings=make_settings("poca")))
+    assert (found.outcome, found.text) == (OK, "default_settings: poca, A: ppo")
+    frames = make_settings("ppo", connectors=[{"type": "frame_stack", "frames": 2}])
+    assert "Unity does not give to a model" in configuration(RunSettings(behaviors={"A": frames})).text
 
 
 def test_this_installation_is_whole():

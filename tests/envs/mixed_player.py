@@ -8,7 +8,7 @@ chess   Chess?team=0 and ?team=1: agents 21 and 22 ask by turns. After 8 message
         (1) and the other has lost (-1).
 late    Late?team=0: agent 31 is first heard of in message 10; as slow in its specs, else as fast.
 
-An episode that ends begins anew within the message that ends it.
+An episode that ends begins anew within the message that ends it. Every message counts 1 in the statistic MESSAGES.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxrl.envs.protobuf import messages
-from tests.envs.scripted_player import Player
+from tests.envs.scripted_player import Player, stat
 
 m = messages()
 BRANCHES = {"Fast": (), "Slow": (3,), "Chess": (2, 2), "Late": (3,)}
 SIZES = {"Fast": 3, "Slow": 2, "Chess": 4, "Late": 2}
 LATE = 10
+MESSAGES, SUM = "Mixed/Messages", 2
 
 
 def add(output: Any, behavior: str, agent: int, t: int, reward: float, *, done: bool = False) -> None:
@@ -88,6 +89,7 @@ class MixedPlayer(Player):
         while True:
             t = 0 if inputs.rl_input.command == m.RESET else t + 1
             output = m.UnityOutputProto()
+            output.rl_output.side_channel = stat(MESSAGES, 1.0, SUM)
             for name in self.arguments.cast:
                 play, behaviors = CAST[name]
                 if name != "late" or t >= LATE:

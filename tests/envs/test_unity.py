@@ -17,6 +17,7 @@ from jaxrl.envs.action_checks import ActionError
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity import environment as unity
 from jaxrl.envs.unity.environment import UnityHostEnv
+from jaxrl.envs.unity.side_channels import SilentChannel
 from jaxrl.types import Action, Aggregation
 
 
@@ -60,6 +61,7 @@ def test_first_message_carries_engine_settings_and_parameters(start, tmp_path):
     # Time scale: kind 2, float 20.0 = 0x41a00000. Parameter: length 4, "mass", type 0, float 0.5 = 0x3f000000.
     assert bytes.fromhex("020000000000a041") in sent
     assert bytes.fromhex("04000000") + b"mass" + bytes.fromhex("000000000000003f") in sent
+    assert SilentChannel.ID.bytes_le not in sent, "nothing for Unity's servers"
 
 
 def test_statistics_and_one_warning_per_unknown_channel(start, caplog):

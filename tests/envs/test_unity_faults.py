@@ -8,13 +8,16 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import psutil
 import pytest
 from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, write_build
 
+from jaxrl.doctor import environment as doctor
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.unity.communicator import EDITOR_PORT, port_problem
 from jaxrl.envs.unity.decode import InvalidData, InvalidMessage
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.envs.workers.incarnation import INCARNATION
@@ -137,6 +140,17 @@ def test_port_in_use(start):
         port = taken.getsockname()[1]
         with pytest.raises(EnvironmentFailure, match=f"worker 0 .*port {port} is in use.*--base-port"):
             start(base_port=port)
+
+
+def test_the_editor_knows_no_other_port():
+    with socket.socket() as taken:
+        with suppress(OSError):  # then somebody else holds it
+            taken.bind(("localhost", EDITOR_PORT))
+            taken.listen()
+        problem = port_problem(EDITOR_PORT)
+        (found,) = doctor.ports(EDITOR_PORT, 1)
+    assert problem.startswith("port 5004 is in use") and "the Unity Editor looks for a trainer at this port" in problem
+    assert "base-port" not in problem + found.remedy and found.remedy == "end what holds it"
 
 
 def test_port_is_free_again_after_close(start):

@@ -49,7 +49,17 @@ def sampler(keys: str) -> str:
 
 A, M = "behaviors.A", "environment_parameters.m"
 WRONG = [
-    # 1.1 loading: unknown keys, sections, types
+    # 1.1 loading: unknown keys, sections, types; keys one level off
+    (behavior("gamma: 0.9"), f"{A}.gamma: unknown key, did you mean reward_signals.extrinsic.gamma?"),
+    (hyper("max_steps: 5"), f"{A}.hyperparameters.max_steps: unknown key, did you mean max_steps, beside hyper"),
+    (hyper("gamma: 1"), f"{A}.hyperparameters.gamma: unknown key, did you mean reward_signals.extrinsic.gamma, beside"),
+    (hyper("normalize: 1"), f"{A}.hyperparameters.normalize: unknown key, did you mean network_settings.normalize, b"),
+    (
+        behavior("network_settings: {memory_size: 8}"),
+        f"{A}.network_settings.memory_size: unknown key, did you mean memory.memory_size?",
+    ),
+    ("behaviors: {'A?team=1': {}}", f"{A}?team=1: got 'A?team=1', expected 'A': all teams of a behavior share its"),
+    ("checkpoint_settings: {run_id: ''}", "checkpoint_settings.run_id: got '', expected text that is not empty"),
     ("seeds: 3", "seeds: unknown key, known keys: default_settings, behaviors"),
     ("torch_setting: {}", "torch_setting: unknown key, did you mean torch_settings?"),
     ("env_settings: {prt: 3}", "env_settings.prt: unknown key, known keys: env_path"),
@@ -306,7 +316,7 @@ def test_an_image_that_is_too_small_for_its_encoder(kind, side):
         ({"run_id": "old"}, "old already holds a run. "),
         ({"run_id": "new", "resume": True}, "new does not exist, so --resume has nothing to continue. Check --run-id"),
         ({"run_id": "new", "initialize_from": "none"}, "--initialize-from none: "),
-        ({"run_id": "new", "initialize_from": "old", "behaviors": ["Walker"]}, "Walker"),
+        ({"run_id": "new", "initialize_from": "old", "behaviors": {"Walker": None}}, "Walker"),
         ({"run_id": "a/b"}, "--run-id 'a/b' cannot be the name of a folder"),
     ],
 )

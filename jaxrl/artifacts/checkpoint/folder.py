@@ -68,6 +68,11 @@ def checkpoints(folder: Path) -> list[Found]:
     return _marked(folder, METADATA)
 
 
+def behaviors_of(run: Path) -> list[str]:
+    """Behaviors of which a run's folder holds complete checkpoints, by name; none where there is no such folder."""
+    return sorted(path.name for path in run.iterdir() if checkpoints(path)) if run.is_dir() else []
+
+
 def choose(folder: Path, check: Verify = verify) -> Choice:
     """The checkpoint to continue from: the one that `<Behavior>/checkpoint` points at, or the best in its place.
 

@@ -18,7 +18,7 @@ from jaxrl.envs.sensors import WireSpec, unmarked_last
 from jaxrl.envs.unity.communicator import BrokenConnectionError, Communicator, new_message
 from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
 from jaxrl.envs.unity.launch import stop_process
-from jaxrl.envs.unity.side_channels import ChannelManager
+from jaxrl.envs.unity.side_channels import ChannelManager, SilentChannel
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 
 _PATIENCE_TOLD = 3.0  # seconds for a player that was told to quit
@@ -58,12 +58,13 @@ class UnityClient(_package.UnityEnvironment):
         self._wires: dict[str, WireSpec] = {}
         self._unmarked_last = True  # until the package has told its version
         channels = list(side_channels)
+        if SilentChannel.ID not in (channel.channel_id for channel in channels):
+            channels.append(SilentChannel())  # else the package appends one that tells of versions
         try:
             super().__init__(side_channels=channels, **settings)
         except BaseException:
             self._close()
             raise
-        # The package has appended its own channel to the list.
         self._side_channel_manager = ChannelManager(channels)
 
     @property

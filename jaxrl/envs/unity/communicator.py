@@ -23,6 +23,8 @@ from jaxrl.envs.protobuf import messages
 from jaxrl.envs.unity.decode import InvalidMessage
 
 _SERVICE = "communicator_objects.UnityToExternalProto"
+EDITOR_PORT = 5004
+"""At which the Unity Editor looks for a trainer; it cannot be told another one."""
 OK = 200
 """Status of a player that runs."""
 _UNSET, _SHUTDOWN = 0, 400
@@ -249,7 +251,8 @@ def free_port() -> int:
 
 
 def _port_in_use(port: int) -> str:
-    return (
-        f"port {port} is in use, or may not be used: another training run or an environment left over holds it. "
-        "Close that, or choose other ports with --base-port (env_settings.base_port; worker n uses base port + n)"
-    )
+    held = f"port {port} is in use, or may not be used: another training run or an environment left over holds it. "
+    if port == EDITOR_PORT:
+        return f"{held}Close that: the Unity Editor looks for a trainer at this port alone"
+    others = "choose other ports with --base-port (env_settings.base_port; worker n uses base port + n)"
+    return f"{held}Close that, or {others}"

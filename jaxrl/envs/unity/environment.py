@@ -16,7 +16,7 @@ import numpy as np
 from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.unity.client import UnityClient
-from jaxrl.envs.unity.communicator import NotConnectedError, free_port
+from jaxrl.envs.unity.communicator import EDITOR_PORT, NotConnectedError, free_port
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
 from jaxrl.envs.unity.side_channels import StatsChannel, send_parameter
@@ -25,7 +25,6 @@ from jaxrl.envs.workers.players import note
 from jaxrl.types import Action, EnvMessage, ParameterValue, StepTiming
 
 logger = logging.getLogger(__name__)
-EDITOR_PORT = 5004
 _IDLE_NOTICE = 0.25  # of timeout_wait without a decision, after which that is said once (R54)
 _engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
 _parameters = importlib.import_module("mlagents_envs.side_channel.environment_parameters_channel")

@@ -48,6 +48,18 @@ class StatsChannel(_package.SideChannel):
         return stats
 
 
+class SilentChannel(_package.SideChannel):
+    """In the place of the package's training analytics, which the Editor sends on to Unity: says and hears nothing."""
+
+    ID = uuid.UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")
+
+    def __init__(self) -> None:
+        super().__init__(self.ID)
+
+    def on_message_received(self, msg: Any) -> None:
+        """Nothing in it is for a trainer."""
+
+
 class ChannelManager(_manager.SideChannelManager):
     """Hands each channel its messages. Frame: UUID (16 bytes, little-endian form), int32 length, payload."""
 

@@ -35,7 +35,8 @@ def train_points(runs: Sequence[RunSettings], console: Console, interrupt: Inter
     for run in runs:
         options = run.checkpoint_settings
         folder = RunFolder(options.results_dir, options.run_id)
-        folder.check(options.resume, options.force, options.initialize_from, [env.name])
+        starts = {env.name: behavior_settings_for(run, env.name).init_path}
+        folder.check(options.resume, options.force, options.initialize_from, starts)
     pieces = list(_cut(programs(runs, env), parallel))
     for number, piece in enumerate(pieces, 1):
         names = ", ".join(run.checkpoint_settings.run_id for run in piece)

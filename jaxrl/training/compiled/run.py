@@ -83,8 +83,8 @@ def train_together(
     folders = [RunFolder(run.checkpoint_settings.results_dir, run.checkpoint_settings.run_id) for run in runs]
     with ExitStack() as stack:
         signals = interrupt or stack.enter_context(Interrupt())
-        for run, folder in zip(runs, folders, strict=True):
-            stack.enter_context(folder.claimed(run.checkpoint_settings, [env.name]))
+        for run, folder, behavior in zip(runs, folders, behaviors, strict=True):
+            stack.enter_context(folder.claimed(run.checkpoint_settings, {env.name: behavior.init_path}))
         try:
             trainer = in_thread(signals, partial(trainer_for, runs, env, subjects, values))
         except KeyboardInterrupt:

@@ -119,7 +119,7 @@ class SearchLoop(JittedLoop):
             run.env_settings.num_areas,
         )
         with ExitStack() as stack:
-            stack.enter_context(folder.claimed(options, [self.env.name]))
+            stack.enter_context(folder.claimed(options, {self.env.name: subject.settings.init_path}))
             recorder = stack.enter_context(CompiledRecorder(run, folder, subject, self.progress, alone=False))
             part = Part(recorder, first)
             part.files = stack.pop_all()

@@ -41,7 +41,8 @@ def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Itera
     folder, evaluates = RunFolder(options.results_dir, options.run_id), only_evaluates(options)
     with ExitStack() as stack:
         signals = interrupt or stack.enter_context(Interrupt())
-        stack.enter_context(folder.claimed(options, list(settings.behaviors)))
+        starts = {name: behavior.init_path for name, behavior in settings.behaviors.items()}
+        stack.enter_context(folder.claimed(options, starts))
         with _log_folder(folder, kept=not evaluates) as logs:
             factory = make_factory(settings, str(logs))
             if environment.workers != PROCESSES:

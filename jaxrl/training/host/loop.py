@@ -224,7 +224,7 @@ class HostLoop:
         """Statistics, summaries and checkpoints of what has just been answered, while the environments step."""
         with self.recorder.timers(nodes.TRAINER_ADVANCE):
             for result in results:
-                self.recorder.environment(result, list(dict.fromkeys(map(behavior_name, result.steps))))
+                self.recorder.environment(result)
             for behavior, before, episodes in acted:
                 self.recorder.acted(behavior, before, episodes)
 

@@ -51,7 +51,7 @@ class Population:
         self.policies = Policies(settings, self._key, self.behaviors, self.make, self.open)
 
     def meet(self, results: Sequence[EnvMessage]) -> bool:
-        """Behaviors that are seen for the first time: make their learners, all of them before any file is opened.
+        """Behaviors that are seen for the first time: learners and weights, those of all before any file is opened.
 
         Returns whether there were any.
 
@@ -76,8 +76,10 @@ class Population:
                         f"{behavior_id}: its observations or actions differ from those seen as {name}."
                     )
         self._tell_of(results)
+        for behavior in newcomers.values():
+            self._recorder.load(behavior)
         for name, behavior in newcomers.items():
-            self.open(behavior)
+            self._begin(behavior)
             self.behaviors[name] = behavior
         return bool(newcomers)
 
@@ -119,7 +121,12 @@ class Population:
         return sum(behavior.step for behavior in self.behaviors.values())
 
     def open(self, behavior: Behavior) -> None:
-        """A behavior begins: its weights and files."""
+        """A behavior begins: its weights and files. Raises CheckpointError."""
+        self._recorder.load(behavior)
+        self._begin(behavior)
+
+    def _begin(self, behavior: Behavior) -> None:
+        """Its files."""
         self._recorder.open(behavior)
         self._updates.meet(behavior)
 

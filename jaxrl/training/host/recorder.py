@@ -20,6 +20,7 @@ from jaxrl.training import saver
 from jaxrl.training.closing import take_all
 from jaxrl.training.host import saver as host_saver
 from jaxrl.training.host.saver import Learning
+from jaxrl.training.host.shown import ShownBehaviors
 from jaxrl.training.host.statistics import EpisodeStatistics
 from jaxrl.training.lessons import Lessons
 from jaxrl.training.recorder import Recorder
@@ -44,11 +45,12 @@ class HostRecorder(Recorder):
         self.lessons: Lessons | None = None  # of the run's loop
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._teams = SharedLearners()
+        self._shown = ShownBehaviors()
 
-    def open(self, behavior: Learning) -> None:
-        """A behavior appeared: load its weights if asked, then open its event file.
+    def load(self, behavior: Learning) -> None:
+        """A behavior appeared: the weights that it starts from, if asked. Comes before `open` of any that came with it.
 
-        Raises CheckpointError before anything of an earlier run is removed.
+        Raises CheckpointError. Nothing is written, and of an earlier run nothing is removed.
         """
         options = self.settings.checkpoint_settings
         if options.resume:
@@ -57,6 +59,9 @@ class HostRecorder(Recorder):
             source = self.folder.initial_checkpoint(behavior.name, options.initialize_from, behavior.settings.init_path)
             if source is not None:
                 host_saver.initialize(behavior, source)
+
+    def open(self, behavior: Learning) -> None:
+        """Open the event file of a behavior that has its weights."""
         statistics = EpisodeStatistics(behavior.settings, group_rewards=behavior.algorithm.team_rows)
         self.open_track(
             behavior.name,
@@ -109,11 +114,12 @@ class HostRecorder(Recorder):
         if metrics:
             self._statistics[behavior.name].update(metrics)
 
-    def environment(self, result: EnvMessage, names: Sequence[str]) -> None:
-        """Statistics that an environment sent belong to every behavior it showed."""
+    def environment(self, result: EnvMessage) -> None:
+        """Statistics that an environment sent belong to every behavior that it has shown so far."""
         for behavior_id in result.new_specs:
             self._teams.meet(behavior_name(behavior_id), [behavior_id])
-        for name in names:
+        shown = self._shown.of(result)
+        for name in shown if result.stats else ():
             self._statistics[name].environment(result.stats, result.worker)
 
     def reported(self, values: Sequence[tuple[str, float]]) -> None:

@@ -12,7 +12,11 @@ import yaml
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.run import train
+from jaxrl.training.host.shown import ShownBehaviors
+from jaxrl.types import EnvMessage
 from tests import trainer
+from tests.envs.countdown_player import SPEC
+from tests.envs.mixed_player import MESSAGES
 from tests.event_files import read_events
 
 pytestmark = trainer.MARKS
@@ -70,6 +74,17 @@ def lines_of(log: pytest.LogCaptureFixture, name: str) -> list[tuple[int, str]]:
     return [(int(line.split(". ")[1].removeprefix("Step: ")), line.split(". ")[-1]) for line in lines]
 
 
+def test_statistics_of_an_environment_belong_to_all_that_it_has_shown() -> None:
+    def message(worker: int, steps: tuple[str, ...], new: tuple[str, ...] = ()) -> EnvMessage:
+        arrived: dict[str, Any] = dict.fromkeys(steps)
+        return EnvMessage(worker=worker, steps=arrived, new_specs=dict.fromkeys(new, SPEC), stats=(), seconds=0.0)
+
+    shown_by = ShownBehaviors()
+    assert shown_by.of(message(0, ("A?team=0", "A?team=1"), ("A?team=0", "A?team=1"))) == ["A"]
+    assert shown_by.of(message(0, ("B?team=0",), ("B?team=0",))) == ["A", "B"]
+    assert shown_by.of(message(0, ())) == ["A", "B"] and shown_by.of(message(1, ("B?team=0",))) == ["B"]
+
+
 def test_b18_b23_p22_one_is_done_while_two_teams_that_take_turns_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,6 +103,7 @@ def test_b18_b23_p22_one_is_done_while_two_teams_that_take_turns_go_on(
     assert fast.episodes == {label: 2 if label == 20 else 4 for label in labels}
     assert fast.values[RETURN] == dict.fromkeys(labels, 5.0) == fast.values["Policy/Extrinsic Reward"]
     assert fast.values[LENGTH] == dict.fromkeys(labels, 4.0)
+    assert fast.values[MESSAGES] == {label: 11.0 if label == 20 else 10.0 for label in labels}
     assert list(fast.values["Losses/Policy Loss"]) == [20, 40], (
         "updates have more than 16 decisions: with steps 18 and 36"
     )
@@ -124,5 +140,7 @@ def test_s30_four_of_different_specs_and_paces_and_one_that_comes_late(
     assert slow.values[LENGTH] == dict.fromkeys((20, 40, 60), 2.0)
     assert late.episodes == {20: 3, 40: 4, 60: 4, 80: 4, 100: 4}
     assert late.values[RETURN] == dict.fromkeys((20, 40, 60, 80, 100), 5.0)
+    # Slow has no agent in every other message, and 20 more decisions with message 40 than with the reset's.
+    assert slow.values[MESSAGES] == {20: 41.0, 40: 40.0, 60: 40.0}
     assert [word for _, word in lines_of(caplog, "Late")] == ["Training."] * 3 + ["Not Training."] * 2
     assert list(shown(run, "Fast").episodes) == list(range(20, 241, 20))

@@ -220,12 +220,12 @@ def shown(worker: int, *behavior_ids: str) -> EnvMessage:
 def test_teams_of_one_behavior_are_named_once(opened: Any, log: Any) -> None:
     run = opened()
     with run.recorder:
-        run.recorder.environment(shown(0, "Push?team=0", "Goal?team=1"), [])
-        run.recorder.environment(shown(1, "Push?team=0", "Goal?team=1"), [])
+        run.recorder.environment(shown(0, "Push?team=0", "Goal?team=1"))
+        run.recorder.environment(shown(1, "Push?team=0", "Goal?team=1"))
         assert "without self_play" not in log.text
         for worker in (0, 1):
-            run.recorder.environment(shown(worker, "Push?team=1"), [])
-        run.recorder.environment(shown(0, "Push?team=2"), [])
+            run.recorder.environment(shown(worker, "Push?team=1"))
+        run.recorder.environment(shown(0, "Push?team=2"))
     (line,) = [record.getMessage() for record in log.records if "without self_play" in record.getMessage()]
     assert line.startswith("Push: Push?team=0 and Push?team=1 are teams of one behavior without self_play")
     assert "give each a behavior name of its own" in line

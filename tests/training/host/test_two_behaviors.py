@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.settings import SettingsError
 from jaxrl.training.host.run import train
 from jaxrl.types import EnvMessage
@@ -22,6 +23,10 @@ pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
 def summaries(folder: Path, tag: str) -> list[tuple[int, float]]:
     (path,) = folder.glob("events*")
     return [(e.step, v.simple_value) for e in read_events(path) for v in e.summary.value if v.tag == tag]
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_b18_b23_one_that_is_done_goes_on_and_tells(tmp_path: Path) -> None:
@@ -42,6 +47,16 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(tmp_path: Path) -> None:
     assert [s for s, _ in summaries(run / "Short", "Losses/Policy Loss")] == [100, 200], "no update after 200"
     (short,) = (path for path in (run / "Short").glob("Short-*") if path.is_dir())
     assert int(short.name.rpartition("-")[2]) > 600, "its counter went on"
+
+    before, other = written(run), {"network_settings": {"hidden_units": 8, "num_layers": 1}}
+    again = {"checkpoint_settings": {"run_id": "two", "results_dir": str(tmp_path / "results"), "resume": True}}
+    settings = configured(tmp_path, changes=again, Short={"max_steps": 900}, Long={"max_steps": 900, **other})
+    with (
+        environment("Short?team=0", "Long?team=0") as started,
+        pytest.raises(CheckpointError, match=r"hidden_units: 4 in the checkpoint, 8 now"),
+    ):
+        train(settings, started=started)
+    assert written(run) == before, "Short fits, and nothing of it is touched"
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def train_scene(
     folder = RunFolder(options.results_dir, options.run_id)
     with ExitStack() as stack:
         signals = interrupt or stack.enter_context(Interrupt())
-        stack.enter_context(folder.claimed(options, list(behaviors)))
+        stack.enter_context(folder.claimed(options, {name: behavior.init_path for name, behavior in behaviors.items()}))
         try:
             lessons = SceneLessons(settings.environment_parameters, subjects)
             trainer = in_thread(signals, partial(trainer_for, lessons, scene, subjects))
