@@ -41,7 +41,8 @@ from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for,
 from jaxrl.settings.varied import by_seed, variable
 from jaxrl.training.checks import check_run
 from jaxrl.training.compiled import kept
-from jaxrl.training.compiled.checks import check_memory, check_parameters, check_trainer, check_values
+from jaxrl.training.compiled.arguments import UNFITTING, check_arguments, check_fit, check_values, seed_numbers
+from jaxrl.training.compiled.checks import check_memory, check_parameters
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import (
     IterationLog,
@@ -62,6 +63,8 @@ from jaxrl.training.saver import tell_unexportable
 from jaxrl.training.teams import SharedLearners
 
 SEEDS, AREAS = "seeds", "areas"
+_FOLLOWED_HERE: dict[str, Any] = {"init_path": None, "evaluation": None, "keep_best": None, "stop": {}}
+"""Settings without those that a run with files follows itself."""
 log = logging.getLogger(__name__)
 
 
@@ -112,7 +115,7 @@ def make_jitted_trainer(
     Raises SettingsError for settings that are not trained yet, or that only a run with files or the host loop could
     follow; JaxEnvError if the environment breaks its contract.
     """
-    check_trainer(env.name, settings)
+    check_arguments(env, algorithm, settings, {"areas": areas, "seeds": seeds, "newest": newest}, parameters or {})
     check_jax_env(env)
     check_values(algorithm, settings, seeds, values or {})
     cache_by_default()
@@ -127,14 +130,18 @@ def make_jitted_trainer(
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
     shapes = jax.eval_shape(begin, numbers)
-    program = compile_program(partial(iterate_several, plan), mesh, shapes, shardings(mesh, shapes))
+    try:
+        program = compile_program(partial(iterate_several, plan), mesh, shapes, shardings(mesh, shapes))
+    except UNFITTING:
+        check_fit(env, algorithm)
+        raise
     memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
     needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     subject, place = Subject(env.name, env.spec, settings, tuple(range(seeds)), areas), partial(_place, mesh)
 
     def init(numbers: Sequence[int]) -> JittedState:
         check_memory(seeds, areas, needed, mesh.size)
-        return _place(mesh, begin(np.asarray(numbers, np.uint32)))
+        return _place(mesh, begin(seed_numbers(numbers, seeds)))
 
     def run(state: JittedState, count: int) -> tuple[JittedState, IterationLog]:
         return program(state, np.int32(count))
@@ -326,7 +333,7 @@ def trainer_for(
     return make_jitted_trainer(
         env,
         algorithm,
-        subject.settings.model_copy(update={"init_path": None}),  # `restored` reads it
+        subject.settings.model_copy(update=_FOLLOWED_HERE),
         areas=subject.areas,
         seeds=len(runs) * count,
         parameters=parameters_at_start(env, lessons),
