@@ -36,6 +36,7 @@ class Part:
         self.step = 0  # of its slowest seed
         self.over = False
         self.pruned = False  # over before its time
+        self.closed = False  # its last files are written
         self.clock = ExitStack()  # of the time that it learns
         self.files = ExitStack()  # what is closed when it is over, where that is before the end of all
 
@@ -98,15 +99,15 @@ class JittedLoop:
                 state = self.chunk(state, now)
                 count = max(next_count(now, time.perf_counter() - begun), count if now < count else 1)
                 state = self.look(state)
+                if self.open:
+                    self.close_done(state)
         finally:
             for part in self.parts:
                 part.clock.close()
         if self.interrupt.requested:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
-        for part in self.parts:
-            if part.recorder.stops() and not self.interrupt.requested:
-                log.info("%s", part.recorder.stops())
-            self.end(part, state)
+        for part in [part for part in self.parts if not part.closed]:
+            self.close(part, state)
 
     @property
     def open(self) -> list[Part]:
@@ -145,6 +146,18 @@ class JittedLoop:
             part.over |= part.step > part.settings.last_step or bool(frozen[part.first :][: part.count].all())
         slowest.recorder.show_progress(slowest.step)
         return state
+
+    def close_done(self, state: JittedState) -> None:
+        """The last files of parts that are done while others go on: their seeds act and may learn on with the others'."""
+        for part in [part for part in self.parts if part.over and not part.closed]:
+            self.close(part, state)
+
+    def close(self, part: Part, state: JittedState) -> None:
+        """Say why a part is over, and write its last files."""
+        if part.recorder.stops() and not self.interrupt.requested:
+            log.info("%s", part.recorder.stops())
+        self.end(part, state)
+        part.closed = True
 
     def end(self, part: Part, state: JittedState) -> None:
         """The last files of a part."""

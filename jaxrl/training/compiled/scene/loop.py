@@ -152,6 +152,9 @@ class SceneLoop(JittedLoop):
         never = jnp.full_like(state.last_step[part.name], -1)
         return self.trainer.place(state.replace(last_step={**state.last_step, part.name: never}))
 
+    def close_done(self, state: SceneState) -> None:
+        """Nothing: behaviors that are done act on, and tell of it until all are."""
+
     def end(self, part: ScenePart, state: SceneState) -> None:
         """The last files of a behavior."""
         part.recorder.finish(state.of(part.name), part.step, moment=_moment(part, state))
