@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer, step_of
+from jaxrl.training.compiled.iteration import JittedState, JittedTrainer, step_of
 from jaxrl.training.compiled.lessons import go_on
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.interrupt import Interrupt
@@ -46,7 +47,7 @@ class Part:
         self.over = self.step > self.settings.last_step
         self.clock.enter_context(self.recorder.timers(nodes.LEARNING))
 
-    def of(self, numbers: IterationLog) -> IterationLog:
+    def of(self, numbers: Any) -> Any:
         """Its own among those of all seeds."""
         return jax.tree.map(lambda x: x[self.first : self.first + self.count], numbers)
 
@@ -123,7 +124,7 @@ class JittedLoop:
             for part in self.open:
                 stack.enter_context(part.recorder.timers(nodes.ITERATIONS))
             state, numbers = self.trainer.run(state, count)
-            numbers = jax.device_get(numbers)
+            numbers, recent = jax.device_get((numbers, state.recent))
         gone = np.asarray(state.frozen).all()
         for part in self.open:
             mine = part.of(numbers)
@@ -132,7 +133,7 @@ class JittedLoop:
                 raise next(iter(found.values()))
             for index, fault in found.items():
                 part.recorder.freeze(index, int(state.train.step[part.first + index]), fault)
-            part.recorder.add(mine)
+            part.recorder.add(mine, part.of(recent))
             state = go_on(self.trainer, state, part.recorder.lessons, part.first, mine)
         return state
 
@@ -148,7 +149,7 @@ class JittedLoop:
         return state
 
     def close_done(self, state: JittedState) -> None:
-        """The last files of parts that are done while others go on: their seeds act and may learn on with the others'."""
+        """The last files of parts that are done while others go on, with whom their seeds play and may learn on."""
         for part in [part for part in self.parts if part.over and not part.closed]:
             self.close(part, state)
 

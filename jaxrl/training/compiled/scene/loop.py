@@ -105,7 +105,7 @@ class SceneLoop(JittedLoop):
                 raise next(iter(found.values()))
             for index, fault in found.items():
                 part.recorder.freeze(index, int(own.train.step[index]), fault)
-            part.recorder.add(mine)
+            part.recorder.add(mine, jax.device_get(own.recent))
         return go_on(self.trainer, state, self.lessons, numbers)
 
     @property
