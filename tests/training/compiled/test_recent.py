@@ -1,4 +1,4 @@
-"""Returns of about the last 100 episodes, counted inside the program: by hand, and whatever chunks a run is cut into."""
+"""Returns of about the last 100 episodes, counted inside the program: by hand, and whatever chunks a run has."""
 
 from __future__ import annotations
 
