@@ -114,7 +114,7 @@ def grid(written: Sequence[str]) -> list[Point]:
         check_key(key)
         if key in axes:
             raise SettingsError(f"--set {key}: is given twice; write all its values behind one --set, {_EXAMPLE}")
-        twice = [value for value, count in Counter(map(str, values)).items() if count > 1]
+        twice = [text for text, count in Counter(str(_number(value)) for value in values).items() if count > 1]
         if twice:
             raise SettingsError(f"--set {text}: {twice[0]} is given twice")
         axes[key] = values
