@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import FlaxError
+from jax.interpreters import partial_eval
 
 from jaxrl.algorithms.interface import Algorithm, acting, nothing_remembered
 from jaxrl.envs.address import unknown
@@ -88,23 +90,48 @@ def check_fit(env: JaxEnv, algorithm: Algorithm) -> None:
     """Raise SettingsError if the algorithm cannot act in the environment, traced for one area."""
     if algorithm.connectors is not None:
         return  # they stand between the two
-    lead, spec = (1, env.teams * env.members), env.spec
-    obs = tuple(jax.ShapeDtypeStruct((*lead, *sensor.shape), sensor.dtype) for sensor in spec.observations)
-    mask = jax.ShapeDtypeStruct((*lead, spec.action.mask_size), jnp.bool_)
-    state = jax.eval_shape(algorithm.init, jax.random.key(0))
     try:
-        jax.eval_shape(
-            lambda state, obs, mask: algorithm.act(
-                acting(algorithm, state), obs, mask, nothing_remembered(algorithm, lead), jax.random.key(0)
-            ),
-            state, obs, mask,
-        )  # fmt: skip
+        jax.eval_shape(partial(_decided, algorithm), *_seen(env, algorithm))
     except UNFITTING as error:
         raise SettingsError(
             f"algorithm: cannot act in {env.name}, it was made for other observations or actions: "
             "make it with make_x(env.spec, settings)",
             "make_jitted_trainer",
         ) from error
+
+
+def check_acting(env: JaxEnv, algorithm: Algorithm, values: Mapping[str, Sequence[float]]) -> None:
+    """Raise SettingsError if the algorithm acts by one of the settings in which seeds differ, traced for one area.
+
+    All seeds of a program act alike: they would act by the number of the settings that the algorithm was made for.
+    """
+    varied = algorithm.varied
+    if not values or varied is None:
+        return
+    numbers = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in sorted(values)}
+    traced = jax.make_jaxpr(lambda given, *seen: _decided(varied(given), *seen))(numbers, *_seen(env, algorithm))
+    _, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
+    acts_by = [key for key, is_used in zip(numbers, used, strict=False) if is_used]
+    if acts_by:
+        raise SettingsError(
+            f"values[{acts_by[0]!r}]: the algorithm acts by it, and seeds of one program differ only in how they "
+            "learn: make a trainer for each number (jaxrl sweep --parallel 1)",
+            "make_jitted_trainer",
+        )
+
+
+def _seen(env: JaxEnv, algorithm: Algorithm) -> tuple[Any, ...]:
+    """What the members of one area act on, as shapes: the learner, observations, action mask."""
+    lead, chain = (1, env.teams * env.members), algorithm.connectors
+    spec = env.spec if chain is None else chain.spec
+    obs = tuple(jax.ShapeDtypeStruct((*lead, *sensor.shape), sensor.dtype) for sensor in spec.observations)
+    mask = jax.ShapeDtypeStruct((*lead, spec.action.mask_size), jnp.bool_)
+    return jax.eval_shape(algorithm.init, jax.random.key(0)), obs, mask
+
+
+def _decided(algorithm: Algorithm, state: Any, obs: tuple[Any, ...], mask: Any) -> Any:
+    memory = nothing_remembered(algorithm, mask.shape[:-1])
+    return algorithm.act(acting(algorithm, state), obs, mask, memory, jax.random.key(0))
 
 
 def seed_numbers(numbers: Any, seeds: int) -> np.ndarray:

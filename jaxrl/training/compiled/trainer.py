@@ -41,7 +41,14 @@ from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for,
 from jaxrl.settings.varied import by_seed, variable
 from jaxrl.training.checks import check_run
 from jaxrl.training.compiled import kept
-from jaxrl.training.compiled.arguments import UNFITTING, check_arguments, check_fit, check_values, seed_numbers
+from jaxrl.training.compiled.arguments import (
+    UNFITTING,
+    check_acting,
+    check_arguments,
+    check_fit,
+    check_values,
+    seed_numbers,
+)
 from jaxrl.training.compiled.checks import check_memory, check_parameters
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import (
@@ -118,6 +125,7 @@ def make_jitted_trainer(
     check_arguments(env, algorithm, settings, {"areas": areas, "seeds": seeds, "newest": newest}, parameters or {})
     check_jax_env(env)
     check_values(algorithm, settings, seeds, values or {})
+    check_acting(env, algorithm, values or {})
     cache_by_default()
     usual = {**env.parameters, **(parameters or {})}
     each = 1 if settings.count_by == "env_steps" else agents_at_start(env, usual)

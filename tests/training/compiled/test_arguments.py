@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.training.compiled.arguments import check_values, seed_numbers
+from jaxrl.settings.varied import with_values
+from jaxrl.training.compiled.arguments import check_acting, check_values, seed_numbers
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import make_toy
 
@@ -58,6 +59,24 @@ def test_an_algorithm_for_other_agents_is_named() -> None:
     other = jaxrl.make_environment("jax:ball3d")
     with pytest.raises(jaxrl.JaxrlError, match="algorithm: cannot act in 3DBall, it was made for other observations"):
         jaxrl.make_jitted_trainer(other, PPO, SETTINGS)
+
+
+def test_seeds_cannot_differ_in_what_the_algorithm_acts_by() -> None:
+    """As one of one's own that explores by epsilon: all would act by the number of the first."""
+
+    def made(settings: jaxrl.BehaviorSettings) -> jaxrl.Algorithm:
+        algorithm, rate = jaxrl.make_ppo(ENV.spec, settings), settings.hyperparameters.epsilon
+
+        def act(*seen: Any) -> Any:
+            decision = algorithm.act(*seen)
+            return decision._replace(extras={name: x * rate for name, x in decision.extras.items()})
+
+        return algorithm._replace(act=act, varied=lambda values: made(with_values(settings, values)))
+
+    values = {"hyperparameters.beta": [0.1, 0.2], "hyperparameters.epsilon": [0.1, 0.2]}
+    with pytest.raises(jaxrl.JaxrlError, match=r"values\['hyperparameters\.epsilon'\]: the algorithm acts by it"):
+        jaxrl.make_jitted_trainer(ENV, made(SETTINGS), SETTINGS, seeds=2, values=values)
+    check_acting(ENV, PPO, values)
 
 
 def test_what_is_no_environment_of_one_behavior_is_named() -> None:
