@@ -20,9 +20,9 @@ def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSe
 
     Raises OwnCodeError if it raises or returns something else than an Algorithm that can be initialised.
     """
-    plain = settings.model_copy(update={"connectors": (), "postprocess": None})
 
-    def make(seen: BehaviorSpec, _: BehaviorSettings) -> Algorithm:
+    def make(seen: BehaviorSpec, given: BehaviorSettings) -> Algorithm:  # `varied` gives traced numbers
+        plain = given.model_copy(update={"connectors": (), "postprocess": None})
         try:
             algorithm = function(seen, plain)
         except JaxrlError:

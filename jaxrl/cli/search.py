@@ -21,7 +21,7 @@ from jaxrl.report.sweep import score_of, seeds_of
 from jaxrl.settings import RunSettings
 from jaxrl.settings.sweep import Space
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.training.study import FILE, Study, Trial
+from jaxrl.training.study import FILE, SearchError, Study, Trial
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ def check_search(search: Search, base: RunSettings, folder: Path, runs: Runs) ->
 
 def make_trials(
     search: Search, base: RunSettings, folder: Path, runs: Runs, console: rich.console.Console, interrupt: Interrupt
-) -> list[tuple[str, Mapping[str, Any]]]:
-    """Make all trials; name and values of each, with those of earlier sessions."""
+) -> tuple[list[tuple[str, Mapping[str, Any]]], SearchError | None]:
+    """Make all trials: name and values of each, with those of earlier sessions; the error if none has a score."""
     seed, compiled = base.env_settings.seed, None
     if is_compiled(base.env_settings.env_path):
         start_computing(base.torch_settings.device, os.cpu_count() or 1)
@@ -66,7 +66,12 @@ def make_trials(
         compiled.search(base, list(search.spaces), study, console, interrupt, search.parallel)
     else:
         _in_processes(study, interrupt, search.parallel or 1)
-    return study.made()
+    if interrupt.requested or study.left > 0 or study.has_scores:
+        return study.made(), None
+    return study.made(), SearchError(
+        f"--search: none of {search.trials} trials has a score: in none did an episode end before max_steps, or their "
+        "runs failed, as the log says. Mend that, and search in a new --run-id"
+    )
 
 
 def _in_processes(study: Study, interrupt: Interrupt, parallel: int) -> None:
@@ -82,8 +87,9 @@ def _in_processes(study: Study, interrupt: Interrupt, parallel: int) -> None:
 
     def ended(job: Job, end: Ended) -> None:
         trial, pruned = job.label, job.label.number in hopeless.found
-        judged = pruned or not (end.failed or end.told_to)
-        study.tell(trial, _score(trial, 1 if pruned else len(trial.runs)) if judged else None, pruned=pruned)
+        interrupted = end.told_to and not pruned
+        score = None if interrupted or end.failed else _score(trial, 1 if pruned else len(trial.runs))
+        study.tell(trial, score, pruned=pruned or (score is None and not interrupted))
 
     go_through(next_job, interrupt, parallel, ended=ended, hopeless=hopeless)
 

@@ -91,7 +91,7 @@ def run(given: argparse.Namespace) -> int:
     failed = None
     with Interrupt() as interrupt:
         if search is not None:
-            names = make_trials(search, asked.base, asked.folder, asked.runs, console, interrupt)
+            names, failed = make_trials(search, asked.base, asked.folder, asked.runs, console, interrupt)
             plans = [_Plan(Point(name, values), asked.runs(name, values)) for name, values in names]
         else:
             failed = _train(plans, console, interrupt, given.parallel)

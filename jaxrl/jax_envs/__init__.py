@@ -91,6 +91,10 @@ def environment_of(env_path: str) -> JaxEnv | JaxScene:
     kind, name = parse_address(env_path)
     if kind is Kind.PLAYER:
         raise UnknownEnvironmentError(f"{env_path}: is played by a process of its own; compiled it is jax:{name}")
+    if kind is not Kind.UNITY and kind not in ADAPTERS:
+        raise UnknownEnvironmentError(
+            f"{env_path}: is stepped by the host loop and cannot be compiled: `jaxrl train --env {env_path}` trains it"
+        )
     module, maker = ADAPTERS[Kind.JAX if kind is Kind.UNITY else kind]
     return getattr(import_module(module), maker)(name or "")
 

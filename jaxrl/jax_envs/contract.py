@@ -20,6 +20,7 @@ from jaxrl.jax_envs.scene import (
     parts_of,
     step_of_behavior,
 )
+from jaxrl.own_code import told
 from jaxrl.types import ActionSpec, JaxrlError
 
 
@@ -85,6 +86,7 @@ class Breaks(NamedTuple):
     over_alone: Array
     left_over: Array
     undeclared: Array
+    contradictory: Array
     returned: Array
     episodes: Array
 
@@ -99,6 +101,7 @@ _SENTENCES = {
     "over_alone": "`over`, but nobody ended in that step: set terminated or truncated for those who were alive",
     "left_over": "`over`, but a member that was alive has not ended: set terminated or truncated for everybody",
     "undeclared": "a step says `truncated`, the JaxEnv does not say that steps may: give it `truncates=True`",
+    "contradictory": "a member is terminated and truncated in one step: it ended for good, or was cut off, not both",
     "returned": "nobody is alive and the episode is not over: set `over`, so that the next one begins",
 }
 
@@ -202,6 +205,7 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep) -> Breaks:
         over_alone=no,
         left_over=no,
         undeclared=step.truncated.any() & (not env.truncates),
+        contradictory=(step.terminated & step.truncated).any(),
         returned=no,
         episodes=no,
     )
@@ -268,6 +272,10 @@ def _trace(env: JaxEnv | JaxScene, name: str, function: Any, *arguments: Any) ->
             f"{env.name}: {name} cannot be compiled: {reason} Use jax.numpy and lax.cond in place of Python's own "
             "branches and numpy, with shapes that do not depend on values."
         ) from error
+    except JaxrlError:
+        raise
+    except Exception as error:  # whatever somebody else's code does
+        raise JaxEnvError(f"{env.name}: {name} raised {told(error)}") from error
     if not isinstance(found, tuple) or len(found) != 2:
         raise JaxEnvError(f"{env.name}: {name} returns {found}, asked for is a pair of a state and what is seen")
     return found

@@ -81,10 +81,11 @@ def space(text: str) -> tuple[str, Space]:
     except ValueError:
         low, high = 1.0, 0.0
     log, whole = "log" in kinds, "int" in kinds
-    if not (math.isfinite(low) and low < high < math.inf) or set(kinds) - {"log", "int"} or (log and low <= 0):
+    right = math.isfinite(low) and low < high < math.inf and not (log and low <= 0)
+    if not right or set(kinds) - {"log", "int"} or (whole and not (low.is_integer() and high.is_integer())):
         raise SettingsError(
-            f"--search {text}: expected KEY=LOW:HIGH with LOW below HIGH, then :log (LOW above 0) and :int if wanted, "
-            "such as hyperparameters.learning_rate=1e-5:1e-2:log; or KEY=VALUE,VALUE..."
+            f"--search {text}: expected KEY=LOW:HIGH with LOW below HIGH, then :log (LOW above 0) and :int (both "
+            "whole) if wanted, such as hyperparameters.learning_rate=1e-5:1e-2:log; or KEY=VALUE,VALUE..."
         )
     return key, Space(low, high, log, whole)
 
@@ -113,7 +114,7 @@ def grid(written: Sequence[str]) -> list[Point]:
         check_key(key)
         if key in axes:
             raise SettingsError(f"--set {key}: is given twice; write all its values behind one --set, {_EXAMPLE}")
-        twice = [value for value, count in Counter(map(str, values)).items() if count > 1]
+        twice = [text for text, count in Counter(str(_number(value)) for value in values).items() if count > 1]
         if twice:
             raise SettingsError(f"--set {text}: {twice[0]} is given twice")
         axes[key] = values

@@ -7,10 +7,12 @@ one of them compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from jaxrl.settings.behavior import BehaviorSettings
-from jaxrl.settings.section import VARIABLE, Section
+from jaxrl.settings.section import VARIABLE, Section, reworded
 
 
 def variable(settings: BehaviorSettings) -> dict[str, float]:
@@ -26,6 +28,22 @@ def with_values(settings: BehaviorSettings, values: Mapping[str, Any]) -> Behavi
     for key, value in values.items():
         settings = _replaced(settings, key.split("."), value)
     return settings
+
+
+def problem_with(settings: BehaviorSettings, key: str, value: float) -> str | None:
+    """What is wrong with a number for the setting at a dotted key of `variable`: "got VALUE, expected ..."."""
+    *above, name = key.split(".")
+    section: Any = settings
+    for part in above:
+        section = section[part] if isinstance(section, Mapping) else getattr(section, part)
+    field = type(section).model_fields[name]
+    try:
+        kind: Any = Annotated[field.annotation, *field.metadata]  # pyright: ignore[reportInvalidTypeForm]
+        TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        (problem,) = reworded(error)
+        return f"got {value!r}, {problem['type'].message()}"  # pyright: ignore[reportAttributeAccessIssue]
+    return None
 
 
 def by_seed(numbers: Sequence[Mapping[str, float]], seeds: int) -> dict[str, tuple[float, ...]]:

@@ -80,7 +80,7 @@ class Study:
 
     @property
     def left(self) -> int:
-        """Trials that are still to be made; those that failed do not count."""
+        """Trials that are still to be made; those that were interrupted do not count."""
         good = (self._states.COMPLETE, self._states.PRUNED, self._states.RUNNING)
         return self._trials - len(self._study.get_trials(deepcopy=False, states=good))
 
@@ -101,14 +101,23 @@ class Study:
         return asked.should_prune()
 
     def tell(self, trial: Trial, score: float | None, *, pruned: bool = False) -> None:
-        """How a trial ended. None: it has no score, which counts as a failure."""
+        """How a trial ended. None: it was interrupted, and another is made in its place.
+
+        `pruned`: it was given up, or came to its end without a score. It counts as made, and as bad.
+        """
         del self._asked[trial.number]
-        if score is None:
-            self._study.tell(trial.number, state=self._states.FAIL)
-        elif pruned:  # its score is the last one reported
+        if pruned:  # its score is the last one reported
             self._study.tell(trial.number, state=self._states.PRUNED)
+        elif score is None:
+            self._study.tell(trial.number, state=self._states.FAIL)
         else:
             self._study.tell(trial.number, score)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether any trial has a score."""
+        trials = self._study.get_trials(deepcopy=False)
+        return any(t.value is not None or t.intermediate_values for t in trials)
 
     def made(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Name and values of every trial so far, those of earlier sessions too."""

@@ -18,7 +18,7 @@ import jaxrl
 from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.cli.device import _show_as
-from jaxrl.own_code import OwnCodeError
+from jaxrl.own_code import OwnCodeError, load
 from jaxrl.settings import SettingsError
 from jaxrl.training.exportable import obstacles
 from tests.helpers import make_spec
@@ -210,3 +210,18 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert first.args[1] is ALGORITHMS[f"{path}:make_x"].args[1]  # pyright: ignore[reportFunctionMemberAccess]
     path.write_text("import jaxrl\n\n\ndef make_x(spec, settings):\n    return jaxrl.make_ppo(spec, settings)\n")
     assert isinstance(jaxrl.make_algorithm(SPEC, jaxrl.make_settings(f"{path}:make_x")), jaxrl.Algorithm)
+
+
+def test_one_of_ones_own_learns_with_the_numbers_in_which_seeds_differ(tmp_path):
+    """It is made anew with them, as jaxrl's own are: otherwise all points of a sweep would be the first."""
+    path = tmp_path / "noting.py"
+    path.write_text(
+        "import jaxrl\nrates = []\n\ndef make_noting(spec, settings):\n"
+        "    rates.append((settings.hyperparameters.learning_rate, settings.postprocess))\n"
+        "    return jaxrl.make_ppo(spec, settings)\n"
+    )
+    env, settings = jaxrl.make_environment("jax:basic"), jaxrl.make_settings(f"{path}:make_noting")
+    algorithm = jaxrl.make_algorithm(env.spec, settings)
+    assert algorithm.varied is not None
+    algorithm.varied({"hyperparameters.learning_rate": 0.5})  # pyright: ignore[reportArgumentType]
+    assert load(f"{path}:make_noting").__globals__["rates"] == [(3e-4, None), (0.5, None)]

@@ -44,6 +44,7 @@ BREAKS = {
     "nobody ended": [("terminated=arrived[None]", "terminated=jnp.zeros(1, bool)")],
     "truncates=True": [(", truncates=True", "")],
     "set `over`": [("over=arrived | late", "over=late")],
+    "not both": [("truncated=(late & ~arrived)[None]", "truncated=(late | arrived)[None]")],
 }
 
 
@@ -51,6 +52,13 @@ BREAKS = {
 def test_a_break_of_the_contract_is_one_sentence(tmp_path, sentence):
     found = check_environment(make_environment(written(tmp_path, *BREAKS[sentence])), steps=60)
     assert any(sentence in text and text.startswith("Corridor: ") for text in found.problems), found
+
+
+def test_an_error_in_a_function_names_its_line(tmp_path):
+    for change in (("2 * actions.discrete[0, 0]", "2 * actions.discreet[0, 0]"), ("clock == 20", "{}['no'] == 20")):
+        env = make_environment(written(tmp_path, change))
+        with pytest.raises(JaxEnvError, match=r"Corridor: step raised (Attribute|Key)Error: .*mine\.py, line \d+"):
+            check_environment(env)
 
 
 TEAM = [

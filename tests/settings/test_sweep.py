@@ -41,6 +41,7 @@ def test_keys_that_end_alike_are_written_out():
         (["a.b=[1"], "cannot be read as YAML"),
         (["a.b=1,2", "a.b=3"], "--set a.b: is given twice"),
         (["a.b=1,1"], "1 is given twice"),
+        (["a.b=1e-3,0.001"], "0.001 is given twice"),
         (["behaviors.Basic.hyperparameters.beta=1,2"], "without behaviors.NAME and holds for every behavior: hyperp"),
         (["env_settings.seed=1,2"], "env_settings.seed: is one for all points"),
         (["checkpoint_settings.run_id=a,b"], "is one for all points"),

@@ -36,7 +36,22 @@ def test_trials_lie_in_their_spaces_and_are_remembered(tmp_path):
     another = again.ask()
     assert another is not None and another.number == 4 and another.values != open_one.values
     again.tell(another, None)
-    assert again.left == 1  # it had no score
+    assert again.left == 1  # it was interrupted
+
+
+def test_a_trial_that_ends_without_a_score_is_not_made_again(tmp_path):
+    study = opened(tmp_path, 2)
+    for left in (1, 0):
+        trial = study.ask()
+        assert trial is not None
+        study.tell(trial, None, pruned=True)  # no episode has ended, or its process has failed
+        assert study.left == left
+    assert study.ask() is None and not study.has_scores
+    more = opened(tmp_path, 3)
+    trial = more.ask()
+    assert trial is not None and trial.number == 2
+    more.tell(trial, 1.0)
+    assert more.has_scores and more.left == 0
 
 
 def test_the_worst_are_given_up_at_the_first_third_and_ninth_summary(tmp_path):

@@ -6,7 +6,6 @@ And numbers that are not finite.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
@@ -22,7 +20,6 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior
 from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError
 from jaxrl.settings.environment_parameters import MEASURES, CompletionCriteria
-from jaxrl.settings.varied import variable
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
@@ -123,22 +120,6 @@ def check_trainer(name: str, settings: BehaviorSettings) -> None:
     if problems:
         raise SettingsError(problems, "make_jitted_trainer")
     check_sampling(name, settings)
-
-
-def check_values(
-    algorithm: Algorithm, settings: BehaviorSettings, seeds: int, values: Mapping[str, Sequence[float]]
-) -> None:
-    """Refuse settings that cannot differ by seed, and numbers that are not one for each. Raises SettingsError."""
-    known = variable(settings)
-    for key, numbers in values.items():
-        if key not in known:
-            what = "seeds of one program cannot differ in it"
-            raise SettingsError(unknown(f"values[{key!r}]", key, known, what=what))
-        if np.shape(numbers) != (seeds,) or not np.isfinite(numbers).all():
-            expected = f"{seeds} finite number(s), one for each seed"
-            raise SettingsError(f"values[{key!r}]: got {numbers!r}, expected {expected}")
-    if values and algorithm.varied is None:
-        raise SettingsError("values: this algorithm cannot be made for traced settings: give it Algorithm.varied")
 
 
 def check_memory(seeds: int, areas: int, needed: int, devices: int) -> None:

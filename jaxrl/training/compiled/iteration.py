@@ -23,6 +23,8 @@ from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.training.compiled import connecting
 from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, remembered, start_anew, start_play
 from jaxrl.training.compiled.newest import newest, nothing
+from jaxrl.training.compiled.recent import Recent, none_yet
+from jaxrl.training.compiled.recent import counted as with_recent
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
 
 METRIC, PARAMETERS = 2, 3
@@ -41,6 +43,7 @@ class JittedState(struct.PyTreeNode):
     key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
     iteration: Array  # uint32 [S]
     frozen: Array  # bool [S], numbers of this seed were not finite: it plays on, but learns and tells nothing any more
+    recent: Recent  # what each seed is worth lately
     newest: Any = ()  # `Newest` [S] of the last iteration, where lessons are judged by episodes
 
 
@@ -141,6 +144,7 @@ def start_learners(plan: Plan, init_keys: Array, keys: Array, play: Play, parame
         key=keys,
         iteration=jnp.zeros(keys.shape, jnp.uint32),
         frozen=jnp.zeros(keys.shape, bool),
+        recent=none_yet(len(keys)),
         newest=nothing(plan.newest, len(keys)) if plan.newest else (),
     )
 
@@ -202,7 +206,7 @@ def learned(
     train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
     told = jax.vmap(partial(newest, plan.env, plan.newest))(steps) if plan.newest else ()
     after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told)
-    return after.replace(iteration=state.iteration + 1), log
+    return after.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes)), log
 
 
 def connected(plan: Plan, train: TrainState, play: Play) -> tuple[TrainState, Play, TeamView]:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer, step_of
+from jaxrl.training.compiled.iteration import JittedState, JittedTrainer, step_of
 from jaxrl.training.compiled.lessons import go_on
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.interrupt import Interrupt
@@ -36,6 +37,7 @@ class Part:
         self.step = 0  # of its slowest seed
         self.over = False
         self.pruned = False  # over before its time
+        self.closed = False  # its last files are written
         self.clock = ExitStack()  # of the time that it learns
         self.files = ExitStack()  # what is closed when it is over, where that is before the end of all
 
@@ -45,7 +47,7 @@ class Part:
         self.over = self.step > self.settings.last_step
         self.clock.enter_context(self.recorder.timers(nodes.LEARNING))
 
-    def of(self, numbers: IterationLog) -> IterationLog:
+    def of(self, numbers: Any) -> Any:
         """Its own among those of all seeds."""
         return jax.tree.map(lambda x: x[self.first : self.first + self.count], numbers)
 
@@ -98,15 +100,15 @@ class JittedLoop:
                 state = self.chunk(state, now)
                 count = max(next_count(now, time.perf_counter() - begun), count if now < count else 1)
                 state = self.look(state)
+                if self.open:
+                    self.close_done(state)
         finally:
             for part in self.parts:
                 part.clock.close()
         if self.interrupt.requested:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
-        for part in self.parts:
-            if part.recorder.stops() and not self.interrupt.requested:
-                log.info("%s", part.recorder.stops())
-            self.end(part, state)
+        for part in [part for part in self.parts if not part.closed]:
+            self.close(part, state)
 
     @property
     def open(self) -> list[Part]:
@@ -122,7 +124,7 @@ class JittedLoop:
             for part in self.open:
                 stack.enter_context(part.recorder.timers(nodes.ITERATIONS))
             state, numbers = self.trainer.run(state, count)
-            numbers = jax.device_get(numbers)
+            numbers, recent = jax.device_get((numbers, state.recent))
         gone = np.asarray(state.frozen).all()
         for part in self.open:
             mine = part.of(numbers)
@@ -131,7 +133,7 @@ class JittedLoop:
                 raise next(iter(found.values()))
             for index, fault in found.items():
                 part.recorder.freeze(index, int(state.train.step[part.first + index]), fault)
-            part.recorder.add(mine)
+            part.recorder.add(mine, part.of(recent))
             state = go_on(self.trainer, state, part.recorder.lessons, part.first, mine)
         return state
 
@@ -145,6 +147,18 @@ class JittedLoop:
             part.over |= part.step > part.settings.last_step or bool(frozen[part.first :][: part.count].all())
         slowest.recorder.show_progress(slowest.step)
         return state
+
+    def close_done(self, state: JittedState) -> None:
+        """The last files of parts that are done while others go on, with whom their seeds play and may learn on."""
+        for part in [part for part in self.parts if part.over and not part.closed]:
+            self.close(part, state)
+
+    def close(self, part: Part, state: JittedState) -> None:
+        """Say why a part is over, and write its last files."""
+        if part.recorder.stops() and not self.interrupt.requested:
+            log.info("%s", part.recorder.stops())
+        self.end(part, state)
+        part.closed = True
 
     def end(self, part: Part, state: JittedState) -> None:
         """The last files of a part."""

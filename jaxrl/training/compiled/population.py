@@ -2,7 +2,8 @@
 
 Every `every` trainer steps the members of the worst quarter are given the learner of a member of the best quarter,
 networks and optimizer, and its settings, each changed a little: times 0.8 or 1.25 within its space, or with probability
-1/4 drawn anew. Environments go on where they are. Who learned from whom stands in `population.csv`.
+1/4 drawn anew. Environments go on where they are. Until it has episodes of its own, such a member is judged by those of
+the one it learned from. Who learned from whom stands in `population.csv`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from rich.console import Console
 from jaxrl.artifacts.files import write_error
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.jax_envs import make_environment
-from jaxrl.settings import RunSettings, behavior_settings_for
+from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.checks import refuse_curricula
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
 from jaxrl.training.compiled.loop import JittedLoop, Part
+from jaxrl.training.compiled.recent import inherited
 from jaxrl.training.compiled.run import train_together
 from jaxrl.training.compiled.search import traced
 from jaxrl.training.interrupt import Interrupt
@@ -54,12 +56,13 @@ def next_generation(
     """Who goes on with whose learner, and with which settings.
 
     Args:
-      scores: float [S], higher is better; NaN is worst.
+      scores: float [S], higher is better; NaN is worst, and nobody learns from it. One at least is finite.
       values: float [S], by key what each member has.
     """
     count = max(len(scores) // SHARE, 1)
     order = np.argsort(np.where(np.isnan(scores), -np.inf, scores), kind="stable")
-    losers, winners = order[:count], order[len(scores) - count :]
+    losers = order[:count]
+    winners = [winner for winner in order[len(scores) - count :] if np.isfinite(scores[winner])]
     parents, after = np.arange(len(scores)), {key: np.array(of, np.float32) for key, of in values.items()}
     for loser in losers:
         parents[loser] = rng.choice(winners)
@@ -82,7 +85,13 @@ def train_population(
     """One run whose seeds are the members of a population. Ends and raises as `trainer.train`."""
     env = make_environment(settings.env_settings.env_path or "")
     refuse_curricula(settings, "members of a population")
-    traced(list(spaces), settings, env)
+    searched = traced(list(spaces), settings, env)
+    for key in spaces:
+        if key not in searched:
+            raise SettingsError(
+                f"--search {key}: members of a population differ in what they learn with, not in what they are judged "
+                "by: give every member this parameter, a number or a sampler, in the configuration"
+            )
     environment = settings.env_settings
     values = first_generation(spaces, environment.seeds, np.random.default_rng(environment.seed))
     every = every or max(behavior_settings_for(settings, env.name).max_steps // 20, 1)
@@ -132,6 +141,7 @@ class PopulationLoop(JittedLoop):
             train=train.replace(key=state.train.key),  # each goes on with its own draws
             frozen=state.frozen[found.parents],
             values={key: jnp.asarray(of) for key, of in found.values.items()},
+            recent=inherited(state.recent, found.parents),
         )
         self.part.recorder.thaw(np.asarray(state.frozen))
         self._tell(step, scores, found)
@@ -167,7 +177,7 @@ def _drawn(space: Space, rng: np.random.Generator) -> float:
         return float(rng.choice(np.array(space.choices, float)))
     low, high = (np.log(space.low), np.log(space.high)) if space.log else (space.low, space.high)
     value = rng.uniform(low, high)
-    return float(np.exp(value) if space.log else value)
+    return _whole(float(np.exp(value) if space.log else value), space)
 
 
 def _changed(value: float, space: Space, rng: np.random.Generator) -> float:
@@ -176,4 +186,8 @@ def _changed(value: float, space: Space, rng: np.random.Generator) -> float:
         choices = sorted(map(float, space.choices))
         at = int(np.argmin(np.abs(np.array(choices) - value))) + (1 if factor > 1.0 else -1)
         return choices[min(max(at, 0), len(choices) - 1)]
-    return min(max(value * factor, space.low), space.high)
+    return _whole(min(max(value * factor, space.low), space.high), space)
+
+
+def _whole(value: float, space: Space) -> float:
+    return float(round(value)) if space.whole else value

@@ -22,6 +22,7 @@ from jaxrl.settings import RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import IterationLog, JittedState
 from jaxrl.training.compiled.lessons import SeedLessons
+from jaxrl.training.compiled.recent import Recent
 from jaxrl.training.compiled.saver import Subject, snapshot, snapshot_of_seed
 from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.statistics import SeedStatistics
@@ -104,9 +105,9 @@ class CompiledRecorder(Recorder):
             log.warning("%s: %s is %d of %d seeds; the first is taken.", self.status.path, BEST_SEED, best, len(seeds))
             self.status.set(name, BEST_SEED, 0)
 
-    def add(self, chunk: IterationLog) -> None:
-        """Some iterations have run."""
-        self._statistics.add(chunk)
+    def add(self, chunk: IterationLog, recent: Recent) -> None:
+        """Some iterations have run; `recent` stands after them."""
+        self._statistics.add(chunk, recent)
 
     def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
         """A seed is left behind at trainer step `step`, where its numbers were last good."""

@@ -37,6 +37,8 @@ from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
 from jaxrl.training.teams import SharedLearners
 
+_FOLLOWED_HERE: dict[str, Any] = {"init_path": None, "evaluation": None, "keep_best": None, "stop": {}}
+"""Settings without those that a run with files follows itself."""
 log = logging.getLogger(__name__)
 
 
@@ -123,7 +125,7 @@ def trainer_for(
     return make_jitted_trainer(
         env,
         algorithm,
-        subject.settings.model_copy(update={"init_path": None}),  # `restored` reads it
+        subject.settings.model_copy(update=_FOLLOWED_HERE),
         areas=subject.areas,
         seeds=len(runs) * count,
         parameters=parameters_at_start(env, lessons),

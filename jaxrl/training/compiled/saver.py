@@ -51,7 +51,7 @@ def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     """
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
-    state = state.replace(newest=())  # which the next iteration tells anew
+    state = state.replace(newest=(), recent=())  # which the next iterations tell anew
     single = state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
@@ -123,6 +123,7 @@ def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
     log.info("%s: resuming from %s.", subject.name, path)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
+    saved = saved.replace(recent=fresh.recent)
     saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))

@@ -148,7 +148,7 @@ class SearchLoop(JittedLoop):
         with part.files:
             super().end(part, state)
         done = part.over or part.pruned
-        self.study.tell(trial, score if done else None, pruned=part.pruned)
+        self.study.tell(trial, score if done else None, pruned=part.pruned or (done and score is None))
         how = "given up" if part.pruned else "done" if done else "interrupted"
         log.info("%s %s at step %d, score %s.", trial.name, how, part.step, "–" if score is None else f"{score:.4g}")
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-
 import jax
 import numpy as np
 
 from jaxrl.artifacts.metrics import statistics as tags
-from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, Summary
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.settings import EVALUATED
 from jaxrl.training.compiled.iteration import IterationLog
 from jaxrl.training.compiled.lessons import SeedLessons
+from jaxrl.training.compiled.recent import Recent
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
 from jaxrl.training.signal_rewards import extrinsic_sum, per_episode
@@ -26,7 +24,7 @@ class SeedStatistics:
         self._subject, self._lessons = subject, lessons
         self._group_rewards = False
         self._since: IterationLog | None = None  # since the last summary
-        self._recent: deque[EpisodeFigures] = deque()
+        self._recent: Recent | None = None
         self.frozen = np.zeros(len(subject.seeds), bool)
         """By seed: it tells nothing any more, and counts in no mean over seeds."""
 
@@ -34,13 +32,11 @@ class SeedStatistics:
         """A seed is left behind."""
         self.frozen[index] = True
 
-    def add(self, chunk: IterationLog) -> None:
-        """Some iterations have run."""
+    def add(self, chunk: IterationLog, recent: Recent) -> None:
+        """Some iterations have run; `recent` stands after them."""
         self._since = chunk if self._since is None else jax.tree.map(np.add, self._since, chunk)
         self._group_rewards |= bool(np.any(chunk.episodes.group_reward.square > 0))
-        self._recent.append(chunk.episodes)
-        while len(self._recent) > 1 and self._enough(list(self._recent)[1:]):
-            self._recent.popleft()
+        self._recent = recent
 
     def take(self) -> list[dict[str, Summary]]:
         """By seed, the summary of each tag; afterwards everything is empty."""
@@ -59,11 +55,10 @@ class SeedStatistics:
 
         NaN before any has ended, and of frozen seeds.
         """
-        if not self._recent:
+        if self._recent is None:
             return np.full(len(self._subject.seeds), np.nan)
-        chosen = self._returns(_sum(list(self._recent)))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(self.frozen, np.nan, chosen.total / chosen.count)
+        chosen = self._recent.group_reward if self._group_rewards else self._recent.reward
+        return np.where(self.frozen, np.nan, chosen.mean())
 
     def mean_reward(self) -> float | None:
         """Mean of `recent_reward` over seeds; None before any episode has ended."""
@@ -81,12 +76,6 @@ class SeedStatistics:
             left = ", ".join(str(self._subject.seeds[index]) for index in np.flatnonzero(self.frozen))
             lines.append(f"left out: frozen seeds, whose numbers were not finite: {left}.")
         return f"{name}: {' '.join(lines)}" if lines else None
-
-    def _returns(self, episodes: EpisodeFigures) -> Moments:
-        return episodes.group_reward if self._group_rewards else episodes.reward
-
-    def _enough(self, chunks: Sequence[EpisodeFigures]) -> bool:
-        return bool(np.all(self.frozen | (self._returns(_sum(chunks)).count >= RECENT_EPISODES)))
 
     def _summaries(self, collected: IterationLog, seed: int) -> dict[str, Summary]:
         """What one seed's event file gets, by tag."""
@@ -112,10 +101,6 @@ class SeedStatistics:
         names = [tag for tag in EVALUATED if self._group_rewards or tag != EVALUATED[1]]
         by_tag = {tag: Moments(*(float(x[seed]) for x in kind)) for tag, kind in zip(names, kinds, strict=True)}
         return {tag: _summary(moments) for tag, moments in by_tag.items() if moments.count > 0}
-
-
-def _sum(chunks: Sequence[EpisodeFigures]) -> EpisodeFigures:
-    return jax.tree.map(lambda *x: np.sum(x, axis=0), *chunks)
 
 
 def _summary(moments: Moments) -> Summary:

@@ -26,7 +26,15 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import kept
-from jaxrl.training.compiled.checks import check_memory, check_trainer, check_values
+from jaxrl.training.compiled.arguments import (
+    UNFITTING,
+    check_acting,
+    check_arguments,
+    check_fit,
+    check_values,
+    seed_numbers,
+)
+from jaxrl.training.compiled.checks import check_memory
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import (
     IterationLog,
@@ -90,9 +98,10 @@ def make_jitted_trainer(
     Raises SettingsError for settings that are not trained yet, or that only a run with files or the host loop could
     follow; JaxEnvError if the environment breaks its contract.
     """
-    check_trainer(env.name, settings)
+    check_arguments(env, algorithm, settings, {"areas": areas, "seeds": seeds, "newest": newest}, parameters or {})
     check_jax_env(env)
     check_values(algorithm, settings, seeds, values or {})
+    check_acting(env, algorithm, values or {})
     cache_by_default()
     usual = {**env.parameters, **(parameters or {})}
     each = 1 if settings.count_by == "env_steps" else agents_at_start(env, usual)
@@ -105,14 +114,18 @@ def make_jitted_trainer(
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
     shapes = jax.eval_shape(begin, numbers)
-    program = compile_program(partial(iterate_several, plan), mesh, shapes, shardings(mesh, shapes))
+    try:
+        program = compile_program(partial(iterate_several, plan), mesh, shapes, shardings(mesh, shapes))
+    except UNFITTING:
+        check_fit(env, algorithm)
+        raise
     memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
     needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     subject, place = Subject(env.name, env.spec, settings, tuple(range(seeds)), areas), partial(_place, mesh)
 
     def init(numbers: Sequence[int]) -> JittedState:
         check_memory(seeds, areas, needed, mesh.size)
-        return _place(mesh, begin(np.asarray(numbers, np.uint32)))
+        return _place(mesh, begin(seed_numbers(numbers, seeds)))
 
     def run(state: JittedState, count: int) -> tuple[JittedState, IterationLog]:
         return program(state, np.int32(count))

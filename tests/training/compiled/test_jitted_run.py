@@ -118,7 +118,8 @@ def zeros(folder: Path) -> JittedState:
             return np.zeros(leaf.shape, leaf.dtype)
         return jax.random.wrap_key_data(np.zeros((*leaf.shape, 2), np.uint32))
 
-    return jax.tree.map(zero, shapes(folder).replace(frozen=()))  # it stands in a checkpoint only if a seed is
+    # which seeds are frozen stands in a checkpoint only if one is, returns of late never
+    return jax.tree.map(zero, shapes(folder).replace(frozen=(), recent=()))
 
 
 def state_of(run: Path) -> dict[str, np.ndarray]:

@@ -121,7 +121,8 @@ def test_the_checkpoint_of_a_run_is_restored_too(tmp_path: Path, trainers: Calla
     run = tmp_path / "run" / NAME
     checkpoint.save(run, 5, contents(state), spec=ENV.spec, settings=described)
     restored = trainer.restore(tmp_path / "run")
-    one, other = to_arrays(state), to_arrays(restored)
+    assert np.isnan(restored.recent.reward.mean()).all()  # nor the returns of late
+    one, other = to_arrays(state.replace(recent=())), to_arrays(restored.replace(recent=()))
     assert one.keys() == other.keys()
     assert not [name for name in one if one[name].tobytes() != other[name].tobytes()]
 

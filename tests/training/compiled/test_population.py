@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
 
-from jaxrl.settings.sweep import Space
-from jaxrl.training.compiled.population import DRAWN_ANEW, first_generation, next_generation
+import numpy as np
+import pytest
+from rich.console import Console
+
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.settings import SettingsError, load_run_settings
+from jaxrl.settings.sweep import Space, space
+from jaxrl.training.compiled.population import DRAWN_ANEW, first_generation, next_generation, train_population
+from jaxrl.training.interrupt import Interrupt
+from tests.jax_envs.toy_jax_env import NAME
 
 RATE = "hyperparameters.learning_rate"
 SPACES = {RATE: Space(1e-5, 1e-1, log=True)}
@@ -39,6 +47,35 @@ def test_values_stay_in_their_space():
         found = next_generation(np.array([0.0, 1.0]), values, spaces, np.random.default_rng(seed))
         assert found.parents.tolist() == [1, 1] and 0.9 <= found.values["a"][0] <= 1.0
         assert min(abs(found.values["b"][0] - choice) for choice in (0.5, 0.9, 0.99)) < 1e-6
+
+
+def test_nobody_learns_from_a_member_without_a_score():
+    scores, values = np.array([np.nan, 1.0, np.nan, np.nan, np.nan, np.nan, np.nan, np.nan]), {RATE: np.full(8, 1e-3)}
+    for seed in range(20):
+        found = next_generation(scores, values, SPACES, np.random.default_rng(seed))
+        changed = np.flatnonzero(found.parents != np.arange(8))
+        assert set(found.parents[changed]) == {1}
+
+
+def test_whole_numbers_stay_whole():
+    spaces, values = {"a": Space(1, 40, whole=True)}, {"a": np.float32([7, 7, 7, 7])}
+    drawn = first_generation(spaces, 100, np.random.default_rng(0))["a"]
+    assert all(value.is_integer() and 1 <= value <= 40 for value in drawn) and len(set(drawn)) > 20
+    found = [next_generation(np.arange(4.0), values, spaces, np.random.default_rng(seed)) for seed in range(40)]
+    changed = {float(of.values["a"][0]) for of in found}
+    assert {6.0, 9.0} <= changed and all(value.is_integer() for value in changed)  # 5.6 and 8.75
+    with pytest.raises(SettingsError, match=r"--search a=1e-3:1e-2:int: expected .* :int \(both whole\)"):
+        space("a=1e-3:1e-2:int")
+
+
+def test_parameters_of_the_environment_are_refused(tmp_path: Path):
+    path, env = tmp_path / "config.yaml", "tests.jax_envs.toy_jax_env:make_toy"
+    path.write_text(
+        f"behaviors: {{{NAME}: {{trainer_type: ppo}}}}\nenv_settings: {{env_path: {env}, seed: 1, seeds: 4}}"
+    )
+    spaces = {"environment_parameters.red": Space(0.0, 1.0)}
+    with pytest.raises(SettingsError, match=r"--search environment_parameters\.red: members of a population differ in"):
+        train_population(load_run_settings(path, {}, HYPERPARAMETER_TYPES), spaces, 0, Console(), Interrupt())
 
 
 def test_the_first_values_are_spread_over_the_space():

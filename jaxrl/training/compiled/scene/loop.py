@@ -105,7 +105,7 @@ class SceneLoop(JittedLoop):
                 raise next(iter(found.values()))
             for index, fault in found.items():
                 part.recorder.freeze(index, int(own.train.step[index]), fault)
-            part.recorder.add(mine)
+            part.recorder.add(mine, jax.device_get(own.recent))
         return go_on(self.trainer, state, self.lessons, numbers)
 
     @property
@@ -151,6 +151,9 @@ class SceneLoop(JittedLoop):
             log.info(text, part.name, part.step, others)
         never = jnp.full_like(state.last_step[part.name], -1)
         return self.trainer.place(state.replace(last_step={**state.last_step, part.name: never}))
+
+    def close_done(self, state: SceneState) -> None:
+        """Nothing: behaviors that are done act on, and tell of it until all are."""
 
     def end(self, part: ScenePart, state: SceneState) -> None:
         """The last files of a behavior."""
