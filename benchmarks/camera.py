@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from jaxrl.envs.player.player import PlayerOptions, ServedEnvironment, serve
+from jaxrl.envs.player.link import PlayerOptions
+from jaxrl.envs.player.player import serve
+from jaxrl.envs.player.served import ServedEnvironment
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.envs.unity.simulator import make_unity

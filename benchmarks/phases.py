@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from jaxrl.algorithms import actor_critic, mappo, on_policy, poca, ppo
+from jaxrl.algorithms import actor_critic, batches, mappo, on_policy, poca, ppo
 from jaxrl.networks.models import Actor, TeamCritic
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
@@ -31,7 +31,7 @@ def phases_of(trainer: str, spec: BehaviorSpec, settings: BehaviorSettings) -> P
     critic = TeamCritic(spec, network, tuple(settings.reward_signals))
     bound = poca.Bound(Actor(spec, network), critic, spec, settings)
 
-    def update(state: Any, batch: on_policy.Batch) -> Any:
+    def update(state: Any, batch: batches.Batch) -> Any:
         return on_policy.update(partial(poca.loss, bound, max_team=state.own["max_team"]), settings, state, batch)
 
     return Phases(partial(poca.prepare, bound), update)

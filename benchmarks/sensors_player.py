@@ -11,7 +11,8 @@ import jax
 import numpy as np
 from sensors import SENSORS
 
-from jaxrl.envs.player.player import PlayerOptions, serve
+from jaxrl.envs.player.link import PlayerOptions
+from jaxrl.envs.player.player import serve
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.probe_sensors import Sensor
 from jaxrl.jax_envs.probes import make_probe

@@ -14,10 +14,11 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import on_policy, streams
+from jaxrl.algorithms import batches, on_policy, streams
+from jaxrl.algorithms.actor import Distribution, Step
+from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.chunks import of_states
 from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, Params, PolicyState, TrainState
-from jaxrl.algorithms.on_policy import Batch, Distribution, Step
 from jaxrl.networks import normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.rollout.rollout import Rollout
@@ -76,11 +77,11 @@ def prepare(
     networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, state: TrainState, rollout: Rollout
 ) -> tuple[TrainState, Batch, Metrics]:
     """Values, returns and advantages R − V (GAE) of a rollout [T, B, A], flattened to states [T·B, A]."""
-    state, rollout = on_policy.observe(networks.distribution, spec, state, rollout)
+    state, rollout = batches.observe(networks.distribution, spec, state, rollout)
     obs, value, metrics = estimates(networks, settings, state, rollout)
     paid = streams.rewards(spec, settings, state, rollout, cooperative=False)
-    returns = on_policy.stream_returns(rollout, value, settings, cooperative=False, rewards=paid)
-    batch = on_policy.make_batch(
+    returns = batches.stream_returns(rollout, value, settings, cooperative=False, rewards=paid)
+    batch = batches.make_batch(
         rollout,
         obs,
         returns,
@@ -99,7 +100,7 @@ def estimates(
     params = {"actor": state.policy.params, "critic": state.critic}
     inputs = (obs, rollout.present, rollout.carry)
     value = of_states(lambda *at: networks.both(params, *at)[1], inputs, rollout, CHUNK)
-    return obs, value, on_policy.by_stream("value_estimate", value, rollout, settings)
+    return obs, value, batches.by_stream("value_estimate", value, rollout, settings)
 
 
 def loss(

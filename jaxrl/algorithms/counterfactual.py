@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import on_policy
+from jaxrl.algorithms import batches, on_policy
+from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.interface import Decision, Metrics, PolicyState
-from jaxrl.algorithms.on_policy import Batch
 from jaxrl.learning import losses
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
@@ -32,8 +32,8 @@ CHUNK = 1024
 
 def means(value: jax.Array, baseline: jax.Array, rollout: Rollout, settings: BehaviorSettings) -> Metrics:
     """Means of V and b [T, B, A, R] over the trajectories, per reward stream."""
-    metrics = on_policy.by_stream("value_estimate", value, rollout, settings)
-    return metrics | on_policy.by_stream("baseline_estimate", baseline, rollout, settings)
+    metrics = batches.by_stream("value_estimate", value, rollout, settings)
+    return metrics | batches.by_stream("baseline_estimate", baseline, rollout, settings)
 
 
 def of_each_member(value: jax.Array, baseline: jax.Array) -> jax.Array:

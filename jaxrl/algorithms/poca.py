@@ -26,11 +26,11 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import counterfactual, on_policy, streams
+from jaxrl.algorithms import batches, counterfactual, on_policy, streams
+from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.chunks import of_states
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
-from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.memory import part, start
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
@@ -95,12 +95,12 @@ def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainSta
 
     V of the team and b_i of each member; the λ-return R of V over the team's rewards; the advantage R − b_i.
     """
-    state, rollout = on_policy.observe(on_policy.applied(bound.actor), bound.spec, state, rollout)
+    state, rollout = batches.observe(on_policy.applied(bound.actor), bound.spec, state, rollout)
     state = state.replace(own={"max_team": update_max_team(state.own["max_team"], rollout.present)})
     obs, value, baseline, metrics = estimates(bound, state, rollout)
     paid = streams.rewards(bound.spec, bound.settings, state, rollout, cooperative=True)
-    returns = on_policy.stream_returns(rollout, value, bound.settings, cooperative=True, rewards=paid)
-    batch = on_policy.make_batch(
+    returns = batches.stream_returns(rollout, value, bound.settings, cooperative=True, rewards=paid)
+    batch = batches.make_batch(
         rollout,
         obs,
         returns,

@@ -138,7 +138,7 @@ def compiled(env_path: str) -> Finding:
 def _told() -> Iterator[list[str]]:
     """What the pool logs meanwhile: whom it is connected to."""
     lines: list[str] = []
-    logger, handler = logging.getLogger("jaxrl.envs.workers.pool"), logging.Handler()
+    logger, handler = logging.getLogger("jaxrl.envs.workers.supervisor"), logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     level = logger.level
     logger.addHandler(handler)

@@ -13,8 +13,10 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import actor_critic, coma, mappo, on_policy, poca, ppo
+from jaxrl.algorithms.actor import Distribution
+from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.interface import Algorithm, TrainState
-from jaxrl.algorithms.on_policy import Batch, Distribution, Loss
+from jaxrl.algorithms.on_policy import Loss
 from jaxrl.networks.joint import JointCritic
 from jaxrl.networks.models import Actor, TeamCritic
 from jaxrl.rollout.rollout import Rollout

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_rollout, steps_of
 
-from jaxrl.algorithms import ALGORITHMS, on_policy
+from jaxrl.algorithms import ALGORITHMS, batches, on_policy
+from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.interface import TrainState
-from jaxrl.algorithms.on_policy import Batch
 from jaxrl.networks import actions
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
@@ -66,7 +66,7 @@ def returns(rollout: Rollout, value: list[float], *, cooperative: bool = False, 
     """γ = λ = ½; one value per state for the whole team. [T] for one member, [A][T] for several."""
     v = np.broadcast_to(np.array(value, np.float32).reshape(-1, 1, 1, 1), (*rollout.acted.shape, 1))
     settings = ppo_settings(**HALVES | overrides)
-    found = quick_jit(partial(on_policy.stream_returns, settings=settings, cooperative=cooperative))(rollout, v)
+    found = quick_jit(partial(batches.stream_returns, settings=settings, cooperative=cooperative))(rollout, v)
     columns = np.asarray(found)[:, 0, :, 0].T.tolist()
     return columns[0] if len(columns) == 1 else columns
 
@@ -152,7 +152,7 @@ def test_alone_a_poca_agent_has_the_return_of_ppo() -> None:
     value = np.random.default_rng(0).normal(size=(*rollout.acted.shape, 1)).astype(np.float32)
     settings = ppo_settings(**HALVES), poca_settings(**HALVES)
     ppo, poca = (
-        quick_jit(partial(on_policy.stream_returns, settings=s, cooperative=c))(rollout, value)
+        quick_jit(partial(batches.stream_returns, settings=s, cooperative=c))(rollout, value)
         for s, c in zip(settings, (False, True), strict=True)
     )
     np.testing.assert_array_equal(ppo, poca)
@@ -230,7 +230,7 @@ def test_m27_observe_normalises_by_trained_decisions_alone() -> None:
     rollout = random_rollout(1)
     settings = poca_settings(**SMALL)
     before = quick_jit(ALGORITHMS["poca"](SPEC, settings).init)(jax.random.key(0))
-    observe = quick_jit(partial(on_policy.observe, steps_of("poca", settings).distribution, SPEC))
+    observe = quick_jit(partial(batches.observe, steps_of("poca", settings).distribution, SPEC))
     state, moved = observe(before, rollout)
     seen = rollout.obs[0][rollout.acted]
     mean = state.policy.normalizer[0]
@@ -294,7 +294,7 @@ def test_decisions_of_an_older_policy_keep_their_ratio_to_the_new_one() -> None:
 def test_without_a_normaliser_the_rollout_stays_as_it_is(trainer: str, more: dict) -> None:
     settings = settings_of(trainer, SMALL | more | {"network_settings__normalize": False})
     state, rollout = fresh(ALGORITHMS[trainer](SPEC, settings)), random_rollout(2, a=1 if trainer == "ppo" else 3)
-    _, same = on_policy.observe(steps_of(trainer, settings).distribution, SPEC, state, rollout)
+    _, same = batches.observe(steps_of(trainer, settings).distribution, SPEC, state, rollout)
     assert same is rollout
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import ALGORITHMS, actor_critic, coma, counterfactual, on_policy, poca, ppo
+from jaxrl.algorithms import ALGORITHMS, actor_critic, batches, coma, counterfactual, on_policy, poca, ppo
 from jaxrl.algorithms.chunks import in_chunks
 from jaxrl.rewards import extrinsic
 from jaxrl.rollout import trajectory
@@ -49,7 +49,7 @@ STEPS = RowsMessage(
     deciding=np.ones((B, A), bool),
 )
 FLAT = jax.tree.map(lambda x: np.reshape(x, (T * B, *x.shape[2:])), ROLLOUT)
-BATCH = on_policy.Batch(
+BATCH = batches.Batch(
     obs=FLAT.obs,
     action_mask=FLAT.action_mask,
     action=FLAT.action,
@@ -118,15 +118,13 @@ def estimate(cut: Cut, trainer: str) -> Any:
 def returns(cut: Cut, part: str) -> Any:
     value = cut(VALUE) if part == "value" else VALUE
     rollout = ROLLOUT if part == "value" else of(cut, part)
-    return jax.eval_shape(
-        partial(on_policy.stream_returns, settings=SETTINGS["poca"], cooperative=True), rollout, value
-    )
+    return jax.eval_shape(partial(batches.stream_returns, settings=SETTINGS["poca"], cooperative=True), rollout, value)
 
 
 def batch(cut: Cut, part: str) -> Any:
     given = {"advantage": VALUE, "baseline": VALUE} | ({part: cut(VALUE)} if part != "obs" else {})
     obs = jax.tree.map(cut, ROLLOUT.obs) if part == "obs" else ROLLOUT.obs
-    return jax.eval_shape(lambda o, r, g: on_policy.make_batch(ROLLOUT, o, r, **g), obs, VALUE, given)
+    return jax.eval_shape(lambda o, r, g: batches.make_batch(ROLLOUT, o, r, **g), obs, VALUE, given)
 
 
 def update(cut: Cut, part: str) -> Any:
@@ -163,7 +161,7 @@ DOORS: dict[str, Callable[[Cut], Any]] = {
        for trainer in SETTINGS for part in ("obs", "log_prob", "waiting", "present")},
     **{f"estimates {trainer}": partial(estimate, trainer=trainer) for trainer in SETTINGS},
     **{f"returns {part}": partial(returns, part=part) for part in ("value", "terminated", "truncated", "left", "cut")},
-    "by_stream": lambda cut: on_policy.by_stream("x", cut(VALUE), ROLLOUT, SETTINGS["poca"]),
+    "by_stream": lambda cut: batches.by_stream("x", cut(VALUE), ROLLOUT, SETTINGS["poca"]),
     **{f"batch {part}": partial(batch, part=part) for part in ("obs", "advantage", "baseline")},
     **{f"update {part}": partial(update, part=part) for part in ("returns", "acted")},
     "one_value_for_all": lambda cut: actor_critic.one_value_for_all(cut(VALUE[:, :, 0]), ROLLOUT.present),

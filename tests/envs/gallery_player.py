@@ -12,7 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jaxrl.envs.player.player import PlayerOptions, ServedEnvironment, serve
+from jaxrl.envs.player.link import PlayerOptions
+from jaxrl.envs.player.player import serve
+from jaxrl.envs.player.served import ServedEnvironment
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType

@@ -13,8 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
+from jaxrl.envs.player.link import PlayerOptions
 from jaxrl.envs.player.messages import InvalidActionsError, PlayerMessages
-from jaxrl.envs.player.player import PlayerOptions, ServedEnvironment, serve
+from jaxrl.envs.player.player import serve
+from jaxrl.envs.player.served import ServedEnvironment
 from jaxrl.envs.protobuf import messages, register
 
 HERE = Path(__file__).parent

@@ -74,7 +74,7 @@ def test_r11_a_reset_that_fails_is_tried_again_and_parameters_are_sent_again(inl
         assert [loss.incarnation for loss in pool.losses()] == [0, 1, 2]
         assert pool.losses() == []
         if inline:
-            assert pool._handles[0]._environment.parameters == {"mass": 2.0}  # pyright: ignore
+            assert pool._workers[0].handle._environment.parameters == {"mass": 2.0}  # pyright: ignore
 
 
 def test_parameters_that_were_set_meanwhile_are_those_of_the_next_process():
@@ -83,7 +83,7 @@ def test_parameters_that_were_set_meanwhile_are_those_of_the_next_process():
         pool.set_parameters({"mass": 3.0, "wind": 1.0})
         pool.send(0, no_actions(first, TOY))
         pool.recv()
-        assert pool._handles[0]._environment.parameters == {"mass": 3.0, "wind": 1.0}  # pyright: ignore
+        assert pool._workers[0].handle._environment.parameters == {"mass": 3.0, "wind": 1.0}  # pyright: ignore
 
 
 def test_without_lockstep_the_others_go_on_while_a_worker_starts():

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import actor_critic, on_policy, poca, ppo
+from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.interface import PolicyState, TrainState
-from jaxrl.algorithms.on_policy import Batch, Loss
+from jaxrl.algorithms.on_policy import Loss
 from jaxrl.artifacts import torch_import
 from jaxrl.learning import losses
 from jaxrl.networks import normalizer

@@ -1,4 +1,4 @@
-"""The environment's reward as a stream: who counts what. `strength` is applied by `on_policy.stream_returns`."""
+"""The environment's reward as a stream: who counts what. `strength` is applied by `batches.stream_returns`."""
 
 import numpy as np
 import pytest

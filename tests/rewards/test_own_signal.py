@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algorithms import on_policy, streams
+from jaxrl.algorithms import batches, on_policy, streams
 from jaxrl.algorithms.supported import unsupported
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.metrics.statistics import Summary
@@ -60,7 +60,7 @@ def test_p10_several_streams_are_paid_discounted_and_learned(cooperative: bool) 
     for name, expected in (("first", first), ("guess", guess), ("second_guess", guess)):
         np.testing.assert_allclose(paid[name], np.where(rollout.acted, expected, 0.0), rtol=1e-5)
     value: Any = np.broadcast_to(np.arange(4, dtype=np.float32), (*rollout.acted.shape, 4))  # V is 0, 1, 2, 3 by stream
-    returns = np.asarray(on_policy.stream_returns(rollout, value, settings, cooperative=cooperative, rewards=paid))
+    returns = np.asarray(batches.stream_returns(rollout, value, settings, cooperative=cooperative, rewards=paid))
     over, cut = rollout.acted & rollout.terminated, rollout.acted & rollout.cut
     cut[-1] = False  # after the last state nothing is known
     assert over.any() and cut.any()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms import on_policy
+from jaxrl.algorithms import batches
 from jaxrl.rewards.extrinsic import EXTRINSIC
 from jaxrl.rollout import outside, trajectory
 from jaxrl.rollout.cells import pack
@@ -38,7 +38,7 @@ TAKE = jax.jit(trajectory.take)
 LEAVE_OUT = jax.jit(outside.leave_out)
 TURN = jax.jit(trajectory.turn)
 EXTRAS = (("log_prob", (2,)),)
-RETURNS = jax.jit(partial(on_policy.stream_returns, settings=ONE_STEP, cooperative=False))
+RETURNS = jax.jit(partial(batches.stream_returns, settings=ONE_STEP, cooperative=False))
 
 
 class Transition(NamedTuple):

@@ -18,7 +18,7 @@ from random_streams import RandomStream
 from row_collector import SPEC as GIVEN
 from script import ONE
 
-from jaxrl.algorithms import ALGORITHMS, make_settings, on_policy
+from jaxrl.algorithms import ALGORITHMS, batches, make_settings
 from jaxrl.algorithms.interface import Algorithm, Decision, acting
 from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.learning.sequences import cut
@@ -148,7 +148,7 @@ def test_what_was_stored_gives_the_numbers_of_acting_and_those_along_sequences(t
     ), "somebody moved between teams, which has rows of single agents unmoved"
     network = Network(STREAM_SPEC, settings.network_settings)
     nothing = jnp.zeros((*rollout.acted.shape, 1))
-    batch = on_policy.make_batch(
+    batch = batches.make_batch(
         rollout, rollout.obs, nothing, advantage=nothing, baseline=nothing, memory=settings.network_settings.memory
     )
     assert batch.acted.sum() == rollout.acted.sum() and batch.acted.shape[1] == 5

@@ -12,7 +12,7 @@ from random_streams import RandomStream
 from row_collector import EXTRINSIC, RowCollector, Transition, transitions
 from script import Script
 
-from jaxrl.algorithms import on_policy
+from jaxrl.algorithms import batches
 from jaxrl.rollout import whole_episodes
 from jaxrl.rollout.records import Ending, Ingested
 from jaxrl.rollout.rollout import Rollout
@@ -25,7 +25,7 @@ TAKE = jax.jit(whole_episodes.take)
 TURN = jax.jit(whole_episodes.turn)
 LONG = 10_000
 HALF = ppo_settings(hyperparameters__lambd=1.0, reward_signals__extrinsic__gamma=0.5)
-RETURNS = jax.jit(partial(on_policy.stream_returns, settings=HALF, cooperative=False))
+RETURNS = jax.jit(partial(batches.stream_returns, settings=HALF, cooperative=False))
 
 
 class WholeEpisodes(RowCollector):

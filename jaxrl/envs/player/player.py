@@ -9,192 +9,32 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NoReturn
 
-import grpc
 import numpy as np
 
 from jaxrl.envs.player.channels import PlayerChannels, pack_stats
+from jaxrl.envs.player.link import Link, PlayerError, PlayerOptions, TrainerGoneError
 from jaxrl.envs.player.messages import RUNNING, STOPPED, PlayerMessages
-from jaxrl.envs.player.teams import AreasOutcome, Simulation, Teams
+from jaxrl.envs.player.served import ServedEnvironment, ServedScene, as_scene
+from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.envs.protobuf import messages
-from jaxrl.types import Action, Aggregation, BehaviorMessage, BehaviorSpec, EnvironmentStat, JaxrlError
+from jaxrl.types import Aggregation, BehaviorMessage, EnvironmentStat
 
-EDITOR_PORT = 5004
-_GOODBYE_SECONDS = 2.0
 _IDLE_STEPS = 100_000
-_OPTIONS = (
-    ("grpc.enable_http_proxy", 0),  # a proxy of the machine's must not see calls to the trainer beside us
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-)
 _logger = logging.getLogger(__name__)
-
-
-class PlayerError(JaxrlError):
-    """The player cannot go on. The text says what happened and what to do."""
-
-
-class ServedEnvironment(NamedTuple):
-    """What a player serves: one behavior, E areas with one team, or several, of up to `members` each."""
-
-    name: str  # behavior name; on the wire `<name>?team=0`, `?team=1` ...
-    spec: BehaviorSpec
-    members: int  # of one team; A = teams * members
-    parameters: Mapping[str, float]  # environment parameters with their usual values
-    open: Callable[[int, int], Simulation]  # areas E and seed (0 .. 2**32 - 1)
-    teams: int = 1  # in one area
-
-
-class ServedBehavior(NamedTuple):
-    """One behavior of a scene."""
-
-    name: str
-    spec: BehaviorSpec
-    members: int
-    teams: int = 1
-
-
-class SceneSimulation(Protocol):
-    """As `Simulation`, with an outcome and actions for each behavior; the statistics are those of the first outcome."""
-
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
-        """Begin a new episode in every area."""
-        ...
-
-    def step(self, actions: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
-        """One step of every area."""
-        ...
-
-
-class ServedScene(NamedTuple):
-    """What a player serves that has several behaviors in each of its E areas."""
-
-    name: str
-    parts: tuple[ServedBehavior, ...]
-    parameters: Mapping[str, float]
-    open: Callable[[int, int], SceneSimulation]
-
-
-class PlayerOptions(NamedTuple):
-    """How the player meets the trainer."""
-
-    port: int = EDITOR_PORT
-    host: str = "localhost"
-    decision_period: int = 1  # steps of the environment from one decision of an agent to the next
-    connect_seconds: float = 60.0  # for the trainer to take the first call
-    answer_seconds: float = 3600.0  # for any later answer; a trainer learns, saves and exports between two answers
-
-
-class _TrainerGoneError(Exception):
-    """The trainer closed the connection or said that it stops."""
 
 
 class _Terminated(BaseException):
     """The operating system asked the player to stop. No library's `except Exception` may swallow it."""
 
 
-class _Link:
-    """One connection to the trainer."""
-
-    def __init__(self, options: PlayerOptions) -> None:
-        self._options = options
-        self._address = f"{options.host}:{options.port}"
-        self._channel, self._exchange = self._connect()
-
-    def _connect(self) -> tuple[grpc.Channel, Any]:
-        proto = messages().UnityMessageProto
-        channel = grpc.insecure_channel(self._address, options=_OPTIONS)
-        exchange = channel.unary_unary(
-            "/communicator_objects.UnityToExternalProto/Exchange",
-            request_serializer=proto.SerializeToString,
-            response_deserializer=proto.FromString,
-        )
-        return channel, exchange
-
-    def greet(self, message: Any) -> Any:
-        """The first exchange, which waits for the trainer's server and returns its initialization input.
-
-        Raises:
-            PlayerError: nobody answered in time.
-        """
-        seconds = self._options.connect_seconds
-        try:
-            answer = self._exchange(message, timeout=seconds, wait_for_ready=True)
-        except grpc.RpcError as error:
-            raise PlayerError(
-                f"no trainer answered at {self._address} within {seconds:g} s ({error.code()}); "  # pyright: ignore
-                "start the trainer first and check that --mlagents-port is the port it listens on"
-            ) from error
-        return self._running(answer)
-
-    def exchange(self, message: Any) -> Any:
-        """Send what happened and wait for the trainer's answer.
-
-        Raises:
-            _TrainerGoneError: the connection broke or the trainer stops.
-            PlayerError: no answer came in `answer_seconds`.
-        """
-        try:
-            return self._running(self._exchange(message, timeout=self._options.answer_seconds))
-        except grpc.RpcError as error:
-            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:  # pyright: ignore
-                raise PlayerError(
-                    f"the trainer at {self._address} did not answer for {self._options.answer_seconds:g} s; it hangs"
-                ) from error
-            raise _TrainerGoneError(f"connection to {self._address} ended: {error.code()}") from error  # pyright: ignore
-
-    def close(self) -> None:
-        """Give the connection back; a call that is still open is dropped."""
-        self._channel.close()
-
-    def goodbye(self, message: Any) -> None:
-        """Tell the trainer that the player stops; nobody need be there. On a connection of its own, since the answer
-        to the last call may still be outstanding.
-        """
-        channel, exchange = self._connect()
-        try:
-            exchange(message, timeout=_GOODBYE_SECONDS)
-        except grpc.RpcError as error:
-            _logger.info("nobody took the last message: %s", error.code())  # pyright: ignore
-        finally:
-            channel.close()
-
-    def _running(self, answer: Any) -> Any:
-        if answer.header.status != RUNNING:
-            raise _TrainerGoneError(f"trainer says status {answer.header.status}")
-        return answer.unity_input
-
-
-class _Alone:
-    """The simulation of one behavior as one of several."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
-        return (self._simulation.reset(parameters),)
-
-    def step(self, actions: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
-        return (self._simulation.step(actions[0], parameters),)
-
-
-def _as_scene(environment: ServedEnvironment | ServedScene) -> ServedScene:
-    if isinstance(environment, ServedScene):
-        return environment
-    part = ServedBehavior(environment.name, environment.spec, environment.members, environment.teams)
-    return ServedScene(
-        environment.name, (part,), environment.parameters, lambda areas, seed: _Alone(environment.open(areas, seed))
-    )
-
-
 class _Player:
     """The conversation after the first exchange."""
 
     def __init__(
-        self, environment: ServedScene, options: PlayerOptions, link: _Link, talks: list[PlayerMessages], greeting: Any
+        self, environment: ServedScene, options: PlayerOptions, link: Link, talks: list[PlayerMessages], greeting: Any
     ) -> None:
         initialization = greeting.rl_initialization_input
         self._areas = max(1, initialization.num_areas)  # trainers before protocol field 5 send 0
@@ -213,7 +53,7 @@ class _Player:
         self._clock = 0
 
     def run(self) -> None:
-        """Answer commands until the trainer is gone, which it tells by QUIT or by raising `_TrainerGoneError`."""
+        """Answer commands until the trainer is gone, which it tells by QUIT or by raising `TrainerGoneError`."""
         command = messages()
         rl_input = self._link.exchange(self._messages[0].status(RUNNING)).rl_input
         while rl_input.command != command.QUIT:
@@ -285,14 +125,14 @@ def serve(environment: ServedEnvironment | ServedScene, options: PlayerOptions) 
     if options.decision_period < 1:
         raise ValueError(f"decision_period = {options.decision_period}: must be at least 1")
     _stop_on_signals()
-    scene = _as_scene(environment)
+    scene = as_scene(environment)
     talks = [PlayerMessages(part.name, part.spec, part.teams) for part in scene.parts]
     talk = talks[0]
-    link = _Link(options)
+    link = Link(options)
     try:
         greeting = link.greet(talk.handshake())
         _Player(scene, options, link, talks, greeting).run()
-    except _TrainerGoneError as reason:
+    except TrainerGoneError as reason:
         _logger.info("player stops: %s", reason)
     except _Terminated:
         _logger.info("player stops: told to by a signal")

@@ -7,48 +7,21 @@ another process within `RestartLimits`; nobody else notices (M17, S22, U31, U32)
 
 from __future__ import annotations
 
-import logging
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
-from jaxrl.envs.workers.diagnosis import why_silent
-from jaxrl.envs.workers.handles import EnvFactory, WorkerHandle, wait
+from jaxrl.envs.workers.handles import EnvFactory, wait
+from jaxrl.envs.workers.inbox import Inbox
 from jaxrl.envs.workers.launcher import launcher
 from jaxrl.envs.workers.restarts import Loss, RestartLimits, Restarts
-from jaxrl.envs.workers.retirement import LONGEST_SECONDS, Retirement
 from jaxrl.envs.workers.shutdown import close_workers
-from jaxrl.envs.workers.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result, encode_actions
-from jaxrl.envs.workers.worker import FailureReport, FaultKind, parameters_message, reset_message
+from jaxrl.envs.workers.supervisor import START, Supervisor
+from jaxrl.envs.workers.transport import encode_actions
+from jaxrl.envs.workers.worker import parameters_message, reset_message
 from jaxrl.types import Action, EnvMessage, ParameterValue
 
-logger = logging.getLogger(__name__)
-
 _SLICE_SECONDS = 0.5  # longest wait between two looks at the processes
-_START, _RESET, _END = "start-up", "reset", "end"
-_BAD_DATA = "; or set env_settings.on_bad_data: restart, which starts such an environment again"
-
-
-class WorkerError(Exception):
-    """Carries the worker's traceback as the cause of an EnvironmentFailure."""
-
-
-@dataclass
-class _Worker:
-    """What one worker does, and for how long it may."""
-
-    restarts: Restarts | None  # None: never
-    doing: str = _START
-    since: float = 0.0
-    limit: float = 0.0
-    incarnation: int = 0  # stamped on results: ids of a new process are other agents
-    proven: bool = False  # a process of it has given a result, so that another one may
-    answered: bool = False  # this process has
-    lost_at: float = 0.0  # when the one before was missed
-    failure: str | None = None  # it is not started again
 
 
 class EnvPool:
@@ -93,23 +66,24 @@ class EnvPool:
         if num_envs < 1:
             raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
         self.num_envs = num_envs
-        self._timeout, self._startup_timeout = timeout, startup_timeout
-        self._restart_bad_data = restart_bad_data
-        self._launch = launcher(factory, timeout, inline=inline, cluster=cluster)
-        self._handles: list[WorkerHandle] = []
-        self._workers = [_Worker(limits and Restarts(limits)) for _ in range(num_envs)]
         self._parameters: dict[str, ParameterValue] | None = None  # all that were sent; None: nobody has been reset
-        self._owing: set[int] = set()
-        self._arrived: dict[int, EnvMessage] = {}
-        self._dropped: dict[int, EnvMessage] = {}  # by a reset; what else they told comes with the next result
-        self._losses: list[Loss] = []
-        self._retiring: dict[int, Retirement] = {}  # last processes of workers that are started again
+        self._inbox = Inbox()
+        self._workers: list[Supervisor] = []
+        launch = launcher(factory, timeout, inline=inline, cluster=cluster)
         # Also runs when the pool is garbage or the interpreter exits: environments never outlive their pool.
-        self._close = weakref.finalize(self, close_workers, self._handles)
+        self._close = weakref.finalize(self, _close_all, self._workers)
         try:
-            for worker in range(num_envs):
-                self._handles.append(self._launch(worker, 0))
-                self._owe(worker, _START, startup_timeout)
+            for number in range(num_envs):
+                worker = Supervisor(
+                    number,
+                    launch,
+                    self._inbox,
+                    timeout=timeout,
+                    startup_timeout=startup_timeout,
+                    restarts=limits and Restarts(limits),
+                    restart_bad_data=restart_bad_data,
+                )
+                self._workers.append(worker)
         except BaseException:
             self.close()
             raise
@@ -147,11 +121,10 @@ class EnvPool:
         """
         self._expect_open()
         self._gather(still_owing=0)
-        self._dropped, self._arrived = self._arrived, {}
+        self._inbox.drop()
         self._parameters = {**(self._parameters or {}), **(parameters or {})}
-        for worker in range(self.num_envs):
-            if self._command(worker, reset_message(parameters, None if seeds is None else seeds[worker])):
-                self._owe(worker, _RESET, self._timeout)
+        for number, worker in enumerate(self._workers):
+            worker.ask(reset_message(parameters, None if seeds is None else seeds[number]))
 
     def send(self, worker: int, actions: Mapping[str, Action]) -> None:
         """Tell one worker, whose last result has been taken, to step.
@@ -167,11 +140,12 @@ class EnvPool:
         self._expect_open()
         if not 0 <= worker < self.num_envs:
             raise IndexError(f"there is no worker {worker}; expected 0 to {self.num_envs - 1}")
-        if worker in self._owing or worker in self._arrived:
-            doing = self._workers[worker].doing
-            raise RuntimeError(f"worker {worker} was sent actions while its last {doing} is not received; recv first")
-        if self._command(worker, encode_actions(actions)):
-            self._owe(worker, "step", self._timeout)
+        supervisor = self._workers[worker]
+        if supervisor.owes or worker in self._inbox:
+            raise RuntimeError(
+                f"worker {worker} was sent actions while its last {supervisor.doing} is not received; recv first"
+            )
+        supervisor.ask(encode_actions(actions))
 
     def recv(self, min_ready: int = 1) -> list[EnvMessage]:
         """Wait until at least `min_ready` workers have answered and take all answers that are there.
@@ -185,15 +159,14 @@ class EnvPool:
             RuntimeError: fewer than `min_ready` workers owe a result, so that the wait would never end.
         """
         self._expect_open()
-        possible = len(self._owing) + len(self._arrived)
+        possible = len(self._owing()) + len(self._inbox)
         if not 1 <= min_ready <= possible:
             raise RuntimeError(
                 f"recv(min_ready={min_ready}): {possible} of {self.num_envs} workers owe a result; expected min_ready "
                 "from 1 to that number; send actions or reset first"
             )
         self._gather(still_owing=possible - min_ready)
-        results = list(self._arrived.values())
-        self._arrived.clear()
+        results = self._inbox.take()
         return sorted(results, key=lambda result: result.worker) if min_ready == self.num_envs else results
 
     def losses(self) -> list[Loss]:
@@ -201,8 +174,7 @@ class EnvPool:
 
         What their agents had begun is never heard of again; a result of a higher incarnation comes after it.
         """
-        losses, self._losses = self._losses, []
-        return losses
+        return self._inbox.take_losses()
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """Send environment parameters to all workers, for the episodes to come, without a reset.
@@ -213,9 +185,9 @@ class EnvPool:
         """
         self._expect_open()
         self._parameters = {**(self._parameters or {}), **parameters}
-        for number, worker in enumerate(self._workers):
-            if number not in self._retiring and worker.doing != _START:  # those get them with their first reset
-                self._command(number, parameters_message(parameters))
+        for worker in self._workers:
+            if worker.retirement is None and worker.doing != START:  # those get them with their first reset
+                worker.tell(parameters_message(parameters))
 
     def reopen(self, worker: int) -> None:
         """After an EnvironmentClosed: another process for the worker, which waits until somebody opens it again.
@@ -223,168 +195,46 @@ class EnvPool:
         The worker owes its first result, and `losses` tells, as after a fault; it does not count as one.
         """
         self._expect_open()
-        self._workers[worker].failure = None
-        self._retire(worker, "was closed", hangs=False, pause=0.0, in_order=True)
+        self._workers[worker].reopen()
 
     def hang_up(self) -> None:
         """Tell all environments to close, without waiting: `close` does."""
-        for handle in self._handles:
-            handle.hang_up()
+        for worker in self._workers:
+            worker.handle.hang_up()
 
     def close(self) -> None:
         """Close all environments and end all processes, in at most 18 s. May be called twice and after a failure."""
-        for worker in self._owing:
-            if self._workers[worker].doing == _START:  # would notice only when its environment is there
-                self._handles[worker].force("terminate")
+        for worker in self._owing():
+            if worker.doing == START:  # would notice only when its environment is there
+                worker.handle.force("terminate")
         self._close()
 
     def _expect_open(self) -> None:
         if not self._close.alive:
             raise RuntimeError("the pool is closed; make a new one")
 
-    def _owe(self, worker: int, doing: str, limit: float) -> None:
-        self._owing.add(worker)
-        record = self._workers[worker]
-        record.doing, record.since, record.limit = doing, time.monotonic(), limit
-
-    def _command(self, worker: int, command: Message) -> bool:
-        """Hand it over. False: the worker has failed and is started again."""
-        record = self._workers[worker]
-        if record.failure is not None:
-            raise EnvironmentFailure(f"{record.failure} (earlier; the worker was not replaced)")
-        try:
-            self._handles[worker].send(command)
-        except (ChannelClosedError, ChannelTimeoutError) as error:
-            record.doing = command.kind
-            self._look_after(worker)  # its last words say more than a closed socket
-            if worker not in self._retiring:
-                self._fail_for_silence(worker, error)
-            return False
-        return True
+    def _owing(self) -> list[Supervisor]:
+        return [worker for worker in self._workers if worker.owes]
 
     def _gather(self, still_owing: int) -> None:
         """Take all answers that are there, and wait until at most `still_owing` workers owe one."""
-        for worker in sorted(self._owing) if still_owing else ():  # else all of them will be heard below
-            self._look_after(worker)
-        while len(self._owing) > still_owing:
-            for worker in sorted(self._await_news()):
-                self._look_after(worker)
+        for worker in self._owing() if still_owing else ():  # else all of them will be heard below
+            worker.look_after(self._parameters)
+        while len(self._owing()) > still_owing:
+            for worker in self._await_news():
+                worker.look_after(self._parameters)
 
-    def _await_news(self) -> set[int]:
+    def _await_news(self) -> list[Supervisor]:
         """Wait a moment: the owing workers of whom there is something to hear, or else all of them."""
-        watched = {item: worker for worker in self._owing for item in self._waitables(worker)}
-        seconds = min([_SLICE_SECONDS, *(retirement.pause() for retirement in self._retiring.values())])
-        if self._retiring and not watched:
+        owing = self._owing()
+        watched = {item: worker for worker in owing for item in worker.waitables()}
+        pauses = [worker.retirement.pause() for worker in self._workers if worker.retirement is not None]
+        seconds = min([_SLICE_SECONDS, *pauses])
+        if pauses and not watched:
             time.sleep(seconds)
-        return {watched[item] for item in wait(watched, seconds)} or set(self._owing)
+        heard = {watched[item] for item in wait(watched, seconds)}
+        return [worker for worker in owing if worker in heard] or owing
 
-    def _waitables(self, worker: int) -> list[Any]:
-        ended = worker in self._retiring and self._handles[worker].has_ended()
-        return [] if ended else self._handles[worker].waitables()
 
-    def _look_after(self, worker: int) -> None:
-        """Take the worker's answer if it is there, or start it again; raise if it failed, died or is late for good."""
-        handle, record, ended = self._handles[worker], self._workers[worker], False
-        if worker in self._retiring:
-            self._replace(worker)
-            return
-        try:
-            message = handle.poll()
-            if message is None and (ended := handle.has_ended()):
-                message = handle.poll()  # once more: what it sent last still counts
-        except (ChannelClosedError, ChannelTimeoutError) as error:
-            self._fail_for_silence(worker, error)
-            return
-        if message is None:
-            late = worker in self._owing and time.monotonic() - record.since > record.limit
-            if ended or late:
-                self._fail_for_silence(worker, None)
-        elif message.kind == "failure":
-            self._fail_as_reported(worker, message.facts)
-        elif message.kind == "ready":
-            self._is_ready(worker, message.facts.about)
-        else:
-            self._owing.discard(worker)
-            if not record.answered:
-                self._answers_first(worker)
-            self._arrived[worker] = self._received(decode_result(message, worker, record.incarnation))
-
-    def _is_ready(self, worker: int, about: str) -> None:
-        record = self._workers[worker]
-        self._owing.discard(worker)
-        if about:
-            logger.info("%s (worker %d)", about, worker)
-        if record.incarnation and self._parameters is not None:
-            record.doing = _RESET
-            if self._command(worker, reset_message(self._parameters)):
-                self._owe(worker, _RESET, self._timeout)
-
-    def _answers_first(self, worker: int) -> None:
-        record = self._workers[worker]
-        record.proven = record.answered = True
-        if record.incarnation:
-            waited = time.monotonic() - record.lost_at
-            logger.info("Environment worker %d answers again, %.1f s after it was missed.", worker, waited)
-
-    def _received(self, result: EnvMessage) -> EnvMessage:
-        dropped = self._dropped.pop(result.worker, None)
-        if dropped is None:
-            return result
-        return result._replace(
-            new_specs={**dropped.new_specs, **result.new_specs}, stats=(*dropped.stats, *result.stats)
-        )
-
-    def _fail_as_reported(self, worker: int, report: FailureReport) -> None:
-        logger.debug("environment worker %d failed during its %s:\n%s", worker, report.doing, report.trace)
-        closed = report.kind is FaultKind.CLOSED
-        text = f"has closed: {report.summary}" if closed else f"failed during its {report.doing}: {report.summary}"
-        self._fail(worker, text, WorkerError(report.trace), report.kind, hangs=False)
-
-    def _fail_for_silence(self, worker: int, cause: ChannelClosedError | ChannelTimeoutError | None) -> None:
-        record = self._workers[worker]
-        text = why_silent(self._handles[worker], record.doing, record.since, cause)
-        self._fail(worker, text, cause, FaultKind.FAULT, hangs=True)
-
-    def _fail(self, worker: int, text: str, cause: Exception | None, kind: FaultKind, *, hangs: bool) -> None:
-        """Start the worker again; raise what happened if that is not to be."""
-        record, now = self._workers[worker], time.monotonic()
-        self._owing.discard(worker)
-        failure = f"environment worker {worker} {text}"
-        mendable = kind not in (FaultKind.CLOSED, FaultKind.OURS)
-        if kind is FaultKind.BAD_DATA and not self._restart_bad_data:
-            mendable, failure = False, f"{failure}{_BAD_DATA}"
-        if record.restarts is not None and mendable and (record.proven or kind is FaultKind.PORT_TAKEN):
-            refusal = record.restarts.refusal(now)
-            if refusal is None:
-                pause = record.restarts.begin(now, in_vain=not record.answered)
-                logger.warning("Environment worker %d is started again (%s): it %s", worker, record.restarts, text)
-                self._retire(worker, text, hangs=hangs, pause=pause)
-                return
-            failure = f"environment worker {worker} is not started again: {refusal}. At last it {text}"
-        record.failure = failure
-        raise (EnvironmentClosed if kind is FaultKind.CLOSED else EnvironmentFailure)(failure) from cause
-
-    def _retire(self, worker: int, why: str, *, hangs: bool, pause: float, in_order: bool = False) -> None:
-        """The worker's process ends beside the others' work; until then the worker owes the result of the next one."""
-        record = self._workers[worker]
-        self._losses.append(Loss(worker, record.incarnation, why, in_order))
-        record.lost_at = record.lost_at if record.incarnation and not record.answered else time.monotonic()
-        if worker in self._arrived:  # of agents that are no more
-            self._dropped[worker] = self._arrived.pop(worker)
-        self._retiring[worker] = Retirement(self._handles[worker], hangs=hangs, pause=pause)
-        self._owe(worker, _END, LONGEST_SECONDS + pause)
-
-    def _replace(self, worker: int) -> None:
-        """Start the next process if the last one has ended."""
-        record, handle = self._workers[worker], self._handles[worker]
-        if self._retiring[worker].over():
-            handle.join(0.0)
-            del self._retiring[worker]
-            record.answered, record.incarnation = False, record.incarnation + 1
-            self._handles[worker] = self._launch(worker, record.incarnation)
-            self._owe(worker, _START, self._startup_timeout)
-        elif time.monotonic() - record.since > record.limit:
-            self._owing.discard(worker)
-            known = handle.diagnose(0.0)
-            record.failure = f"environment worker {worker} cannot be started again, it does not end: {known}"
-            raise EnvironmentFailure(f"{record.failure}. End it by hand, then continue with --resume")
+def _close_all(workers: Sequence[Supervisor]) -> None:
+    close_workers([worker.handle for worker in workers])

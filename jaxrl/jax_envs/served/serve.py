@@ -20,14 +20,9 @@ import numpy as np
 from jax import Array
 
 from jaxrl.compilation import enable_compilation_cache, quick_options
-from jaxrl.envs.player.player import (
-    EDITOR_PORT,
-    PlayerOptions,
-    ServedBehavior,
-    ServedEnvironment,
-    ServedScene,
-    serve,
-)
+from jaxrl.envs.player.link import EDITOR_PORT, PlayerOptions
+from jaxrl.envs.player.player import serve
+from jaxrl.envs.player.served import ServedBehavior, ServedEnvironment, ServedScene
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import (

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxrl.artifacts.metrics import timers as nodes
-from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings

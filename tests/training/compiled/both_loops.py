@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import ALGORITHMS, actor_critic, poca, ppo
+from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.algorithms.on_policy import Batch
 from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.networks.models import Actor, TeamCritic

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import on_policy
+from jaxrl.algorithms import batches
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.compiled.collect import EpisodeSums, Transitions
@@ -109,7 +109,7 @@ def test_returns_of_three_decisions() -> None:
     @quick_jit
     def returns(rollout: Rollout):
         value = rollout.obs[0][:, :, :1].repeat(2, axis=2)
-        return on_policy.stream_returns(rollout, value, settings, cooperative=False)[..., 0]
+        return batches.stream_returns(rollout, value, settings, cooperative=False)[..., 0]
 
     found = np.asarray(returns(rollout))[:6:2]  # of the decisions; nobody acts in the states between them
     # Area 0. Member 0: 1 + 0.5 (0.5 · 10 + 0.5 · 11); cut, 1 + 0.5 · 20; terminated, 1.

@@ -1,0 +1,209 @@
+"""One worker of a pool, through all its processes: what it owes and how long it may take, its failures, its restarts.
+
+A process that fails ends beside the others' work (`Retirement`); then the next one starts, is reset with the newest
+parameters and owes in its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.workers.diagnosis import why_silent
+from jaxrl.envs.workers.handles import WorkerHandle
+from jaxrl.envs.workers.inbox import Inbox
+from jaxrl.envs.workers.restarts import Loss, Restarts
+from jaxrl.envs.workers.retirement import LONGEST_SECONDS, Retirement
+from jaxrl.envs.workers.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result
+from jaxrl.envs.workers.worker import FailureReport, FaultKind, reset_message
+from jaxrl.types import ParameterValue
+
+logger = logging.getLogger(__name__)
+
+START = "start-up"
+"""What a worker does until it is reset for the first time."""
+_END = "end"
+_BAD_DATA = "; or set env_settings.on_bad_data: restart, which starts such an environment again"
+
+
+class WorkerError(Exception):
+    """Carries the worker's traceback as the cause of an EnvironmentFailure."""
+
+
+class Supervisor:
+    """Commands one worker, hears it, and starts it again after a failure if that is allowed; else it raises.
+
+    Args:
+        number: of the worker.
+        launch: (worker, incarnation) → its process, which starts.
+        inbox: gets the results of the worker and the losses of its processes.
+        timeout: seconds that it may take for one reset or step.
+        startup_timeout: seconds that it may take for building its environment.
+        restarts: those that it may have; None: none.
+        restart_bad_data: start it anew also after data of an agent that cannot be used.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        launch: Callable[[int, int], WorkerHandle],
+        inbox: Inbox,
+        *,
+        timeout: float,
+        startup_timeout: float,
+        restarts: Restarts | None,
+        restart_bad_data: bool,
+    ) -> None:
+        self.number = number
+        self._launch = launch
+        self._inbox = inbox
+        self._timeout, self._startup_timeout = timeout, startup_timeout
+        self._restarts = restarts
+        self._restart_bad_data = restart_bad_data
+        self._incarnation = 0  # stamped on results: ids of a new process are other agents
+        self._proven = False  # a process of it has given a result, so that another one may
+        self._answered = False  # this process has
+        self._lost_at = 0.0  # when the one before was missed
+        self._failure: str | None = None  # it is not started again
+        self.retirement: Retirement | None = None  # of the last process, before another one starts
+        self.handle = launch(number, 0)
+        self._owe(START, startup_timeout)
+
+    def ask(self, command: Message) -> None:
+        """Hand over a command that a result answers.
+
+        Raises:
+            EnvironmentFailure: the worker has failed or died, and is not started again.
+        """
+        if self.tell(command):
+            self._owe(command.kind, self._timeout)
+
+    def tell(self, command: Message) -> bool:
+        """Hand over a command. False: the worker has failed and is started again. Raises as `ask`."""
+        if self._failure is not None:
+            raise EnvironmentFailure(f"{self._failure} (earlier; the worker was not replaced)")
+        try:
+            self.handle.send(command)
+        except (ChannelClosedError, ChannelTimeoutError) as error:
+            self.doing = command.kind
+            self._hear()  # its last words say more than a closed socket
+            if self.retirement is None:
+                self._fail_for_silence(error)
+            return False
+        return True
+
+    def look_after(self, parameters: Mapping[str, ParameterValue] | None) -> None:
+        """Take the worker's answer if it is there, or start it again.
+
+        Args:
+            parameters: what another process is reset with as soon as it is ready; None: nobody has been reset.
+
+        Raises:
+            EnvironmentFailure: it failed, died or is late for good.
+        """
+        if self.retirement is not None:
+            self._replace(self.retirement)
+        elif self._hear() and self._incarnation and parameters is not None:
+            self.ask(reset_message(parameters))
+
+    def waitables(self) -> list[Any]:
+        """What tells that there is something to hear, see `WorkerHandle.waitables`."""
+        ended = self.retirement is not None and self.handle.has_ended()
+        return [] if ended else self.handle.waitables()
+
+    def reopen(self) -> None:
+        """Another process for a worker that was closed in order, which is no fault."""
+        self._failure = None
+        self._retire("was closed", hangs=False, pause=0.0, in_order=True)
+
+    def _owe(self, doing: str, limit: float) -> None:
+        self.owes, self.doing, self._since, self._limit = True, doing, time.monotonic(), limit
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._since > self._limit
+
+    def _hear(self) -> bool:
+        """Take what the worker has said, or notice that it says nothing; True: its environment is built."""
+        handle, ended = self.handle, False
+        try:
+            message = handle.poll()
+            if message is None and (ended := handle.has_ended()):
+                message = handle.poll()  # once more: what it sent last still counts
+        except (ChannelClosedError, ChannelTimeoutError) as error:
+            self._fail_for_silence(error)
+            return False
+        if message is None:
+            if ended or (self.owes and self._is_late()):
+                self._fail_for_silence(None)
+        elif message.kind == "failure":
+            self._fail_as_reported(message.facts)
+        elif message.kind == "ready":
+            self.owes = False
+            if message.facts.about:
+                logger.info("%s (worker %d)", message.facts.about, self.number)
+            return True
+        else:
+            self.owes = False
+            if not self._answered:
+                self._answers_first()
+            self._inbox.put(decode_result(message, self.number, self._incarnation))
+        return False
+
+    def _answers_first(self) -> None:
+        self._proven = self._answered = True
+        if self._incarnation:
+            waited = time.monotonic() - self._lost_at
+            logger.info("Environment worker %d answers again, %.1f s after it was missed.", self.number, waited)
+
+    def _fail_as_reported(self, report: FailureReport) -> None:
+        logger.debug("environment worker %d failed during its %s:\n%s", self.number, report.doing, report.trace)
+        closed = report.kind is FaultKind.CLOSED
+        text = f"has closed: {report.summary}" if closed else f"failed during its {report.doing}: {report.summary}"
+        self._fail(text, WorkerError(report.trace), report.kind, hangs=False)
+
+    def _fail_for_silence(self, cause: ChannelClosedError | ChannelTimeoutError | None) -> None:
+        text = why_silent(self.handle, self.doing, self._since, cause)
+        self._fail(text, cause, FaultKind.FAULT, hangs=True)
+
+    def _fail(self, text: str, cause: Exception | None, kind: FaultKind, *, hangs: bool) -> None:
+        """Start the worker again; raise what happened if that is not to be."""
+        now = time.monotonic()
+        self.owes = False
+        failure = f"environment worker {self.number} {text}"
+        mendable = kind not in (FaultKind.CLOSED, FaultKind.OURS)
+        if kind is FaultKind.BAD_DATA and not self._restart_bad_data:
+            mendable, failure = False, f"{failure}{_BAD_DATA}"
+        if self._restarts is not None and mendable and (self._proven or kind is FaultKind.PORT_TAKEN):
+            refusal = self._restarts.refusal(now)
+            if refusal is None:
+                pause = self._restarts.begin(now, in_vain=not self._answered)
+                logger.warning("Environment worker %d is started again (%s): it %s", self.number, self._restarts, text)
+                self._retire(text, hangs=hangs, pause=pause)
+                return
+            failure = f"environment worker {self.number} is not started again: {refusal}. At last it {text}"
+        self._failure = failure
+        raise (EnvironmentClosed if kind is FaultKind.CLOSED else EnvironmentFailure)(failure) from cause
+
+    def _retire(self, why: str, *, hangs: bool, pause: float, in_order: bool = False) -> None:
+        """The process ends beside the others' work; until then the worker owes the result of the next one."""
+        self._inbox.lose(Loss(self.number, self._incarnation, why, in_order))
+        self._lost_at = self._lost_at if self._incarnation and not self._answered else time.monotonic()
+        self.retirement = Retirement(self.handle, hangs=hangs, pause=pause)
+        self._owe(_END, LONGEST_SECONDS + pause)
+
+    def _replace(self, retirement: Retirement) -> None:
+        """Start the next process if the last one has ended."""
+        if retirement.over():
+            self.handle.join(0.0)
+            self.retirement = None
+            self._answered, self._incarnation = False, self._incarnation + 1
+            self.handle = self._launch(self.number, self._incarnation)
+            self._owe(START, self._startup_timeout)
+        elif self._is_late():
+            self.owes = False
+            known = self.handle.diagnose(0.0)
+            self._failure = f"environment worker {self.number} cannot be started again, it does not end: {known}"
+            raise EnvironmentFailure(f"{self._failure}. End it by hand, then continue with --resume")
