@@ -111,7 +111,7 @@ def play(behavior: Behavior, crowd: Crowd, updates: int, shapes: set | None = No
     raise AssertionError(f"{len(metrics)} updates after 300 messages, expected {updates}")
 
 
-@pytest.mark.parametrize("trainer", ["ppo", "poca"])
+@pytest.mark.parametrize("trainer", [pytest.param("ppo", marks=pytest.mark.slow), "poca"])
 def test_programs_compile_once_and_once_more_per_growth(trainer: str) -> None:
     behavior, crowd = crowded(trainer), Crowd(teams=2)
     traces = made(trainer)[-1]

@@ -97,7 +97,7 @@ def test_the_memory_of_a_shared_critic_is_the_policys(tmp_path):
     assert exporter.export(tmp_path / "a.onnx", **policy) < 1e-5
 
 
-@pytest.mark.parametrize("encoder", ["simple", "match3"])
+@pytest.mark.parametrize("encoder", ["simple", pytest.param("match3", marks=pytest.mark.slow)])
 def test_images_in_bytes_enter_as_zero_to_one(tmp_path, encoder):
     """Beside a vector and an image of floats, which enters as it is."""
     sensors = (

@@ -89,6 +89,7 @@ def test_each_point_is_a_run_with_its_own_numbers(folder):
     assert [p["steps"] for p in points] == [800] * 4 and {p["point"] for p in points} == before.keys()
 
 
+@pytest.mark.slow
 def test_a_search_gives_up_and_goes_on(folder):
     pytest.importorskip("optuna")
     flags = ("--search", "hyperparameters.learning_rate=1e-4:1e-1:log", "--parallel", "2", "--prune")

@@ -66,7 +66,7 @@ def make_critic(members: int):
     return critic, params, obs, encoding, present
 
 
-@pytest.mark.parametrize("members", [1, 3, 8])
+@pytest.mark.parametrize("members", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_team_critic_equals_naive_form_in_value_and_gradient(members):
     critic, params, obs, encoding, present = make_critic(members)
     largest = jnp.float32(members + 1)

@@ -132,7 +132,7 @@ def played(algorithm: Algorithm, state: Any, messages: int) -> Any:
     return rollout_of(actor.buffer)
 
 
-@pytest.mark.parametrize(("trainer", "kind"), [("poca", "lstm"), ("ppo", "gru")])
+@pytest.mark.parametrize(("trainer", "kind"), [pytest.param("poca", "lstm", marks=pytest.mark.slow), ("ppo", "gru")])
 def test_what_was_stored_gives_the_numbers_of_acting_and_those_along_sequences(trainer: str, kind: str) -> None:
     """Random messages with joins, deaths, ends, moves and silence; 1e-5 between stepping and sequences.
 

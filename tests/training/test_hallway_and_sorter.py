@@ -50,6 +50,7 @@ def test_two_updates(name: str) -> None:
     assert not [path for path in still if "key" not in path], still  # softmax does not see a bias of keys
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("runs")
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(os.name == "nt", reason="players here are shell scripts")

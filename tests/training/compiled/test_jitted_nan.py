@@ -117,7 +117,9 @@ def steps_of_events(folder: Path, run_id: str, seed: int) -> list[int]:
     return sorted({event.step for event in read_events(path) if any(v.tag == LOSS for v in event.summary.value)})
 
 
-@pytest.mark.parametrize(("what", "article"), [("observation", "an"), ("reward", "a")])
+@pytest.mark.parametrize(
+    ("what", "article"), [pytest.param("observation", "an", marks=pytest.mark.slow), ("reward", "a")]
+)
 def test_the_sick_seed_is_frozen_and_the_other_goes_on_bit_for_bit(
     folder: Path, healthy: dict[str, np.ndarray], luck: float, what: str, article: str
 ) -> None:
@@ -143,6 +145,7 @@ def test_the_sick_seed_is_frozen_and_the_other_goes_on_bit_for_bit(
     assert steps_of_events(folder, what, 5) == [300, 600] and steps_of_events(folder, what, 6) == [300]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_leaves_it_frozen(folder: Path, luck: float) -> None:
     """Also where the environment has been mended meanwhile."""
     train(folder, Illness(luck, reward=SICK_DECISION), "--run-id", "again")

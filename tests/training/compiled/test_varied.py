@@ -76,7 +76,7 @@ def alone(trainer_type: str, point: tuple[float, ...]) -> Ran:
     return ran(trainer, [5])
 
 
-@pytest.mark.parametrize("trainer_type", ["ppo", "poca"])
+@pytest.mark.parametrize("trainer_type", ["ppo", pytest.param("poca", marks=pytest.mark.slow)])
 def test_a_point_is_what_a_run_of_its_own_would_be(trainer_type):
     (arrays, log), traces = several(trainer_type, FIRST, SECOND)
     for i, point in enumerate((FIRST, SECOND)):

@@ -51,6 +51,7 @@ def test_one_seed_one_result_with_two_workers(tmp_path):
     assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_two_behaviors_of_pettingzoo_with_two_algorithms(tmp_path):
     behaviors = {"adversary": "poca", "agent": "ppo"}
     path = configuration(tmp_path, "pettingzoo:mpe2.simple_tag_v3", behaviors, num_areas=2, env_args=["max_cycles=10"])

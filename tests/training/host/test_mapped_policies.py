@@ -101,6 +101,7 @@ class Half(Watching):
         episode.custom_metrics["frozen"] = float(sum(agent.policy == "Old" for agent in episode.agents))
 
 
+@pytest.mark.slow
 def test_r20_r41_frozen_policies_and_agents_of_a_removed_one_are_mapped_again(tmp_path: Path) -> None:
     """Agents are asked once; those that follow the policy when it is removed, one more time, in mid-air."""
     half = Half()

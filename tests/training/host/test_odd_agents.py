@@ -160,6 +160,7 @@ def test_m21_actions_that_no_connector_can_bring_back_are_refused_before_anythin
     assert not any("Loss" in value.tag for event in read_events(event_file) for value in event.summary.value)
 
 
+@pytest.mark.slow
 def test_r44_actions_that_no_connector_can_bring_back_can_be_left_out(tmp_path: Path) -> None:
     watching = watched(tmp_path, Driven, 100, [CLIP], outside_actions="leave_out")
     decisions = sum(agent.decisions for episode in watching.ended for agent in episode.agents)

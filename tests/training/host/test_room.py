@@ -106,6 +106,7 @@ def test_one_agent_ten_times_as_fast() -> None:
     assert ASKED < stored(crowd) == crowd.actor.fresh <= ASKED + 16
 
 
+@pytest.mark.slow
 def test_teams_of_which_most_are_dead() -> None:
     """Two teams of 16; two members of each live on: 32 cells of a state hold 4 decisions."""
     crowd, groups = behavior("poca"), {agent: 1 + agent // 16 for agent in range(32)}

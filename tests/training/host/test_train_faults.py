@@ -79,7 +79,15 @@ time.sleep(100)
 """A player that hears neither that the trainer stops nor SIGTERM."""
 
 
-@pytest.mark.parametrize("state", ["learning", "hanging player", "deaf player", "start-up"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "learning",
+        pytest.param("hanging player", marks=pytest.mark.slow),
+        pytest.param("deaf player", marks=pytest.mark.slow),
+        "start-up",
+    ],
+)
 def test_killed_trainer_leaves_no_process(start, tmp_path, state):
     changes = dict(ENDLESS)
     (tmp_path / "deaf_player.py").write_text(DEAF)

@@ -133,6 +133,7 @@ def test_s30_one_that_appears_late_and_is_not_configured_ends_the_run_which_is_s
     assert (tmp_path / "results" / "two" / "Early.onnx").is_file()
 
 
+@pytest.mark.slow
 def test_p23_group_rewards_under_ppo_are_named_once_and_count_as_ones_own(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
