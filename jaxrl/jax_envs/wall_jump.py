@@ -1,4 +1,4 @@
-"""Wall Jump: get over a wall to the goal; over a high one only from the top of a block, which has to be pushed there.
+"""Wall Jump: get over a wall to the goal; over a high one only from a block, to be pushed there unless it is near.
 
 After the example scene "Wall Jump" of ML-Agents, seen from the side. One agent, two behaviors: the height of the wall
 decides at the beginning of each episode which of them acts, `SmallWallJump` or `BigWallJump`; the other is absent.
