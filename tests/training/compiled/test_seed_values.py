@@ -18,6 +18,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import load_run_settings
 from jaxrl.training.compiled.iteration import IterationLog
+from jaxrl.training.compiled.recent import counted, none_yet
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
@@ -76,10 +77,12 @@ def test_values_of_two_seeds(tmp_path: Path, log: Any, trainer_type: str, mates:
     folder, silent = RunFolder(tmp_path, "run"), ProgressBar(Console(file=io.StringIO()))
     with CompiledRecorder(settings, folder, subject, silent) as recorder:
         recorder.begin(0)
-        recorder.add(chunk())
-        recorder.add(chunk())
+        recent = counted(none_yet(len(SEEDS)), chunk().episodes)
+        recorder.add(chunk(), recent)
+        recent = counted(recent, chunk().episodes)
+        recorder.add(chunk(), recent)
         recorder.write_summary(subject.name, 1000, training=True)
-        recorder.add(chunk())
+        recorder.add(chunk(), counted(recent, chunk().episodes))
         recorder.write_summary(subject.name, 2000, training=True)
     first, second = (values(folder.behavior(NAME) / f"seed_{seed}") for seed in SEEDS)
     expected = {
