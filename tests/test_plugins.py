@@ -276,7 +276,7 @@ def test_the_example_of_an_encoder_sees_the_quarters() -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("environment", ["jax:basic", "player:basic"])
 def test_the_example_of_a_signal_trains_in_both_loops(environment: str, tmp_path: Path) -> None:
-    flags = ["--set", "max_steps=3000", "--set", "summary_freq=1000", "--env", environment, "--seeds=1"]
+    flags = ["--set", "max_steps=3000", "--set", "summary_freq=1000", "--env", environment, "--seeds=1", "--seed=2"]
     words = [sys.executable, "-m", "jaxrl.cli", "train", "own_reward_signal.yaml", "--run-id=n", *flags]
     place = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRL_CACHE_DIR": str(tmp_path / "cache")}
     words += ["--results-dir", str(tmp_path), "--set", "record_settings.writers=own_writer.py:make_writer"]
