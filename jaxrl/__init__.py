@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jaxrl.settings import BehaviorSettings
     from jaxrl.settings.behavior import Hyperparameters
     from jaxrl.settings.rewards import OwnSignalSettings
-    from jaxrl.training.compiled.iteration import JittedTrainer
+    from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer
     from jaxrl.training.compiled.trainer import make_jitted_trainer
     from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 
@@ -56,6 +56,7 @@ _HOMES = {
     "Episode": "jaxrl.rollout.followed",
     "Follows": "jaxrl.callbacks",
     "Hyperparameters": "jaxrl.settings.behavior",
+    "IterationLog": "jaxrl.training.compiled.iteration",
     "JaxEnv": "jaxrl.jax_envs.interface",
     "JaxScene": "jaxrl.jax_envs.scene",
     "JaxrlError": "jaxrl.types",
@@ -106,6 +107,7 @@ __all__ = [
     "Episode",
     "Follows",
     "Hyperparameters",
+    "IterationLog",
     "JaxEnv",
     "JaxScene",
     "JaxrlError",
