@@ -19,6 +19,7 @@ from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import BEST, onnx_path, prune
+from jaxrl.artifacts.checkpoint.loop import FIRST_SEED
 from jaxrl.artifacts.checkpoint.tree import leaf_paths
 from jaxrl.artifacts.onnx import export as onnx
 from jaxrl.artifacts.run_folder import SEEDS, RunFolder
@@ -151,14 +152,15 @@ def with_weights_of(
       CheckpointError: nothing in it fits, or it is damaged.
       RunFolderError: its run calls a seed the best that the checkpoint does not have.
     """
-    seeds = tuple(checkpoint.read_info(path).leaves.get(STEP, {}).get("shape", ()))
+    info = checkpoint.read_info(path)
+    seeds, first = tuple(info.leaves.get(STEP, {}).get("shape", ())), info.settings.get(FIRST_SEED, 0)
     template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
     described = settings_of(settings)
     loaded = checkpoint.restore_params_only(path, template, fields=("train",), spec=spec, settings=described)["train"]
     origin = str(path)
     if seeds:
         folder = path.absolute().parent
-        index = best_seed(RunFolder(folder.parents[1], folder.parent.name), folder.name, seeds[0])
+        index = best_seed(RunFolder(folder.parents[1], folder.parent.name), folder.name, seeds[0], first)
         loaded = jax.tree.map(lambda x: x[index], loaded)
         origin += f", {_seed_name(folder, index, seeds[0])}"
     return loaded.replace(optimizer=fresh.optimizer, step=fresh.step, key=fresh.key), origin
