@@ -81,7 +81,7 @@ class Callbacks:
         """The agents with which it begins are known, and whose policy each follows."""
 
     def on_episode_step(self, episode: Episode) -> None:
-        """A message after the first has arrived from its environment, also the last one."""
+        """A message after its first has brought something of one of its agents; also the last one."""
 
     def on_trajectory_complete(
         self, episode: Episode, agent: AgentRecord, trajectory: Trajectory, mates: Mapping[AgentRecord, Trajectory]

@@ -58,7 +58,7 @@ class Episode:
     incarnation: int  # of the worker
     group_id: int  # NO_GROUP: one agent without a team
     agents: list[AgentRecord] = field(default_factory=list)  # in the order in which they came, also ended ones
-    length: int = 0  # messages of the environment after the first
+    length: int = 0  # messages after the first in which any of its agents asks or ends
     over: bool = False
     truncated: bool = False  # over because it was interrupted
     error: Exception | None = None  # that cost it its worker

@@ -16,7 +16,7 @@ Agent = tuple[str, int]  # behavior id, agent id
 class Noticed(NamedTuple):
     """What one message of one environment says, in the order in which it counts."""
 
-    went_on: list[Episode]  # that had begun before, also those that end now
+    went_on: list[Episode]  # that had begun before and have an agent in it, also those that end now
     over: list[Episode]
     begun: list[Episode]
     newcomers: list[tuple[Episode, AgentRecord]]  # first decisions, also in episodes that had begun before
@@ -62,9 +62,10 @@ class EpisodeTracker:
         episode and is a newcomer of the next, with the policy that it has.
         """
         here = self._workers.setdefault((message.worker, message.incarnation), _Worker())
-        went_on = list(here.episodes.values())
+        went_on = _spoken_of(here, message)
         for episode in went_on:
             episode.length += 1
+        for episode in here.episodes.values():
             episode.infos = message.infos or episode.infos
         moved: dict[Agent, AgentRecord] = {}
         for behavior_id, steps in message.steps.items():
@@ -161,6 +162,17 @@ class EpisodeTracker:
         )
         noticed.begun.append(episode)
         return episode
+
+
+def _spoken_of(here: _Worker, message: EnvMessage) -> list[Episode]:
+    """Episodes of which the message has an agent, also a newcomer, in the order in which they began."""
+    told: set[int] = set()
+    for behavior_id, steps in message.steps.items():
+        agents = ((behavior_id, i) for part in (steps.ended, steps.deciding) for i in part.agent_id.tolist())
+        teams = (("team", group) for group in set(steps.deciding.group_id.tolist()))
+        told.update(id(here.records[agent][0]) for agent in agents if agent in here.records)
+        told.update(id(here.episodes[team]) for team in teams if team in here.episodes)
+    return [episode for episode in here.episodes.values() if id(episode) in told]
 
 
 def _pay(record: AgentRecord, own: float, group: float) -> None:

@@ -35,7 +35,7 @@ class Actor:
       keeps: agent decisions that the buffer is to hold.
       leave_out_taken: nobody learns from decisions that agents took otherwise than they were told.
       run_key: two words; with the number of a decision they fix its noise.
-      env_steps: environment steps of each worker that the buffer is to hold instead; None: `keeps` counts.
+      env_steps: messages of each worker that the buffer is to hold instead; None: `keeps` counts.
       max_length: decisions after which an agent's episode is interrupted; None: never.
       whole_episodes_only: keep running episodes at each update, for a later one, and do not cut them.
     """
@@ -64,7 +64,7 @@ class Actor:
         self.watch: Callable[[RowsMessage], None] | None = None  # is told of each message that was booked
         self.programs = programs
         self._run_key = run_key
-        self.env_steps = 0  # of all workers since the last `taken`; the host loop counts them
+        self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.held = 0  # decisions that the buffer holds, those of running episodes too
         self.leave_out_taken = leave_out_taken
         self.room: Room | None = None  # from the first message on, which says for how many agents

@@ -61,7 +61,7 @@ class HostLoop:
         self.paused = False  # play mode was stopped in the Editor, and nothing has come since
         self.updates = Updates(recorder, interrupt)
         self.notices = Notices()
-        self.env_steps = 0  # messages of environments that answered actions, those of all workers (M27)
+        self.env_steps = 0  # of areas: `num_areas` with each message that answers actions, of any worker
         self.turn = Turn((), (), {})  # the last one
         self.population = Population(settings, recorder, self.updates, pool.num_envs)
         self.behaviors, self.policies = self.population.behaviors, self.population.policies
@@ -161,7 +161,7 @@ class HostLoop:
         asked = results
         results, over = self.episodes.arrived(asked)
         self.notices.messages(results)
-        stepped = self.episodes.count(results)
+        stepped = self.episodes.count(results) * self.settings.env_settings.num_areas
         self.env_steps += stepped
         actions, acted = self.population.act(results, self.episodes.router)
         self.episodes.decided(results, actions)
