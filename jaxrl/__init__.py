@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from jaxrl.settings.rewards import OwnSignalSettings
     from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer
     from jaxrl.training.compiled.trainer import make_jitted_trainer
+    from jaxrl.training.host.loop import HostLoop, Turn
+    from jaxrl.training.host.run import host_loop
     from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 
 mlagents_import.install()
@@ -55,6 +57,7 @@ _HOMES = {
     "Curve": "jaxrl.report.events",
     "Episode": "jaxrl.rollout.followed",
     "Follows": "jaxrl.callbacks",
+    "HostLoop": "jaxrl.training.host.loop",
     "Hyperparameters": "jaxrl.settings.behavior",
     "IterationLog": "jaxrl.training.compiled.iteration",
     "JaxEnv": "jaxrl.jax_envs.interface",
@@ -75,8 +78,10 @@ _HOMES = {
     "TeamStep": "jaxrl.jax_envs.interface",
     "TeamView": "jaxrl.jax_envs.interface",
     "Trajectory": "jaxrl.rollout.followed",
+    "Turn": "jaxrl.training.host.loop",
     "check_environment": "jaxrl.jax_envs.contract",
     "gymnasium_view": "jaxrl.client.gymnasium_view",
+    "host_loop": "jaxrl.training.host.run",
     "load": "jaxrl.client.policy",
     "make_algorithm": "jaxrl.algorithms",
     "make_coma": "jaxrl.algorithms.coma",
@@ -106,6 +111,7 @@ __all__ = [
     "Curve",
     "Episode",
     "Follows",
+    "HostLoop",
     "Hyperparameters",
     "IterationLog",
     "JaxEnv",
@@ -126,8 +132,10 @@ __all__ = [
     "TeamStep",
     "TeamView",
     "Trajectory",
+    "Turn",
     "check_environment",
     "gymnasium_view",
+    "host_loop",
     "load",
     "make_algorithm",
     "make_coma",

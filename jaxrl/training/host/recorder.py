@@ -110,6 +110,13 @@ class HostRecorder(Recorder):
             self._save(behavior)
             self._statistics[behavior.name].begin_anew()
 
+    def save(self, behaviors: Sequence[Learning]) -> None:
+        """A checkpoint of every behavior that trains, now, or with `exact` after the next update."""
+        self.due = self.exact
+        for behavior in behaviors if not self.exact else ():
+            if behavior.training:
+                self._save(behavior)
+
     def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""
         if metrics:

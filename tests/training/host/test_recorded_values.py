@@ -305,3 +305,19 @@ def test_teams_that_are_paid_individually_are_judged_by_that(opened: Any, log: A
     assert "Mean Reward: 15.500. Std of Reward: 10.500. Training." in lines[0]
     assert f"Mean Reward: 15.500. Mean Group Reward: {35 / 101:.3f}. Training." in lines[1]
     assert values(run.folder)[SUMMARY]["Environment/Group Cumulative Reward"] == 0.0
+
+
+def test_p27_an_update_clears_the_returns_behind_a_checkpoints_reward(opened: Any) -> None:
+    """5 and 26 before the update, 5, 26, 5, 26 after it; a checkpoint after another update knows of none."""
+    run = opened()
+    with run.recorder:
+        run.advance(50, episode())
+        statistics = run.recorder._statistics[NAME]
+        assert statistics.checkpoint_reward() == 15.5
+        run.recorder.updated(run.behavior, {})  # what was collected was only kept: no update
+        assert statistics.checkpoint_reward() == 15.5
+        run.recorder.updated(run.behavior, {"policy_loss": 0.5})
+        assert statistics.checkpoint_reward() is None
+        run.advance(60, [*episode(), *episode()][:3])
+        assert statistics.checkpoint_reward() == pytest.approx(np.mean([5.0, 26.0, 5.0][:3]))
+        assert statistics.mean_reward() is not None, "what is shown lately is not cleared"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from test_two_behaviors import summaries
 
-from jaxrl.artifacts.metrics.progress import ProgressBar
-from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.training.host.loop import HostLoop
-from jaxrl.training.host.recorder import HostRecorder
+import jaxrl
 from jaxrl.training.host.run import train
 from tests import trainer
 from tests.toy_runs import SMALL, configured, environment
@@ -30,14 +25,7 @@ def test_x2_a_loop_turn_by_turn_tells_what_ended_before_what_was_learned(tmp_pat
     """
     game, options = {"max_steps": 200, "count_by": "env_steps"}, {"env_settings": {"num_areas": areas}}
     settings = configured(tmp_path, changes=options, Game=game | {"hyperparameters": FEW})
-    folder = RunFolder(str(tmp_path / "results"), "two")
-    folder.prepare()
-    progress = ProgressBar(Console(file=io.StringIO()))
-    with (
-        environment("Game?team=0") as (interrupt, pool),
-        HostRecorder(settings, folder, progress) as recorder,
-    ):
-        loop = HostLoop(settings, recorder, interrupt, pool)
+    with environment("Game?team=0") as started, jaxrl.host_loop(settings, started=started) as loop:
         turns = list(loop.iterate())
     learned = [turn.learned["Game"] for turn in turns if turn.learned]
     assert (len(turns) - 1) * areas == loop.env_steps, "the first message is that of the reset"
