@@ -14,7 +14,8 @@ from jaxrl.training.compiled.stacking import Moments, moments, together
 def test_a_small_spread_about_a_large_mean(mean: float, std: float) -> None:
     """Sums of float32 squares told 2.66 for 0.1, and 186 for 100. As chunks do it: zeros first, 40 iterations, empty
     ones among them, three of those put together by numpy in float64."""
-    x = np.random.default_rng(0).normal(mean, std, (3, 40, 256)).astype(np.float32)
+    drift = std * np.linspace(-2.0, 2.0, 40)[:, None]  # so that iterations differ in their means as well
+    x = (np.random.default_rng(0).normal(mean, std, (3, 40, 256)) + drift).astype(np.float32)
     mask = np.random.default_rng(1).random(x.shape) < 0.5
     mask[:, ::7] = False
 
