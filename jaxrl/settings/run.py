@@ -55,7 +55,8 @@ class EnvironmentSettings(Section):
     )
     env_args: tuple[Text, ...] | None = Field(
         default=None,
-        description="appended to the executable's command line; key=value for gymnasium: and pettingzoo:",
+        description="appended to the executable's command line; key=value for environments made by a Python function, "
+        "such as gymnasium:, jaxmarl: and jax:",
     )
     base_port: Integer = Field(
         default=5005, ge=1, le=_LAST_PORT, description="port of worker 0; worker i uses base_port + i"
