@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from jaxrl import plugins
+from jaxrl import plugins, trust
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
 from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, keyword_arguments, usual_arguments
 from jaxrl.types import JaxrlError
@@ -130,6 +130,7 @@ def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
     """
     from jaxrl.jax_envs.interface import JaxEnv
 
+    trust.ours(env_path)
     env = environment_of(env_path, **arguments)
     if isinstance(env, JaxEnv):
         return env
@@ -149,6 +150,7 @@ def make_scene(env_path: str, /, **arguments: Any) -> JaxScene:
     """As `make_environment`, of several behaviors. Raises JaxrlError for an environment of one."""
     from jaxrl.jax_envs.scene import JaxScene
 
+    trust.ours(env_path)
     env = environment_of(env_path, **arguments)
     if not isinstance(env, JaxScene):
         raise JaxrlError(f"{env_path}: has one behavior, {env.name}: make it with `jaxrl.make_environment`")

@@ -20,6 +20,7 @@ from typing import Any, Protocol, Self
 
 import jax
 
+from jaxrl import trust
 from jaxrl.artifacts import run_manifest
 from jaxrl.artifacts.files import write_text
 from jaxrl.artifacts.metrics import statistics as tags
@@ -214,6 +215,7 @@ class Recorder:
         devices = [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
         run_manifest.write(self.folder.logs, devices, resume=resume)
         self._write_configuration()
+        trust.remember(self.folder.path, self.settings.model_dump(mode="json"))
 
     def _write_configuration(self) -> None:
         write_text(self.folder.configuration, to_yaml(self.settings))
