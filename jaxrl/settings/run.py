@@ -51,7 +51,7 @@ class EnvironmentSettings(Section):
         default=None,
         description="executable of the environment, or player:NAME for one of jaxrl's own; jax:NAME, jaxmarl:NAME, "
         "gymnax:NAME, or FILE.py:FUNCTION that makes one: compiled together with the learner; gymnasium:ID, "
-        "pettingzoo:MODULE; null: the Unity Editor",
+        "pettingzoo:MODULE, rllib:MODULE:CLASS; null: the Unity Editor",
     )
     env_args: tuple[Text, ...] | None = Field(
         default=None,

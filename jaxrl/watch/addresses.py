@@ -52,7 +52,7 @@ def arguments_of(run: Path | None, address: str) -> dict[str, Any]:
     path = None if run is None else RunFolder(run.parent, run.name).configuration
     if path is None or not path.is_file() or not parse_address(address).kind.compiled:
         return {}
-    options = load_run_settings(path, {}, HYPERPARAMETER_TYPES).env_settings
+    options = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings
     return keyword_arguments(options.env_args) if options.env_path == address else {}
 
 
@@ -65,7 +65,7 @@ def check_watchable(address: str, run: Path | None) -> None:
     if kind in FOREIGN:
         simulator(kind).check(name)
         return
-    if kind in (Kind.JAXMARL, Kind.GYMNAX):
+    if kind in (Kind.JAXMARL, Kind.GYMNAX, Kind.RLLIB):
         raise WatchError(f"{address}: the environments of {kind} have no picture here; watch jax:NAME instead")
     if kind is Kind.UNITY and (Path(address).exists() or Path(address).name != address):
         raise WatchError(_unity(f"{address}: a Unity build", address, run))
