@@ -24,10 +24,9 @@ class MultiAgentArea:
         teams: whether the agents of a behavior are a team.
     """
 
-    frames_per_second = None
-
     def __init__(self, env: Any, *, teams: bool) -> None:
         self.teams = teams
+        self.frames_per_second: float | None = None
         self._env = env
         self._living: dict[Any, None] = {}  # in the order in which they appeared
 
