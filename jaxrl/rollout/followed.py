@@ -130,7 +130,7 @@ class Episode:
 
 
 class Trajectory(NamedTuple):
-    """A piece of an agent's stream: T decisions up to its end, or to time_horizon (R57).
+    """A piece of an agent's stream: T decisions up to its end, or to time_horizon .
 
     A copy, which cannot be written to: what is learned from is changed by the setting `postprocess`.
     """
