@@ -236,7 +236,7 @@ def test_films_of_a_sweep(tmp_path, caplog, monkeypatch):
     logger = logging.getLogger("jaxrl")
     monkeypatch.setattr(logger, "propagate", True)  # and both as they were before, afterwards
     monkeypatch.setattr(logger, "handlers", [caplog.handler])
-    report_command(argparse.Namespace(runs=[str(tmp_path)], out=str(tmp_path / "r.html"), films=True))
+    report_command(argparse.Namespace(runs=[str(tmp_path)], out=str(tmp_path / "r.html"), films=True, trust=False))
     told = [record.getMessage() for record in caplog.records if ": no film: " in record.getMessage()]
     assert [text.partition(":")[0] for text in told] == [str(tmp_path / name) for name in names]
     assert [found["run"] for found in data_of((tmp_path / "r.html").read_text())["points"][::2]] == names
