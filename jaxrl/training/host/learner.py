@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
@@ -88,6 +88,7 @@ class LearnerPrograms(NamedTuple):
     # In the place of `learn` where an update has a thread of its own.
     take: Callable[..., tuple[Rollout, TrajectoryState]] = take
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
+    ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
 
 
 def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
@@ -154,8 +155,14 @@ class Learner:
             return
         sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
         if self._sizes != sizes:
-            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
-            self._sizes = sizes
+            self._compile(sizes, self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
+
+    def _compile(self, sizes: tuple[Any, Any], program: Any, *arguments: Any) -> None:
+        """Begin to compile the update, unless another learner of these programs has."""
+        known = self._programs.ahead if self._programs.ahead is not None else {}
+        self._ahead, self._sizes = known.get(sizes) or compile_ahead(program, *arguments), sizes
+        if self._ahead is not None:
+            known[sizes] = self._ahead
 
     def await_program(self, actor: Actor) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""

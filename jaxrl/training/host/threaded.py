@@ -25,7 +25,7 @@ from jaxrl.algorithms.interface import TrainState
 from jaxrl.rollout.records import Ending, RowsMessage
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.actor import Actor
-from jaxrl.training.host.learner import Learner, compile_ahead
+from jaxrl.training.host.learner import Learner
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +99,7 @@ class ThreadedLearner(Learner):
         sizes = (actor.buffer.shape, ())  # a rollout has the pages' shape, however many rows write them
         if self._sizes != sizes:
             rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
-            self._ahead = compile_ahead(self._programs.learn_from, self.state, self.store, rollout)
-            self._sizes = sizes
+            self._compile(sizes, self._programs.learn_from, self.state, self.store, rollout)
 
     def await_program(self, actor: Actor) -> None:
         """Nothing to wait for: the thread of the update does."""
