@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxrl.rollout.entries import all_ended, some_deciding
 from jaxrl.rollout.occupants import Places, Source
+from jaxrl.settings import EnvironmentSettings
 from jaxrl.types import BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
 
 PATIENCE = 10
@@ -114,6 +115,11 @@ class Absences:
         """The worker is no more."""
         self._messages.pop((worker, incarnation), None)
         self._seen.pop((worker, incarnation), None)
+
+
+def absences(options: EnvironmentSettings) -> Absences | None:
+    """As `env_settings` want it; None: an absent agent keeps its open decision."""
+    return Absences(options.missing_after) if options.missing == "truncate" else None
 
 
 def interrupted(agents: list[int], groups: list[int], obs: tuple[np.ndarray, ...]) -> TerminalSteps:

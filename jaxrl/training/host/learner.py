@@ -150,8 +150,8 @@ class Learner:
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
     def compile_for(self, actor: Actor) -> None:
-        """Begin to compile the update for the actor's buffer, unless that is done."""
-        if actor.buffer is None:
+        """Begin to compile the update for the actor's buffer, unless that is done or its rows are about to grow."""
+        if actor.buffer is None or self._grows(actor):
             return
         sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
         if self._sizes != sizes:
