@@ -26,6 +26,9 @@ from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
 
+CALM = 16
+"""Messages that sizes last before the update is compiled for them: each of a row of growths would cost seconds."""
+
 
 def start(algorithm: Algorithm, key: jax.Array) -> tuple[TrainState, Any, jax.Array]:
     """A fresh learner and its store, and the key data that all decisions are drawn from. The key is consumed."""
@@ -134,6 +137,8 @@ class Learner:
         self._programs = programs
         self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_sizes`
         self._sizes: tuple[Any, Any] | None = None
+        self._coming: tuple[Any, Any] | None = None  # sizes since `_calm` messages
+        self._calm = 0
         self._warned = False
 
     @property
@@ -149,13 +154,20 @@ class Learner:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
-    def compile_for(self, actor: Actor) -> None:
-        """Begin to compile the update for the actor's buffer, unless that is done or its rows are about to grow."""
-        if actor.buffer is None or self._grows(actor):
+    def compile_for(self, actor: Actor, *, at_once: bool = False) -> None:
+        """Begin to compile the update for the actor's buffer, unless that is done, or for an actor that still grows."""
+        if actor.buffer is None:
             return
         sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
-        if self._sizes != sizes:
+        if self._lasts(sizes) or (at_once and self._sizes != sizes):
             self._compile(sizes, self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
+
+    def _lasts(self, sizes: tuple[Any, Any]) -> bool:
+        """Whether sizes that nothing is compiled for have been the same for `CALM` messages: growth comes in waves."""
+        if sizes != self._coming:
+            self._coming, self._calm, self._ahead, self._sizes = sizes, 0, None, None
+        self._calm += 1
+        return self._sizes is None and self._calm > CALM
 
     def _compile(self, sizes: tuple[Any, Any], program: Any, *arguments: Any) -> None:
         """Begin to compile the update, unless another learner of these programs has."""
@@ -166,7 +178,7 @@ class Learner:
 
     def await_program(self, actor: Actor) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
-        self.compile_for(actor)
+        self.compile_for(actor, at_once=True)
         while self._ahead is not None and not self._ahead.done():
             wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
 
