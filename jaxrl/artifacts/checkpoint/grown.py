@@ -134,29 +134,29 @@ class _Move:
         if path.endswith("encoder/entities/self/kernel"):
             return self._own
         if path.endswith("/embed_obs/kernel"):
-            return self._columns
+            return self._repeated([0], before)
         if path.endswith("/embed_obs_action/kernel"):
-            return self._repeated([self._actions])
+            return self._repeated([self._actions], before)
         if not path.endswith("/body/layer_0/kernel"):
             return self._columns if "/body/" in path and before == old and now == new != old else None
         if f"{network}embed_obs/kernel" in wanted:
             return None  # it reads what attention has made of them
         if now == new:
-            return self._columns
+            return self._repeated([0], before)
         if f"{network}value/body/layer_0/kernel" in wanted:  # a member, then the others with actions and flags
             others = (now - new) // (new + self._actions + 1)
-            return self._repeated([0] + [self._actions + 1] * others)
-        return self._repeated([1] * (now // (new + 1)))  # every member with a flag
+            return self._repeated([0] + [self._actions + 1] * others, before)
+        return self._repeated([1] * (now // (new + 1)), before)  # every member with a flag
 
-    def _repeated(self, behind: Sequence[int]) -> list[int]:
-        """Encodings, one after the other, with so many other inputs behind each."""
+    def _repeated(self, behind: Sequence[int], before: int) -> list[int] | None:
+        """Encodings, one after the other, with so many other inputs behind each; None: those before were others."""
         found, start = [], 0
         for more in behind:
             found += [origin + start if origin >= 0 else -1 for origin in self._columns]
             start += self._widths[0]
             found += range(start, start + more)
             start += more
-        return found
+        return found if start == before else None
 
     def _encoding(self, old: Sequence[tuple[int | str, int]], new: Sequence[tuple[int | str, int]]) -> list[int]:
         """For each column of an encoding its place before, -1 for new ones."""

@@ -209,7 +209,7 @@ def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
     usable = f"The checkpoint before it, {before[-1]}, is intact. " if before else "There is no checkpoint before it. "
     return CheckpointError(
         f"{path}: the checkpoint cannot be written ({_brief(error)}; {files.free_text(folder)}). {usable}"
-        "Free disk space or check the folder's permissions."
+        f"{files.remedy(folder)} or check the folder's permissions."
     )
 
 

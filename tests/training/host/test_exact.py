@@ -27,7 +27,10 @@ from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
+from jaxrl.training.host import learner, population
 from jaxrl.training.host.exact import environment_seeds, moment_of_run
+from jaxrl.training.host.learner import compile_ahead
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
 from tests.envs.toy_env import ToyEnv, ToySettings
@@ -125,15 +128,20 @@ def lesson(threshold: float) -> dict[str, Any]:
     return {"name": f"to {threshold}", "value": threshold, "completion_criteria": criteria}
 
 
-def test_behaviors_go_on_from_one_moment_after_a_kill_between_their_checkpoints(tmp_path, capsys, caplog):
+def test_behaviors_go_on_from_one_moment_after_a_kill_between_their_checkpoints(tmp_path, capsys, caplog, monkeypatch):
     """Both are saved together, whoever's interval it was: one has its newest, the other not yet, as a kill leaves them.
 
-    The status tells of later lessons than those of that moment.
+    The status tells of later lessons than those of that moment. Both have the same observations and settings, and so
+    one set of programs, and one compiled update.
     """
+    made, compiled = [], []
+    monkeypatch.setattr(population, "compile_programs", lambda *of: made.append(of) or compile_programs(*of))
+    monkeypatch.setattr(learner, "compile_ahead", lambda *of: compiled.append(of) or compile_ahead(*of))
     lessons = {"unknown": {"curriculum": [*map(lesson, (0.4, 0.6, 0.8)), {"name": "last", "value": 1.0}]}}
     arguments = {"toy": TWO, "changes": {"trainer_type": "ppo", "max_steps": 400}, "parameters": lessons}
     whole = run(tmp_path / "whole", **arguments)
     assert len(checkpoints(whole / "Toy")) == len(checkpoints(whole / "Other")) >= 4
+    assert (len(made), len(compiled)) == (1, 1)
     again = stopped(whole, tmp_path / "stopped", 1, {"Toy": 1})
     folder = RunFolder(again.parent, "run")
     lesson_then = moment_of_run(folder).lessons["parameters"]["unknown"]["lesson_num"]
