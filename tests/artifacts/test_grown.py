@@ -17,6 +17,7 @@ from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.checkpoint.grown import KEPT_COUNT
 from jaxrl.networks.joint import JointCritic, JointValue
 from jaxrl.networks.models import TeamCritic
+from jaxrl.networks.normalizer import NormalizerState, init
 from jaxrl.training import saver
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 from tests.jax_envs.toy_jax_env import quick_jit
@@ -44,19 +45,28 @@ def settings(trainer: str, **more: Any) -> Any:
 
 
 def learner(trainer: str, sensors: tuple[ObservationSpec, ...], seed: int, **more: Any) -> tuple[Any, TrainState]:
+    """Its arrays are drawn, not initialised: nothing is compiled for them."""
     algorithm = make_algorithm(BehaviorSpec(sensors, ACTION), settings(trainer, **more))
-    return algorithm, quick_jit(algorithm.init)(jax.random.key(seed))
+    draw = np.random.default_rng(seed)
+
+    def drawn(x: jax.ShapeDtypeStruct) -> jax.Array:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.key(seed)
+        numbers = draw.normal(size=x.shape) if jnp.issubdtype(x.dtype, jnp.floating) else np.zeros(x.shape)
+        return jnp.asarray(numbers.astype(x.dtype))
+
+    state = jax.tree.map(drawn, jax.eval_shape(algorithm.init, jax.random.key(seed)))
+    seen = tuple(None if of is None else init(of.mean.shape[0]) for of in state.policy.normalizer)
+    return algorithm, state.replace(policy=state.policy.replace(normalizer=seen))
 
 
 def trained(state: TrainState) -> TrainState:
-    """With biases and statistics that are not those of a fresh one."""
-    key = jax.random.key(5)
-    lively = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(key, x.shape), (state.policy.params, state.critic))
+    """With statistics that are not those of a fresh one."""
     normalizer = tuple(
-        None if of is None else of.replace(mean=of.mean + 0.5, m2=of.m2 * 3.0 * 2.0**20, count=of.count * 2.0**20)
+        None if of is None else NormalizerState(of.mean + 0.5, of.m2 * 3.0 * 2.0**20, of.count * 2.0**20)
         for of in state.policy.normalizer
     )
-    return state.replace(policy=state.policy.replace(params=lively[0], normalizer=normalizer), critic=lively[1])
+    return state.replace(policy=state.policy.replace(normalizer=normalizer))
 
 
 def initialized(folder: Path, trainer: str, old: Any, new: Any, caplog: Any, **more: Any) -> tuple[Any, ...]:

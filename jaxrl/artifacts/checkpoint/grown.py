@@ -22,7 +22,7 @@ from jaxrl.types import BehaviorSpec, ObservationSpec
 
 KEPT_COUNT = 2**14
 """Observations that statistics of a vector count for at most when it grows: what is new there is soon known as well."""
-_SIZE = re.compile(r"size\d+")  # ML-Agents names vectors VectorSensor_size8
+_SIZE = re.compile(r"StackingSensor_size\d+_|size\d+")  # ML-Agents: VectorSensor_size8, and with frames
 _STACK = re.compile(r"StackingSensor_size(\d+)_")
 
 
@@ -105,7 +105,7 @@ class _Move:
             columns = _numbers(old, new)
             if columns == list(range(old.shape[0])):
                 return before
-            count = np.asarray(arrays[f"{self.origin(path).rpartition('/')[0]}/count"])
+            count = np.asarray(arrays[(self.origin(path) or path).rpartition("/")[0] + "/count"])
             return _statistic(name, before, count, columns)
         columns = self._inputs(path, before.shape[-2], shape[-2], wanted) if len(shape) > 1 else None
         if columns is None or columns == list(range(before.shape[-2])):

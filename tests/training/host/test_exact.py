@@ -144,7 +144,8 @@ def test_behaviors_go_on_from_one_moment_after_a_kill_between_their_checkpoints(
     assert (len(made), len(compiled)) == (1, 1)
     again = stopped(whole, tmp_path / "stopped", 1, {"Toy": 1})
     folder = RunFolder(again.parent, "run")
-    lesson_then = moment_of_run(folder).lessons["parameters"]["unknown"]["lesson_num"]
+    noted = moment_of_run(folder).lessons or {}
+    lesson_then = noted["parameters"]["unknown"]["lesson_num"]
     assert lesson_then < read(folder.status)["unknown"]["lesson_num"]
     run(tmp_path / "stopped", resume=True, **arguments)
     assert diff(whole, again, capsys) == EQUAL
