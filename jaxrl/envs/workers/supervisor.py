@@ -142,8 +142,8 @@ class Supervisor:
             self._fail_as_reported(message.facts)
         elif message.kind == "ready":
             self.owes = False
-            if message.facts.about:
-                logger.info("%s (worker %d)", message.facts.about, self.number)
+            if message.facts:
+                logger.info("%s (worker %d)", message.facts, self.number)
             return True
         else:
             self.owes = False
