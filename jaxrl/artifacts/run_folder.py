@@ -10,6 +10,7 @@ Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint/f
     <Behavior>/events.out.tfevents.*           TensorBoard; of several seeds in <Behavior>/seed_<number>/
     <Behavior>/metrics.csv                     the same numbers as a table, likewise
     run_logs/timers.json, training_status.json, Player-<worker>.log
+    run_logs/manifest.json                     source, packages and machine of each start of the run
     run.lock                                   who writes here, while it does
 
 With --force ML-Agents writes over the old run in place, file by file. Here the old run stays whole until training
