@@ -208,7 +208,14 @@ class RunFolder:
 
     def _check_folders(self, force: bool) -> None:
         """Folders where folders are asked for, and no links where old files are to be deleted."""
-        for path, flag in ((self.results_dir, "--results-dir"), (self.path, "--run-id")):
+        between = [path for path in self.path.parents if self.results_dir in path.parents]
+        for path in between:
+            if (path / self.logs.name).is_dir():
+                raise RunFolderError(f"{path} holds a run, and another cannot lie in it. Choose another --run-id.")
+        for path, flag in (
+            (self.results_dir, "--results-dir"),
+            *((path, "--run-id") for path in (*between, self.path)),
+        ):
             if path.is_symlink() and not path.exists():
                 raise RunFolderError(
                     f"{path} is a symbolic link to {os.readlink(path)}, which is not there. {_MEND_LINK}"
@@ -218,7 +225,7 @@ class RunFolder:
         if not force or not self.holds_results():
             return
         inside = (path for depth in ("*", "*/*", "*/*/*") for path in self.path.glob(depth) if path.is_dir())
-        for path in (self.results_dir, self.path, *inside):
+        for path in (self.results_dir, *between, self.path, *inside):
             if path.is_symlink():
                 raise RunFolderError(
                     f"{path} is a symbolic link to {os.readlink(path)}, and --force deletes nothing through a link. "

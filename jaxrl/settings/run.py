@@ -120,7 +120,8 @@ class EnvironmentSettings(Section):
     )
     missing: Literal["carry", "truncate"] = Field(
         default="carry",
-        description="agents that vanish without an ending: carry: their decision stays open; truncate: interrupted",
+        description="agents that vanish without an ending: carry: their decision stays open while they are fewer than "
+        "those that ask; truncate: interrupted",
     )
     missing_after: Count = Field(
         default=1000, description="messages of its environment without an agent after which missing: truncate ends it"
