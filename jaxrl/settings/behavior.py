@@ -24,6 +24,7 @@ from jaxrl.settings.section import (
     conflict,
     expected,
 )
+from jaxrl.trust import UntrustedError
 from jaxrl.types import JaxrlError
 
 TYPES = "hyperparameter_types"
@@ -159,7 +160,8 @@ class BehaviorSettings(Section):
     )
     count_by: Literal["agent_steps", "env_steps"] = Field(
         default="agent_steps",
-        description="what buffer_size counts: decisions, or messages of environments",
+        description="what buffer_size counts: decisions, or steps of areas; a message of a worker is one step of each "
+        "of its num_areas (1 where copies stand in the Unity scene itself: the scene is one area then)",
     )
     max_episode_length: CountedSteps | None = Field(
         default=None,
@@ -247,6 +249,8 @@ class BehaviorSettings(Section):
                 types[value]  # one's own is imported
         except KeyError:
             raise expected(f"one of {', '.join(sorted(types or ()))}, or your own as my_file.py:make_x") from None
+        except UntrustedError:
+            raise
         except JaxrlError as error:
             raise conflict(str(error).removeprefix("trainer_type: ")) from error
         return value

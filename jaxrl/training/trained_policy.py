@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import ValidationError
 
+from jaxrl import trust as trusted
 from jaxrl.algorithms import HYPERPARAMETER_TYPES, make_algorithm
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts import status
@@ -19,7 +20,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import written_by
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, behaviors_of, checkpoint_path, checkpoints, resolve
-from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, LESSONS, OF_RUN, SEEDS
+from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, LESSONS, NOTED, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
@@ -33,7 +34,10 @@ from jaxrl.settings.section import dotted, problems_of
 from jaxrl.training.lessons import present_values
 from jaxrl.types import BehaviorSpec, ParameterValue
 
+EXPORTED_SEED = "seed"
+"""Entry of a behavior in training_status.json: the number of the seed whose policy is the run's ONNX file."""
 BEST_SEED = "best_seed"
+"""The same as an index, in files of 0.6.0 and before."""
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
 STEP = "train/step"
 """Path in a checkpoint; its array is [S] where the checkpoint holds several seeds."""
@@ -62,6 +66,7 @@ def load_trained(
     checkpoint_at: int | str | Path | None = None,
     seed: int | None = None,
     deterministic: bool = False,
+    trust: bool = False,
 ) -> Trained:
     """A policy in results folder `run`, of either loop.
 
@@ -74,12 +79,16 @@ def load_trained(
       checkpoint_at: a step, or the path of a checkpoint; None: the latest.
       seed: the number of a seed, as its folder of events has it, instead of the best.
       deterministic: the mean or most likely action instead of a sample, also where the settings say otherwise.
+      trust: import code that the folder names (an algorithm or network of somebody's own), see `jaxrl.trust`.
 
     Raises:
+      UntrustedError: the folder names code that the user has not named, and `trust` is false.
       RunFolderError: the folder does not exist, has no checkpoint, or none of this behavior, step or seed.
       CheckpointError: the checkpoint is damaged, from a newer jaxrl, or for other observations or actions than `spec`.
       SettingsError: the configuration of the run cannot be read.
     """
+    if trust:
+        trusted.accept(run)
     folder = RunFolder(run.parent, run.name)
     path = _chosen(folder, behavior, checkpoint_at)
     info = checkpoint.read_info(path)
@@ -94,7 +103,7 @@ def load_trained(
     if seed is not None:
         index = _index(path, info, seed, seeds)
     elif seeds:
-        index = best_seed(folder, info.behavior, seeds[0])
+        index = best_seed(folder, info.behavior, seeds[0], info.settings.get(FIRST_SEED, 0))
     if seeds:
         policy = jax.tree.map(lambda leaf: leaf[index], policy)
         number = info.settings.get(FIRST_SEED, 0) + index  # as the training tells it
@@ -177,7 +186,7 @@ def _index(path: Path, info: CheckpointInfo, seed: int, shape: list[int]) -> int
 def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> BehaviorSettings:
     """The behavior's settings as the checkpoint keeps them: those that its arrays were made with."""
     try:
-        written = {name: value for name, value in info.settings.items() if name not in (*OF_RUN, LESSONS)}
+        written = {name: value for name, value in info.settings.items() if name not in NOTED}
         settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
     except ValidationError as error:
         problems = "; ".join(f"{dotted(location)}: {text}" for location, text in problems_of(error))
@@ -211,20 +220,28 @@ def _blank(entry: Any) -> Any:
     return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
 
 
-def best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
-    """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError."""
+def best_seed(folder: RunFolder, behavior: str, seeds: int, first: int) -> int:
+    """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError.
+
+    Of `seeds` from number `first` on.
+    """
     try:
-        best = status.read(folder.status).get(behavior, {}).get(BEST_SEED) if folder.status.is_file() else None
+        told = status.read(folder.status).get(behavior, {}) if folder.status.is_file() else {}
     except ArtifactError as error:
         _log.warning("%s Taking seed 0 of %d.", error, seeds)
         return 0
+    key = EXPORTED_SEED if EXPORTED_SEED in told else BEST_SEED
+    best = told[key] - (first if key == EXPORTED_SEED else 0) if key in told else None
     if best is None and seeds == 1:
         return 0
     if best is None:
         _log.warning("%s names no best seed of %s: taking seed 0 of %d.", folder.status, behavior, seeds)
         return 0
     if not 0 <= int(best) < seeds:
-        raise RunFolderError(f"{folder.status}: {behavior}.{BEST_SEED} = {best}, but the checkpoint has {seeds} seeds")
+        numbers = f"{first} to {first + seeds - 1}"
+        raise RunFolderError(
+            f"{folder.status}: {behavior}.{key} = {told[key]}, but the checkpoint has {seeds} seeds, {numbers}"
+        )
     return int(best)
 
 
@@ -237,7 +254,7 @@ def _parameters(folder: RunFolder, info: CheckpointInfo, index: int) -> dict[str
     if not folder.configuration.is_file():
         return {}
     try:
-        run = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES)
+        run = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES, of_folder=True)
     except SettingsError as error:
         version = written_by(info.versions)
         if not version:

@@ -16,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxrl import trust as trusted
 from jaxrl.envs.address import Kind, parse_address
+from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
@@ -66,6 +68,7 @@ def watch(
     steps: int = 300,
     deterministic: bool = False,
     env_args: Sequence[str] | None = None,
+    trust: bool = False,
 ) -> WatchSummary:
     """Play one area of `environment` and write the film to `out`.
 
@@ -78,9 +81,11 @@ def watch(
       episodes: after so many the film ends,
       steps: or after so many decisions, whatever comes first.
       deterministic: take the mean or most likely action instead of a sample.
-      env_args: of Gymnasium's and PettingZoo's environments, in place of those of the run.
+      env_args: `key=value` of an environment that a Python function makes, in place of those of the run.
+      trust: import code that the folder of the run names, see `jaxrl.trust`.
 
     Raises:
+      UntrustedError: the folder names code that the user has not named, and `trust` is false.
       WatchError: unknown environment, one that cannot be drawn, or a limit below 1.
       PictureError: `out` has another ending or cannot be written.
       JaxrlError: the run or the environment cannot be used, see `load_trained`.
@@ -88,13 +93,16 @@ def watch(
     check_ending(out)
     if episodes < 1 or steps < 1:
         raise WatchError(f"episodes = {episodes}, steps = {steps}: a film needs at least one of each")
+    if trust and run is not None:
+        trusted.accept(run)
+    if environment is not None:
+        trusted.ours(environment)
     name = addresses.environment_of(run) if environment is None else environment
     addresses.check_watchable(name, run)
     if parse_address(name).kind in addresses.FOREIGN:
         return _watch_foreign(name, run, out, env_args, seed, episodes, steps, deterministic)
-    if env_args:
-        raise WatchError(f"--env-args {' '.join(env_args)}: {name} takes none; leave them out")
-    return _watch_game(_environment(name), run, out, seed, episodes, steps, deterministic)
+    arguments = addresses.arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
+    return _watch_game(_environment(name, arguments), run, out, seed, episodes, steps, deterministic)
 
 
 def _watch_game(
@@ -178,10 +186,10 @@ def _watch_foreign(
     )
 
 
-def _environment(name: str) -> JaxEnv | JaxScene:
+def _environment(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
     """The environment that can be drawn. A served one is the same environment, compiled."""
     kind, short = parse_address(name)
-    env = environment_of(addresses.compiled(short or "") if kind is Kind.PLAYER else name)
+    env = environment_of(addresses.compiled(short or "") if kind is Kind.PLAYER else name, **arguments)
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
     return env

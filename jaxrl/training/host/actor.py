@@ -7,6 +7,7 @@ host loop's routing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -19,13 +20,21 @@ from jaxrl.rollout.occupants import first_size
 from jaxrl.rollout.records import Ingested, RowsMessage
 from jaxrl.rollout.slots import Slots, Source
 from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host import connecting
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.room import CutWarning, Room
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
+log = logging.getLogger(__name__)
+
 UNTRAINED = 1024
 """Decisions that an actor keeps that nobody learns from: statistics are drawn from them."""
+VANISHED = (
+    "%s: %d agents have asked for nothing for long while others did, and are more than those: they seem to have "
+    "vanished without an ending. Their episodes are interrupted, now and whenever there are so many again; one that "
+    "asks later begins another. Let agents that go end their episode (in Unity Agent.EndEpisode, EpisodeInterrupted)."
+)
 
 
 class Actor:
@@ -35,7 +44,7 @@ class Actor:
       keeps: agent decisions that the buffer is to hold.
       leave_out_taken: nobody learns from decisions that agents took otherwise than they were told.
       run_key: two words; with the number of a decision they fix its noise.
-      env_steps: environment steps of each worker that the buffer is to hold instead; None: `keeps` counts.
+      env_steps: messages of each worker that the buffer is to hold instead; None: `keeps` counts.
       max_length: decisions after which an agent's episode is interrupted; None: never.
       whole_episodes_only: keep running episodes at each update, for a later one, and do not cut them.
     """
@@ -64,7 +73,7 @@ class Actor:
         self.watch: Callable[[RowsMessage], None] | None = None  # is told of each message that was booked
         self.programs = programs
         self._run_key = run_key
-        self.env_steps = 0  # of all workers since the last `taken`; the host loop counts them
+        self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.held = 0  # decisions that the buffer holds, those of running episodes too
         self.leave_out_taken = leave_out_taken
         self.room: Room | None = None  # from the first message on, which says for how many agents
@@ -73,6 +82,7 @@ class Actor:
         self._max_length = max_length
         self._whole_episodes_only = whole_episodes_only
         self._cuts = CutWarning(name)
+        self._told_of_vanished = False
         self._connected: Any = ()  # what its connectors remember
 
     @property
@@ -117,11 +127,15 @@ class Actor:
         if ingested.taken is not None or ingested.left_out is not None:
             self._amend(room, ingested)
         key_data = noise.noise_key(self._run_key, self.decisions)
-        moved = () if ingested.origin is None or not self.algorithm.memories else (ingested.origin,)
+        remembers = bool(self.algorithm.memories) or self.algorithm.connectors is not None
+        moved = () if ingested.moved is None or not remembers else (ingested.moved,)
         action, room.buffer, self._connected = self.programs.decide(
             self.policy, room.buffer, ingested.steps, key_data, self._connected, *moved
         )
         room.append(ingested.steps)
+        if ingested.vanished and not self._told_of_vanished:
+            self._told_of_vanished = True
+            log.warning(VANISHED, self.name, ingested.vanished)
         if self.watch is not None:
             self.watch(ingested.steps)
         self.decisions += 1
@@ -199,6 +213,41 @@ class Actor:
             whole_episodes_only=self._whole_episodes_only,
             cuts=self._cuts,
         )
+
+
+def make_actor(
+    name: str,
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    algorithm: Algorithm,
+    programs: ActorPrograms,
+    policy: PolicyState,
+    run_key: list[int],
+    *,
+    learned: bool,
+    areas: int = 1,
+    leave_out_taken: bool = False,
+) -> Actor:
+    """An actor as the settings of its behavior want it, whoever acts: who learns, is frozen, or is evaluated.
+
+    Args:
+      learned: somebody learns from what it collects; otherwise it is forgotten now and then.
+      areas: of so many that step alike, in all workers, each gives its share where buffer_size counts their steps.
+    """
+    size = settings.hyperparameters.buffer_size
+    return Actor(
+        name,
+        spec,
+        algorithm,
+        programs,
+        policy,
+        run_key,
+        keeps=algorithm.period if learned else min(algorithm.period, UNTRAINED),
+        env_steps=-(-size // areas) if learned and settings.count_by == "env_steps" else None,
+        max_length=settings.max_episode_length,
+        whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
+        leave_out_taken=leave_out_taken,
+    )
 
 
 def _by_source(ingested: Ingested, action: Action) -> dict[Source, Action]:

@@ -7,7 +7,7 @@ from functools import partial
 
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.absence import Absences
+from jaxrl.rollout.absence import absences
 from jaxrl.rollout.followed import Episode
 from jaxrl.rollout.tracker import EpisodeTracker
 from jaxrl.settings import RunSettings
@@ -28,7 +28,7 @@ class OpenEpisodes:
         self._recorder = recorder
         self._population = population
         self._hooks = hooks
-        self._absences = _absences(settings)
+        self._absences = absences(settings.env_settings)
         self._incarnations: dict[int, int] = {}  # by worker, of its last message
 
     @property
@@ -42,7 +42,8 @@ class OpenEpisodes:
         if self.following is not None or not (windows or self._hooks.callbacks):
             return
         policies = self._population.policies
-        tracker = EpisodeTracker(self._settings.env_settings.seed, self._population.decided())
+        observes, begun_at = bool(self._hooks.callbacks), self._population.decided()
+        tracker = EpisodeTracker(self._settings.env_settings.seed, begun_at, observes=observes)
         self.following = policies.following = Following(self._hooks, tracker, policies)
         self._recorder.checkpoints.on_saved = partial(self._hooks.call, "on_checkpoint_saved")
         self._hooks.call("on_run_start", policies)
@@ -88,7 +89,7 @@ class OpenEpisodes:
         for behavior in self._population.behaviors.values():
             behavior.begin_anew()
         self._population.policies.begin_anew()
-        self._absences = _absences(self._settings)
+        self._absences = absences(self._settings.env_settings)
         self._await_first_messages()
 
     def _await_first_messages(self) -> None:
@@ -105,8 +106,3 @@ class OpenEpisodes:
         if self._absences is not None:
             self._absences.forget(loss.worker, loss.incarnation)
         return dropped
-
-
-def _absences(settings: RunSettings) -> Absences | None:
-    options = settings.env_settings
-    return Absences(options.missing_after) if options.missing == "truncate" else None

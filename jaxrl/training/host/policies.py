@@ -23,7 +23,7 @@ from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
-from jaxrl.training.host.actor import UNTRAINED, Actor
+from jaxrl.training.host.actor import Actor, make_actor
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.routing import Chosen, Share, blank, join
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
@@ -69,14 +69,15 @@ def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) 
     programs = like.actor.programs
     if programs.decide_frozen is not None:
         programs = programs._replace(decide=programs.decide_frozen)
-    actor = Actor(
+    actor = make_actor(
         name,
         like.spec,
+        like.settings,
         like.algorithm,
         programs,
         policy,
         run_key,
-        keeps=min(like.algorithm.period, UNTRAINED),
+        learned=False,
         leave_out_taken=like.actor.leave_out_taken,
     )
     return Frozen(name, actor)
@@ -131,6 +132,7 @@ class Policies:
         begin: Callable[[Behavior], None],
     ) -> None:
         self.following: Following | None = None
+        self.asked_to_save, self.asked_to_stop = False, False  # by a callback
         self._reported: list[tuple[str, float]] = []
         self._settings = settings
         self._key = key
@@ -233,6 +235,22 @@ class Policies:
         if self.following is not None:
             self.following.removed(name)
 
+    def step(self, behavior: str | None = None) -> int:
+        """Trainer step of a behavior, which may be left out where there is one. Raises PolicyError for no behavior."""
+        return self._behavior(behavior).step
+
+    def max_steps(self, behavior: str | None = None) -> int:
+        """The step after which a behavior learns no more. Raises as `step`."""
+        return self._behavior(behavior).settings.max_steps
+
+    def save(self) -> None:
+        """Ask for a checkpoint of every behavior, see `jaxrl.callbacks.Run`."""
+        self.asked_to_save = True
+
+    def stop(self) -> None:
+        """Ask for the end of the run, see `jaxrl.callbacks.Run`."""
+        self.asked_to_stop = True
+
     def report(self, tag: str, value: float) -> None:
         """A statistic of one's own, see `jaxrl.callbacks.Run`."""
         self._reported.append((tag, float(value)))
@@ -244,6 +262,13 @@ class Policies:
 
     def _named(self) -> dict[str, Behavior | Frozen]:
         return {**self._behaviors, **self._frozen}
+
+    def _behavior(self, name: str | None) -> Behavior:
+        known = self._behaviors
+        found = known.get(name) if name is not None else next(iter(known.values())) if len(known) == 1 else None
+        if found is None:
+            raise PolicyError(f"step, max_steps: got behavior {name!r}, expected one of {', '.join(known)}")
+        return found
 
     def _of(self, behavior_id: str) -> Behavior:
         return self._behaviors[behavior_name(behavior_id)]
