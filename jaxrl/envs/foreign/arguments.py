@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from jaxrl.settings.reading import load_yaml
 from jaxrl.types import JaxrlError
 
 
@@ -28,8 +29,8 @@ def keyword_arguments(env_args: Sequence[str] | None) -> dict[str, Any]:
         if key in arguments:
             raise ArgumentsError(f"env_settings.env_args: {key} is there twice; leave one of them")
         try:
-            arguments[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+            arguments[key] = load_yaml(value)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ArgumentsError(f"env_settings.env_args: the value of {text!r} is no YAML: {error}") from None
     return arguments
 
