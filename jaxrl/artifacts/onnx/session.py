@@ -35,7 +35,7 @@ def open_session(model: str | bytes) -> onnxruntime.InferenceSession:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = _FATAL_ONLY  # errors are raised anyway
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def run(session: onnxruntime.InferenceSession, names: list[str], feed: Mapping[str, np.ndarray]) -> Outputs:
