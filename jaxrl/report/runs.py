@@ -26,6 +26,7 @@ INCIDENTAL = (
     SEED,
     "env_settings.seeds",
     "env_settings.base_port",
+    "env_settings.listen",
     "checkpoint_settings.run_id",
     "checkpoint_settings.results_dir",
     "checkpoint_settings.resume",

@@ -20,7 +20,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import written_by
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, behaviors_of, checkpoint_path, checkpoints, resolve
-from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, LESSONS, OF_RUN, SEEDS
+from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, LESSONS, NOTED, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
@@ -183,7 +183,7 @@ def _index(path: Path, info: CheckpointInfo, seed: int, shape: list[int]) -> int
 def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> BehaviorSettings:
     """The behavior's settings as the checkpoint keeps them: those that its arrays were made with."""
     try:
-        written = {name: value for name, value in info.settings.items() if name not in (*OF_RUN, LESSONS)}
+        written = {name: value for name, value in info.settings.items() if name not in NOTED}
         settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
     except ValidationError as error:
         problems = "; ".join(f"{dotted(location)}: {text}" for location, text in problems_of(error))

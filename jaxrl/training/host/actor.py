@@ -7,6 +7,7 @@ host loop's routing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -25,8 +26,15 @@ from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.room import CutWarning, Room
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
+log = logging.getLogger(__name__)
+
 UNTRAINED = 1024
 """Decisions that an actor keeps that nobody learns from: statistics are drawn from them."""
+VANISHED = (
+    "%s: %d agents have asked for nothing for long while others did, and are more than those: they seem to have "
+    "vanished without an ending. Their episodes are interrupted, now and whenever there are so many again; one that "
+    "asks later begins another. Let agents that go end their episode (in Unity Agent.EndEpisode, EpisodeInterrupted)."
+)
 
 
 class Actor:
@@ -74,6 +82,7 @@ class Actor:
         self._max_length = max_length
         self._whole_episodes_only = whole_episodes_only
         self._cuts = CutWarning(name)
+        self._told_of_vanished = False
         self._connected: Any = ()  # what its connectors remember
 
     @property
@@ -124,6 +133,9 @@ class Actor:
             self.policy, room.buffer, ingested.steps, key_data, self._connected, *moved
         )
         room.append(ingested.steps)
+        if ingested.vanished and not self._told_of_vanished:
+            self._told_of_vanished = True
+            log.warning(VANISHED, self.name, ingested.vanished)
         if self.watch is not None:
             self.watch(ingested.steps)
         self.decisions += 1

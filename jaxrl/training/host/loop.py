@@ -17,7 +17,7 @@ from jaxrl.settings import RunSettings
 from jaxrl.training.host.curricula import Curricula
 from jaxrl.training.host.endings import closed, failed_by_signal, interrupted, paused
 from jaxrl.training.host.evaluation import Evaluation
-from jaxrl.training.host.exact import environment_seeds, steps_of_run
+from jaxrl.training.host.exact import environment_seeds
 from jaxrl.training.host.hooks import Hooks
 from jaxrl.training.host.notices import Notices
 from jaxrl.training.host.open_episodes import OpenEpisodes
@@ -108,7 +108,7 @@ class HostLoop:
         everybody = self.pool.num_envs
         at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         with self.recorder.timers(nodes.RESET):
-            self.reset(steps_of_run(self.recorder.folder) if self.settings.checkpoint_settings.resume else {})
+            self.reset({} if self.recorder.moment is None else self.recorder.moment.steps)
         answers, unfinished = everybody, True
         while unfinished:
             with self.recorder.timers(nodes.ADVANCE):
