@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.run_folder import EVENTS, RunFolder
+from jaxrl.artifacts.run_folder import EVENTS, POPULATION, RunFolder
 from jaxrl.report.events import ReportError, SeedEvents, read_folder
 from jaxrl.settings import SettingsError
 from jaxrl.settings.reading import read_yaml
@@ -50,6 +50,7 @@ class Run(NamedTuple):
     timers: dict[str, Any] | None  # timers.json; None: there is none
     behaviors: dict[str, dict[str, SeedEvents]]  # by behavior, then by seed ("7")
     folder: Path
+    population: bool = False  # its seeds learned from each other: members, of which none stands alone
 
 
 class Experiment(NamedTuple):
@@ -57,6 +58,11 @@ class Experiment(NamedTuple):
 
     label: str
     runs: tuple[Run, ...]
+
+    @property
+    def population(self) -> bool:
+        """Whether seeds in it are members of a population, which no interval over seeds is true of."""
+        return any(run.population for run in self.runs)
 
     def seeds(self, behavior: str) -> list[SeedEvents]:
         """All seeds of a behavior, over all runs."""
@@ -78,7 +84,7 @@ def read_run(path: Path) -> Run:
             behaviors.setdefault(behavior, {})[number or seed] = events
     if not behaviors:
         raise ReportError(f"{path} holds no summaries of training.{_hint(path)}")
-    return Run(path.resolve().name, settings, _timers(folder.timers), behaviors, path)
+    return Run(path.resolve().name, settings, _timers(folder.timers), behaviors, path, (path / POPULATION).is_file())
 
 
 class _Timer(BaseModel):
