@@ -47,8 +47,11 @@ class Subject(NamedTuple):
 def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     """What a checkpoint holds: everything but what follows from the settings.
 
-    Which seeds are frozen stands in it only if one is: the rest of a checkpoint is as it was before there were any.
+    Which seeds are frozen stands in it only if one is, decisions that are open only if a member pauses: the rest of a
+    checkpoint is as it was before there were any.
     """
+    if not np.any(state.play.open.waits):
+        state = state.replace(play=state.play._replace(open=(), made=()))
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
     state = state.replace(newest=(), recent=())  # which the next iterations tell anew
@@ -118,13 +121,17 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
 def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     """The state in a checkpoint of the run. Raises CheckpointError."""
     require_loop(path, compiled=True)
-    some = "frozen" in checkpoint.read_info(path).leaves
-    wanted = contents(fresh, changing=subject.changing).replace(frozen=fresh.frozen if some else ())
+    leaves, wanted, play = checkpoint.read_info(path).leaves, contents(fresh, changing=subject.changing), fresh.play
+    some = "frozen" in leaves
+    if pauses := any(leaf.startswith("play/open/") for leaf in leaves):
+        wanted = wanted.replace(play=wanted.play._replace(open=play.open, made=play.made))
+    wanted = wanted.replace(frozen=fresh.frozen if some else ())
     saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
     log.info("%s: resuming from %s.", subject.name, path)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
-    saved = saved.replace(recent=fresh.recent)
-    saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
+    saved = saved.replace(recent=fresh.recent, frozen=saved.frozen if some else fresh.frozen)
+    if not pauses:
+        saved = saved.replace(play=saved.play._replace(open=play.open, made=play.made))
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))
     return saved
