@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import numpy as np
 import pytest
 
+from jaxrl.algorithms import batches
 from jaxrl.jax_envs.dungeon_escape import DungeonSettings, make_dungeon_escape
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.training.compiled.stacking import EpisodeFigures
-from tests.jax_envs.toy_jax_env import ToySettings, make_toy
-from tests.training.compiled.both_loops import Part, algorithm, by_number, play, preparation, told
+from tests.helpers import settings_of
+from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_jit
+from tests.training.compiled.both_loops import T, Part, algorithm, by_number, play, preparation, told
 
 A = 3
 DUNGEON = make_dungeon_escape(DungeonSettings(size=4, capacity=A, team_size=A, dragon_period=1, episode_limit=8))
@@ -67,6 +69,28 @@ def test_equal_to_the_host_loop(name: str, trainer: str) -> None:
         assert_same_rewards(part.figures, episodes, mates=made.team_rows)
     rollouts = [part.rollouts[made.team_rows] for part in parts]
     assert {end for end in ENDS if np.any([getattr(rollout, end) for rollout in rollouts])} == COVERED[name, trainer]
+
+
+@pytest.mark.parametrize("team_rows", [True, False], ids=["teams", "agents"])
+def test_returns_are_the_true_rest_also_of_members_that_pause(team_rows: bool) -> None:
+    """V tells what is still to come, 7 beyond a last observation and 3 beyond the rollout: so does every return."""
+    settings = settings_of("poca", {"hyperparameters__lambd": 0.9, "reward_signals__extrinsic__gamma": 1.0})
+    returns = quick_jit(partial(batches.stream_returns, settings=settings, cooperative=team_rows))
+    for part in played("pauses"):
+        rollout, steps = part.rollouts[team_rows], part.steps
+        told = steps.reward if team_rows else steps.reward + steps.group_reward
+        ended, stays = steps.terminated | steps.truncated, steps.stays
+        if team_rows:  # own rewards alone: what a group is paid is told to each member at another time
+            told, rollout = told.sum(-1, keepdims=True), rollout._replace(group_reward=rollout.group_reward * 0)
+            ended = ended.any(-1, keepdims=True) & ~stays.any(-1, keepdims=True)
+        value, rest = np.zeros(rollout.acted.shape, np.float32), np.float32(3.0)
+        value[2 * T] = rest
+        for t in reversed(range(T)):
+            rest = np.where(ended[t], np.where(steps.truncated[t].any(-1, keepdims=True), 7.0, 0.0), rest) + told[t]
+            value[2 * t], value[2 * t + 1] = rest.reshape(value.shape[1], -1), 7.0
+        found = np.asarray(returns(rollout, value[..., None]))[..., 0]
+        assert part.steps.waits.sum() > 20 and rollout.acted.sum() > 40
+        np.testing.assert_allclose(found[rollout.acted], value[rollout.acted], rtol=1e-5)
 
 
 def assert_same_episodes(found: EpisodeFigures, records: list[EpisodeRecords], *, teams_agree: bool) -> None:
