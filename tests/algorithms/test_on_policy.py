@@ -331,7 +331,9 @@ def test_what_masks_leave_out_reaches_no_parameter(trainer: str) -> None:
 
     clean, dirty = learned(rollout), learned(spoilt(rollout))
     assert_close(clean, dirty, 0.0)
-    assert any((x != y).any() for x, y in zip(*map(jax.tree.leaves, (state.policy.params, clean[0].params)), strict=True))
+    assert any(
+        (x != y).any() for x, y in zip(*map(jax.tree.leaves, (state.policy.params, clean[0].params)), strict=True)
+    )
 
 
 def with_memory(rollout: Rollout, memories: tuple[tuple[str, tuple[int, ...]], ...]) -> Rollout:

@@ -51,7 +51,9 @@ class Stream:
 
     seed: int
     said: list[BehaviorMessage] = field(default_factory=list)
-    paid: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))  # team → message → group reward
+    paid: dict[int, dict[int, float]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )  # team → message → group reward
     stays: list[Agent] = field(default_factory=list)  # one for each stay of an agent in a team
     asked: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))  # team → messages in which it asks
     over: dict[int, tuple[int, float, str]] = field(default_factory=dict)  # team → message, worth of what follows, how

@@ -261,7 +261,9 @@ def from_before(made: Made, steps: Transitions) -> Transitions:
     waits = steps.waits[0]
     fields = {name: getattr(steps, name) for name in Made._fields}
     first = jax.tree.map(lambda old, x: x.at[0].set(_choose(waits, old, x[0])), made._asdict(), fields)
-    return steps._replace(**first, alive=steps.alive.at[0].set(steps.alive[0] | waits), waits=steps.waits.at[0].set(False))
+    return steps._replace(
+        **first, alive=steps.alive.at[0].set(steps.alive[0] | waits), waits=steps.waits.at[0].set(False)
+    )
 
 
 def still_open(made: Made, steps: Transitions) -> Made:

@@ -135,6 +135,7 @@ def _by_decision(told: _Told, alive: Array, arrived: Array, over: Array, final: 
     """What stands at the step with which it arrived, at the step of the decision; actions also while members pause.
 
     Whoever left its team is followed by the next state in which a mate decides, and by nothing if the team ends before.
+    What its mates are paid until then is its, too.
     """
     time, nowhere = jnp.arange(len(alive))[:, None, None], len(alive)
 
@@ -150,7 +151,13 @@ def _by_decision(told: _Told, alive: Array, arrived: Array, over: Array, final: 
     end = jnp.concatenate([ends[1:], jnp.full_like(ends[:1], nowhere)])
     cut_off = at(final.any(-1, keepdims=True), jnp.minimum(end, nowhere - 1))
     for_nothing = told.left & (end < after) & ~cut_off
-    told = told._replace(left=told.left & ~for_nothing, terminated=told.terminated | for_nothing)
+    paid = jnp.cumsum(jnp.broadcast_to(told.reward.sum(-1, keepdims=True), told.reward.shape), axis=0)
+    later = at(paid, jnp.broadcast_to(jnp.minimum(after - 1, jnp.minimum(end, nowhere - 1)), paid.shape)) - paid
+    told = told._replace(
+        left=told.left & ~for_nothing,
+        terminated=told.terminated | for_nothing,
+        mates_reward=told.mates_reward + jnp.where(told.left, later, 0.0),
+    )
     known = next_of(arrived)
     newest = jax.lax.cummax(jnp.where(alive, time, 0), axis=0)
     found = jax.tree.map(lambda x: at(x, jnp.minimum(known, nowhere - 1)), told._replace(acted=alive, action=()))

@@ -14,7 +14,7 @@ from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.training.compiled.stacking import EpisodeFigures
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_jit
-from tests.training.compiled.both_loops import T, Part, algorithm, by_number, play, preparation, told
+from tests.training.compiled.both_loops import Part, T, algorithm, by_number, play, preparation, told
 
 A = 3
 DUNGEON = make_dungeon_escape(DungeonSettings(size=4, capacity=A, team_size=A, dragon_period=1, episode_limit=8))
