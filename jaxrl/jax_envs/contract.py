@@ -136,7 +136,7 @@ def _remarks(met: Breaks, alike: bool, areas: int, steps: int) -> list[str]:
     remarks = []
     if met.paused:
         remarks.append(
-            "members pause: they are not alive for a while and have not ended, and their decisions stay open meanwhile. "
+            "members pause: they are not alive for a while and have not ended; their decisions stay open meanwhile. "
             "If they are gone instead, set terminated or truncated with the step that takes them"
         )
     if met.episodes == 0:
