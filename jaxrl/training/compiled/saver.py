@@ -7,6 +7,8 @@ from the other's weights.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,12 +53,30 @@ def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     checkpoint is as it was before there were any.
     """
     if not np.any(state.play.open.waits):
-        state = state.replace(play=state.play._replace(open=(), made=()))
+        state = with_open(state, (), ())
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
     state = state.replace(newest=(), recent=())  # which the next iterations tell anew
     single = state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
+
+
+def with_open(state: JittedState, open_decisions: Any, made: Any) -> JittedState:
+    """The state with other open decisions."""
+    return state.replace(play=state.play._replace(open=open_decisions, made=made))
+
+
+def restore_open(
+    restore: Callable[[JittedState], JittedState], leaves: Mapping[str, Any], wanted: JittedState, like: JittedState
+) -> JittedState:
+    """What `restore` makes of `wanted`, `contents` of a state in which nobody pauses, and of a checkpoint's `leaves`.
+
+    Decisions that are open are restored where the checkpoint holds some; else there are none, as in `like`.
+    """
+    none = like.play.open, like.play.made
+    if any(leaf.startswith("play/open/") for leaf in leaves):
+        return restore(with_open(wanted, *none))
+    return with_open(restore(wanted), *none)
 
 
 def seed_of(tree: Any, index: int) -> Any:
@@ -121,17 +141,13 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
 def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     """The state in a checkpoint of the run. Raises CheckpointError."""
     require_loop(path, compiled=True)
-    leaves, wanted, play = checkpoint.read_info(path).leaves, contents(fresh, changing=subject.changing), fresh.play
+    leaves, wanted = checkpoint.read_info(path).leaves, contents(fresh, changing=subject.changing)
     some = "frozen" in leaves
-    if pauses := any(leaf.startswith("play/open/") for leaf in leaves):
-        wanted = wanted.replace(play=wanted.play._replace(open=play.open, made=play.made))
-    wanted = wanted.replace(frozen=fresh.frozen if some else ())
-    saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
+    restore = partial(checkpoint.restore, path, spec=subject.spec, settings=subject.described())
+    saved = restore_open(restore, leaves, wanted.replace(frozen=fresh.frozen if some else ()), fresh)
     log.info("%s: resuming from %s.", subject.name, path)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
     saved = saved.replace(recent=fresh.recent, frozen=saved.frozen if some else fresh.frozen)
-    if not pauses:
-        saved = saved.replace(play=saved.play._replace(open=play.open, made=play.made))
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))
     return saved

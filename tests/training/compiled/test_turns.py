@@ -47,7 +47,7 @@ def test_a_game_in_turns_is_learned_to_its_end(trainer: str) -> None:
     """5 of 5 for each; with returns that began anew at each pause, 1.8 and less."""
     env = make_turns()
     faster = {"hyperparameters__learning_rate": 0.01, "hyperparameters__beta": 1e-3}
-    share = share_in_compiled_loop(trainer, env, 40, paid="each", **faster)
+    share = share_in_compiled_loop(trainer, env, 30, paid="each", **faster)
     assert share > 4.5
 
 
