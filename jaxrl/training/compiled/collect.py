@@ -224,11 +224,11 @@ def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: Tea
     ended = done.terminated | done.truncated | (undecided & done.over[..., None])
     arrived = undecided & (ended | done.view.alive)
     waits = undecided & ~arrived
-    sums, sums_after = _add_up(env, play.sums, alive, before.waits, done, ended)
     earned, paid = (
         jnp.where(alive, 0.0, so_far) + jnp.where(undecided, now, 0.0)
         for so_far, now in ((before.reward, done.reward), (before.group_reward, done.group_reward))
     )
+    sums, sums_after = _add_up(env, play.sums, alive, before.waits, done, ended, jnp.where(arrived, earned, 0.0))
     connected, own, group = connecting.rewarded(chain, chosen.connectors, earned, paid, arrived)
     own, group = jnp.where(arrived, own, 0.0), jnp.where(arrived, group, 0.0)
     mates = jnp.where(alive, 0.0, before.mates_reward) + _of_others(env, own)
@@ -339,9 +339,12 @@ def _choose(mask: Array, x: Array, other: Array) -> Array:
 
 
 def _add_up(
-    env: Sizes, sums: EpisodeSums, alive: Array, waits: Array, done: TeamStep, ended: Array
+    env: Sizes, sums: EpisodeSums, alive: Array, waits: Array, done: TeamStep, ended: Array, told: Array
 ) -> tuple[EpisodeSums, EpisodeSums]:
-    """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left."""
+    """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left.
+
+    `told` is what decisions have earned whose outcome has arrived: mates know of it then, as in the host loop.
+    """
     undecided = alive | waits
     own, paid = jnp.where(undecided, done.reward, 0.0), jnp.where(undecided, done.group_reward, 0.0)
     group = by_team(env, paid)
@@ -352,7 +355,7 @@ def _add_up(
         length=sums.length - waits,  # the open decision has not been followed by another
         group_reward=sums.group_reward + received,
         received=sums.received + paid,
-        mates_reward=sums.mates_reward + jnp.where(undecided, _of_others(env, own), 0.0),
+        mates_reward=sums.mates_reward + jnp.where(undecided, _of_others(env, told), 0.0),
     )
     goes_on = by_team(env, (done.view.alive | (undecided & ~ended)) & ~done.over[..., None]).any(-1)
     return now, EpisodeSums(

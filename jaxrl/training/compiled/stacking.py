@@ -200,7 +200,7 @@ def first_fault(steps: Transitions, last: TeamView) -> Array:
 
     Step T is the view after the T decisions, which the newest of them bootstrap from.
     """
-    unseen = _any_not_finite(steps.obs, steps.alive)
+    unseen = _any_not_finite(steps.obs, steps.alive | steps.waits)
     if steps.last_obs:
         unseen |= _any_not_finite(steps.last_obs, steps.truncated)
     unpaid = _any_not_finite((steps.reward, steps.group_reward), steps.arrived)
