@@ -249,7 +249,8 @@ def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: Tea
         over=done.over,
         stats=dict(done.stats),
     )
-    still = Open(waits, earned, paid, mates, chosen.doing)
+    still = (earned, paid, mates, chosen.doing)
+    still = Open(waits, *jax.tree.map(lambda x: _choose(waits, x, jnp.zeros_like(x)), still))
     return play._replace(sums=sums_after, carry=chosen.after, open=still, connectors=connected), here
 
 
