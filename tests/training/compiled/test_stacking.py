@@ -11,10 +11,11 @@ import pytest
 from jaxrl.algorithms import batches
 from jaxrl.jax_envs.dungeon_escape import DungeonSettings, make_dungeon_escape
 from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.training.compiled.collect import Transitions
 from jaxrl.training.compiled.stacking import EpisodeFigures
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_jit
-from tests.training.compiled.both_loops import Part, T, algorithm, by_number, play, preparation, told
+from tests.training.compiled.both_loops import E, Part, T, algorithm, by_number, play, preparation, told
 
 A = 3
 DUNGEON = make_dungeon_escape(DungeonSettings(size=4, capacity=A, team_size=A, dragon_period=1, episode_limit=8))
@@ -76,6 +77,7 @@ def test_returns_are_the_true_rest_also_of_members_that_pause(team_rows: bool) -
     """V tells what is still to come, 7 beyond a last observation and 3 beyond the rollout: so does every return."""
     settings = settings_of("poca", {"hyperparameters__lambd": 0.9, "reward_signals__extrinsic__gamma": 1.0})
     returns = quick_jit(partial(batches.stream_returns, settings=settings, cooperative=team_rows))
+    before = np.zeros((E, A), np.float32)  # what mates were paid for decisions that were made in the rollout before
     for part in played("pauses"):
         rollout, steps = part.rollouts[team_rows], part.steps
         told = steps.reward if team_rows else steps.reward + steps.group_reward
@@ -90,7 +92,18 @@ def test_returns_are_the_true_rest_also_of_members_that_pause(team_rows: bool) -
             value[2 * t], value[2 * t + 1] = rest.reshape(value.shape[1], -1), 7.0
         found = np.asarray(returns(rollout, value[..., None]))[..., 0]
         assert part.steps.waits.sum() > 10 and rollout.acted.sum() > 40
+        value[0] += np.where(steps.waits[0], before, 0.0).reshape(value.shape[1:]) * team_rows
+        before = paid_meanwhile(steps)
         np.testing.assert_allclose(found[rollout.acted], value[rollout.acted], rtol=1e-5)
+
+
+def paid_meanwhile(steps: Transitions) -> np.ndarray:
+    """[E, A]: own rewards that reached others of the team after each member's newest decision."""
+    paid = np.zeros((E, A), np.float32)
+    for t in range(T):
+        others = steps.reward[t].sum(-1, keepdims=True) - steps.reward[t]
+        paid = np.where(steps.alive[t], 0.0, paid) + others
+    return paid
 
 
 def assert_same_episodes(found: EpisodeFigures, records: list[EpisodeRecords], *, teams_agree: bool) -> None:
