@@ -14,12 +14,12 @@ MUTATIONS = (
     ),
     Mutation(
         "A2",
-        "rollout/rollout.py",
-        "source = jax.lax.cummax(jnp.where(chose, time, 0), axis=0)",
-        "source = jnp.broadcast_to(time, chose.shape)",
+        "rollout/trajectory.py",
+        "decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)",
+        "decided = newest",
     ),
     Mutation(
-        "A3", "rollout/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = np.roll(rewards, 1, 0)\n"
+        "A3", "rollout/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"
     ),
     Mutation(
         "A4",
@@ -40,8 +40,8 @@ MUTATIONS = (
     Mutation(
         "A7",
         "rollout/tables.py",
-        "bootstrap = np.where(final, Ending.TRUNCATED, Ending.LEFT)",
-        "bootstrap = np.where(final, Ending.TERMINATED, Ending.LEFT)",
+        "np.where(final, np.where(interrupted, Ending.TRUNCATED, Ending.CUT), Ending.LEFT)",
+        "np.where(final, np.where(interrupted, Ending.TERMINATED, Ending.CUT), Ending.LEFT)",
     ),
     Mutation(
         "A8",
