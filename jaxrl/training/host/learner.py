@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
@@ -90,16 +91,23 @@ class LearnerPrograms(NamedTuple):
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
 
 
-def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
-    """Compile a jitted program for arguments like these in a thread; None if it is an ordinary function.
+def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | None:
+    """Compile a behavior's update for arguments like these in a thread; None if it is an ordinary function.
 
     Python waits for the thread when it exits: cut off within XLA, it would crash the process.
     """
+
+    def work() -> Any:
+        began = time.perf_counter()
+        compiled = program.lower(*shapes).compile()
+        log.info("%s: the update is compiled, which took %.1f s.", name, time.perf_counter() - began)
+        return compiled
+
     if not hasattr(program, "lower"):
         return None
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
     thread = ThreadPoolExecutor(1, "jaxrl-compile")
-    compiled = thread.submit(lambda: program.lower(*shapes).compile())
+    compiled = thread.submit(work)
     thread.shutdown(wait=False)
     return compiled
 
@@ -123,6 +131,8 @@ class Learner:
         self.settings = settings
         self.algorithm = algorithm
         self.training = training
+        self._begun: float | None = time.perf_counter()  # until the first decision
+        log.info("%s: compiling, once.", name)
         self.state, self.store, key_data = programs.start(algorithm, key)
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
         self.step = 0  # counted on the host; state.step follows at each update
@@ -148,18 +158,28 @@ class Learner:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
+    def tell_ready(self) -> None:
+        """Say once, after the first decision, how long that took to compile."""
+        if self._begun is not None:
+            log.info("%s: decisions are compiled, which took %.1f s.", self.name, time.perf_counter() - self._begun)
+            self._begun = None
+
     def compile_for(self, actor: Actor) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done."""
         if actor.buffer is None:
             return
         sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
         if self._sizes != sizes:
-            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
+            self._ahead = compile_ahead(
+                self.name, self._programs.learn, self.state, self.store, actor.buffer, *actor.begin
+            )
             self._sizes = sizes
 
     def await_program(self, actor: Actor) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
         self.compile_for(actor)
+        if self._ahead is not None and not self._ahead.done():
+            log.info("%s: the first update waits until it is compiled, once.", self.name)
         while self._ahead is not None and not self._ahead.done():
             wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
 

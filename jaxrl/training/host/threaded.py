@@ -99,7 +99,7 @@ class ThreadedLearner(Learner):
         sizes = (actor.buffer.shape, ())  # a rollout has the pages' shape, however many rows write them
         if self._sizes != sizes:
             rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
-            self._ahead = compile_ahead(self._programs.learn_from, self.state, self.store, rollout)
+            self._ahead = compile_ahead(self.name, self._programs.learn_from, self.state, self.store, rollout)
             self._sizes = sizes
 
     def await_program(self, actor: Actor) -> None:
