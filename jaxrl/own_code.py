@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from jaxrl import trust
 from jaxrl.near_names import unknown
 from jaxrl.types import JaxrlError
 
@@ -45,6 +46,7 @@ def load(address: str, *, what: str = "function", where: str = "") -> Any:
     Raises:
       NotThereError: no such file, module or name; the text lists the nearest names.
       OwnCodeError: importing the file raised; the text has the error and its line.
+      UntrustedError: a folder names it, and not the user (`jaxrl.trust`).
     """
     try:
         return _load(address, what)
@@ -57,6 +59,7 @@ def _load(address: str, what: str) -> Any:
     if split is None:
         raise NotThereError(f"{address}: expected FILE.py:{what.upper()} or package.module:{what.upper()}")
     place, name = split
+    trust.require(address)
     module = _of_file(address, place) if place.endswith(".py") else _of_module(address, place)
     if not hasattr(module, name):
         own = [key for key, value in vars(module).items() if _is_own(module, key, value)]

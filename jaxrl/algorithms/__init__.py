@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from pydantic import ValidationError
 
+from jaxrl import trust
 from jaxrl.algorithms.hyperparameters import (
     COMAHyperparameters,
     MAPPOHyperparameters,
@@ -179,6 +180,7 @@ def make_settings(trainer_type: str, **written: Any) -> BehaviorSettings:
 
     Raises SettingsError, with all mistakes at once, or OwnCodeError.
     """
+    trust.ours(trainer_type, written)
     try:
         return BehaviorSettings.model_validate(
             {"trainer_type": trainer_type, **written}, context={TYPES: HYPERPARAMETER_TYPES}

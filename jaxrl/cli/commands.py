@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from jaxrl import trust
 from jaxrl.cli.abbreviations import FlagParser, expanded, unrecognized
 from jaxrl.near_names import unknown
 from jaxrl.types import JaxrlError
@@ -49,6 +50,7 @@ _LIKE_THE_ORIGINAL = ("train", "learn")
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command and its flags. A usage error exits with 2."""
     given = sys.argv[1:] if argv is None else list(argv)
+    trust.ours(given)
     parser, chosen = _parser(given[0] if given else None)
     if chosen is not None and given[0] in _LIKE_THE_ORIGINAL:
         from jaxrl.cli.flags import MLAGENTS_FLAGS

@@ -19,6 +19,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--behavior", metavar="NAME", help="one of its behaviors (default: all)")
     parser.add_argument("--seed", type=int, metavar="N", help="which seed of a run with several (default: the best)")
     parser.add_argument("--out", type=Path, metavar="FILE.pt", help="(default: RUN/<Behavior>/checkpoint.pt)")
+    parser.add_argument("--trust", action="store_true", help="import code that the folder of the run names")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
@@ -38,6 +39,6 @@ def run(given: argparse.Namespace) -> int:
     from jaxrl.training.host.migration import export_run
 
     for name in names if given.behavior is None and names else [given.behavior]:
-        path, step = export_run(given.run, name, given.out, given.seed)
+        path, step = export_run(given.run, name, given.out, given.seed, trust=given.trust)
         print(f"Written to {path}: step {step}.")
     return 0

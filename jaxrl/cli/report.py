@@ -39,6 +39,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="play an episode of each run whose environment `jaxrl watch` can show, and put its film into the page "
         "(without: the last film of a run's videos/)",
     )
+    parser.add_argument("--trust", action="store_true", help="import code that the folders of runs name, for --films")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
@@ -54,14 +55,14 @@ def run(given: argparse.Namespace) -> None:
     if given.films and check_out(given.out).suffix.lower() != ".html":
         raise ReportError(f"--films: {given.out} is a picture, which holds no films. Give a file that ends with .html.")
     with tempfile.TemporaryDirectory(prefix="jaxrl-report-") as folder:
-        films = _films(given.runs, Path(folder)) if given.films else {}
+        films = _films(given.runs, Path(folder), given.trust) if given.films else {}
         remarks = write_report(given.runs, given.out, films)
     for remark in remarks:
         _log.warning("%s", remark)
     _log.info("Wrote %s.", given.out)
 
 
-def _films(runs: Sequence[str], folder: Path) -> dict[Path, Film]:
+def _films(runs: Sequence[str], folder: Path, trust: bool) -> dict[Path, Film]:
     """An episode of each run, played on the CPU; a run that cannot be played is named and has none."""
     from jaxrl.cli.device import choose_device
     from jaxrl.compilation import enable_compilation_cache
@@ -77,7 +78,7 @@ def _films(runs: Sequence[str], folder: Path) -> dict[Path, Film]:
     films = {}
     for number, path in enumerate(dict.fromkeys(map(Path, runs))):
         try:
-            shown = watch(None, run=path, out=folder / f"{number}.gif", steps=FILM_STEPS)
+            shown = watch(None, run=path, out=folder / f"{number}.gif", steps=FILM_STEPS, trust=trust)
         except JaxrlError as error:
             _log.warning("%s: no film: %s", path, error)
             continue

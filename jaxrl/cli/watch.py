@@ -43,6 +43,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="key=value",
         help="arguments of a gymnasium: or pettingzoo: environment (default: those of the run)",
     )
+    parser.add_argument("--trust", action="store_true", help="import code that the folder of the run names")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
@@ -62,6 +63,7 @@ def run(given: argparse.Namespace) -> None:
         steps=given.steps,
         deterministic=given.deterministic,
         env_args=given.env_args,
+        trust=given.trust,
     )
     returns = ", ".join(" : ".join(f"{team:.2f}" for team in episode) for episode in summary.returns)
     cut = "" if summary.finished else ", cut there by --steps"

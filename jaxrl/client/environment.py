@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl import trust
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
 from jaxrl.types import (
     Action,
@@ -85,6 +86,7 @@ def unity_environment(
 
 
 def _file(path: str | None) -> str | None:
+    trust.ours(path)
     kind, name = parse_address(path)
     if kind is Kind.UNITY:
         return path

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxrl import trust as trusted
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
@@ -39,6 +40,7 @@ def load(
     checkpoint: int | str | Path | None = None,
     seed: int | None = None,
     deterministic: bool = False,
+    trust: bool = False,
 ) -> Policy:
     """The policy in the results folder of a run, or in a folder that `JittedTrainer.save` has written.
 
@@ -53,13 +55,16 @@ def load(
       checkpoint: a step, or the path of a checkpoint folder; None: the latest.
       seed: number of a seed, that of its folder of events; None: the one that training_status.json calls the best.
       deterministic: act with the mean or most likely action; False: as the run's settings say, usually a sample.
+      trust: import code that the folder names: an algorithm or network of somebody's own runs with all your rights.
 
     Raises:
       RunFolderError: no such folder, behavior, checkpoint or seed.
       CheckpointError: damaged, from a newer jaxrl, for another spec, or too old to note its own.
       OwnCodeError: an algorithm or network of one's own cannot be imported.
+      UntrustedError: the folder names code that you have not named, and `trust` is false.
     """
     cache_by_default()
+    trusted.ours(env)
     made = environment_of(env) if isinstance(env, str) else env
     if isinstance(made, JaxScene):
         made = _part(made, behavior)
@@ -71,6 +76,7 @@ def load(
         checkpoint_at=checkpoint,
         seed=seed,
         deterministic=deterministic,
+        trust=trust,
     )
     return Policy(trained)
 

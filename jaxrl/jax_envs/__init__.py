@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from jaxrl import plugins
+from jaxrl import plugins, trust
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
 from jaxrl.types import JaxrlError
 
@@ -103,6 +103,7 @@ def make_environment(env_path: str) -> JaxEnv:
     """As `environment_of`, of one behavior. Raises SeveralBehaviorsError for an environment of several."""
     from jaxrl.jax_envs.interface import JaxEnv
 
+    trust.ours(env_path)
     env = environment_of(env_path)
     if isinstance(env, JaxEnv):
         return env
@@ -117,6 +118,7 @@ def make_scene(env_path: str) -> JaxScene:
     """As `environment_of`, of several behaviors. Raises JaxrlError for an environment of one."""
     from jaxrl.jax_envs.scene import JaxScene
 
+    trust.ours(env_path)
     env = environment_of(env_path)
     if not isinstance(env, JaxScene):
         raise JaxrlError(f"{env_path}: has one behavior, {env.name}: make it with `jaxrl.make_environment`")

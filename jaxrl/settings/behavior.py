@@ -24,6 +24,7 @@ from jaxrl.settings.section import (
     conflict,
     expected,
 )
+from jaxrl.trust import UntrustedError
 from jaxrl.types import JaxrlError
 
 TYPES = "hyperparameter_types"
@@ -247,6 +248,8 @@ class BehaviorSettings(Section):
                 types[value]  # one's own is imported
         except KeyError:
             raise expected(f"one of {', '.join(sorted(types or ()))}, or your own as my_file.py:make_x") from None
+        except UntrustedError:
+            raise
         except JaxrlError as error:
             raise conflict(str(error).removeprefix("trainer_type: ")) from error
         return value

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from jaxrl import trust
 from jaxrl.settings.behavior import TYPES, BehaviorSettings, Hyperparameters
 from jaxrl.settings.inheritance import EVERY_LISTED, expand, inherit, is_written, merge, settle_start
 from jaxrl.settings.legacy import refuse_old_layout, upgrade
@@ -28,16 +29,22 @@ def load_run_settings(
     path: str | Path | None,
     overrides: Mapping[str, Any],
     hyperparameter_types: Mapping[str, type[Hyperparameters]],
+    *,
+    of_folder: bool = False,
 ) -> RunSettings:
     """Settings of a run: `overrides` over the file at `path` over built-in defaults.
 
     `overrides` is shaped like a file and holds only what was really given; behavior `*` stands for each behavior that
     the file lists. `hyperparameter_types` maps each trainer type to the class of its hyperparameters. Without a file,
     every behavior is trained with built-in defaults, after a warning. What is odd but usable is logged as a warning.
-    Raises SettingsError, with all mistakes of the file at once, if anything is wrong.
+    The file is one that the user wrote or chose, so that code which it names is imported; `of_folder`: it lies in the
+    folder of a run, whoever made that (`jaxrl.trust`).
+    Raises SettingsError, with all mistakes of the file at once, if anything is wrong; UntrustedError.
     """
     source = "command line" if path is None else str(Path(path).absolute())
     written = {} if path is None else read_yaml(path)
+    if not of_folder:
+        trust.ours(written, overrides)
     refuse_old_layout(written, source)
     given = expand(overrides, written)
     resolved, warnings = _resolve(written, overrides, given, hyperparameter_types)

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from jaxrl import trust
 from jaxrl.settings.own_block import block_in, overlay
 from jaxrl.settings.section import Location, SettingsError, dotted
 
@@ -17,8 +18,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """Return the mapping that a configuration file holds; an empty file holds an empty one.
 
     A file called *.json holds JSON. What stands in the block of jaxrl's own settings at the end of a YAML file is part
-    of it. Raises SettingsError, with the absolute path, if the file is missing, unreadable, not UTF-8, no YAML or no
-    mapping.
+    of it. What it names is not followed by that alone (`jaxrl.trust`). Raises SettingsError, with the absolute path, if
+    the file is missing, unreadable, not UTF-8, no YAML or no mapping.
     """
     path = Path(path).absolute()
     try:
@@ -42,6 +43,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: expected a mapping with keys such as `behaviors`, got {type(content).__name__}")
     if problems:
         raise SettingsError(problems, str(path))
+    trust.note(content, path)
     return content
 
 

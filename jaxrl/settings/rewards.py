@@ -27,6 +27,7 @@ from jaxrl.settings.section import (
     reworded,
     unknown_key,
 )
+from jaxrl.trust import UntrustedError
 from jaxrl.types import JaxrlError
 
 OWN_SETTINGS = "__jaxrl_reward_signal__"
@@ -126,6 +127,8 @@ def _own(name: Any, written: Any) -> type[RewardSignalSettings] | InitErrorDetai
         return OwnSignalSettings
     try:
         make = load(Kind.REWARD_SIGNAL, str(name if asked is None else asked))
+    except UntrustedError:
+        raise
     except JaxrlError as error:
         return problem(conflict(str(error)), (name, "type"), asked)
     if not callable(make):

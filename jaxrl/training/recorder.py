@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from jaxrl import trust
 from jaxrl.artifacts.files import write_text
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.console import ConsoleWriter
@@ -209,6 +210,7 @@ class Recorder:
         if resume:
             self.status.resume()
         self._write_configuration()
+        trust.remember(self.folder.path, self.settings.model_dump(mode="json"))
 
     def _write_configuration(self) -> None:
         write_text(self.folder.configuration, to_yaml(self.settings))

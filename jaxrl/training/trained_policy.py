@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import ValidationError
 
+from jaxrl import trust as trusted
 from jaxrl.algorithms import HYPERPARAMETER_TYPES, make_algorithm
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts import status
@@ -62,6 +63,7 @@ def load_trained(
     checkpoint_at: int | str | Path | None = None,
     seed: int | None = None,
     deterministic: bool = False,
+    trust: bool = False,
 ) -> Trained:
     """A policy in results folder `run`, of either loop.
 
@@ -74,12 +76,16 @@ def load_trained(
       checkpoint_at: a step, or the path of a checkpoint; None: the latest.
       seed: the number of a seed, as its folder of events has it, instead of the best.
       deterministic: the mean or most likely action instead of a sample, also where the settings say otherwise.
+      trust: import code that the folder names (an algorithm or network of somebody's own), see `jaxrl.trust`.
 
     Raises:
+      UntrustedError: the folder names code that the user has not named, and `trust` is false.
       RunFolderError: the folder does not exist, has no checkpoint, or none of this behavior, step or seed.
       CheckpointError: the checkpoint is damaged, from a newer jaxrl, or for other observations or actions than `spec`.
       SettingsError: the configuration of the run cannot be read.
     """
+    if trust:
+        trusted.accept(run)
     folder = RunFolder(run.parent, run.name)
     path = _chosen(folder, behavior, checkpoint_at)
     info = checkpoint.read_info(path)
@@ -237,7 +243,7 @@ def _parameters(folder: RunFolder, info: CheckpointInfo, index: int) -> dict[str
     if not folder.configuration.is_file():
         return {}
     try:
-        run = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES)
+        run = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES, of_folder=True)
     except SettingsError as error:
         version = written_by(info.versions)
         if not version:

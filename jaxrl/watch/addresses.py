@@ -39,7 +39,7 @@ def environment_of(run: Path | None) -> str:
                 f"{f' and {len(runs) - _SHOWN} more' if len(runs) > _SHOWN else ''})"
             )
         raise WatchError(f"{path}: not there, so the run does not tell its environment; name it before --run")
-    address = load_run_settings(path, {}, HYPERPARAMETER_TYPES).env_settings.env_path
+    address = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings.env_path
     if address is None:
         raise WatchError(_unity("the Unity Editor", None, run))
     return address

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxrl import trust as trusted
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
@@ -66,6 +67,7 @@ def watch(
     steps: int = 300,
     deterministic: bool = False,
     env_args: Sequence[str] | None = None,
+    trust: bool = False,
 ) -> WatchSummary:
     """Play one area of `environment` and write the film to `out`.
 
@@ -79,8 +81,10 @@ def watch(
       steps: or after so many decisions, whatever comes first.
       deterministic: take the mean or most likely action instead of a sample.
       env_args: of Gymnasium's and PettingZoo's environments, in place of those of the run.
+      trust: import code that the folder of the run names, see `jaxrl.trust`.
 
     Raises:
+      UntrustedError: the folder names code that the user has not named, and `trust` is false.
       WatchError: unknown environment, one that cannot be drawn, or a limit below 1.
       PictureError: `out` has another ending or cannot be written.
       JaxrlError: the run or the environment cannot be used, see `load_trained`.
@@ -88,6 +92,10 @@ def watch(
     check_ending(out)
     if episodes < 1 or steps < 1:
         raise WatchError(f"episodes = {episodes}, steps = {steps}: a film needs at least one of each")
+    if trust and run is not None:
+        trusted.accept(run)
+    if environment is not None:
+        trusted.ours(environment)
     name = addresses.environment_of(run) if environment is None else environment
     addresses.check_watchable(name, run)
     if parse_address(name).kind in addresses.FOREIGN:

@@ -120,7 +120,7 @@ def _settings_of(run: Path | None) -> tuple[tuple[str, ...], dict[str, Parameter
     folder = None if run is None else RunFolder(run.parent, run.name)
     if folder is None or not folder.configuration.is_file():
         return (), {}
-    settings = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES)
+    settings = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES, of_folder=True)
     lessons = read_lessons(folder.status)
     parameters = present_values(settings.environment_parameters, settings.env_settings.seed, lessons)
     return settings.env_settings.env_args or (), parameters

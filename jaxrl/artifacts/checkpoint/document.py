@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from jaxrl import trust
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
@@ -129,4 +130,5 @@ def _read(path: Path) -> dict[str, Any]:
         first = error.errors(include_url=False)[0]
         text = f"{METADATA}: {dotted(first['loc'])}: {first['msg']}"
         raise DamagedError(path, text) from error
+    trust.note(document["settings"], path / METADATA)
     return document

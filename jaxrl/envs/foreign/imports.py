@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
+from functools import lru_cache
+from importlib import metadata
 from types import ModuleType
 
+from jaxrl import trust
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.types import JaxrlError
 
@@ -22,11 +26,39 @@ def require_package(package: str, address: str) -> None:
         raise MissingPackageError(f"{address} needs a package that is not installed: pip install 'jaxrl[{package}]'")
 
 
-def import_for(address: str, module: str) -> ModuleType:
-    """The module that an address names. Raises UnknownEnvironmentError if it cannot be imported."""
+def import_for(address: str, module: str, package: str) -> ModuleType:
+    """The module that an address names. Raises UnknownEnvironmentError if it cannot be imported.
+
+    UntrustedError: a folder names it, and not the user, and it is no part of an installed package made for `package`.
+    """
+    try:
+        trust.require(address)
+    except trust.UntrustedError:
+        if not is_made_for(package, module):
+            raise
     try:
         return importlib.import_module(module)
     except Exception as error:  # somebody else's code may raise anything
         raise UnknownEnvironmentError(
             f"{address}: module {module} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+
+
+def is_made_for(package: str, module: str) -> bool:
+    """Whether a module belongs to `package`, or to an installed package that cannot do without it. Nothing is imported.
+
+    Modules that are programs (`__main__`) do something when they are imported, and do not count.
+    """
+    outer = module.partition(".")[0]
+    return "__main__" not in module.split(".") and (outer == package or outer in _made_for(package))
+
+
+@lru_cache
+def _made_for(package: str) -> frozenset[str]:
+    """Outermost modules of installed packages that cannot do without `package`."""
+    found: set[str] = set()
+    for one in metadata.distributions():
+        needs = [need for need in one.requires or () if "extra" not in need.partition(";")[2]]
+        if any(re.split(r"[^\w.-]", need)[0].lower() == package for need in needs):
+            found |= {path.parts[0].removesuffix(".py") for path in one.files or ()}
+    return frozenset(found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from jaxrl import trust
 from jaxrl.envs.address import UnknownEnvironmentError, unknown
 from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.envs.foreign.imports import import_for, require_package
@@ -26,6 +27,7 @@ def check(name: str | None) -> None:
     """Look the environment up in Gymnasium's registry, without making it.
 
     Raises:
+        UntrustedError: a folder names a module that is not made for Gymnasium, and not the user.
         MissingPackageError: Gymnasium is not installed.
         UnknownEnvironmentError: there is no such environment, or its module cannot be imported.
     """
@@ -34,7 +36,9 @@ def check(name: str | None) -> None:
 
     module, _, environment = (name or "").rpartition(":")
     if module:
-        import_for(f"gymnasium:{name}", module)
+        import_for(f"gymnasium:{name}", module, "gymnasium")
+    if environment.startswith("GymV"):  # whose arguments name a module of the old Gym
+        trust.require(f"gymnasium:{name}")
     try:
         gymnasium.spec(environment)
     except gymnasium.error.Error:

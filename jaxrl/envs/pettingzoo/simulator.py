@@ -1,7 +1,8 @@
 """PettingZoo's environments for the host loop: from `pettingzoo:MODULE` and settings to a recipe for workers.
 
 `MODULE` is imported and its `parallel_env`, or else its `env`, is called: `mpe2.simple_spread_v3`. `MODULE:NAME` calls
-`NAME` of the module instead, a function or class that gives a parallel or an AEC environment. A name with a slash,
+`NAME` of the module instead: a class of PettingZoo's environments, or a function of one's own or of a package that is
+made for PettingZoo; nothing else is called, whoever names it. A name with a slash,
 such as `sisl/multiwalker-v9`, stands in PettingZoo's registry (1.27 or newer). `env_args` are keyword arguments of what
 makes the environment, but for two:
 - `team_reward=true`: the mean of a team's rewards is paid to all of it as group reward, in place of each its own;
@@ -11,13 +12,17 @@ makes the environment, but for two:
 from __future__ import annotations
 
 import os
+import sys
+import sysconfig
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxrl import trust
 from jaxrl.envs.address import UnknownEnvironmentError, unknown
 from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
-from jaxrl.envs.foreign.imports import import_for, require_package
+from jaxrl.envs.foreign.imports import import_for, is_made_for, require_package
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, drawing_options, make_drawn
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
@@ -27,17 +32,21 @@ if TYPE_CHECKING:
     from jaxrl.settings import RunSettings
 
 _MAKERS = ("parallel_env", "env")
+_FACTORIES = (*_MAKERS, "raw_env")
 
 
 def check(name: str | None) -> None:
     """Import the module and look for what makes its environment, without making it.
 
     Raises:
+        UntrustedError: a folder names it, and not the user, and it is no environment of an installed package.
         MissingPackageError: PettingZoo is not installed.
         UnknownEnvironmentError: the module cannot be imported, or holds no such function.
     """
     require_package("pettingzoo", f"pettingzoo:{name}")
-    _maker(name or "")
+    maker, (_, _, wanted) = _maker(name or ""), (name or "").partition(":")
+    if wanted:
+        _check_maker(f"pettingzoo:{name}", wanted, maker)
 
 
 def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
@@ -111,7 +120,7 @@ def _maker(name: str) -> Callable[..., Any]:
     if "/" in name:
         return _registered(address, name)
     path, _, wanted = name.partition(":")
-    module = import_for(address, path) if path else None
+    module = import_for(address, path, "pettingzoo") if path else None
     makers = (wanted,) if wanted else _MAKERS
     for maker in makers:
         if callable(getattr(module, maker, None)):
@@ -123,6 +132,25 @@ def _maker(name: str) -> Callable[..., Any]:
         f"{address}: module {path or '(none)'} has no {' or '.join(makers)}; expected pettingzoo:MODULE, whose "
         f"parallel_env or env makes the environment, or pettingzoo:MODULE:NAME; it has {', '.join(known) or 'nothing'}"
     )
+
+
+def _check_maker(address: str, wanted: str, maker: Callable[..., Any]) -> None:
+    """Raise UnknownEnvironmentError for what makes no environments, before it is called: of `os:system`, for one."""
+    from pettingzoo import AECEnv, ParallelEnv
+
+    expected = "expected a class of PettingZoo's environments, or a function that makes one"
+    if isinstance(maker, type):
+        if not issubclass(maker, AECEnv | ParallelEnv):
+            raise UnknownEnvironmentError(f"{address}: the class {wanted} is no AECEnv and no ParallelEnv; {expected}")
+        return
+    if wanted not in _FACTORIES:
+        trust.require(address)
+    home = str(getattr(getattr(maker, "func", maker), "__module__", None) or "builtins")
+    outer = home.partition(".")[0]
+    file = Path(str(getattr(sys.modules.get(outer), "__file__", None)))
+    installed = any(file.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+    if (outer in sys.stdlib_module_names or installed) and not is_made_for("pettingzoo", home):
+        raise UnknownEnvironmentError(f"{address}: {wanted} belongs to {home}, which makes no environments; {expected}")
 
 
 def _registered(address: str, name: str) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jaxrl
+from jaxrl import trust
 from jaxrl.cache import cache_folder
 from jaxrl.envs.address import UnknownEnvironmentError, split_function, unknown
 from jaxrl.envs.unity import simulator as unity
@@ -32,10 +33,13 @@ RESEEDS = unity.RESEEDS
 def check(name: str | None) -> None:
     """Raise UnknownEnvironmentError if `name` is no function, not in `ENVIRONMENTS` and not installed.
 
+    UntrustedError: a folder names the function, and not the user.
+
     What a function makes is seen when the player starts, since this must not import JAX.
     """
     split = split_function(name or "")
     if split is not None:
+        trust.require(name or "")
         file = Path(split[0]).expanduser()
         if file.suffix == ".py" and not file.is_file():
             raise UnknownEnvironmentError(f"player:{name}: there is no file {file.absolute()}")

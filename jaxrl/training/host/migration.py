@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import trust as trusted
 from jaxrl.algorithms import make_algorithm
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.algorithms.supported import untrained
@@ -108,21 +109,25 @@ def import_run(sources: Sequence[Source], settings: RunSettings, old_status: Pat
             status = _status(folder, old_status)
             done = [_written(one, source, folder, status) for one, source in zip(found, sources, strict=True)]
             files.write_text(folder.configuration, to_yaml(settings))
+            trusted.remember(folder.path, settings.model_dump(mode="json"))
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
     return done
 
 
-def export_run(run: Path, behavior: str | None, out: Path | None, seed: int | None = None) -> tuple[Path, int]:
+def export_run(
+    run: Path, behavior: str | None, out: Path | None, seed: int | None = None, *, trust: bool = False
+) -> tuple[Path, int]:
     """Write the latest checkpoint of a behavior of `run` as ML-Agents' .pt; the file, and its trainer step.
 
     `out`: None: `<run>/<Behavior>/checkpoint.pt`, where `mlagents-learn --resume` and `--initialize-from` look.
+    `trust` as in `load_trained`.
 
     Raises TorchImportError for what ML-Agents has no counterpart of, RunFolderError where the file is there already or
     the run has no such checkpoint.
     """
-    trained = load_trained(run, behavior=behavior, seed=seed)
+    trained = load_trained(run, behavior=behavior, seed=seed, trust=trust)
     settings, spec, name = trained.settings, trained.spec, trained.behavior
     _require_counterpart(run, settings)
     folder = RunFolder(run.parent, run.name)
