@@ -131,7 +131,7 @@ class Learner:
         self.settings = settings
         self.algorithm = algorithm
         self.training = training
-        self._begun: float | None = time.perf_counter()  # until the first decision
+        self._compiling_since: float | None = time.perf_counter()  # until the first decision
         log.info("%s: compiling, once.", name)
         self.state, self.store, key_data = programs.start(algorithm, key)
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
@@ -160,9 +160,11 @@ class Learner:
 
     def tell_ready(self) -> None:
         """Say once, after the first decision, how long that took to compile."""
-        if self._begun is not None:
-            log.info("%s: decisions are compiled, which took %.1f s.", self.name, time.perf_counter() - self._begun)
-            self._begun = None
+        if self._compiling_since is not None:
+            log.info(
+                "%s: decisions are compiled, which took %.1f s.", self.name, time.perf_counter() - self._compiling_since
+            )
+            self._compiling_since = None
 
     def compile_for(self, actor: Actor) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done."""
