@@ -55,14 +55,30 @@ class Run(Protocol):
         """A statistic of one's own: summaries of every behavior show its mean, a lesson can be measured by its tag."""
         ...
 
+    def step(self, behavior: str | None = None) -> int:
+        """Trainer step, finished agent decisions; `behavior` may be left out where there is one. Raises PolicyError."""
+        ...
+
+    def max_steps(self, behavior: str | None = None) -> int:
+        """The step after which a behavior learns no more; as `step`."""
+        ...
+
+    def save(self) -> None:
+        """A checkpoint of every behavior once the present messages are booked; with `exact` after the next update."""
+        ...
+
+    def stop(self) -> None:
+        """The run ends once the present messages are booked, and saves, as at max_steps."""
+        ...
+
 
 class Callbacks:
-    """Called in this order (M19); every method does nothing unless it is overridden.
+    """Called in this order; every method does nothing unless it is overridden.
 
     For each message of an environment: of the episodes that it concerns `on_episode_step`, then of streams that are cut
     or ended `on_trajectory_complete`, then of episodes that are over `on_episode_end`; then of new ones
     `on_episode_created`, `policy_mapping` of their agents and `on_episode_start`. Numbers of an episode reach the
-    statistics before its samples are learned from (M18).
+    statistics before its samples are learned from.
     """
 
     def on_run_start(self, run: Run) -> None:
@@ -72,21 +88,24 @@ class Callbacks:
         """A new episode; its agents follow no policy yet."""
 
     def policy_mapping(self, agent: AgentRecord, episode: Episode, worker: int) -> str | Follows | None:
-        """The policy that a new agent follows as long as it lives (R20); None: that of its behavior.
+        """The policy that a new agent follows as long as it lives; None: that of its behavior.
 
-        Asked again when the policy is removed (R41). The first of several callbacks that gives a name decides.
+        Asked again when the policy is removed. The first of several callbacks that gives a name decides.
         """
 
     def on_episode_start(self, episode: Episode) -> None:
         """The agents with which it begins are known, and whose policy each follows."""
 
     def on_episode_step(self, episode: Episode) -> None:
-        """A message after the first has arrived from its environment, also the last one."""
+        """A message after its first has brought something of one of its agents; also the last one."""
 
     def on_trajectory_complete(
         self, episode: Episode, agent: AgentRecord, trajectory: Trajectory, mates: Mapping[AgentRecord, Trajectory]
     ) -> None:
-        """A stream was cut at time_horizon or ended (R57). `mates`: what the others of the episode did meanwhile."""
+        """A stream was cut at time_horizon or ended. `mates`: what the others of the episode did meanwhile.
+
+        Both are copies, and writing to one is an error: what is learned from is changed by the setting `postprocess`.
+        """
 
     def on_faulty_episode(self, episode: Episode, error: Exception) -> None:
         """Its worker was lost; `on_episode_end` follows."""
@@ -94,8 +113,11 @@ class Callbacks:
     def on_episode_end(self, episode: Episode) -> None:
         """It is over; what is written into `custom_metrics`, `hist_data` and `media` still counts."""
 
-    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
-        """A policy has learned; metrics as the algorithm names them, in their own units."""
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
+        """A policy has learned; metrics as the algorithm names them, in their own units, and the trainer step.
+
+        Written without `step`, as before 0.7, it is called without.
+        """
 
     def on_checkpoint_saved(self, policy: str, step: int) -> None:
         """A checkpoint of this trainer step is on disk."""

@@ -38,6 +38,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--num-envs", "env_settings.num_envs", int, "N"),
     ("--num-areas", "env_settings.num_areas", int, "N"),
     ("--base-port", "env_settings.base_port", int, "PORT"),
+    ("--listen", "env_settings.listen", str, "ADDRESS"),
     ("--timeout-wait", "env_settings.timeout_wait", float, "SECONDS"),
     ("--max-lifetime-restarts", "env_settings.max_lifetime_restarts", int, "N"),
     ("--restarts-rate-limit-n", "env_settings.restarts_rate_limit_n", int, "N"),
@@ -153,6 +154,13 @@ def _help(key: str, with_default: bool = False) -> str:
     field = _SECTIONS[section].model_fields[name]
     default = f" (default: {'none' if field.default is None else field.default})" if with_default else ""
     return f"{field.description}{default}".replace("%", "%%")
+
+
+def add_environment_arguments(parser: argparse.ArgumentParser, usual: str = "none") -> None:
+    """`--env-args` of the commands that play an environment made by a Python function."""
+    parser.add_argument(
+        "--env-args", nargs="+", metavar="key=value", help=f"arguments of the environment (default: {usual})"
+    )
 
 
 def count(text: str) -> int:

@@ -19,7 +19,7 @@ from jaxrl.report.curves import is_first, numbers, ordered
 from jaxrl.report.events import Curve, ReportError
 from jaxrl.report.films import last_film
 from jaxrl.report.runs import places, read_settings
-from jaxrl.report.tables import SCORES, short
+from jaxrl.report.tables import SCORES, short, tells, titles
 
 POINTS = 300
 """Most points of a curve: a panel shows no more."""
@@ -86,11 +86,11 @@ class LiveRun:
         found = []
         for behavior in dict.fromkeys(key[0] for key in self._followers):
             followers = self._of(behavior)
-            for tag in ordered({tag for follower in followers for tag in follower.tags}):
-                curves = [curve for follower in followers if (curve := follower.curve(tag)) is not None]
-                line = spread(curves)
+            found_tags = ordered({tag for follower in followers for tag in follower.tags})
+            for tag, title in titles(found_tags).items():
+                line = spread(_curves(followers, tag))
                 if any(value is not None for value in line["mean"]):
-                    about = {"behavior": behavior, "tag": tag, "title": short(tag), "first": is_first(tag)}
+                    about = {"behavior": behavior, "tag": tag, "title": title, "first": is_first(tag)}
                     found.append({**about, **line})
         return found
 
@@ -99,7 +99,7 @@ class LiveRun:
 
     def _behavior(self, name: str) -> dict[str, Any]:
         followers = self._of(name)
-        tag = next((tag for tag in SCORES if any(follower.last(tag) is not None for follower in followers)), None)
+        tag = next((tag for tag in SCORES if tells(tag, [_curves(followers, tag)])), None)
         scores = [] if tag is None else [follower.last(tag) for follower in followers]
         known = [score for score in scores if score is not None and math.isfinite(score)]
         speeds = [follower.speed for follower in followers if follower.speed is not None]
@@ -177,3 +177,7 @@ def spread(curves: Sequence[Curve]) -> dict[str, Any]:
     if len(curves) > 1:
         line |= {"low": numbers(values.min(0), 6), "high": numbers(values.max(0), 6)}
     return line
+
+
+def _curves(followers: Sequence[Follower], tag: str) -> list[Curve]:
+    return [curve for follower in followers if (curve := follower.curve(tag)) is not None]

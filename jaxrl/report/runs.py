@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.run_folder import EVENTS, RunFolder
+from jaxrl.artifacts.run_folder import EVENTS, POPULATION, RunFolder
 from jaxrl.report.events import ReportError, SeedEvents, read_folder
 from jaxrl.settings import SettingsError
 from jaxrl.settings.reading import read_yaml
@@ -23,6 +23,7 @@ INCIDENTAL = (
     SEED,
     "env_settings.seeds",
     "env_settings.base_port",
+    "env_settings.listen",
     "checkpoint_settings.run_id",
     "checkpoint_settings.results_dir",
     "checkpoint_settings.resume",
@@ -46,6 +47,7 @@ class Run(NamedTuple):
     timers: dict[str, Any] | None  # timers.json; None: there is none
     behaviors: dict[str, dict[str, SeedEvents]]  # by behavior, then by seed ("7")
     folder: Path
+    population: bool = False  # its seeds learned from each other: members, of which none stands alone
 
 
 class Experiment(NamedTuple):
@@ -53,6 +55,11 @@ class Experiment(NamedTuple):
 
     label: str
     runs: tuple[Run, ...]
+
+    @property
+    def population(self) -> bool:
+        """Whether seeds in it are members of a population, which no interval over seeds is true of."""
+        return any(run.population for run in self.runs)
 
     def seeds(self, behavior: str) -> list[SeedEvents]:
         """All seeds of a behavior, over all runs."""
@@ -75,7 +82,7 @@ def read_run(path: Path) -> Run:
     if not behaviors:
         raise ReportError(f"{path} holds no summaries of training.{_hint(path)}")
     timers = files.read_json(folder.timers) if folder.timers.exists() else None
-    return Run(path.resolve().name, settings, timers, behaviors, path)
+    return Run(path.resolve().name, settings, timers, behaviors, path, (path / POPULATION).is_file())
 
 
 def group(runs: Sequence[Run]) -> list[Experiment]:

@@ -77,6 +77,11 @@ class Occupants:
             heapq.heappush(self._free, row)
         self.rows = rows
 
+    @property
+    def free_rows(self) -> int:
+        """How many rows nobody lives in."""
+        return len(self._free)
+
     def row_for(self, source: Source, group: int) -> int | None:
         """The row of a newcomer's team, else the lowest free one, now taken; None: all are taken."""
         in_team = self.team_rows and group != NO_GROUP

@@ -68,6 +68,7 @@ class Ingested(NamedTuple):
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order
     finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
     episodes: list[EpisodeRecords]
+    vanished: int = 0  # agents whose episode was interrupted because they had not asked for long
     # Of decisions that were open before this message:
     taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
     left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them

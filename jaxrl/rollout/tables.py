@@ -80,8 +80,11 @@ class Tables:
     def drop(self, places: Places) -> None:
         """Members vanish, and what became of their open decision will never be known."""
         count = len(places[0])
-        newest = tuple(table[1][places] for table in self._obs)
-        self.depart(places, np.full(count, Gone.DROPPED), np.zeros((count, 2), np.float32), newest)
+        self.depart(places, np.full(count, Gone.DROPPED), np.zeros((count, 2), np.float32), self.newest(places))
+
+    def newest(self, places: Places) -> tuple[np.ndarray, ...]:
+        """What members [N] saw when they last asked, of each sensor [N, *shape]."""
+        return tuple(table[1][places] for table in self._obs)
 
     def close(self) -> np.ndarray:
         """Tell what followed for everybody who left a row whose last member has gone with this message.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import random
 import re
@@ -44,6 +45,13 @@ def _place(value: str) -> str:
     return value
 
 
+def _address(value: str) -> str:
+    try:
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        raise expected("an IP address of this machine, such as 192.168.1.5, or 0.0.0.0 or :: for all of them") from None
+
+
 class EnvironmentSettings(Section):
     """Which environment runs, how often, and what happens when it fails."""
 
@@ -51,15 +59,22 @@ class EnvironmentSettings(Section):
         default=None,
         description="executable of the environment, or player:NAME for one of jaxrl's own; jax:NAME, jaxmarl:NAME, "
         "gymnax:NAME, or FILE.py:FUNCTION that makes one: compiled together with the learner; gymnasium:ID, "
-        "pettingzoo:MODULE; null: the Unity Editor",
+        "pettingzoo:MODULE, rllib:MODULE:CLASS; null: the Unity Editor",
     )
     env_args: tuple[Text, ...] | None = Field(
         default=None,
-        description="appended to the executable's command line; key=value for gymnasium: and pettingzoo:",
+        description="appended to the executable's command line; key=value for environments made by a Python function, "
+        "such as gymnasium:, jaxmarl: and jax:",
     )
     base_port: Integer = Field(
         default=5005, ge=1, le=_LAST_PORT, description="port of worker 0; worker i uses base_port + i"
     )
+    listen: Annotated[Text, AfterValidator(_address)] | None = Field(
+        default=None,
+        description="IP address of this machine at which players of a container or of another machine call, 0.0.0.0 "
+        "for all; whoever is first is served. null: loopback, for the player that was started, or the Editor",
+    )
+    message_megabytes: Annotated[Count, Field(le=2047)] = Field(default=256, description="a player may send at once")
     num_envs: Count = Field(default=1, description="environment processes")
     num_areas: Count = Field(default=1, description="training areas in each process, or of each seed")
     seeds: Count = Field(default=1, description="runs side by side, with seed, seed + 1 ...; jax: environments only")
@@ -105,7 +120,8 @@ class EnvironmentSettings(Section):
     )
     missing: Literal["carry", "truncate"] = Field(
         default="carry",
-        description="agents that vanish without an ending: carry: their decision stays open; truncate: interrupted",
+        description="agents that vanish without an ending: carry: their decision stays open while they are fewer than "
+        "those that ask; truncate: interrupted",
     )
     missing_after: Count = Field(
         default=1000, description="messages of its environment without an agent after which missing: truncate ends it"

@@ -17,7 +17,8 @@ from jaxrl.settings.section import SettingsError
 
 _OF_SWEEP = (
     "checkpoint_settings", "torch_settings", "debug", "callbacks", "env_settings.env_path", "env_settings.env_args",
-    "env_settings.seed", "env_settings.seeds", "env_settings.base_port", "behaviors", "default_settings",
+    "env_settings.seed", "env_settings.seeds", "env_settings.base_port", "env_settings.listen",
+    "behaviors", "default_settings",
 )  # fmt: skip
 """What is one for all points."""
 _EXAMPLE = "such as hyperparameters.learning_rate=1e-3,3e-4"

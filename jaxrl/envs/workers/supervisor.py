@@ -44,6 +44,7 @@ class Supervisor:
         startup_timeout: seconds that it may take for building its environment.
         restarts: those that it may have; None: none.
         restart_bad_data: start it anew also after data of an agent that cannot be used.
+        others_run: whether another worker of the pool gives results: then one that was closed is started again.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Supervisor:
         startup_timeout: float,
         restarts: Restarts | None,
         restart_bad_data: bool,
+        others_run: Callable[[], bool],
     ) -> None:
         self.number = number
         self._launch = launch
@@ -63,6 +65,7 @@ class Supervisor:
         self._timeout, self._startup_timeout = timeout, startup_timeout
         self._restarts = restarts
         self._restart_bad_data = restart_bad_data
+        self._others_run = others_run
         self._incarnation = 0  # stamped on results: ids of a new process are other agents
         self._proven = False  # a process of it has given a result, so that another one may
         self._answered = False  # this process has
@@ -119,6 +122,11 @@ class Supervisor:
         self._failure = None
         self._retire("was closed", hangs=False, pause=0.0, in_order=True)
 
+    @property
+    def runs(self) -> bool:
+        """Whether its present process has given a result and is not known to have ended."""
+        return self._answered and self.retirement is None and self._failure is None
+
     def _owe(self, doing: str, limit: float) -> None:
         self.owes, self.doing, self._since, self._limit = True, doing, time.monotonic(), limit
 
@@ -142,8 +150,8 @@ class Supervisor:
             self._fail_as_reported(message.facts)
         elif message.kind == "ready":
             self.owes = False
-            if message.facts.about:
-                logger.info("%s (worker %d)", message.facts.about, self.number)
+            if message.facts:
+                logger.info("%s (worker %d)", message.facts, self.number)
             return True
         else:
             self.owes = False
@@ -173,7 +181,9 @@ class Supervisor:
         now = time.monotonic()
         self.owes = False
         failure = f"environment worker {self.number} {text}"
-        mendable = kind not in (FaultKind.CLOSED, FaultKind.OURS)
+        mendable = kind is not FaultKind.OURS
+        if kind is FaultKind.CLOSED and (self._restarts is None or not self._others_run()):
+            mendable = False  # all are closed
         if kind is FaultKind.BAD_DATA and not self._restart_bad_data:
             mendable, failure = False, f"{failure}{_BAD_DATA}"
         if self._restarts is not None and mendable and (self._proven or kind is FaultKind.PORT_TAKEN):
@@ -184,6 +194,7 @@ class Supervisor:
                 self._retire(text, hangs=hangs, pause=pause)
                 return
             failure = f"environment worker {self.number} is not started again: {refusal}. At last it {text}"
+            kind = FaultKind.FAULT
         self._failure = failure
         raise (EnvironmentClosed if kind is FaultKind.CLOSED else EnvironmentFailure)(failure) from cause
 

@@ -25,7 +25,7 @@ from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, 
 from jaxrl.training.compiled.newest import newest, nothing
 from jaxrl.training.compiled.recent import Recent, none_yet
 from jaxrl.training.compiled.recent import counted as with_recent
-from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
+from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack, together
 
 METRIC, PARAMETERS = 2, 3
 """Kinds of `fault_of` beside those of `stacking.first_fault`."""
@@ -48,16 +48,25 @@ class JittedState(struct.PyTreeNode):
 
 
 class IterationLog(NamedTuple):
-    """Of one or several iterations, as sums. Every array has the leading axis S."""
+    """What one or several iterations of `JittedTrainer.run` have brought. Every array has the leading axis S."""
 
     updates: Array  # int32 [S], iterations in which the seed learned: it was due, and max_steps not passed yet
-    metrics: Metrics  # float32 [S] by name, sums over these updates
+    metric_sums: Metrics  # float32 [S] by name, over these updates
     episodes: EpisodeFigures
     fault: Array  # int32 [S, 4]: iteration, and what was not finite in it, as in `fault_of`; or -1
 
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """By name each metric's mean over the updates, float64 [S]; NaN for a seed that made none."""
+        with np.errstate(invalid="ignore"):
+            return {
+                name: np.asarray(total, np.float64) / np.asarray(self.updates)
+                for name, total in self.metric_sums.items()
+            }
+
     def metric(self, name: str) -> np.ndarray:
-        """Mean of a metric over the updates, float64 [S]; NaN for a seed that made none."""
-        return _ratio(self.metrics[name], self.updates)
+        """One of `metrics`."""
+        return self.metrics[name]
 
     @property
     def group_reward(self) -> np.ndarray:
@@ -226,12 +235,17 @@ def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[Jitte
     def body(_: Array, carry: tuple[JittedState, IterationLog]) -> tuple[JittedState, IterationLog]:
         state, total = carry
         state, log = iterate(plan, state)
-        fault = jnp.where(total.fault[:, :1] < 0, log.fault, total.fault)
-        return state, jax.tree.map(jnp.add, total, log)._replace(fault=fault)
+        return state, add_log(total, log)
 
     _, shapes = jax.eval_shape(partial(iterate, plan), state)
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.fori_loop(0, count, body, (state, empty._replace(fault=empty.fault - 1)))
+
+
+def add_log(total: IterationLog, log: IterationLog) -> IterationLog:
+    """Both together, with the first fault."""
+    fault = jnp.where(total.fault[:, :1] < 0, log.fault, total.fault)
+    return together(total, log)._replace(fault=fault)
 
 
 def _learn(
@@ -264,7 +278,7 @@ def _learn(
     active, due = active & sound, due & sound
     log = IterationLog(
         updates=due.astype(jnp.int32),
-        metrics={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
+        metric_sums={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
         episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), figures(plan.env, steps)),
         fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
     )
@@ -294,9 +308,4 @@ def fault_of(seen: Array, due: Array, metrics: Metrics, learned: TrainState) -> 
 
 
 def _mean(moments: Moments) -> np.ndarray:
-    return _ratio(moments.total, moments.count)
-
-
-def _ratio(total: Array, count: Array) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(total, np.float64) / np.asarray(count, np.float64)
+    return np.where(np.asarray(moments.count) > 0, np.asarray(moments.mean, np.float64), np.nan)

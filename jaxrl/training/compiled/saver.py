@@ -22,7 +22,7 @@ from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import JittedState, step_of
 from jaxrl.training.saver import Snapshot
-from jaxrl.training.trained_policy import BEST_SEED
+from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         settings=subject.settings,
         described=subject.described(),
         samples=_samples(state, best),
-        notes={BEST_SEED: best},
+        notes={EXPORTED_SEED: subject.seeds[best]},
     )
 
 

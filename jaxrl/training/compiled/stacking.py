@@ -21,11 +21,25 @@ from jaxrl.types import Action
 
 
 class Moments(NamedTuple):
-    """Of a number that is met now and then: float32 [], or float64 [S] where numpy has added them up."""
+    """Of a number that is met now and then: float32 [], or float64 [S] where numpy has put several together.
+
+    Squares are of distances from the mean: float32 sums of plain squares know nothing of a spread below a thousandth of
+    the mean.
+    """
 
     count: Any
-    total: Any
-    square: Any  # sum of squares
+    mean: Any  # 0 of none
+    squares: Any  # sum of squared distances from the mean
+
+    @property
+    def total(self) -> Any:
+        """Their sum."""
+        return self.count * self.mean
+
+    @property
+    def std(self) -> Any:
+        """Their population standard deviation; 0 of none."""
+        return (self.squares / (self.count + (self.count == 0))) ** 0.5
 
 
 class EpisodeFigures(NamedTuple):
@@ -132,9 +146,29 @@ def figures(env: Sizes, steps: Transitions) -> EpisodeFigures:
 
 
 def moments(x: Array, mask: Array) -> Moments:
-    """Count, sum and sum of squares of float32 `x` where `mask`, both [...]."""
-    counted = jnp.where(mask, x, 0.0)
-    return Moments(count=mask.sum(dtype=jnp.float32), total=counted.sum(), square=jnp.square(counted).sum())
+    """Of float32 `x` where `mask`, both [...]. In two passes, the second of which mends what the first has rounded."""
+    count = mask.sum(dtype=jnp.float32)
+    divisor = jnp.maximum(count, 1.0)
+    about = jnp.where(mask, x, 0.0).sum() / divisor
+    rest = jnp.where(mask, x - about, 0.0)
+    error = rest.sum() / divisor
+    squares = jnp.maximum(jnp.square(rest).sum() - count * jnp.square(error), 0.0)
+    return Moments(count=count, mean=about + error, squares=squares)
+
+
+def together(some: Any, others: Any) -> Any:
+    """Sums of the arrays of two equal pytrees, of JAX or numpy; of the `Moments` in them those of both (Chan 1983)."""
+
+    def pair(a: Any, b: Any) -> Any:
+        if not isinstance(a, Moments):
+            return a + b
+        count = a.count + b.count
+        share = b.count / (count + (count == 0))
+        away = b.mean - a.mean
+        squares = a.squares + b.squares + away * away * a.count * share
+        return Moments(count=count, mean=a.mean + away * share, squares=squares)
+
+    return jax.tree.map(pair, some, others, is_leaf=lambda x: isinstance(x, Moments))
 
 
 def first_fault(steps: Transitions, last: TeamView) -> Array:

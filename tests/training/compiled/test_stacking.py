@@ -71,7 +71,7 @@ def assert_same_episodes(found: EpisodeFigures, records: list[EpisodeRecords], *
         assert len(expected) == moments.count
         if kind != "team_returns" or teams_agree:
             assert moments.total == pytest.approx(expected.sum(), abs=1e-5)
-            assert moments.square == pytest.approx(np.square(expected).sum(), abs=1e-5)
+            assert moments.squares == pytest.approx(np.square(expected - expected.mean()).sum(), abs=1e-5)
 
 
 def assert_same_rewards(found: EpisodeFigures, records: list[EpisodeRecords], *, mates: bool) -> None:

@@ -36,6 +36,7 @@ from jaxrl.training.compiled.iteration import (
     IterationLog,
     JittedState,
     Plan,
+    add_log,
     connected,
     for_each,
     learned,
@@ -212,9 +213,3 @@ def iterate_several(plan: ScenePlan, state: SceneState, count: Array) -> tuple[S
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     empty = {name: log._replace(fault=log.fault - 1) for name, log in empty.items()}
     return jax.lax.fori_loop(0, count, body, (state, empty))
-
-
-def add_log(total: IterationLog, log: IterationLog) -> IterationLog:
-    """Sums, and the first fault."""
-    fault = jnp.where(total.fault[:, :1] < 0, log.fault, total.fault)
-    return jax.tree.map(jnp.add, total, log)._replace(fault=fault)
