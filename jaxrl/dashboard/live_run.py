@@ -60,6 +60,11 @@ class LiveRun:
         self.version += changed
         self._read_settings()
 
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to read than the last look had time for."""
+        return any(follower.behind for follower in self._followers.values())
+
     def status(self, now: float) -> dict[str, Any]:
         """One row of the table, as JSON values. `now` in seconds since the epoch."""
         behaviors = {name: self._behavior(name) for name in dict.fromkeys(key[0] for key in self._followers)}
@@ -76,7 +81,7 @@ class LiveRun:
             "problem": (problems or [self._problem])[0],
             "age": age,
             "behaviors": behaviors,
-            "behind": any(follower.behind for follower in self._followers.values()),
+            "behind": self.behind,
             "film": None if film is None else film.name,
             "version": self.version,
         }
@@ -146,8 +151,10 @@ class LiveRun:
         except (ArtifactError, OSError):
             saved = {}
         for name, found in behaviors.items():
-            final = saved.get(name, {}).get(status.FINAL) or {}
-            if found["max_steps"] is None or max(found["step"], final.get("steps", 0)) < found["max_steps"]:
+            final = saved.get(name, {}).get(status.FINAL)
+            steps = final.get("steps") if isinstance(final, dict) else None
+            reached = max(found["step"], steps if isinstance(steps, int) else 0)
+            if found["max_steps"] is None or reached < found["max_steps"]:
                 return False
         return True
 

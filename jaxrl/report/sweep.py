@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxrl.artifacts.files import write_text
 from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.regular_files import read_regular
 from jaxrl.report.events import ReportError, SeedEvents, final_score
 from jaxrl.report.runs import read_run
 from jaxrl.report.tables import tells
@@ -54,9 +55,9 @@ def expanded(folder: Path) -> list[Path]:
     if not path.is_file():
         return [folder]
     try:
-        points = json.loads(path.read_text(encoding="utf-8"))["points"]
+        points = json.loads(read_regular(path))["points"]
         return [folder / name for point in points if point["scores"] for name in point["runs"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{path}: cannot be read ({error!r}). Give the runs in its folder one by one.") from error
 
 

@@ -21,7 +21,19 @@ from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, act
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.training.compiled import connecting
-from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, remembered, start_anew, start_play
+from jaxrl.training.compiled.collect import (
+    Made,
+    Play,
+    Transitions,
+    begins,
+    collect,
+    from_before,
+    none_made,
+    remembered,
+    start_anew,
+    start_play,
+    still_open,
+)
 from jaxrl.training.compiled.newest import newest, nothing
 from jaxrl.training.compiled.recent import Recent, none_yet
 from jaxrl.training.compiled.recent import counted as with_recent
@@ -142,12 +154,13 @@ def start(plan: Plan, numbers: Array) -> JittedState:
 
 def start_learners(plan: Plan, init_keys: Array, keys: Array, play: Play, parameters: dict[str, Value]) -> JittedState:
     """A fresh learner for each seed beside the areas that it begins with. Both keys [S] are consumed."""
-    store = plan.algorithm.storage.init()
+    store, train = plan.algorithm.storage.init(), jax.vmap(plan.algorithm.init)(init_keys)
+    made = none_made(plan.env, plan.algorithm, acting(plan.algorithm, train), play, keys)
     return JittedState(
-        train=jax.vmap(plan.algorithm.init)(init_keys),
+        train=train,
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), store),
         fresh=jnp.zeros(keys.shape, jnp.int32),
-        play=play,
+        play=play._replace(made=made),
         parameters=parameters,
         values={key: for_each(value, keys) for key, value in plan.values.items()},
         key=keys,
@@ -204,6 +217,7 @@ def learned(
         state.fresh,
         state.frozen,
         steps,
+        play.made,
         (last, remembered(play)),
         state.iteration,
     )
@@ -214,6 +228,7 @@ def learned(
     chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
     train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
     told = jax.vmap(partial(newest, plan.env, plan.newest))(steps) if plan.newest else ()
+    play = play._replace(made=jax.vmap(still_open)(play.made, steps))
     after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told)
     return after.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes)), log
 
@@ -256,15 +271,17 @@ def _learn(
     fresh: Array,
     frozen: Array,
     steps: Transitions,
+    made: Made,
     last: tuple[TeamView, Any],
     iteration: Array,
 ) -> tuple[TrainState, Any, Array, IterationLog]:
     """The update of one seed where the algorithm is ready for it.
 
     Once the seed has passed max_steps nothing is kept any more, as the host loop ends there. Where a number is not
-    finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault. `last` is
-    what was seen after the steps, and what was remembered.
+    finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault. `made`
+    are decisions that were open before the steps; `last` is what was seen after them, and what was remembered.
     """
+    steps = from_before(made, steps)
     varied = plan.algorithm.varied
     algorithm = varied(values) if values and varied is not None else plan.algorithm
     rollout = stack(plan.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=plan.time_horizon)

@@ -133,7 +133,7 @@ def collect_scene(plan: ScenePlan, state: SceneState) -> tuple[tuple[Areas, dict
             part.key, part.iteration
         )
         policies[name] = acting(algorithm, part.train)
-        plays[name] = with_statistics(algorithm, part.play, policies[name])
+        plays[name] = with_statistics(algorithm, part.play, policies[name])._replace(made=())
         noise[name] = noise_of(algorithm, jnp.swapaxes(keys, 0, 1), part.play.view.alive.shape[1:])
 
     def step(carry: tuple[Areas, dict[str, Play]], noise: dict[str, Any]) -> tuple[Any, dict[str, Transitions]]:
@@ -152,8 +152,9 @@ def collect_scene(plan: ScenePlan, state: SceneState) -> tuple[tuple[Areas, dict
             after[name] = play._replace(view=views[name])
         return (split(moved, seeds), after), here
 
-    after, steps = jax.lax.scan(step, (state.areas, plays), noise)
-    return after, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
+    (areas, plays), steps = jax.lax.scan(step, (state.areas, plays), noise)
+    plays = {name: play._replace(made=state.parts[name].play.made) for name, play in plays.items()}
+    return (areas, plays), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
 
 
 def iterate(plan: ScenePlan, state: SceneState) -> tuple[SceneState, dict[str, IterationLog]]:
