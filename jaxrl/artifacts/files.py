@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.artifacts import unfinished
+from jaxrl.regular_files import read_regular
 from jaxrl.types import JaxrlError
 
 _REPLACE_SECONDS = 2.0  # Windows: a virus scanner or an open editor holds a file for moments, rarely longer
@@ -49,9 +50,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises ArtifactError that names the file when it is unreadable or no object."""
     try:
-        if path.exists() and not path.is_file():  # to open a pipe would wait for ever
-            raise OSError("it is no file")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(
             f"{path}: cannot be read ({error}). Restore the file from a backup or delete it."

@@ -41,6 +41,8 @@ METRICS_TABLE = "metrics.csv"
 """Beside the event files."""
 SEEDS = "seed_*"
 """Folders of events below `<Behavior>/`, one per seed, in a run with several."""
+POPULATION = "population.csv"
+"""Who of a population learned from whom, in the folder of its run."""
 MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit
 
 _FLAGS = "Choose another --run-id, continue the old run with --resume, or overwrite it with --force."

@@ -28,7 +28,9 @@ class Ending(IntEnum):
     TERMINATED = 2  # its episode ended, and with it the whole row: nothing follows
     TRUNCATED = 3  # interrupted, and with it the whole row: bootstrap from the final state
     LEFT = 4  # ended before its team: bootstrap from the team's next state (posthumous credit), with which it is told
-    CUT = 5  # time_horizon reached: the return restarts from the value of the next state
+    # The return restarts from the value of the row's next state: time_horizon reached, or it moved to another team with
+    # the last of this row, and what follows is its own state, which is final here.
+    CUT = 5
     DROPPED = 6  # what came of it will never be known: not trained on, and the state only bootstraps what was before
 
 

@@ -91,7 +91,8 @@ class Tables:
 
         An interrupted team has a final state of all that went with this message, also of those that did not end by
         interruption. So has one whose last members moved, of these alone: they live on, but not in what comes next in
-        this row. Who ended before is credited with what an interrupted team would have earned, else with nothing more.
+        this row: their returns restart from the value of their own state, and they have what they were paid themselves.
+        Who ended before is credited with what an interrupted team would have earned, else with nothing more.
 
         Returns these rows, int64 [K].
         """
@@ -103,7 +104,7 @@ class Tables:
         interrupted = (now & (dropped | (gone == Gone.TRUNCATED))).any(-1, keepdims=True)
         final = now & (moved | interrupted)
         final |= moved & ~final.any(-1, keepdims=True)  # moved before, and the others ended for good
-        bootstrap = np.where(final, Ending.TRUNCATED, Ending.LEFT)
+        bootstrap = np.where(final, np.where(interrupted, Ending.TRUNCATED, Ending.CUT), Ending.LEFT)
         follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)
         self._present[0][rows] = final
         ending = np.where(follows, bootstrap, Ending.TERMINATED)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from jaxrl.settings.inheritance import EVERY, merge
+from jaxrl.settings.reading import load_yaml
 from jaxrl.settings.run import RunSettings
 from jaxrl.settings.section import SettingsError
 
@@ -42,8 +43,8 @@ def parsed(text: str, flag: str = "--set") -> tuple[str, list[Any]]:
         form = "KEY=LOW:HIGH or KEY=VALUE,VALUE" if flag == "--search" else "KEY=VALUE[,VALUE...]"
         raise SettingsError(f"{flag} {text}: expected {form}, {_SPACE if flag == '--search' else _EXAMPLE}")
     try:
-        values = yaml.safe_load(f"[{written}]")
-    except yaml.YAMLError as error:
+        values = load_yaml(f"[{written}]")
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(f"{flag} {text}: the values cannot be read as YAML ({error})") from None
     if not values:
         raise SettingsError(f"{flag} {text}: no value is given, {_EXAMPLE}")

@@ -34,7 +34,10 @@ from jaxrl.settings.section import dotted, problems_of
 from jaxrl.training.lessons import present_values
 from jaxrl.types import BehaviorSpec, ParameterValue
 
+EXPORTED_SEED = "seed"
+"""Entry of a behavior in training_status.json: the number of the seed whose policy is the run's ONNX file."""
 BEST_SEED = "best_seed"
+"""The same as an index, in files of 0.6.0 and before."""
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
 STEP = "train/step"
 """Path in a checkpoint; its array is [S] where the checkpoint holds several seeds."""
@@ -100,7 +103,7 @@ def load_trained(
     if seed is not None:
         index = _index(path, info, seed, seeds)
     elif seeds:
-        index = best_seed(folder, info.behavior, seeds[0])
+        index = best_seed(folder, info.behavior, seeds[0], info.settings.get(FIRST_SEED, 0))
     if seeds:
         policy = jax.tree.map(lambda leaf: leaf[index], policy)
         number = info.settings.get(FIRST_SEED, 0) + index  # as the training tells it
@@ -217,20 +220,28 @@ def _blank(entry: Any) -> Any:
     return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
 
 
-def best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
-    """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError."""
+def best_seed(folder: RunFolder, behavior: str, seeds: int, first: int) -> int:
+    """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError.
+
+    Of `seeds` from number `first` on.
+    """
     try:
-        best = status.read(folder.status).get(behavior, {}).get(BEST_SEED) if folder.status.is_file() else None
+        told = status.read(folder.status).get(behavior, {}) if folder.status.is_file() else {}
     except ArtifactError as error:
         _log.warning("%s Taking seed 0 of %d.", error, seeds)
         return 0
+    key = EXPORTED_SEED if EXPORTED_SEED in told else BEST_SEED
+    best = told[key] - (first if key == EXPORTED_SEED else 0) if key in told else None
     if best is None and seeds == 1:
         return 0
     if best is None:
         _log.warning("%s names no best seed of %s: taking seed 0 of %d.", folder.status, behavior, seeds)
         return 0
     if not 0 <= int(best) < seeds:
-        raise RunFolderError(f"{folder.status}: {behavior}.{BEST_SEED} = {best}, but the checkpoint has {seeds} seeds")
+        numbers = f"{first} to {first + seeds - 1}"
+        raise RunFolderError(
+            f"{folder.status}: {behavior}.{key} = {told[key]}, but the checkpoint has {seeds} seeds, {numbers}"
+        )
     return int(best)
 
 

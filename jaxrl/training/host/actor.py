@@ -45,7 +45,7 @@ class Actor:
       keeps: agent decisions that the buffer is to hold.
       leave_out_taken: nobody learns from decisions that agents took otherwise than they were told.
       run_key: two words; with the number of a decision they fix its noise.
-      env_steps: environment steps of each worker that the buffer is to hold instead; None: `keeps` counts.
+      env_steps: messages of each worker that the buffer is to hold instead; None: `keeps` counts.
       max_length: decisions after which an agent's episode is interrupted; None: never.
       whole_episodes_only: keep running episodes at each update, for a later one, and do not cut them.
     """
@@ -74,7 +74,7 @@ class Actor:
         self.watch: Callable[[RowsMessage], None] | None = None  # is told of each message that was booked
         self.programs = programs
         self._run_key = run_key
-        self.env_steps = 0  # of all workers since the last `taken`; the host loop counts them
+        self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.held = 0  # decisions that the buffer holds, those of running episodes too
         self.leave_out_taken = leave_out_taken
         self.room: Room | None = None  # from the first message on, which says for how many agents
@@ -227,14 +227,14 @@ def make_actor(
     run_key: list[int],
     *,
     learned: bool,
-    workers: int = 1,
+    areas: int = 1,
     leave_out_taken: bool = False,
 ) -> Actor:
     """An actor as the settings of its behavior want it, whoever acts: who learns, is frozen, or is evaluated.
 
     Args:
       learned: somebody learns from what it collects; otherwise it is forgotten now and then.
-      workers: of so many environments that step alike, each gives its share where buffer_size counts their steps.
+      areas: of so many that step alike, in all workers, each gives its share where buffer_size counts their steps.
     """
     size = settings.hyperparameters.buffer_size
     return Actor(
@@ -245,7 +245,7 @@ def make_actor(
         policy,
         run_key,
         keeps=algorithm.period if learned else min(algorithm.period, UNTRAINED),
-        env_steps=-(-size // workers) if learned and settings.count_by == "env_steps" else None,
+        env_steps=-(-size // areas) if learned and settings.count_by == "env_steps" else None,
         max_length=settings.max_episode_length,
         whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
         leave_out_taken=leave_out_taken,

@@ -59,14 +59,15 @@ class Following:
 
     def decided(self, results: Sequence[EnvMessage], chosen: Mapping[int, Mapping[str, Action]]) -> None:
         """What the deciding agents of the results do: worker → behavior id → actions in their order."""
-        if self._segments is None:
+        if not self.hooks.callbacks:
             return
         for result in results:
             for behavior_id, steps in result.steps.items():
                 source = Source(result.worker, behavior_id, result.incarnation)
-                ids = steps.deciding.agent_id.tolist()
-                records = [record for record in (self.tracker.record(source, i) for i in ids) if record is not None]
-                self._segments.decided(source, steps, records, chosen[result.worker][behavior_id])
+                action = chosen[result.worker][behavior_id]
+                records = self.tracker.decided(source, steps, action)
+                if self._segments is not None:
+                    self._segments.decided(source, steps, records, action)
 
     def lost(
         self,

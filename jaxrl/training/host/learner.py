@@ -77,7 +77,7 @@ def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -
 class Held(NamedTuple):
     """How much a buffer held when it was taken (R56)."""
 
-    env_steps: int  # messages of all environments
+    env_steps: int  # of all areas
     agent_steps: int  # decisions that are learned from
 
 

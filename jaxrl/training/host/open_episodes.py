@@ -42,7 +42,8 @@ class OpenEpisodes:
         if self.following is not None or not (windows or self._hooks.callbacks):
             return
         policies = self._population.policies
-        tracker = EpisodeTracker(self._settings.env_settings.seed, self._population.decided())
+        observes, begun_at = bool(self._hooks.callbacks), self._population.decided()
+        tracker = EpisodeTracker(self._settings.env_settings.seed, begun_at, observes=observes)
         self.following = policies.following = Following(self._hooks, tracker, policies)
         self._recorder.checkpoints.on_saved = partial(self._hooks.call, "on_checkpoint_saved")
         self._hooks.call("on_run_start", policies)

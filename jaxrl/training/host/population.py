@@ -154,7 +154,7 @@ class Population:
             programs,
             key,
             training=training,
-            workers=self._workers,
+            areas=self._workers * self._settings.env_settings.num_areas,
             leave_out_taken=self._settings.env_settings.outside_actions == "leave_out",
         )
 

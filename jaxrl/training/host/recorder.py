@@ -54,6 +54,7 @@ class HostRecorder(Recorder):
         self._opened: dict[str, Learning] = {}
         self._teams = SharedLearners()
         self._shown = ShownBehaviors()
+        self._warned: set[str] = set()  # behaviors that credit no teams, and were paid as such
 
     def load(self, behavior: Learning) -> None:
         """A behavior appeared: the weights that it starts from, if asked. Comes before `open` of any that came with it.
@@ -78,7 +79,7 @@ class HostRecorder(Recorder):
 
     def open(self, behavior: Learning) -> None:
         """Open the event file of a behavior that has its weights."""
-        statistics = EpisodeStatistics(behavior.settings, group_rewards=behavior.algorithm.team_rows)
+        statistics = EpisodeStatistics(behavior.settings, teams=behavior.algorithm.team_rows)
         self.open_track(
             behavior.name,
             statistics,
@@ -106,8 +107,8 @@ class HostRecorder(Recorder):
             if not self.exact:
                 self._save(behavior)
         with self.timers(nodes.PROCESS):
-            self._notice_group_rewards(behavior, episodes)
             self._statistics[behavior.name].episodes(episodes)
+            self._notice_group_rewards(behavior)
 
     def followed(self, episodes: Sequence[Episode]) -> None:
         """Episodes that somebody follows are over. They count for every behavior that they had agents of.
@@ -129,6 +130,13 @@ class HostRecorder(Recorder):
         for behavior in behaviors:
             self._save(behavior)
             self._statistics[behavior.name].begin_anew()
+
+    def save(self, behaviors: Sequence[Learning]) -> None:
+        """A checkpoint of every behavior that trains, now, or with `exact` after the next update."""
+        self.due = self.exact
+        for behavior in behaviors if not self.exact else ():
+            if behavior.training:
+                self._save(behavior)
 
     def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""
@@ -235,11 +243,11 @@ class HostRecorder(Recorder):
         reward = self._statistics[behavior.name].checkpoint_reward()
         saver.publish(behavior.name, behavior.step, self.folder, self.status, reward)
 
-    def _notice_group_rewards(self, behavior: Learning, episodes: Sequence[EpisodeRecords]) -> None:
-        statistics = self._statistics[behavior.name]
-        if statistics.group_rewards or not any(any(e.group_returns) for e in episodes):
+    def _notice_group_rewards(self, behavior: Learning) -> None:
+        alone = not behavior.algorithm.team_rows and behavior.name not in self._warned
+        if not alone or not self._statistics[behavior.name].group_rewards:
             return
-        statistics.group_rewards = True
+        self._warned.add(behavior.name)
         log.warning(
             "%s: the environment sends group rewards, but trainer_type %s credits an agent only for what it lives to "
             "see. They are added to its own reward; trainer_type poca is made for them.",
