@@ -207,6 +207,8 @@ def test_r64_copies_that_failed_count_as_restarts_of_their_worker():
 
 def test_r65_an_agent_twice_and_a_name_that_means_all_are_refused():
     class Named(GymnasiumArea):
+        names: tuple[str, ...] = ()
+
         def reset(self, seed, options):
             outcome = super().reset(seed, options)
             return outcome._replace(living=self.names, asked=self.names, obs={name: [0.0, 0.0] for name in self.names})
