@@ -27,6 +27,7 @@ from jaxrl.algorithms import poca
 from jaxrl.learning import losses, minibatches
 from jaxrl.networks import actions
 from tests.helpers import poca_settings
+from tests.rewards.own_signals import PLACE
 
 EPSILON, BETA = np.float32(0.2), np.float32(5e-3)
 ORDER = np.array([2, 0, 1])
@@ -123,10 +124,15 @@ def test_loss_is_policy_plus_half_of_value_and_half_baseline_less_entropy() -> N
     assert float(metrics["value_loss"]) == pytest.approx(errors.mean(), rel=1e-4)
 
 
-def test_advantage_is_return_less_baseline_normalised_over_the_trained_decisions() -> None:
-    batch = learn_once(random_rollout(6))[2]
+def test_advantage_is_the_mean_over_signals_of_return_less_baseline_normalised_over_the_trained_decisions() -> None:
+    signals = {"extrinsic": {}, "first": {"type": f"{PLACE}:make_first", "gamma": 0.5, "strength": 2.0}}
+    settings = poca_settings(**SMALL, reward_signals=signals)
+    state = fresh(poca.make_poca(SPEC, settings))
+    _, batch, _ = quick_jit(steps_of("poca", settings).prepare)(state, random_rollout(6))
     acted = np.asarray(batch.acted)
-    raw = np.asarray(batch.returns - batch.baseline)[..., 0][acted]
+    of_signals = np.asarray(batch.returns - batch.baseline)[acted]
+    assert of_signals.shape[-1] == 2 and np.abs(of_signals[:, 0] - of_signals[:, 1]).max() > 0.1
+    raw = of_signals.mean(-1)
     np.testing.assert_allclose(np.asarray(batch.advantage)[acted], (raw - raw.mean()) / raw.std(), rtol=1e-4, atol=1e-5)
     assert not np.asarray(batch.advantage)[~acted].any()
 

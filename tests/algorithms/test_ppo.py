@@ -102,7 +102,7 @@ def test_group_reward_is_added_and_mates_rewards_are_not() -> None:
 
 
 @BODIES
-def test_update_moves_actor_and_critic_and_nothing_when_the_rate_is_zero(shared: bool) -> None:
+def test_update_moves_actor_and_critic(shared: bool) -> None:
     state, prepare, _, update, _ = parts(shared)
     state, batch, _ = prepare(state, random_rollout(5, a=1))
     after, metrics = update(state, batch)

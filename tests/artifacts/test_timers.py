@@ -48,30 +48,6 @@ def test_an_exception_closes_the_timer():
     assert timers.root.children["a"].count == 1
 
 
-def test_workers_merge_as_parallel_nodes_that_do_not_reduce_self_time():
-    timers = Timers()
-    trees = []
-    for _ in range(2):
-        worker = Timers()
-        worker.add("UnityEnvironment.step", 5.0, count=10)
-        trees.append(worker.to_json())
-    with timers("workers"):
-        for tree in trees:
-            timers.merge_parallel(tree)
-    node = timers.to_json()["children"]["workers"]
-    root = node["children"]["worker_root"]
-    assert root["is_parallel"] is True and root["count"] == 2
-    # 2 workers x 5 s of 10 steps each
-    assert root["children"]["UnityEnvironment.step"] == {
-        "name": "UnityEnvironment.step",
-        "total": 10.0,
-        "count": 20,
-        "self": 10.0,
-    }
-    assert node["self"] == node["total"]
-    assert timers.root.children["workers"].children["worker_root"].children["UnityEnvironment.step"].mean_ms == 500.0
-
-
 def test_the_file_has_the_keys_of_ml_agents(tmp_path):
     timers = Timers()
     stats = StatsAggregator()

@@ -53,6 +53,8 @@ def test_both_forms_give_the_same_results_in_the_order_of_the_workers():
             assert left.dtype == right.dtype
             np.testing.assert_array_equal(left, right)
     assert [result.worker for result in histories[1]] == [0, 1, 2] * 21
+    clocks = [result.steps["Toy?team=0"].deciding.obs[0][:, 0] for result in histories[1][:6]]
+    assert [sorted(set(clock)) for clock in clocks] == [[0.0]] * 3 + [[np.float32(0.2)]] * 3, "S19: those of the reset"
     assert any(result.steps["Toy?team=0"].ended.truncated.any() for result in histories[1])
 
 

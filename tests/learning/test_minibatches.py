@@ -212,6 +212,16 @@ def test_few_members_are_one_minibatch_with_all_of_them() -> None:
     np.testing.assert_array_equal(log > 0, np.stack([acted, acted]))
 
 
+@pytest.mark.parametrize(("size", "sequences"), [(2, 1), (4, 1), (11, 2)])
+def test_p14_a_minibatch_is_whole_sequences_one_at_least(size: int, sequences: int) -> None:
+    """8 sequences of 4 decisions: minibatches of 2, 4 and 11 are 1, 1 and 2 of them."""
+    log, chunk = shares(np.ones((8, 4), bool), size=size)
+    members = log > 0
+    assert len(log) == 8 // sequences and chunk.tolist() == [sequences] * len(log)
+    np.testing.assert_array_equal(members.any(-1), members.all(-1))
+    np.testing.assert_array_equal(members.sum(0), np.ones((8, 4)))
+
+
 def test_shuffle_is_fair() -> None:
     """Each of 4 valid rows comes first about equally often: 600 epochs, 150 ± 5 standard deviations of 10.6."""
     _, log, _ = collect(some(4), size=1, epochs=600)

@@ -1,6 +1,6 @@
 """`python -m tests.mutate [ROW ...] [--jobs N]`: does a test fail when the code under it is broken?
 
-One line per mutation; exit code 1 if one survives. All of them take about 20 minutes on two cores.
+One line per mutation; exit code 1 if one survives. Each takes some 10 s of CPU time.
 """
 
 from __future__ import annotations

@@ -18,9 +18,7 @@ MUTATIONS = (
         "decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)",
         "decided = newest",
     ),
-    Mutation(
-        "A3", "rollout/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"
-    ),
+    Mutation("A3", "rollout/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"),
     Mutation(
         "A4",
         "rollout/slots.py",
@@ -111,12 +109,19 @@ MUTATIONS = (
     Mutation(
         "R3", "training/host/loop.py", "behavior.actor.env_steps += stepped", "behavior.actor.env_steps += 2 * stepped"
     ),
-    Mutation("R10", "rollout/slots.py", "        self._discarded.append(source)\n", ""),
+    Mutation("R10", "rollout/slots.py", "        self._end_discarded()\n", ""),
     Mutation(
         "R20",
         "training/host/following.py",
-        "            if not agent.mapped:\n                self._map(episode, agent)",
-        "            self._map(episode, agent)",
+        "        for episode, agent in noticed.newcomers:\n            if not agent.mapped:\n                self._map",
+        "        for episode, agent in self.tracker.living():\n            if agent:\n                self._map",
+    ),
+    Mutation(
+        "R40",
+        "training/host/population.py",
+        "actions, episodes = behavior.act(arrived)",
+        "actions = {}\n            for source in arrived:\n                found, episodes = behavior.act("
+        "{source: arrived[source]})\n                actions |= found",
     ),
     Mutation(
         "R41",
@@ -221,7 +226,21 @@ MUTATIONS = (
         "P18", "training/host/actor.py", "        self.room.taken(buffer)\n        self.held", "        self.held"
     ),
     Mutation("P26", "algorithms/counterfactual.py", "total + 0.25 * baseline_loss", "total + 0.5 * baseline_loss"),
+    Mutation(
+        "P14",
+        "learning/minibatches.py",
+        "chunk = min(max(size // members, 1), rows)",
+        "chunk = min(max(size // members, 2), rows)",
+    ),
+    Mutation(
+        "P23",
+        "training/host/recorder.py",
+        "alone = not behavior.algorithm.team_rows and behavior.name not in self._warned",
+        "alone = not behavior.algorithm.team_rows",
+    ),
+    Mutation("P27", "training/host/statistics.py", "        self._since_update.clear()\n", ""),
     # Manager of environment processes
+    Mutation("S6", "training/host/population.py", "elif known.spec != spec:", "elif known is None:"),
     Mutation("S8", "envs/workers/pool.py", "        self._inbox.drop()\n", ""),
     Mutation(
         "S9",
@@ -244,6 +263,12 @@ MUTATIONS = (
         "envs/workers/worker.py",
         "    log_as_worker(worker, level)\n",
         "    log_as_worker(worker, logging.ERROR)\n",
+    ),
+    Mutation(
+        "S31",
+        "training/host/loop.py",
+        "{name: actions[result.worker][name] for name in result.steps}",
+        "{name: actions[self.pool.num_envs - 1 - result.worker][name] for name in result.steps}",
     ),
     # Base of trainers
     Mutation(

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: a tree of timers, merged with those of workers, and gauges.
+"""Where the time of a run goes: a tree of timers, and gauges.
 
     timers = Timers()
     with timers("env_step"):
@@ -29,7 +29,6 @@ ENV_STEP = "env_step"
 TAKE_STEP = "SubprocessEnvManager._take_step"
 EVALUATE = "TorchPolicy.evaluate"
 WORKERS = "workers"
-WORKER_ROOT = "worker_root"
 UNITY_STEP = "UnityEnvironment.step"
 TRAINER_ADVANCE = "trainer_advance"
 EXCHANGE = "communicator.exchange"
@@ -90,13 +89,6 @@ class TimerNode:
             node = self.children[name] = TimerNode(self._owner, name, self, is_parallel)
         return node
 
-    def merge(self, tree: Mapping[str, Any]) -> None:
-        """Add the totals and counts of a tree made by `to_json`, node by node."""
-        self.total += tree["total"]
-        self.count += tree["count"]
-        for name, child in tree.get("children", {}).items():
-            self.child(name, child.get("is_parallel", False)).merge(child)
-
     def to_json(self) -> dict[str, Any]:
         """The tree below this node; `self` excludes children, except parallel ones, which ran at the same time."""
         serial = sum(child.total for child in self.children.values() if not child.is_parallel)
@@ -133,10 +125,6 @@ class Timers:
         node = self.current.child(name, is_parallel)
         node.total += seconds
         node.count += count
-
-    def merge_parallel(self, tree: Mapping[str, Any], name: str = WORKER_ROOT) -> None:
-        """Merge the timer tree of a worker (`to_json` of its root) as a parallel node below the one that runs now."""
-        self.current.child(name, is_parallel=True).merge(tree)
 
     def seconds(self, *path: str) -> float:
         """Total seconds of the timer at `path` below the root; 0.0 when it never ran."""

@@ -73,10 +73,6 @@ class EpisodeStatistics:
         )
         self._media |= episode.media
 
-    def newest_returns(self) -> list[float]:
-        """Individual returns of the last 100 agents' episodes, the oldest first (B7): lessons look at them."""
-        return list(self._returns)
-
     def media(self) -> dict[str, np.ndarray]:
         """The newest picture of each name that episodes left since this was asked last, uint8 [H, W, 3]."""
         taken, self._media = self._media, {}

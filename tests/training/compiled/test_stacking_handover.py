@@ -19,7 +19,7 @@ from jaxrl.jax_envs.baton_pass import BRANCHES, BatonSettings, make_baton_pass
 from jaxrl.jax_envs.served.launcher import make_player
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.slots import Slots, Source
 from jaxrl.types import Action, BehaviorMessage
 from tests.envs.raw_trainer import free_port
 from tests.helpers import decision_steps, message, terminal_steps
@@ -105,7 +105,7 @@ def test_a_player_tells_a_handover_and_the_end_of_an_episode_alike(tmp_path) -> 
         result = environment.reset()
         for _ in range(400):
             steps = result.steps[NAME]
-            ingested = slots.ingest({(0, NAME): steps})
+            ingested = slots.ingest({Source(0, NAME): steps})
             if len(steps.ended.agent_id):
                 over = bool(result.stats)
                 messages[over].add(told_of(steps))

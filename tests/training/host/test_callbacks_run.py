@@ -151,6 +151,7 @@ def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
     rest = recording.pieces[2]
     assert rest[0] is agent and rest[1].outcome is Outcome.TERMINATED
     np.testing.assert_array_equal(cut.last_obs[0], rest[1].obs[0][0])
+    assert {(a.agent_id, a.behavior_id) for a in (agent, mate)} == {(2, "Toy?team=0"), (3, "Toy?team=0")}, "A30"
     # R61: which decision, of which environment, of which of its agents.
     assert (cut.time_step.tolist(), rest[1].time_step.tolist()) == ([0, 1, 2], [3, 4])
     assert [(t.worker, t.agent_index) for _, t, _ in recording.pieces[:2]] == [(0, 0), (0, 1)]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 from test_two_behaviors import summaries
 
 import jaxrl
+from jaxrl.rollout.rollout import rollout_of
+from jaxrl.training.host import notices
 from jaxrl.training.host.run import train
 from tests import trainer
 from tests.toy_runs import SMALL, configured, environment
@@ -17,26 +22,66 @@ from tests.toy_runs import SMALL, configured, environment
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("areas", [1, 2])
-def test_x2_a_loop_turn_by_turn_tells_what_ended_before_what_was_learned(tmp_path: Path, areas: int) -> None:
+@pytest.mark.parametrize(("areas", "workers"), [(1, 1), (2, 2)])
+def test_x2_a_loop_turn_by_turn_tells_what_ended_before_what_was_learned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, areas: int, workers: int
+) -> None:
     """X2, X3, X19, M27: `iterate` is the sampler; the counters of environment and agent steps are exact.
 
-    R3: an environment step is one of an area, as in the compiled loop: 10 of 2 areas are 5 messages, with 4 decisions.
+    R3: an environment step is one of an area, as in the compiled loop: 12 of 2 areas in 2 workers are 3 turns.
+    B11: learning rate 0 in two workers moves nothing. B19: in one worker, every update acts from the next turn on.
+    R54, R59: in one worker agents often pause, sometimes all of them; limits are small enough to be passed.
     """
-    game, options = {"max_steps": 200, "count_by": "env_steps"}, {"env_settings": {"num_areas": areas}}
-    settings = configured(tmp_path, changes=options, Game=game | {"hyperparameters": FEW})
-    with environment("Game?team=0") as started, jaxrl.host_loop(settings, started=started) as loop:
-        turns = list(loop.iterate())
-    learned = [turn.learned["Game"] for turn in turns if turn.learned]
-    assert (len(turns) - 1) * areas == loop.env_steps, "the first message is that of the reset"
-    assert max(update.held.agent_steps for update in learned) <= 4 * 10 / areas
-    assert loop.behaviors["Game"].actor.keeps <= 1.5 * 4 * 10 / areas, "nor is there room for more"
-    assert [update.held.env_steps for update in learned] == [10] * len(learned) and len(learned) >= 2
-    assert loop.behaviors["Game"].step > 200 and any(episodes for turn in turns for _, _, episodes in turn.acted)
+    monkeypatch.setattr(notices, "IDLE_MESSAGES", 1)
+    monkeypatch.setattr(notices, "LEAST_LARGE", 5 if workers == 1 else 1000)
+    monkeypatch.setattr(notices, "TIMES_LARGE", 0)
+    each, moves, options = areas * workers, workers == 1, {"env_settings": {"num_areas": areas}}
+    size = -(-10 // each) * each
+    few = FEW | {"buffer_size": size, "learning_rate": 1e-2 * moves, "learning_rate_schedule": "constant"}
+    game = {"max_steps": 200, "count_by": "env_steps", "hyperparameters": few}
+    turns, acted_by, paid = [], [], 0
+    made = environment("Game?team=0", workers=workers, skips=0.6 * moves)
+    with made as started, jaxrl.host_loop(configured(tmp_path, changes=options, Game=game), started=started) as loop:
+        for turn in loop.iterate():
+            behavior = loop.behaviors["Game"]
+            turns.append(turn)
+            acted_by.append(numbers(behavior.actor.policy.params))
+            assert acted_by[-1] == numbers(behavior.state.policy.params), "the newest policy decides next"
+            paid += 0 if moves else paid_for_its_action(behavior)
+    behavior, learned = loop.behaviors["Game"], [turn.learned["Game"] for turn in turns if turn.learned]
+    assert (len(turns) - 1) * each == loop.env_steps, "the first message is that of the reset"
+    assert behavior.decisions == len(turns), "R40: one call of the policy for the agents of all workers"
+    assert max(update.held.agent_steps for update in learned) <= 4 * size / areas
+    assert behavior.actor.keeps <= 1.5 * 4 * size / areas, "nor is there room for more"
+    assert [update.held.env_steps for update in learned] == [size] * len(learned) and len(learned) >= 2
+    assert behavior.step > 200 and any(episodes for turn in turns for _, _, episodes in turn.acted)
     assert "policy_loss" in learned[0].metrics
+    changed = [after != before for before, after in itertools.pairwise(acted_by)]
+    assert changed == [bool(turn.learned) and moves for turn in turns[1:]]
+    said = [record.message for record in caplog.records]
+    assert sum("in which no agent asks" in line for line in said) == moves
+    assert sum("agent steps wait for an update" in line for line in said) == moves
+    assert moves or paid > 100
 
 
-FEW = {**SMALL["hyperparameters"], "buffer_size": 10, "batch_size": 8}
+def numbers(params: Any) -> bytes:
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))
+
+
+def paid_for_its_action(behavior: Any) -> int:
+    """S31: what is stored beside an action is what the toy pays for it: 1, 1 for the target, less the distance."""
+    rollout = rollout_of(behavior.actor.buffer)
+    answered = np.asarray(rollout.acted) & ~np.asarray(rollout.waiting)
+    answered[-1] = False
+    answered &= np.asarray(rollout.reward) != 0.0  # nothing has come yet for the newest
+    clock, target = np.moveaxis(np.asarray(rollout.obs[0])[..., :2], -1, 0)
+    sent = np.clip(np.asarray(rollout.action.continuous)[..., 0], -3.0, 3.0) / 3.0
+    expected = 1.0 + (np.asarray(rollout.action.discrete)[..., 0] == target) - np.abs(sent - clock)
+    np.testing.assert_allclose(np.asarray(rollout.reward)[answered], expected[answered], rtol=1e-4, atol=1e-5)
+    return int(answered.sum())
+
+
+FEW = {**SMALL["hyperparameters"], "batch_size": 8}
 
 
 def test_r2_r51_complete_episodes_in_a_run_with_and_without_threads(tmp_path: Path) -> None:

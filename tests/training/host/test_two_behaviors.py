@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,13 +9,13 @@ import pytest
 
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.settings import SettingsError
+from jaxrl.training.host.population import SpecChangedError
 from jaxrl.training.host.run import train
 from jaxrl.types import EnvMessage
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.event_files import read_events
 from tests.toy_runs import configured, environment
 
-EXTRINSIC = "Policy/Extrinsic Reward"
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
 
 
@@ -85,6 +84,19 @@ def test_one_right_and_one_wrong_behavior_fail_before_anything_is_written(tmp_pa
     assert not (tmp_path / "results" / "two" / "configuration.yaml").exists()
 
 
+def make_other(worker: int) -> ToyEnv:
+    return ToyEnv(worker, ToySettings(observation_size=4 + worker))
+
+
+def test_s6_workers_that_show_a_behavior_differently_end_the_run_before_anything_is_written(tmp_path: Path) -> None:
+    with (
+        environment(make=make_other, workers=2) as started,
+        pytest.raises(SpecChangedError, match=r"Toy\?team=0: its observations or actions differ"),
+    ):
+        train(configured(tmp_path, Toy={"max_steps": 200}), started=started)
+    assert not list((tmp_path / "results").rglob("events*"))
+
+
 class Late(ToyEnv):
     """Nobody hears of the second behavior before message 30 of worker 0, and 40 of worker 1."""
 
@@ -131,25 +143,3 @@ def test_s30_one_that_appears_late_and_is_not_configured_ends_the_run_which_is_s
     with environment(make=make_late, workers=2) as started, pytest.raises(SettingsError, match=r"behaviors\.Late"):
         train(configured(tmp_path, Early={"max_steps": 1000}), started=started)
     assert (tmp_path / "results" / "two" / "Early.onnx").is_file()
-
-
-@pytest.mark.slow
-def test_p23_group_rewards_under_ppo_are_named_once_and_count_as_ones_own(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The team earns 7 at its end and each agent 1 a step: with MA-POCA nothing is said, with PPO once.
-
-    Policy/Extrinsic Reward of PPO is own and group reward together; without the latter nothing is said either.
-    """
-    told, sums = {}, {}
-    for name, trainer, reward in (("poca", "poca", 7.0), ("none", "ppo", 0.0), ("ppo", "ppo", 7.0)):
-        caplog.clear()
-        with environment("Game?team=0", group_reward=reward) as started, caplog.at_level(logging.WARNING, "jaxrl"):
-            train(configured(tmp_path, name, Game={"max_steps": 200, "trainer_type": trainer}), started=started)
-        told[name] = [record.message for record in caplog.records if "group rewards" in record.message]
-        run = tmp_path / "results" / name / "Game"
-        own, worth = (summaries(run, tag)[-1][1] for tag in ("Environment/Cumulative Reward", EXTRINSIC))
-        sums[name] = worth - own
-    assert told["poca"] == told["none"] == [] and len(told["ppo"]) == 1
-    assert told["ppo"][0].startswith("Game: the environment sends group rewards, but trainer_type ppo")
-    assert sums["none"] == pytest.approx(0.0, abs=1e-5) and sums["ppo"] == pytest.approx(7.0, abs=1e-5)
