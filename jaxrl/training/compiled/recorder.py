@@ -15,6 +15,7 @@ from typing import Self
 import jax
 import numpy as np
 
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
@@ -108,6 +109,8 @@ class CompiledRecorder(Recorder):
     def add(self, chunk: IterationLog, recent: Recent) -> None:
         """Some iterations have run; `recent` stands after them."""
         self._statistics.add(chunk, recent)
+        if LARGEST_LOG_RATIO in chunk.metrics:
+            self.check_ratio(self.subject.name, float(np.nanmax(chunk.metric(LARGEST_LOG_RATIO), initial=0.0)))
 
     def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
         """A seed is left behind at trainer step `step`, where its numbers were last good."""

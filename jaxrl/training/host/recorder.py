@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary
@@ -113,6 +114,8 @@ class HostRecorder(Recorder):
         """An update has run; there are no metrics where what was collected was only kept for later."""
         if metrics:
             self._statistics[behavior.name].update(metrics)
+        if behavior.updates == 1:  # later ones also learn from decisions that were open during an update
+            self.check_ratio(behavior.name, metrics.get(LARGEST_LOG_RATIO, 0.0))
 
     def environment(self, result: EnvMessage) -> None:
         """Statistics that an environment sent belong to every behavior that it has shown so far."""
