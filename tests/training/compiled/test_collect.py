@@ -56,7 +56,7 @@ def in_turns() -> JaxEnv:
 
 
 def test_who_pauses_remembers_in_training_as_in_a_rollout() -> None:
-    """Each does the number of decisions that it has made, 0 + 1 + 2: not 0, forgotten, nor 0 + 2 + 4, while it paused."""
+    """Each does the number of its decisions so far, 0 + 1 + 2. Not 0, forgotten; nor 0 + 2 + 4, while it paused."""
     env = in_turns()
 
     def act(_policy: Any, obs: Any, mask: Any, carry: Any, _key: Any) -> Decision:

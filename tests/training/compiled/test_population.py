@@ -53,7 +53,7 @@ def test_the_worst_quarter_learns_from_the_best():
 
 
 def test_a_copy_does_not_remember_what_the_loser_knew():
-    """The areas stay where they are: what stands in their memory are the loser's numbers, which the copy cannot read."""
+    """Areas stay where they are: what stands in their memory are the loser's numbers, which the copy cannot read."""
     rows = np.arange(1.0, 5.0, dtype=np.float32)
     train = TrainState(policy=rows, critic=(), optimizer=(), own={}, signals={}, step=rows, key=rows)
     carry = {"actor": jnp.broadcast_to(rows[:, None, None, None], (4, 2, 3, 5))}
