@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from jaxrl.settings import BehaviorSettings
     from jaxrl.settings.behavior import Hyperparameters
     from jaxrl.settings.rewards import OwnSignalSettings
-    from jaxrl.training.compiled.iteration import JittedTrainer
+    from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer
     from jaxrl.training.compiled.trainer import make_jitted_trainer
+    from jaxrl.training.host.loop import HostLoop, Turn
+    from jaxrl.training.host.run import host_loop
     from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 
 mlagents_import.install()
@@ -55,7 +57,9 @@ _HOMES = {
     "Curve": "jaxrl.report.events",
     "Episode": "jaxrl.rollout.followed",
     "Follows": "jaxrl.callbacks",
+    "HostLoop": "jaxrl.training.host.loop",
     "Hyperparameters": "jaxrl.settings.behavior",
+    "IterationLog": "jaxrl.training.compiled.iteration",
     "JaxEnv": "jaxrl.jax_envs.interface",
     "JaxScene": "jaxrl.jax_envs.scene",
     "JaxrlError": "jaxrl.types",
@@ -74,8 +78,10 @@ _HOMES = {
     "TeamStep": "jaxrl.jax_envs.interface",
     "TeamView": "jaxrl.jax_envs.interface",
     "Trajectory": "jaxrl.rollout.followed",
+    "Turn": "jaxrl.training.host.loop",
     "check_environment": "jaxrl.jax_envs.contract",
     "gymnasium_view": "jaxrl.client.gymnasium_view",
+    "host_loop": "jaxrl.training.host.run",
     "load": "jaxrl.client.policy",
     "make_algorithm": "jaxrl.algorithms",
     "make_coma": "jaxrl.algorithms.coma",
@@ -105,7 +111,9 @@ __all__ = [
     "Curve",
     "Episode",
     "Follows",
+    "HostLoop",
     "Hyperparameters",
+    "IterationLog",
     "JaxEnv",
     "JaxScene",
     "JaxrlError",
@@ -124,8 +132,10 @@ __all__ = [
     "TeamStep",
     "TeamView",
     "Trajectory",
+    "Turn",
     "check_environment",
     "gymnasium_view",
+    "host_loop",
     "load",
     "make_algorithm",
     "make_coma",

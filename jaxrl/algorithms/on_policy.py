@@ -25,7 +25,7 @@ from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RAT
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import part
-from jaxrl.rollout.rollout import Rollout
+from jaxrl.rollout.rollout import Rollout, masked
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -60,11 +60,13 @@ def make(
     """An on-policy algorithm of these parts.
 
     `values` estimates what `estimate` tells of the critic; entropy is the actor's. With memory there are `memories`:
-    their names, and the axes that each has before that of its numbers. `remember` is left out without.
+    their names, and the axes that each has before that of its numbers. `remember` is left out without. Rollouts reach
+    `learn` and `values` with zeros in every cell that their masks leave out.
     """
     memory = settings.network_settings.memory
 
     def estimate(state: TrainState, rollout: Rollout) -> Metrics:
+        rollout = masked(rollout)
         obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
         dist = distribution(state.policy.params, obs, part(rollout.carry, "actor"))
         entropy = actions.entropy(dist, rollout.action_mask, spec.action)
@@ -76,7 +78,7 @@ def make(
         act=partial(act, step, spec, settings.network_settings.deterministic),
         storage=NEWEST_ROLLOUT,
         ready=lambda _: True,  # with what is not learned from at once nothing could be done later
-        learn=learn,
+        learn=lambda state, rollout: learn(state, masked(rollout)),
         estimate=estimate,
         period=buffer_size,
         extras=(("log_prob", (spec.action.columns,)),),

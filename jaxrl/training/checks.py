@@ -13,6 +13,7 @@ from jaxrl.algorithms.supported import refuse_unsupported
 from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
+from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
 from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.training.offered import warn_of_hidden
@@ -138,6 +139,11 @@ def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
         if value and kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO):
             got = f"got {str(value).lower()}, expected {str(usual).lower()}"
             yield f"env_settings.{key}: {got} with env_path {path}: only gymnasium: and pettingzoo: are drawn by jaxrl"
+    if settings.listen is not None and kind not in (Kind.UNITY, Kind.PLAYER):
+        yield (
+            f"env_settings.listen: got {settings.listen}, expected null with env_path {path}: only Unity builds, the "
+            "Editor and player:NAME call at a port"
+        )
     if not kind.compiled:
         if settings.seeds > 1:
             *others, last = [f"{other}:NAME" for other in Kind if other.compiled]
@@ -150,8 +156,10 @@ def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     instead = f"with env_path {path}, which runs inside the learner's own program"
     if settings.num_envs > 1:
         yield f"env_settings.num_envs: got {settings.num_envs}, expected 1 {instead}: raise num_areas instead"
-    if settings.env_args:
-        yield f"env_settings.env_args: got {' '.join(settings.env_args)}, expected none {instead}"
+    try:
+        keyword_arguments(settings.env_args)
+    except ArgumentsError as error:
+        yield str(error)
     if settings.inline:
         yield f"env_settings.inline: got true, expected false {instead}"
     if settings.workers != PROCESSES:

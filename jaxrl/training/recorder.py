@@ -50,6 +50,9 @@ LARGE_LOG_RATIO = 0.1
 class Statistics(Protocol):
     """What one behavior has shown since its last summary, and of late."""
 
+    group_rewards: bool
+    """Whether a team has been paid together; if not, what agents earn alone is shown, and judged by."""
+
     def take(self) -> list[dict[str, Summary]]:
         """By event file, the summary of each tag; afterwards everything is empty."""
         ...
@@ -156,6 +159,8 @@ class Recorder:
         together = taken[0] if len(taken) == 1 else over_seeds(taken)
         together |= {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
         self.timers.gauge_summaries(name, together)
+        if not track.statistics.group_rewards:
+            together.pop(tags.GROUP_CUMULATIVE_REWARD, None)
         self._console.summaries(track.title, step, together)
         short = memory_reach.remark(track.described, together)
         if short is not None:
@@ -168,7 +173,7 @@ class Recorder:
         self.files.summaries(name, step, found)
         track.highest = track.judge.see(step, found)
         together = over_seeds(found)
-        told = ", ".join(f"{tag} {summary.value:.3f}" for tag, summary in together.items())
+        told = ", ".join(f"{tag} {_in_words(summary)}" for tag, summary in together.items())
         log.info("%s. Step: %d. %s.", track.title, step, told or "No evaluation episode was over in time")
 
     def verdict(self, name: str) -> str | None:
@@ -241,6 +246,11 @@ class Recorder:
 
     def _write_configuration(self) -> None:
         write_text(self.folder.configuration, to_yaml(self.settings))
+
+
+def _in_words(summary: Summary) -> str:
+    between = "" if summary.between is None else f" (std between seeds {summary.between:.3f})"
+    return f"{summary.value:.3f}{between}"
 
 
 def _constant(value: float) -> Summary:

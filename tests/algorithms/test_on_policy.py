@@ -349,3 +349,46 @@ def test_acting_is_reproducible_and_deterministic_on_demand(trainer: str) -> Non
     settled = make(settings_of(trainer, SMALL | {"network_settings__deterministic": True}))
     modes = [quick_jit(settled.act)(state.policy, obs, mask, (), jax.random.key(seed)) for seed in (1, 2)]
     assert_close(modes[0], modes[1], 0.0)
+
+
+@pytest.mark.parametrize("trainer", ["ppo", "mappo", "poca", "coma"])
+def test_what_masks_leave_out_reaches_no_parameter(trainer: str) -> None:
+    """NaN, -999 and True in every masked cell of a rollout: what an update makes of it is equal, bit for bit."""
+    capacity = {"hyperparameters__team_capacity": 3} if trainer in ("mappo", "coma") else {}
+    memory = {"network_settings__memory": {"memory_size": 4, "sequence_length": 4}}
+    algorithm = ALGORITHMS[trainer](SPEC, settings_of(trainer, SMALL | memory | capacity))
+    rollout = with_memory(random_rollout(9), algorithm.memories)
+    if not algorithm.team_rows:  # alone in its row
+        rollout = jax.tree.map(lambda x: x[:, :, :1], rollout)._replace(mates_reward=rollout.mates_reward[:, :, :1] * 0)
+    learn, state = quick_jit(algorithm.learn), fresh(algorithm)
+
+    def learned(rollout: Rollout):
+        after, metrics = learn(state, rollout)
+        return after.policy, after.critic, after.optimizer, metrics
+
+    clean, dirty = learned(rollout), learned(spoilt(rollout))
+    assert_close(clean, dirty, 0.0)
+    assert any(
+        (x != y).any() for x, y in zip(*map(jax.tree.leaves, (state.policy.params, clean[0].params)), strict=True)
+    )
+
+
+def with_memory(rollout: Rollout, memories: tuple[tuple[str, tuple[int, ...]], ...]) -> Rollout:
+    """With what members remember, drawn at random."""
+    rng, lead = np.random.default_rng(0), rollout.acted.shape
+    return rollout._replace(carry={name: rng.normal(size=(*lead, *shape)).astype("f") for name, shape in memories})
+
+
+def spoilt(rollout: Rollout) -> Rollout:
+    """Rubbish in all that is of members that are absent, or of decisions that are not trained on."""
+
+    def spoil(x: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        rubbish = {"f": np.nan, "i": -999, "b": True}[x.dtype.kind]
+        return np.where(valid.reshape(valid.shape + (1,) * (x.ndim - 3)), x, np.asarray(rubbish, x.dtype))
+
+    there, told = partial(jax.tree.map, partial(spoil, valid=rollout.present)), partial(spoil, valid=rollout.acted)
+    shown = {name: there(getattr(rollout, name)) for name in ("obs", "action", "carry", "begin")}
+    ends = ("terminated", "truncated", "left", "cut")
+    paid = {name: told(getattr(rollout, name)) for name in ("reward", "mates_reward", "group_reward", *ends)}
+    extras = {name: told(x) for name, x in rollout.extras.items()}
+    return rollout._replace(**shown, **paid, extras=extras, action_mask=told(rollout.action_mask))

@@ -51,6 +51,7 @@ def test_every_flag():
         "--num-envs": ("env_settings", "num_envs", 2),
         "--num-areas": ("env_settings", "num_areas", 3),
         "--base-port": ("env_settings", "base_port", 6000),
+        "--listen": ("env_settings", "listen", "0.0.0.0"),
         "--timeout-wait": ("env_settings", "timeout_wait", 5.0),
         "--max-lifetime-restarts": ("env_settings", "max_lifetime_restarts", -1),
         "--restarts-rate-limit-n": ("env_settings", "restarts_rate_limit_n", 2),

@@ -76,7 +76,7 @@ def test_tables_and_equations_are_not_cut_at_1280_pixels(site):
     wider = "e => e.scrollWidth > e.clientWidth + 1"
     parts = "[...document.querySelectorAll('.md-typeset__scrollwrap, .equation')]"
     with opened_browser() as browser:
-        for path in sorted(site.glob("*.html")):
+        for path in sorted(set(site.glob("*.html")) - {site / "404.html"}):  # whose links are those of a server
             with opened_page(browser, path.as_uri()) as page:
                 assert page.evaluate(f"() => {parts}.filter({wider}).map(e => e.innerText.slice(0, 80))") == [], (
                     path.name

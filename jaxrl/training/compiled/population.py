@@ -23,6 +23,7 @@ from rich.console import Console
 
 from jaxrl.artifacts.files import write_error
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.run_folder import POPULATION
 from jaxrl.jax_envs import environment_in
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
@@ -42,7 +43,6 @@ SHARE = 4
 """One member in SHARE is replaced, by a copy of one of as many."""
 FACTORS = (0.8, 1.25)
 DRAWN_ANEW = 0.25
-FILE = "population.csv"
 
 
 class Generation(NamedTuple):
@@ -151,7 +151,7 @@ class PopulationLoop(JittedLoop):
         return self.trainer.place(state)
 
     def _tell(self, step: int, scores: np.ndarray, found: Generation) -> None:
-        seeds, path = self.part.recorder.subject.seeds, self.part.recorder.folder.path / FILE
+        seeds, path = self.part.recorder.subject.seeds, self.part.recorder.folder.path / POPULATION
         rows = [
             {"step": step, "member": seed, "parent": seeds[parent], "score": float(scores[i])}
             | {key: float(of[i]) for key, of in found.values.items()}

@@ -29,7 +29,7 @@ from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
 from jaxrl.training.saver import Snapshot
-from jaxrl.training.trained_policy import BEST_SEED
+from jaxrl.training.trained_policy import BEST_SEED, EXPORTED_SEED
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -101,10 +101,15 @@ class CompiledRecorder(Recorder):
             self.lessons.tell()
         for index in np.flatnonzero(frozen).tolist():
             self.leave_out(name, index)
-        best = self.status.get(name, BEST_SEED, 0)
-        if best >= len(seeds):
-            log.warning("%s: %s is %d of %d seeds; the first is taken.", self.status.path, BEST_SEED, best, len(seeds))
-            self.status.set(name, BEST_SEED, 0)
+        old = self.status.get(name, BEST_SEED, None)
+        if old is not None:
+            self.status.set(name, BEST_SEED, None)
+            self.status.set(name, EXPORTED_SEED, seeds[0] + old)
+        best = self.status.get(name, EXPORTED_SEED, seeds[0])
+        if best not in seeds:
+            text = "%s: %s %d is none of the run's, %d to %d; the first is taken."
+            log.warning(text, self.status.path, EXPORTED_SEED, best, seeds[0], seeds[-1])
+            self.status.set(name, EXPORTED_SEED, seeds[0])
 
     def add(self, chunk: IterationLog, recent: Recent) -> None:
         """Some iterations have run; `recent` stands after them."""
@@ -154,7 +159,8 @@ class CompiledRecorder(Recorder):
         """
         name, rewards = self.subject.name, self._statistics.recent_reward()
         resumed = np.isnan(rewards).all()  # and no episode has ended since
-        best = int(self.status.get(name, BEST_SEED, 0)) if resumed else self._best(rewards)
+        seeds = self.subject.seeds
+        best = seeds.index(self.status.get(name, EXPORTED_SEED, seeds[0])) if resumed else self._best(rewards)
         frozen = self._statistics.frozen
         best = int(np.argmin(frozen)) if frozen[best] else best
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None

@@ -161,12 +161,12 @@ def make_behavior(
     key: jax.Array,
     *,
     training: bool,
-    workers: int = 1,
+    areas: int = 1,
     leave_out_taken: bool = False,
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed.
 
-    Of `workers` environments that step alike, each gives its share where buffer_size counts environment steps.
+    Of `areas` that step alike, in all workers, each gives its share where buffer_size counts environment steps.
     """
     threaded = settings.threaded and training
     kind = ThreadedLearner if threaded else Learner
@@ -180,7 +180,7 @@ def make_behavior(
         learner.policy,
         learner.run_key,
         learned=training,
-        workers=workers,
+        areas=areas,
         leave_out_taken=leave_out_taken,
     )
     if isinstance(learner, ThreadedLearner):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
@@ -25,6 +25,9 @@ from jaxrl.training.host.actor import Actor
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
+
+CALM = 16
+"""Messages that sizes last before the update is compiled for them: each of a row of growths would cost seconds."""
 
 
 def start(algorithm: Algorithm, key: jax.Array) -> tuple[TrainState, Any, jax.Array]:
@@ -74,7 +77,7 @@ def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -
 class Held(NamedTuple):
     """How much a buffer held when it was taken (R56)."""
 
-    env_steps: int  # messages of all environments
+    env_steps: int  # of all areas
     agent_steps: int  # decisions that are learned from
 
 
@@ -88,6 +91,7 @@ class LearnerPrograms(NamedTuple):
     # In the place of `learn` where an update has a thread of its own.
     take: Callable[..., tuple[Rollout, TrajectoryState]] = take
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
+    ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
 
 
 def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
@@ -133,6 +137,8 @@ class Learner:
         self._programs = programs
         self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_sizes`
         self._sizes: tuple[Any, Any] | None = None
+        self._coming: tuple[Any, Any] | None = None  # sizes since `_calm` messages
+        self._calm = 0
         self._warned = False
 
     @property
@@ -148,18 +154,31 @@ class Learner:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
-    def compile_for(self, actor: Actor) -> None:
-        """Begin to compile the update for the actor's buffer, unless that is done."""
+    def compile_for(self, actor: Actor, *, at_once: bool = False) -> None:
+        """Begin to compile the update for the actor's buffer, unless that is done, or for an actor that still grows."""
         if actor.buffer is None:
             return
         sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
-        if self._sizes != sizes:
-            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
-            self._sizes = sizes
+        if self._lasts(sizes) or (at_once and self._sizes != sizes):
+            self._compile(sizes, self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
+
+    def _lasts(self, sizes: tuple[Any, Any]) -> bool:
+        """Whether sizes that nothing is compiled for have been the same for `CALM` messages: growth comes in waves."""
+        if sizes != self._coming:
+            self._coming, self._calm, self._ahead, self._sizes = sizes, 0, None, None
+        self._calm += 1
+        return self._sizes is None and self._calm > CALM
+
+    def _compile(self, sizes: tuple[Any, Any], program: Any, *arguments: Any) -> None:
+        """Begin to compile the update, unless another learner of these programs has."""
+        known = self._programs.ahead if self._programs.ahead is not None else {}
+        self._ahead, self._sizes = known.get(sizes) or compile_ahead(program, *arguments), sizes
+        if self._ahead is not None:
+            known[sizes] = self._ahead
 
     def await_program(self, actor: Actor) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
-        self.compile_for(actor)
+        self.compile_for(actor, at_once=True)
         while self._ahead is not None and not self._ahead.done():
             wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
 

@@ -25,7 +25,7 @@ from jaxrl.algorithms.interface import TrainState
 from jaxrl.rollout.records import Ending, RowsMessage
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.actor import Actor
-from jaxrl.training.host.learner import Learner, compile_ahead
+from jaxrl.training.host.learner import Learner
 
 log = logging.getLogger(__name__)
 
@@ -92,19 +92,18 @@ class ThreadedLearner(Learner):
         """Whether there is something to publish."""
         return self._under_way is not None and self._under_way.done()
 
-    def compile_for(self, actor: Actor) -> None:
+    def compile_for(self, actor: Actor, *, at_once: bool = False) -> None:
         """Begin to compile the update for rollouts of the actor's buffer, unless that is done."""
         if actor.buffer is None:
             return
         sizes = (actor.buffer.shape, ())  # a rollout has the pages' shape, however many rows write them
-        if self._sizes != sizes:
+        if self._lasts(sizes) or (at_once and self._sizes != sizes):
             rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
-            self._ahead = compile_ahead(self._programs.learn_from, self.state, self.store, rollout)
-            self._sizes = sizes
+            self._compile(sizes, self._programs.learn_from, self.state, self.store, rollout)
 
     def await_program(self, actor: Actor) -> None:
         """Nothing to wait for: the thread of the update does."""
-        self.compile_for(actor)
+        self.compile_for(actor, at_once=True)
 
     def learn(self, actor: Actor) -> dict[str, float]:
         """Begin an update from what the actor has collected, if the algorithm is ready for it. Gives no metrics yet.
