@@ -59,7 +59,8 @@ def test_a_copy_does_not_remember_what_the_loser_knew():
     carry = {"actor": jnp.broadcast_to(rows[:, None, None, None], (4, 2, 3, 5))}
     none = jnp.zeros(4)
     state = JittedState(
-        train=train, store=(), fresh=none, play=Play((), rows, (), carry, open=()), parameters={}, values={RATE: none + 1e-3},
+        train=train, store=(), fresh=none, play=Play((), rows, (), carry, open=()), parameters={},
+        values={RATE: none + 1e-3},
         key=none, iteration=none, frozen=none > 0, recent=none_yet(4),
     )  # fmt: skip
     recorder = SimpleNamespace(scores=lambda: np.array([3.0, 1.0, 8.0, 2.0]), thaw=lambda frozen: None)
