@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.actor import Actor
+from jaxrl.training.interrupt import await_telling
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -179,8 +180,8 @@ class Learner:
     def await_program(self, actor: Actor) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
         self.compile_for(actor, at_once=True)
-        while self._ahead is not None and not self._ahead.done():
-            wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
+        if self._ahead is not None:
+            await_telling(self._ahead, lambda: f"the update of {self.name} to be compiled")
 
     def learn(self, actor: Actor) -> dict[str, float]:
         """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.
