@@ -221,7 +221,7 @@ MUTATIONS = (
         "word = jnp.where(valid, random, random | jnp.uint32(1 << 31))",
         "word = random",
     ),
-    Mutation("P16", "learning/minibatches.py", "jax.tree.map(lambda x: x / (count * epochs), totals)", "totals"),
+    Mutation("P16", "learning/minibatches.py", "x if name in largest else x / (count * epochs)", "x"),
     Mutation(
         "P18", "training/host/actor.py", "        self.room.taken(buffer)\n        self.held", "        self.held"
     ),

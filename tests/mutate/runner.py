@@ -1,7 +1,8 @@
 """Applies one mutation at a time to a copy of the project and runs the tests that claim its behaviour.
 
 A mutation is caught when pytest runs and at least one test fails. A mutated file that cannot be imported proves
-nothing, so an error while collecting counts as broken, not as caught.
+nothing, so an error while collecting counts as broken, not as caught. That the tests pass without the fault is the
+ordinary suite's to show.
 """
 
 from __future__ import annotations

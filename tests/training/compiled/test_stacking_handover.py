@@ -121,7 +121,7 @@ def test_a_player_tells_a_handover_and_the_end_of_an_episode_alike(tmp_path) -> 
 
 def test_a_team_lives_on_whose_newcomer_asks_before_the_other_ends() -> None:
     """How an environment can say it on the wire: let the two overlap. The one who leaves asks for nothing meanwhile."""
-    spec, source = BATON.spec, (0, NAME)
+    spec, source = BATON.spec, Source(0, NAME)
     slots = Slots(spec, team_rows=True, rows=1, members=2)
     slots.ingest({source: message(spec, None, decision_steps(spec, [1], groups=[7]))})
     both = slots.ingest({source: message(spec, None, decision_steps(spec, [2], groups=[7]))}).steps
