@@ -126,7 +126,7 @@ def slow(x):
         x = jnp.sort(jnp.sin(x @ x + i), axis=0)
     return x
 with Interrupt() as interrupt:
-    compiled = compile_ahead(jax.jit(slow), jnp.ones((64, 64)))
+    compiled = compile_ahead("Slow", jax.jit(slow), jnp.ones((64, 64)))
     print("ready", flush=True)
     try:
         with interrupt.waiting():
