@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,7 @@ from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.actor import Actor
+from jaxrl.training.interrupt import await_telling
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -199,8 +200,7 @@ class Learner:
         self.compile_for(actor, at_once=True)
         if self._ahead is not None and not self._ahead.done():
             log.info("%s: the first update waits until it is compiled, once.", self.name)
-        while self._ahead is not None and not self._ahead.done():
-            wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
+            await_telling(self._ahead, lambda: f"the update of {self.name} to be compiled")
 
     def learn(self, actor: Actor) -> dict[str, float]:
         """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.
