@@ -283,7 +283,9 @@ def _learn(
     """
     steps = from_before(made, steps)
     varied = plan.algorithm.varied
-    algorithm = varied(values) if values and varied is not None else plan.algorithm
+    algorithm = plan.algorithm
+    if values and varied is not None:
+        algorithm = algorithm._replace(learn=varied(values).learn)  # all else may have been replaced
     rollout = stack(plan.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=plan.time_horizon)
     counted, experience, kept = put_away(algorithm, train, store, rollout)
     given = fresh + counted.step - train.step
