@@ -57,12 +57,12 @@ class Run(Protocol):
 
 
 class Callbacks:
-    """Called in this order (M19); every method does nothing unless it is overridden.
+    """Called in this order; every method does nothing unless it is overridden.
 
     For each message of an environment: of the episodes that it concerns `on_episode_step`, then of streams that are cut
     or ended `on_trajectory_complete`, then of episodes that are over `on_episode_end`; then of new ones
     `on_episode_created`, `policy_mapping` of their agents and `on_episode_start`. Numbers of an episode reach the
-    statistics before its samples are learned from (M18).
+    statistics before its samples are learned from.
     """
 
     def on_run_start(self, run: Run) -> None:
@@ -72,9 +72,9 @@ class Callbacks:
         """A new episode; its agents follow no policy yet."""
 
     def policy_mapping(self, agent: AgentRecord, episode: Episode, worker: int) -> str | Follows | None:
-        """The policy that a new agent follows as long as it lives (R20); None: that of its behavior.
+        """The policy that a new agent follows as long as it lives; None: that of its behavior.
 
-        Asked again when the policy is removed (R41). The first of several callbacks that gives a name decides.
+        Asked again when the policy is removed. The first of several callbacks that gives a name decides.
         """
 
     def on_episode_start(self, episode: Episode) -> None:
@@ -86,7 +86,7 @@ class Callbacks:
     def on_trajectory_complete(
         self, episode: Episode, agent: AgentRecord, trajectory: Trajectory, mates: Mapping[AgentRecord, Trajectory]
     ) -> None:
-        """A stream was cut at time_horizon or ended (R57). `mates`: what the others of the episode did meanwhile."""
+        """A stream was cut at time_horizon or ended. `mates`: what the others of the episode did meanwhile."""
 
     def on_faulty_episode(self, episode: Episode, error: Exception) -> None:
         """Its worker was lost; `on_episode_end` follows."""

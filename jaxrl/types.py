@@ -106,7 +106,7 @@ class DecisionSteps(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What agents really did in their last decision, where that is not what they were sent (M21, R44)."""
+    """What agents really did in their last decision, where that is not what they were sent."""
 
     agent_id: np.ndarray  # int64 [K], each stands among the deciding or the ended agents of its message
     action: Action  # [K, C] and [K, D]
@@ -170,6 +170,6 @@ class EnvMessage(NamedTuple):
     new_specs: Mapping[str, BehaviorSpec]  # behaviors seen for the first time
     stats: tuple[EnvironmentStat, ...]
     seconds: float  # wall time the environment took, measured beside it
-    infos: Mapping[str, Any] = NOTHING  # what concerns all agents (R16)
+    infos: Mapping[str, Any] = NOTHING  # what concerns all agents
     timing: StepTiming = StepTiming()  # parts of `seconds`, and what the worker itself took
     incarnation: int = 0  # how often the worker was started again: ids of another incarnation are other agents

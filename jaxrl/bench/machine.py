@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+from jaxrl.artifacts.run_manifest import cpu_model
 from jaxrl.bench.lines import Accelerator, Commit, Machine
 from jaxrl.types import JaxrlError
 
@@ -64,19 +65,6 @@ def load() -> float | None:
 def _cores() -> int:
     """That this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cpu_model() -> str:
-    """The processor's name as the system tells it, else its architecture."""
-    try:
-        if sys.platform == "darwin":
-            found = _output(["sysctl", "-n", "machdep.cpu.brand_string"])
-        else:
-            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            found = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    except (OSError, subprocess.SubprocessError):
-        found = ""
-    return found or platform.processor() or platform.machine()
 
 
 def commit(folder: Path) -> Commit | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from jaxrl.cli.device import choose_device
-from jaxrl.cli.flags import count
+from jaxrl.cli.flags import add_environment_arguments, count
 from jaxrl.compilation import enable_compilation_cache
+from jaxrl.envs.foreign.arguments import keyword_arguments
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +16,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=count, default=200, metavar="N", help="decisions (default: %(default)s)")
     parser.add_argument("--areas", type=count, default=16, metavar="N", help="played at once (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides all chance (default: %(default)s)")
+    add_environment_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
@@ -25,7 +27,7 @@ def run(given: argparse.Namespace) -> int:
     from jaxrl.jax_envs import environment_of
     from jaxrl.jax_envs.contract import check_environment
 
-    env = environment_of(given.environment)
+    env = environment_of(given.environment, **keyword_arguments(given.env_args))
     found = check_environment(env, areas=given.areas, steps=given.steps, seed=given.seed)
     for text in found.problems:
         print(f"problem: {text}")

@@ -154,6 +154,13 @@ def _help(key: str, with_default: bool = False) -> str:
     return f"{field.description}{default}".replace("%", "%%")
 
 
+def add_environment_arguments(parser: argparse.ArgumentParser, usual: str = "none") -> None:
+    """`--env-args` of the commands that play an environment made by a Python function."""
+    parser.add_argument(
+        "--env-args", nargs="+", metavar="key=value", help=f"arguments of the environment (default: {usual})"
+    )
+
+
 def count(text: str) -> int:
     """A number of something, for argparse."""
     if not text.isdigit() or int(text) < 1:

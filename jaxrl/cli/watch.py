@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from jaxrl.cli.device import choose_device
+from jaxrl.cli.flags import add_environment_arguments
 from jaxrl.compilation import enable_compilation_cache
 
 
@@ -37,12 +38,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deterministic", action="store_true", help="act with the mean or most likely action, not with a sample"
     )
-    parser.add_argument(
-        "--env-args",
-        nargs="+",
-        metavar="key=value",
-        help="arguments of a gymnasium: or pettingzoo: environment (default: those of the run)",
-    )
+    add_environment_arguments(parser, "those of the run")
     parser.add_argument("--trust", action="store_true", help="import code that the folder of the run names")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def environment(settings: RunSettings) -> Iterator[Finding]:
         yield fail("environment", str(error))
         return
     if kind.compiled:
-        yield compiled(str(options.env_path))
+        yield compiled(str(options.env_path), options.env_args or ())
         return
     where = "the Unity Editor" if options.env_path is None else f"{options.env_path} can be started"
     yield ok("environment", where)
@@ -116,9 +116,10 @@ def behaviors(first: EnvMessage, seconds: float) -> Iterator[Finding]:
         yield ok("behaviors", f"{behavior_id}: {count} agent(s){in_teams}; sees {sensors}; does {' and '.join(parts)}")
 
 
-def compiled(env_path: str) -> Finding:
+def compiled(env_path: str, env_args: Sequence[str] = ()) -> Finding:
     """An environment in JAX, played for a moment in a process of its own: what it does there may never end."""
     command = [sys.executable, "-m", "jaxrl.cli", "check-env", env_path, "--steps", "20", "--areas", "4"]
+    command += ["--env-args", *env_args] if env_args else []
     begun = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILED_SECONDS, check=False)

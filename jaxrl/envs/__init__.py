@@ -32,6 +32,7 @@ SIMULATORS: dict[Kind, str] = {
     Kind.PLAYER: "jaxrl.jax_envs.served.launcher",
     Kind.GYMNASIUM: "jaxrl.envs.gymnasium.simulator",
     Kind.PETTINGZOO: "jaxrl.envs.pettingzoo.simulator",
+    Kind.RLLIB: "jaxrl.envs.rllib.simulator",
 }
 """Modules by kind."""
 

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     PLAYER = "player"  # one of jaxrl's own, served by a process as a Unity build would be
     GYMNASIUM = "gymnasium"
     PETTINGZOO = "pettingzoo"
+    RLLIB = "rllib"
     JAX = "jax"  # one of jaxrl's own, compiled
     JAXMARL = "jaxmarl"
     GYMNAX = "gymnax"

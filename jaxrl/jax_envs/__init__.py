@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl import plugins, trust
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
+from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, keyword_arguments, usual_arguments
 from jaxrl.types import JaxrlError
 
 if TYPE_CHECKING:
     from jaxrl.jax_envs.interface import JaxEnv
     from jaxrl.jax_envs.scene import JaxScene
+    from jaxrl.settings.run import EnvironmentSettings
 
 _FILES = {
     "ball3d": "ball3d",
@@ -48,24 +50,34 @@ class SeveralBehaviorsError(JaxrlError):
     """An environment of several behaviors where only one can be used."""
 
 
-def _make(name: str) -> JaxEnv | JaxScene:
-    return getattr(import_module(f"jaxrl.jax_envs.{_FILES[name]}"), f"make_{name}")()
+def _make(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
+    """Arguments are those of the function, or the fields of its `settings`."""
+    make = getattr(import_module(f"jaxrl.jax_envs.{_FILES[name]}"), f"make_{name}")
+    usual = usual_arguments(make)
+    settings = usual.get("settings")
+    try:
+        if settings is not None:
+            return make(settings._replace(**fitted(f"jax:{name}", arguments, settings._asdict())))
+        return make(**fitted(f"jax:{name}", arguments, usual))
+    except ValueError as error:
+        raise ArgumentsError(f"jax:{name}: {error}") from None
 
 
-ENVIRONMENTS: dict[str, Callable[[], Any]] = {name: partial(_make, name) for name in _FILES}
+ENVIRONMENTS: dict[str, Callable[..., Any]] = {name: partial(_make, name) for name in _FILES}
 """Functions that make a `JaxEnv` or `JaxScene` with its usual settings, by the NAME in `jax:NAME` and `player:NAME`."""
 
 
-def make_own(name: str) -> JaxEnv | JaxScene:
+def make_own(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     """One of jaxrl's own environments, or one that an installed package offers (`jaxrl.plugins`).
 
-    Raises UnknownEnvironmentError, with the nearest names; JaxrlError where that of a package cannot be made.
+    Raises UnknownEnvironmentError, with the nearest names; ArgumentsError; JaxrlError where that of a package cannot
+    be made.
     """
     if name in ENVIRONMENTS:
-        return ENVIRONMENTS[name]()
+        return ENVIRONMENTS[name](**arguments)
     if not is_installed(name):
         raise UnknownEnvironmentError(unknown(f"jax:{name}", name, ENVIRONMENTS))
-    return import_module("jaxrl.jax_envs.adapters.function").make_installed(name)
+    return import_module("jaxrl.jax_envs.adapters.function").make_installed(name, **arguments)
 
 
 def is_installed(name: str | None) -> bool:
@@ -79,14 +91,15 @@ ADAPTERS: dict[Kind, tuple[str, str]] = {
     Kind.GYMNAX: ("jaxrl.jax_envs.adapters.gymnax", "make_gymnax"),
     Kind.FUNCTION: ("jaxrl.jax_envs.adapters.function", "make_by_function"),
 }
-"""Modules and their functions name → environment, by kind: everything that is compiled together with the learner."""
+"""Modules and their functions (name, **arguments) → environment, by kind: all that is compiled with the learner."""
 
 
-def environment_of(env_path: str) -> JaxEnv | JaxScene:
+def environment_of(env_path: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     """The environment that `jax:NAME`, `jaxmarl:NAME`, `gymnax:NAME` or `FILE.py:FUNCTION` names.
 
-    A bare NAME is one of jaxrl's own. Raises UnknownEnvironmentError, with the nearest names; JaxrlError when the
-    package of an adapter is missing, or a file cannot be imported.
+    A bare NAME is one of jaxrl's own. `arguments` are what `--env-args key=value` says on the command line. Raises
+    UnknownEnvironmentError, with the nearest names; ArgumentsError for arguments that it does not take; JaxrlError
+    when the package of an adapter is missing, or a file cannot be imported.
     """
     kind, name = parse_address(env_path)
     if kind is Kind.PLAYER:
@@ -96,15 +109,29 @@ def environment_of(env_path: str) -> JaxEnv | JaxScene:
             f"{env_path}: is stepped by the host loop and cannot be compiled: `jaxrl train --env {env_path}` trains it"
         )
     module, maker = ADAPTERS[Kind.JAX if kind is Kind.UNITY else kind]
-    return getattr(import_module(module), maker)(name or "")
+    return getattr(import_module(module), maker)(name or "", **arguments)
 
 
-def make_environment(env_path: str) -> JaxEnv:
-    """As `environment_of`, of one behavior. Raises SeveralBehaviorsError for an environment of several."""
+def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
+    """The environment of one behavior that `jax:NAME`, `jaxmarl:NAME`, `gymnax:NAME` or `FILE.py:FUNCTION` names.
+
+        env = jaxrl.make_environment("jaxmarl:HeuristicEnemySMAX", scenario="3m")
+
+    Args:
+      env_path: as `--env` of `jaxrl train`; a bare NAME is one of jaxrl's own.
+      arguments: of the environment, as `--env-args key=value`: fields of the settings of jaxrl's own, arguments of the
+        constructors of JaxMARL and gymnax, of the function of a file.
+
+    Raises:
+      UnknownEnvironmentError: there is none of this name; the text lists the nearest.
+      ArgumentsError: an argument that it does not take, or a value of another type; the text lists what it takes.
+      SeveralBehaviorsError: the environment has several behaviors, see `make_scene`.
+      JaxrlError: a package is missing, or a file cannot be imported.
+    """
     from jaxrl.jax_envs.interface import JaxEnv
 
     trust.ours(env_path)
-    env = environment_of(env_path)
+    env = environment_of(env_path, **arguments)
     if isinstance(env, JaxEnv):
         return env
     names = ", ".join(part.name for part in env.parts)
@@ -114,12 +141,17 @@ def make_environment(env_path: str) -> JaxEnv:
     )
 
 
-def make_scene(env_path: str) -> JaxScene:
-    """As `environment_of`, of several behaviors. Raises JaxrlError for an environment of one."""
+def environment_in(options: EnvironmentSettings) -> JaxEnv:
+    """As `make_environment`, of what `env_settings` say."""
+    return make_environment(options.env_path or "", **keyword_arguments(options.env_args))
+
+
+def make_scene(env_path: str, /, **arguments: Any) -> JaxScene:
+    """As `make_environment`, of several behaviors. Raises JaxrlError for an environment of one."""
     from jaxrl.jax_envs.scene import JaxScene
 
     trust.ours(env_path)
-    env = environment_of(env_path)
+    env = environment_of(env_path, **arguments)
     if not isinstance(env, JaxScene):
         raise JaxrlError(f"{env_path}: has one behavior, {env.name}: make it with `jaxrl.make_environment`")
     return env

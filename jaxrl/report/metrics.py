@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,8 @@ from jaxrl.report.runs import read_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame  # pyright: ignore[reportMissingImports] an extra
+
+_COLUMNS = ("behavior", "tag", "seed", "step", "value")
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,30 @@ class RunMetrics:
             pandas = import_module("pandas")
         except ModuleNotFoundError as error:
             raise ReportError(f"frame: needs pandas ({error}): pip install pandas, or use by_seed and array") from None
-        rows = [
-            (behavior, tag, seed, step, value)
-            for behavior, tags in self.curves.items()
-            for tag, seeds in tags.items()
-            for seed, curve in seeds.items()
-            for step, value in zip(curve.step.tolist(), curve.value.tolist(), strict=True)
-        ]
-        return pandas.DataFrame(rows, columns=["behavior", "tag", "seed", "step", "value"])
+        return pandas.DataFrame(list(self._rows()), columns=list(_COLUMNS))
+
+    def to_parquet(self, path: str | Path) -> None:
+        """The rows of `frame`, written as a Parquet file: behavior, tag, seed, step int64, value float64.
+
+        Raises ReportError where pyarrow is not installed, or the file cannot be written.
+        """
+        try:
+            arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        except ModuleNotFoundError as error:
+            raise ReportError(f"to_parquet: needs pyarrow ({error}): pip install 'jaxrl[parquet]'") from None
+        columns = zip(*self._rows(), strict=True)
+        table = arrow.table(dict(zip(_COLUMNS, map(list, columns), strict=True)))
+        try:
+            parquet.write_table(table, Path(path))
+        except OSError as error:
+            raise ReportError(f"{path}: cannot be written: {error}; choose a folder that you may write to") from None
+
+    def _rows(self) -> Iterator[tuple[str, str, str, int, float]]:
+        for behavior, tags in self.curves.items():
+            for tag, seeds in tags.items():
+                for seed, curve in seeds.items():
+                    for step, value in zip(curve.step.tolist(), curve.value.tolist(), strict=True):
+                        yield behavior, tag, seed, step, value
 
 
 def read_metrics(run: str | Path) -> RunMetrics:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxrl.rollout.entries import all_ended, some_deciding
+from jaxrl.settings import EnvironmentSettings
 from jaxrl.types import BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
 
 
@@ -60,6 +61,11 @@ class Absences:
         """The worker is no more."""
         self._messages.pop((worker, incarnation), None)
         self._seen.pop((worker, incarnation), None)
+
+
+def absences(options: EnvironmentSettings) -> Absences | None:
+    """As `env_settings` want it; None: an absent agent keeps its open decision."""
+    return Absences(options.missing_after) if options.missing == "truncate" else None
 
 
 def _with_endings(steps: BehaviorMessage | None, gone: list[tuple[int, _Seen]]) -> BehaviorMessage:

@@ -19,7 +19,7 @@ class EpisodeRecords(NamedTuple):
     lengths: list[int]  # per agent, decisions before the last transition (as ML-Agents counts)
     group_rewards: list[float]  # per agent, sum of the group rewards that it received itself
     mates_returns: list[float]  # per agent, sum of the individual rewards of its row's others while it lived
-    group_returns: list[float]  # per agent that was alive when its whole team ended (M12, U48)
+    group_returns: list[float]  # per agent that was alive when its whole team ended
     # One per finished team: what its longest-lived agent at the end received. The compiled loop adds up what the team
     # earned by whomever it was received; here members are paid in different messages, some for several steps at once,
     # and nothing on the wire tells which payments are the same reward.

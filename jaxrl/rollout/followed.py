@@ -63,7 +63,7 @@ class Episode:
     truncated: bool = False  # over because it was interrupted
     error: Exception | None = None  # that cost it its worker
     finishers: list[AgentRecord] = field(default_factory=list, repr=False)  # with whom it was over
-    infos: Mapping[str, Any] = field(default_factory=dict)  # the newest that concern all agents of the worker (R16)
+    infos: Mapping[str, Any] = field(default_factory=dict)  # the newest that concern all agents of the worker
     custom_metrics: dict[str, float] = field(default_factory=dict)  # mean, least and largest become tags Custom/<name>
     hist_data: dict[str, list[float]] = field(default_factory=dict)  # a histogram Custom/<name>
     media: dict[str, np.ndarray] = field(default_factory=dict)  # uint8 [H, W, 3], shown under Custom/<name>
@@ -96,7 +96,7 @@ class Episode:
 
 
 class Trajectory(NamedTuple):
-    """A piece of an agent's stream: T decisions up to its end, or to time_horizon (R57)."""
+    """A piece of an agent's stream: T decisions up to its end, or to time_horizon."""
 
     obs: tuple[np.ndarray, ...]  # one per sensor, its dtype [T, *shape]
     action: Action  # as the environment has it: float32 [T, C], int32 [T, D]

@@ -54,6 +54,13 @@ class RowsMessage(NamedTuple):
     deciding: np.ndarray  # bool [B, A], members that ask for an action now
 
 
+class Moved(NamedTuple):
+    """Members that ask in another slot than before, because they have changed their team."""
+
+    origin: np.ndarray  # int32 [B, A], slot that a member has come from, row * A + member, or -1
+    reward: np.ndarray  # float32 [B, A, 2], own and group reward of its decision there, which may be told there later
+
+
 class Ingested(NamedTuple):
     """One message per source, turned into rows."""
 
@@ -64,4 +71,4 @@ class Ingested(NamedTuple):
     # Of decisions that were open before this message:
     taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
     left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
-    origin: np.ndarray | None = None  # int32 [B, A], slot that a member has moved from, row * A + member, or -1
+    moved: Moved | None = None  # None: nobody has

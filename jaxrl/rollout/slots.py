@@ -16,7 +16,7 @@ import numpy as np
 from jaxrl.rollout.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
 from jaxrl.rollout.limit import limited
 from jaxrl.rollout.occupants import Occupant, Occupants, Places, Source, places_of
-from jaxrl.rollout.records import Gone, Ingested
+from jaxrl.rollout.records import Gone, Ingested, Moved
 from jaxrl.rollout.silence import Silence, dense
 from jaxrl.rollout.tables import Tables
 from jaxrl.types import NOTHING, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
@@ -103,7 +103,7 @@ class Slots:
             decisions=decisions,
             finished=finished,
             episodes=episodes,
-            origin=self._origin() if self._moved else None,
+            moved=self._who_moved() if self._moved else None,
         )
         if not taken and not self._silence.concerns(messages, untrained):  # nearly always
             return ingested
@@ -137,12 +137,14 @@ class Slots:
         """Newest observations [N, *shape] and masks [N, M] of living agents (else all), repeated so that N is B · A."""
         return self._tables.recorded()
 
-    def _origin(self) -> np.ndarray:
-        """Where members have moved from, as `Ingested.origin`."""
-        origin = np.full(self._tables.alive.shape, -1, np.int32)
+    def _who_moved(self) -> Moved:
+        """Where members have come from, and what they have earned there."""
+        shape = self._tables.alive.shape
+        moved = Moved(np.full(shape, -1, np.int32), np.zeros((*shape, 2), np.float32))
         for home, place in self._moved:
-            origin[place.row, place.member] = home.row * self.members + home.member
-        return origin
+            moved.origin[place.row, place.member] = home.row * self.members + home.member
+            moved.reward[place.row, place.member] = self._tables.departed_with[home.row, home.member]
+        return moved
 
     def _end_discarded(self) -> None:
         """All rows of discarded sources end here."""

@@ -22,7 +22,7 @@ class Tables:
         self.alive = np.zeros((0, 0), bool)
         self.gone_now = np.zeros((0, 0), bool)  # left with this message
         self._gone = np.zeros((0, 0), np.uint8)  # `Gone` since the row's newest state
-        self._gone_reward = np.zeros((0, 0, 2), np.float32)
+        self.departed_with = np.zeros((0, 0, 2), np.float32)  # rewards of who left last
         # The fields of `RowsMessage`:
         self._obs = tuple(np.zeros((2, 0, 0, *s.shape), s.dtype) for s in spec.observations)
         self._action_mask = np.ones((0, 0, spec.action.mask_size), bool)
@@ -44,7 +44,7 @@ class Tables:
         self.alive = fit(self.alive, 0)
         self.gone_now = fit(self.gone_now, 0)
         self._gone = fit(self._gone, 0)
-        self._gone_reward = fit(self._gone_reward, 0)
+        self.departed_with = fit(self.departed_with, 0)
         self._obs = tuple(fit(x, 1) for x in self._obs)
         self._action_mask = fit(self._action_mask, 0, fill=True)
         self._reward = fit(self._reward, 0)
@@ -72,7 +72,7 @@ class Tables:
         self.alive[places] = False
         self._gone[places] = how
         self.gone_now[places] = True
-        self._gone_reward[places] = rewards
+        self.departed_with[places] = rewards
         self._earned[places] = rewards[:, 0]
         for table, last in zip(self._obs, obs, strict=True):
             table[0][places] = last
@@ -153,6 +153,6 @@ class Tables:
         """Endings and rewards of the members of `rows` that left: [K, A], or one for all."""
         at, members = np.nonzero(self._gone[rows])
         left = rows[at], members
-        self._reward[left] = self._gone_reward[left]
+        self._reward[left] = self.departed_with[left]
         self._ending[left] = np.broadcast_to(ending, (len(rows), self.alive.shape[1]))[at, members]
         self._gone[left] = Gone.NOBODY

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.rollout.cells import OUTCOME, Cells, Extras, Layout, Stored, blank, pack, unpack
-from jaxrl.rollout.masks import where
+from jaxrl.rollout.masks import of_slots, where
 from jaxrl.rollout.records import Ending, RowsMessage
 from jaxrl.rollout.rollout import Rollout, rollout_of
 from jaxrl.rollout.trajectory_state import CLOCK, NO_DECISION, TrajectoryState, clock_of
@@ -63,8 +63,7 @@ def memory(state: TrajectoryState, steps: RowsMessage, origin: Any = None) -> An
         own = where(begins(steps), jnp.zeros_like(x), x)
         if origin is None:
             return own
-        moved = x.reshape(-1, *x.shape[2:])[jnp.maximum(origin, 0)]
-        return where(jnp.asarray(origin) >= 0, moved, own)
+        return where(jnp.asarray(origin) >= 0, of_slots(x, origin), own)
 
     return jax.tree.map(before, state.carry)
 

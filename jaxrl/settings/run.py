@@ -51,11 +51,12 @@ class EnvironmentSettings(Section):
         default=None,
         description="executable of the environment, or player:NAME for one of jaxrl's own; jax:NAME, jaxmarl:NAME, "
         "gymnax:NAME, or FILE.py:FUNCTION that makes one: compiled together with the learner; gymnasium:ID, "
-        "pettingzoo:MODULE; null: the Unity Editor",
+        "pettingzoo:MODULE, rllib:MODULE:CLASS; null: the Unity Editor",
     )
     env_args: tuple[Text, ...] | None = Field(
         default=None,
-        description="appended to the executable's command line; key=value for gymnasium: and pettingzoo:",
+        description="appended to the executable's command line; key=value for environments made by a Python function, "
+        "such as gymnasium:, jaxmarl: and jax:",
     )
     base_port: Integer = Field(
         default=5005, ge=1, le=_LAST_PORT, description="port of worker 0; worker i uses base_port + i"

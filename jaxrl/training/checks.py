@@ -13,6 +13,7 @@ from jaxrl.algorithms.supported import refuse_unsupported
 from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
+from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
 from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.training.offered import warn_of_hidden
@@ -150,8 +151,10 @@ def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
     instead = f"with env_path {path}, which runs inside the learner's own program"
     if settings.num_envs > 1:
         yield f"env_settings.num_envs: got {settings.num_envs}, expected 1 {instead}: raise num_areas instead"
-    if settings.env_args:
-        yield f"env_settings.env_args: got {' '.join(settings.env_args)}, expected none {instead}"
+    try:
+        keyword_arguments(settings.env_args)
+    except ArgumentsError as error:
+        yield str(error)
     if settings.inline:
         yield f"env_settings.inline: got true, expected false {instead}"
     if settings.workers != PROCESSES:

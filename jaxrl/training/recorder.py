@@ -18,7 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import jax
+
 from jaxrl import trust
+from jaxrl.artifacts import run_manifest
 from jaxrl.artifacts.files import write_text
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.console import ConsoleWriter
@@ -209,6 +212,8 @@ class Recorder:
         self.folder.begin(resume)
         if resume:
             self.status.resume()
+        devices = [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
+        run_manifest.write(self.folder.logs, devices, resume=resume)
         self._write_configuration()
         trust.remember(self.folder.path, self.settings.model_dump(mode="json"))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address, split_function, unknown
+from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.jax_envs import ENVIRONMENTS, is_installed
 from jaxrl.settings import load_run_settings
 from jaxrl.types import JaxrlError
@@ -45,6 +47,15 @@ def environment_of(run: Path | None) -> str:
     return address
 
 
+def arguments_of(run: Path | None, address: str) -> dict[str, Any]:
+    """What the run's environment was made with, if `address` is compiled and is that environment; else nothing."""
+    path = None if run is None else RunFolder(run.parent, run.name).configuration
+    if path is None or not path.is_file() or not parse_address(address).kind.compiled:
+        return {}
+    options = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings
+    return keyword_arguments(options.env_args) if options.env_path == address else {}
+
+
 def check_watchable(address: str, run: Path | None) -> None:
     """Raise WatchError unless there is such an environment, of a kind that can be drawn.
 
@@ -54,7 +65,7 @@ def check_watchable(address: str, run: Path | None) -> None:
     if kind in FOREIGN:
         simulator(kind).check(name)
         return
-    if kind in (Kind.JAXMARL, Kind.GYMNAX):
+    if kind in (Kind.JAXMARL, Kind.GYMNAX, Kind.RLLIB):
         raise WatchError(f"{address}: the environments of {kind} have no picture here; watch jax:NAME instead")
     if kind is Kind.UNITY and (Path(address).exists() or Path(address).name != address):
         raise WatchError(_unity(f"{address}: a Unity build", address, run))

@@ -18,6 +18,7 @@ from jax import Array
 
 from jaxrl import trust as trusted
 from jaxrl.envs.address import Kind, parse_address
+from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
@@ -80,7 +81,7 @@ def watch(
       episodes: after so many the film ends,
       steps: or after so many decisions, whatever comes first.
       deterministic: take the mean or most likely action instead of a sample.
-      env_args: of Gymnasium's and PettingZoo's environments, in place of those of the run.
+      env_args: `key=value` of an environment that a Python function makes, in place of those of the run.
       trust: import code that the folder of the run names, see `jaxrl.trust`.
 
     Raises:
@@ -100,9 +101,8 @@ def watch(
     addresses.check_watchable(name, run)
     if parse_address(name).kind in addresses.FOREIGN:
         return _watch_foreign(name, run, out, env_args, seed, episodes, steps, deterministic)
-    if env_args:
-        raise WatchError(f"--env-args {' '.join(env_args)}: {name} takes none; leave them out")
-    return _watch_game(_environment(name), run, out, seed, episodes, steps, deterministic)
+    arguments = addresses.arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
+    return _watch_game(_environment(name, arguments), run, out, seed, episodes, steps, deterministic)
 
 
 def _watch_game(
@@ -186,10 +186,10 @@ def _watch_foreign(
     )
 
 
-def _environment(name: str) -> JaxEnv | JaxScene:
+def _environment(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
     """The environment that can be drawn. A served one is the same environment, compiled."""
     kind, short = parse_address(name)
-    env = environment_of(addresses.compiled(short or "") if kind is Kind.PLAYER else name)
+    env = environment_of(addresses.compiled(short or "") if kind is Kind.PLAYER else name, **arguments)
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
     return env

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 import jaxrl
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.cli.commands import _COMMANDS
+from jaxrl.settings import BehaviorSettings, EnvironmentSettings, NetworkSettings, RunSettings
+from tests.browser import opened_browser, opened_page
 
 ROOT = Path(__file__).parents[2]
 _FETCHED = re.compile(
@@ -47,6 +51,38 @@ def test_every_public_name_has_its_docstring_there(site):
     assert 'id="jaxrl._' not in page and "__getattr__" not in page
 
 
+def test_every_setting_and_command_stands_in_the_references(site):
+    page = (site / "settings.html").read_text(encoding="utf-8")
+    for model in (RunSettings, BehaviorSettings, EnvironmentSettings, NetworkSettings, *HYPERPARAMETER_TYPES.values()):
+        for key in model.model_fields:
+            assert f"<td><code>{key}</code></td>" in page, key
+    row = re.search(r"<td><code>num_envs</code></td>(.*?)</tr>", page, re.DOTALL).group(1)
+    cells = [re.sub("<.*?>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", row)]
+    assert cells == ["whole number ≥ 1", "1", "ML-Agents", "0.1.0", "environment processes"]
+    assert "<td>jaxrl</td>" in re.search(r"<td><code>count_by</code></td>.*?</tr>", page, re.DOTALL).group()
+    page = (site / "command-line.html").read_text(encoding="utf-8")
+    assert [name for name in _COMMANDS if f"usage: jaxrl {name}" not in page] == [] and "--env-args" in page
+    page = (site / "learning.html").read_text(encoding="utf-8")
+    assert all(name in page for name in ("lambda_return", "value_loss", "make_jaxmarl", "env_config"))
+
+
+def test_no_ids_of_our_own_lists_stand_in_the_references(site):
+    for name in ("reference", "learning", "settings", "command-line"):
+        text = re.sub(r"<[^>]*>", "", (site / f"{name}.html").read_text(encoding="utf-8"))
+        assert re.findall(r"\((?:[MRUXPSBA]\d{1,2}(?:, )?)+\)", text) == [], name
+
+
+def test_tables_and_equations_are_not_cut_at_1280_pixels(site):
+    wider = "e => e.scrollWidth > e.clientWidth + 1"
+    parts = "[...document.querySelectorAll('.md-typeset__scrollwrap, .equation')]"
+    with opened_browser() as browser:
+        for path in sorted(set(site.glob("*.html")) - {site / "404.html"}):  # whose links are those of a server
+            with opened_page(browser, path.as_uri()) as page:
+                assert page.evaluate(f"() => {parts}.filter({wider}).map(e => e.innerText.slice(0, 80))") == [], (
+                    path.name
+                )
+
+
 def test_equations_are_mathml(site):
     page = (site / "ma-poca.html").read_text(encoding="utf-8")
     assert page.count("<math") > 60 and "arithmatex" not in page and "\\frac" not in page
@@ -68,8 +104,9 @@ def test_drawings_are_whole(site):
     assert [name for name in drawings if f'src="drawings/{name}"' not in page] == []
 
 
-@pytest.mark.parametrize("name", ["own_environment", "own_algorithm"])
+@pytest.mark.parametrize("name", ["own_environment", "own_algorithm", "own_poca"])
 def test_the_examples_stand_there_whole(site, name):
-    page = (site / f"{name.replace('_', '-')}.html").read_text(encoding="utf-8")
+    name_of_page = name.replace("_", "-").replace("poca", "ma-poca")
+    page = (site / f"{name_of_page}.html").read_text(encoding="utf-8")
     words = set(re.findall(r"\w+", (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")))
     assert words <= set(re.findall(r"\w+", page))

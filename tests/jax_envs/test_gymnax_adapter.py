@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
 from jaxrl.jax_envs.adapters.gymnax import make_gymnax
@@ -80,6 +81,24 @@ def test_continuous_actions_cover_the_bounds(package):
     obs, _, reward, *_ = theirs.step_env(jax.random.key(1), state, jnp.array([1.0]), parameters)  # 0.5 of -2 .. 2
     np.testing.assert_allclose(ours.view.obs[0][0], obs, rtol=1e-6)
     np.testing.assert_allclose(ours.reward, np.ravel(reward), rtol=1e-6)
+
+
+def test_arguments_are_those_of_the_constructor_and_the_parameters(package):
+    small = make_gymnax("Catch-bsuite", rows=4, columns=3)
+    assert small.spec.observations[0].shape == (12,)
+    short = make_gymnax("CartPole-v1", max_steps_in_episode=1, gravity=1)
+    state, _ = short.reset(jax.random.key(0), {})
+    _, step = short.step(jax.random.key(1), state, discrete(1))
+    assert step.over and step.truncated.tolist() == [True]
+    theirs, parameters = package.make("CartPole-v1")
+    obs, *_ = theirs.step_env(jax.random.key(1), state, 1, parameters.replace(gravity=1.0))
+    np.testing.assert_allclose(step.view.obs[0][0], obs, rtol=1e-6)
+    for arguments, text in [
+        ({"gravty": 1.0}, "takes no argument gravty, did you mean gravity.* it takes .*max_steps_in_episode"),
+        ({"gravity": "low"}, "argument gravity: got 'low', expected a number, such as 9.8"),
+    ]:
+        with pytest.raises(ArgumentsError, match=f"gymnax:CartPole-v1: {text}"):
+            make_gymnax("CartPole-v1", **arguments)
 
 
 def test_an_unknown_name_lists_the_nearest(package):

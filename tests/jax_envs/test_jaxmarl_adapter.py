@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from importlib import util
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
+from jaxrl.envs.foreign.arguments import ArgumentsError
+from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError, flat
 from jaxrl.jax_envs.adapters.foreign_team import joint_action, possible_actions, rows_of, shares
-from jaxrl.jax_envs.adapters.jaxmarl import MarlState, make_jaxmarl
+from jaxrl.jax_envs.adapters.jaxmarl import MarlState, _by_agent, _native, make_jaxmarl
+from jaxrl.jax_envs.contract import check_environment
 from jaxrl.jax_envs.interface import TeamActions, advance_areas, start_areas
 from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError
 from jaxrl.types import ActionSpec
@@ -181,18 +188,155 @@ def test_one_action_holds_all_agents_actions():
     ("name", "error", "text"),
     [
         ("MPE_simple_spred_v3", UnknownEnvironmentError, "did you mean MPE_simple_spread_v3"),
-        ("LearnedPolicyEnemySMAX", ForeignEnvironmentError, "jaxmarl:LearnedPolicyEnemySMAX: JaxMARL cannot make it"),
-        ("storm_2p", ForeignEnvironmentError, "jaxmarl:storm_2p: no array of observations by the name of agent"),
+        ("LearnedPolicyEnemySMAX", ForeignEnvironmentError, "Enemy.*SMAX: its opponent is a trained network, which no"),
+        (
+            "JaxRobotarium_rware",
+            ForeignEnvironmentError,
+            "jaxmarl:JaxRobotarium_rware: needs jaxrobotarium",
+        ),
     ],
 )
-@pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")
 def test_what_cannot_be_had_is_refused_by_name(name, error, text):
     with pytest.raises(error, match=text):
         make_jaxmarl(name)
 
 
-def test_an_environment_that_resets_itself_is_refused(monkeypatch):
+class Braxlike(Camp):
+    """As MABrax: resets inside its own step unless told not to, and tells which ends are those of time."""
+
+    def __init__(self, max_steps=3, auto_reset=True):
+        super().__init__(max_steps)
+        self.length, self.auto_reset = max_steps, auto_reset
+        del self.max_steps
+
+    def step_env(self, key, clock, actions):
+        self.max_steps = self.length
+        obs, clock, rewards, dones, _ = super().step_env(key, clock, actions)
+        del self.max_steps
+        clock = jnp.where(dones["__all__"] & self.auto_reset, 0, clock)
+        return (
+            obs,
+            clock,
+            rewards,
+            dones,
+            {"truncation": jnp.where(actions["friend_0"] == 2, 0.0, clock >= self.length)},
+        )
+
+
+def test_an_environment_that_resets_itself_is_made_without(monkeypatch):
     monkeypatch.setattr(package, "registered_envs", ["camp"])
-    monkeypatch.setattr(package, "make", lambda name: type("Restless", (Camp,), {"auto_reset": True})())
-    with pytest.raises(ForeignEnvironmentError, match="jaxmarl:camp: resets inside its own step"):
-        make_jaxmarl("camp")
+    monkeypatch.setattr(package, "make", lambda name, **settings: Braxlike(**settings))
+    camp = make_jaxmarl("camp", max_steps=4)
+    assert camp.truncates and not make_jaxmarl("camp", time_limits=False).truncates
+    present = jnp.array([True, True, True, False])
+    late, step = camp.step(jax.random.key(0), MarlState(jnp.int32(3), present), discrete(0, 0, 0, 0))
+    assert late.inner == 4 and step.truncated.tolist() == present.tolist() and not step.terminated.any()
+    _, step = camp.step(jax.random.key(0), MarlState(jnp.int32(1), present), discrete(2, 0, 0, 0))
+    assert step.terminated.tolist() == present.tolist() and not step.truncated.any()
+
+
+def test_arguments_make_another_environment_and_wrong_ones_are_refused_with_the_known():
+    env = make_environment("jaxmarl:MPE_simple_spread_v3", num_agents=2, num_landmarks=4, max_steps=2)
+    assert env.members == 2 and env.spec.observations[0].shape == (4 + 4 * 1 + 2 * 4,)
+    state, _ = env.reset(jax.random.key(0), {})
+    step = jax.jit(env.step)
+    ends = []
+    for _ in range(3):
+        state, told = step(jax.random.key(1), state, discrete(0, 0))
+        ends.append((bool(told.over), bool(told.truncated.all())))
+    assert ends == [(False, False), (False, False), (True, True)]  # the limit given is the one that truncates
+    for arguments, text in [
+        ({"num_agent": 2}, "takes no argument num_agent, did you mean num_agents or num_landmarks.* it takes .*dt"),
+        ({"num_agents": "two"}, "argument num_agents: got 'two', expected a whole number, such as 3"),
+        ({"num_agents": True}, "argument num_agents: got True"),
+        ({"local_ratio": [1]}, "argument local_ratio: got .*, expected a number, such as 0.5"),
+        ({"time_limits": 1}, "argument time_limits: got 1, expected true or false"),
+    ]:
+        with pytest.raises(ArgumentsError, match=f"jaxmarl:MPE_simple_spread_v3: {text}"):
+            make_jaxmarl("MPE_simple_spread_v3", **arguments)
+
+
+def test_names_of_jaxmarls_tables_are_scenarios_and_layouts():
+    smax = make_jaxmarl("SMAX", scenario="3m")
+    assert (smax.members, smax.teams) == (3, 2)
+    with pytest.warns(DeprecationWarning, match="OvercookedV2"):
+        kitchen = make_jaxmarl("overcooked", layout="coord_ring", max_steps=7)
+    assert kitchen.spec.observations[0].shape == (5 * 5 * 26,)
+    with pytest.raises(ArgumentsError, match=r"SMAX: scenario=4m: no such scenario, did you mean .*3m.* there are 10m"):
+        make_jaxmarl("SMAX", scenario="4m")
+    with pytest.raises(ArgumentsError, match=r"layout=\[1\]: no such layout, .*there are .*coord_ring"):
+        make_jaxmarl("overcooked_v2", layout=[1])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")
+def test_storm_for_two_is_theirs_and_hears_both_actions():
+    env, theirs = make_jaxmarl("storm_2p"), package.make("storm_2p")
+    assert (env.members, env.teams, env.spec.action) == (2, 1, ActionSpec(0, (5,)))
+
+    @jax.jit
+    def play(key):
+        obs, state = theirs.reset(key)
+
+        def one(state, key):
+            step_key, action_key = jax.random.split(key)
+            actions = jax.random.randint(action_key, (2,), 0, 5)
+            obs, after, reward, _, _ = theirs.step_env(step_key, state, (actions[0], actions[1]))
+            step = env.step(step_key, MarlState(state, jnp.ones(2, bool)), discrete(actions[0], actions[1]))[1]
+            return after, (obs, jnp.stack(reward), step)
+
+        return env.reset(key, {})[1], obs, jax.lax.scan(one, state, jax.random.split(key, 20))[1]
+
+    view, first, (obs, reward, step) = jax.tree.map(np.asarray, play(jax.random.key(1)))
+    for i in range(2):
+        np.testing.assert_array_equal(view.obs[0][i], np.r_[first[i]["inventory"], first[i]["observation"].ravel()])
+        seen = np.concatenate([obs[i]["inventory"], obs[i]["observation"].reshape(20, -1)], axis=1)
+        np.testing.assert_array_equal(step.view.obs[0][:, i], seen)
+        assert np.ptp(seen, axis=0).any()
+    np.testing.assert_allclose(step.reward + step.group_reward, reward, atol=1e-6)
+
+
+def test_agents_that_are_numbers_act_one_after_the_other():
+    """`a, b = {0: 3, 1: 4}` would be the names, not the actions."""
+    space = type("Discrete", (), {"n": 5})()
+    nothing = jnp.zeros(0)
+    given = _native({0: space, 1: space}, {0: (nothing, jnp.array([3])), 1: (nothing, jnp.array([4]))})
+    assert isinstance(given, tuple) and [int(action) for action in given] == [3, 4]
+
+
+def test_of_storm_for_many_an_agent_sees_its_own_and_what_others_show():
+    inventory = jnp.array([[1, 2, 3], [4, 5, 6], [1, 0, 1], [7, 0, 9], [8, 0, 10]])  # own 2, may interact, shown 2
+    obs = _by_agent([0, 1, 2], {"observations": jnp.arange(3.0)[:, None], "inventory": inventory})
+    assert flat(obs[1], 10).tolist() == [1, 2, 5, 0, 1, 7, 8, 1, 9, 10]
+
+
+TABLE = Path(__file__).parents[2] / "docs" / "jaxmarl-and-gymnax.md"
+
+
+def registered(state: str) -> list[str]:
+    """Names in the rows of the guide's table that end so."""
+    rows = [line for line in TABLE.read_text().splitlines() if line.startswith("| `") and line.endswith(f"{state} |")]
+    return [name.replace("\\", "") for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+
+
+BUILT, WITH_BRAX, NOT = registered("yes"), registered("with brax"), registered("no")
+
+
+def test_the_guide_names_every_environment():
+    assert sorted(BUILT + WITH_BRAX + NOT) == sorted(package.registered_envs) and len(BUILT) == 24
+
+
+@pytest.mark.parametrize("name", NOT + WITH_BRAX)
+def test_what_the_guide_says_cannot_be_had_is_refused_with_a_reason(name):
+    brax = util.find_spec("brax") is not None and name in WITH_BRAX
+    if not brax and not (name.startswith("JaxRobotarium") and util.find_spec("jaxrobotarium")):
+        with pytest.raises(ForeignEnvironmentError, match=r"trained network|submodule of JaxMARL|requires brax"):
+            make_jaxmarl(name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BUILT)
+def test_what_the_guide_says_can_be_had_keeps_the_contract(name):
+    assert check_environment(make_jaxmarl(name), areas=2, steps=20).problems == []

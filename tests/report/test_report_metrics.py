@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 import jaxrl
@@ -49,6 +50,16 @@ def test_what_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_events(tmp_path / "one" / "Runner", {100: 1.0}, TAG)
     with pytest.raises(ReportError, match="several behaviors, say which: Runner, Walker"):
         jaxrl.read_metrics(tmp_path / "one").array(TAG)
+    frame, parquet = found.frame(), tmp_path / "metrics.parquet"
+    found.to_parquet(parquet)
+    read = pyarrow.parquet.read_table(parquet)
+    assert read.schema.names == list(frame.columns) and [str(t) for t in read.schema.types[3:]] == ["int64", "double"]
+    assert read.to_pylist() == frame.to_dict("records")
+    with pytest.raises(ReportError, match=r"gone/a.parquet: cannot be written"):
+        found.to_parquet(tmp_path / "gone" / "a.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ReportError, match=r"to_parquet: needs pyarrow .*pip install 'jaxrl\[parquet\]'"):
+        found.to_parquet(parquet)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ReportError, match=r"frame: needs pandas .*pip install pandas"):
         found.frame()

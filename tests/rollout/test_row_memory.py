@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_streams import RandomStream
+from random_streams import SOURCES, Part, RandomStream
 from row_collector import SPEC as GIVEN
 from script import ONE
 
 from jaxrl.algorithms import ALGORITHMS, batches, make_settings
-from jaxrl.algorithms.interface import Algorithm, Decision, acting
+from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState, acting
 from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.learning.sequences import cut
 from jaxrl.networks import actions
@@ -28,9 +28,10 @@ from jaxrl.networks.models import Actor as Network
 from jaxrl.networks.models import TeamCritic
 from jaxrl.rollout.rollout import rollout_of
 from jaxrl.settings import BehaviorSettings
+from jaxrl.training.host import actor as actors
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.programs import compile_programs
-from jaxrl.types import Action, BehaviorMessage, DimensionProperty
+from jaxrl.types import Action, ActionSpec, BehaviorMessage, DimensionProperty
 from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
 
 SPEC = make_spec((3,), continuous=1)
@@ -85,14 +86,55 @@ def test_memory_survives_updates_and_pages() -> None:
     assert ask(actor, [1, 2]) == [41, 1]
 
 
-def test_memory_moves_along_when_an_agent_changes_its_team() -> None:
-    """1 goes from team 7 to 8, into the place of 3, which died there and is told now; what 1 knew goes on."""
-    actor = counting(True)
-    assert ask(actor, [1, 2, 3, 4], groups=[7, 7, 8, 8]) == [0] * 4
-    assert ask(actor, [1, 2, 3, 4], groups=[7, 7, 8, 8]) == [1] * 4
-    assert ask(actor, [1, 2], groups=[7, 7], end=[3]) == [2, 2]
-    assert ask(actor, [1, 2, 4], groups=[8, 7, 8]) == [3, 3, 2]
-    assert ask(actor, [1, 2, 4, 5], groups=[8, 7, 8, 7]) == [4, 4, 3, 0], "5 takes the place that 1 had in team 7"
+REMEMBERING = [
+    {"type": "frame_stack", "frames": 3, "sensors": ["self"]},
+    {"type": "previous_action"},
+    {"type": "previous_reward"},
+    {"type": "normalize_rewards", "gamma": 0.5},
+]
+WATCHED = STREAM_SPEC._replace(action=ActionSpec(5, (3,)))
+
+
+def telling(team_rows: bool) -> Actor:
+    """Each agent does what it is shown: n, the n before, reward before, serials of the older two frames."""
+
+    def act(_policy: Any, obs: Any, mask: jax.Array, carry: Any, _key: Any) -> Decision:
+        stacked, _, before, reward = obs
+        seen = jnp.concatenate([carry["n"], before[..., :1], reward, stacked[..., 1:2], stacked[..., 4:5]], axis=-1)
+        action = Action(seen, jnp.zeros((*mask.shape[:-1], 1), jnp.int32))
+        return Decision(action, action, {"log_prob": jnp.zeros((*mask.shape[:-1], 6))}, {"n": carry["n"] + 1.0})
+
+    algorithm = make_ppo(WATCHED, make_settings("ppo", connectors=REMEMBERING))
+    algorithm = algorithm._replace(act=act, noise=None, memories=(("n", (1,)),), team_rows=team_rows)
+    assert algorithm.connectors is not None
+    policy = PolicyState(params=(), normalizer=(), connectors=algorithm.connectors.shared)
+    return Actor("Toy", WATCHED, algorithm, compile_programs(algorithm, 64).actor, policy, [1, 2], keeps=6000)
+
+
+def test_an_agent_is_shown_the_same_whatever_team_and_row_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of single agents stay where they are; in rows of teams agents move, and places are taken again.
+
+    What a mover has earned is told to the learner with the next state of its old team, and counts once: in the end
+    statistics are the same.
+    """
+    monkeypatch.setattr(actors, "first_size", lambda _, team_rows: (16, 4) if team_rows else (32, 1))
+    alone, teams = telling(False), telling(True)
+    stream, moves = RandomStream(5), 0
+    for number in range(60):
+        messages = stream.message()
+        shown = alone.act(messages)[0]
+        for source, ours in teams.act(messages)[0].items():
+            np.testing.assert_array_equal(ours.continuous, shown[source].continuous, err_msg=f"{number}: {source}")
+        moves += len(teams.room.slots._moved)  # pyright: ignore[reportOptionalMemberAccess]
+    assert moves > 20
+    left = {source: [agent for key in stream.teams if key[0] == source for agent in stream.teams[key]]
+            for source in SOURCES}  # fmt: skip
+    end = {source: stream._arrays(Part(ended=[(agent, False) for agent in agents])) for source, agents in left.items()}
+    for actor in (alone, teams):
+        actor.act(end)
+    ours, theirs = (actor.statistics[-1] for actor in (teams, alone))
+    assert ours.count == theirs.count > 500
+    np.testing.assert_allclose(np.stack(ours[:2]), np.stack(theirs[:2]), rtol=1e-4)
 
 
 def memory_settings(trainer: str, kind: str) -> BehaviorSettings:

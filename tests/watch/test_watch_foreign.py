@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps
 from jaxrl.watch import filmed_area
@@ -104,7 +105,7 @@ def test_what_cannot_be_watched_is_answered_with_what_to_do(tmp_path):
     assert f"--run-id=mine --results-dir={tmp_path}/results --resume --inference" in str(caught.value)
     with pytest.raises(WatchError, match=r"player:basik: no such environment, did you mean player:basic\?"):
         watch("player:basik", run=None, out=out)
-    with pytest.raises(WatchError, match="--env-args a=1: jax:basic takes none"):
+    with pytest.raises(ArgumentsError, match="jax:basic: takes no argument a, it takes none"):
         watch("jax:basic", run=None, out=out, env_args=["a=1"])
     with pytest.raises(WatchError, match="jaxmarl:x: the environments of jaxmarl have no picture here"):
         watch("jaxmarl:x", run=None, out=out)

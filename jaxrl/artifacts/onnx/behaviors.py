@@ -12,6 +12,7 @@ from jaxrl.artifacts.checkpoint.document import METADATA, read_info
 from jaxrl.artifacts.checkpoint.folder import choose
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address, unknown
+from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 
@@ -51,7 +52,7 @@ def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Pat
         EnvironmentFailure, UnknownEnvironmentError: it does not start.
     """
     env_path = settings.env_settings.env_path
-    specs = _compiled(env_path) if parse_address(env_path).kind.compiled else _stepped(settings)
+    specs = _compiled(settings) if parse_address(env_path).kind.compiled else _stepped(settings)
     short: dict[str, str] = {}  # without `?team=` → the first team's
     for name in specs:
         short.setdefault(name.partition("?")[0], name)
@@ -82,12 +83,14 @@ def _stepped(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
             return dict(result.new_specs)
 
 
-def _compiled(env_path: str | None) -> Mapping[str, BehaviorSpec]:
+def _compiled(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
     """Of an environment that is compiled together with the learner."""
     from jaxrl.jax_envs import environment_of
     from jaxrl.jax_envs.scene import parts_of
 
-    return {part.name: part.spec for part in parts_of(environment_of(env_path or ""))}
+    options = settings.env_settings
+    env = environment_of(options.env_path or "", **keyword_arguments(options.env_args))
+    return {part.name: part.spec for part in parts_of(env)}
 
 
 def _spec(written: Mapping) -> BehaviorSpec:

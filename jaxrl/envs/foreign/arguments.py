@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
+import numpy as np
 import yaml
 
+from jaxrl.near_names import unknown
 from jaxrl.types import JaxrlError
 
 
@@ -18,7 +22,7 @@ def keyword_arguments(env_args: Sequence[str] | None) -> dict[str, Any]:
     """`("gravity=-9.8", "wind=true")` as `{"gravity": -9.8, "wind": True}`: values are read as YAML.
 
     Raises:
-        ArgumentsError: one is no `key=value`, its value no YAML, or a key is there twice.
+        ArgumentsError: one is no `key=value`, its value no YAML or one with aliases, or a key is there twice.
     """
     arguments: dict[str, Any] = {}
     for text in env_args or ():
@@ -28,10 +32,94 @@ def keyword_arguments(env_args: Sequence[str] | None) -> dict[str, Any]:
         if key in arguments:
             raise ArgumentsError(f"env_settings.env_args: {key} is there twice; leave one of them")
         try:
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(value)):
+                raise ArgumentsError(f"env_settings.env_args: {text!r}: an alias (*name) is not read; write the value")
             arguments[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as the date 2024-13-01
             raise ArgumentsError(f"env_settings.env_args: the value of {text!r} is no YAML: {error}") from None
     return arguments
+
+
+def usual_arguments(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function may be called with by name, and what it takes where nothing is given; ... where it must be."""
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind in by_name]
+    return {p.name: ... if p.default is p.empty else p.default for p in parameters}
+
+
+def fitted(where: str, arguments: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with the types of the usual values that they replace.
+
+    A whole number may stand for a real one, the name of a choice for the choice (an Enum), a list for an array or a
+    tuple; what a mapping does not name stays as it is. In place of None or ... anything may stand.
+
+    Args:
+        where: the address of the environment, for texts.
+        usual: all known names, with what they are if nothing is given.
+
+    Raises:
+        ArgumentsError: a name is not known (the text lists those that are), or a value has another type.
+    """
+    found = {}
+    for key, value in arguments.items():
+        if key not in usual:
+            what, there_are = f"takes no argument {key}", "it takes"
+            raise ArgumentsError(unknown(where, key, usual, what=what, there_are=there_are))
+        try:
+            found[key] = _fit(value, usual[key])
+        except ValueError as error:
+            raise ArgumentsError(f"{where}: argument {key}: got {value!r}, expected {error}") from None
+    return found
+
+
+def _fit(value: Any, usual: Any) -> Any:
+    """`value` in place of `usual`. Raises ValueError, whose text says what was expected."""
+    if usual is None or usual is ...:
+        return value
+    if isinstance(usual, Enum):
+        choices = {member.name.lower(): member for member in type(usual)}
+        if not isinstance(value, str) or value.lower() not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return choices[value.lower()]
+    if isinstance(usual, bool):
+        return _of(value, (bool,), "true or false")
+    if isinstance(usual, int):
+        return _of(value, (int,), f"a whole number, such as {usual}")
+    if isinstance(usual, float):
+        return float(_of(_number(value), (int, float), f"a number, such as {usual:g}"))
+    if isinstance(usual, str):
+        return _of(value, (str,), f"text, such as {usual}")
+    if isinstance(usual, Mapping):
+        given = _of(value, (Mapping,), f"a mapping, such as {{{next(iter(usual), 'key')}: ...}}")
+        like: Any = type(usual)
+        return like({**usual, **fitted("there", given, usual)})
+    listed = _of(value, (list, tuple), "a list, such as [1, 2]")
+    return tuple(listed) if isinstance(usual, tuple) else _array(listed, usual)
+
+
+def _of(value: Any, types: tuple[type, ...], expected: str) -> Any:
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise ValueError(expected)
+    return value
+
+
+def _number(value: Any) -> Any:
+    """YAML calls 1e-3 a text."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    return value
+
+
+def _array(listed: Any, usual: Any) -> Any:
+    if not hasattr(usual, "dtype"):
+        return listed
+    array = np.asarray(listed)
+    if array.ndim != usual.ndim or array.dtype.kind not in "biuf":
+        raise ValueError(f"numbers in {usual.ndim} list(s), one in the other, as in {np.asarray(usual).tolist()}")
+    return array.astype(usual.dtype)
 
 
 def take_switch(arguments: dict[str, Any], key: str, default: bool) -> bool:

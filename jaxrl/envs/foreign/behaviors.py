@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gymnasium import spaces
@@ -9,6 +10,15 @@ from gymnasium import spaces
 from jaxrl.envs.foreign.actions import ActionWriter
 from jaxrl.envs.foreign.observations import ObservationReader
 from jaxrl.types import BehaviorSpec
+
+_NUMBERED = re.compile(r"(.*?)[_-]?\d+")
+
+
+def unnumbered(agent: Any) -> str:
+    """`adversary_0` as `adversary`, a number alone as `agent`; signs that no behavior may have become _."""
+    match = _NUMBERED.fullmatch(str(agent))
+    name = match.group(1) if match else str(agent)
+    return re.sub(r"[^\w.-]", "_", name) or "agent"
 
 
 class AgentKind:

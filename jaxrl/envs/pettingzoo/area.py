@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +10,8 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
 
 from jaxrl.envs.foreign.area import AreaOutcome
+from jaxrl.envs.foreign.behaviors import unnumbered
 from jaxrl.envs.foreign.rendering import rate_of
-
-_NUMBERED = re.compile(r"(.*?)[_-]?\d+")
 
 
 class PettingZooArea:
@@ -47,9 +45,7 @@ class PettingZooArea:
 
     def behavior(self, agent: Any) -> str:
         """The name without its number."""
-        match = _NUMBERED.fullmatch(str(agent))
-        name = match.group(1) if match else str(agent)
-        return re.sub(r"[^\w.-]", "_", name) or "agent"
+        return unnumbered(agent)
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Raises whatever the environment raises; ValueError: it returns something else than PettingZoo defines."""

@@ -96,8 +96,8 @@ def to_native(space: Any, continuous: Array, discrete: Array) -> Array:
 
 
 def flat(x: Any, size: int) -> Array:
-    """An observation of any shape and type as float32 [size]: read row by row, then zeros."""
-    values = jnp.ravel(jnp.asarray(x, jnp.float32))
+    """An observation of any shape and type as float32 [size]: read row by row, then zeros; of a dictionary, by key."""
+    values = jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(x)])
     return jnp.pad(values, (0, size - values.shape[0]))
 
 

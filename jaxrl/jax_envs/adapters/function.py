@@ -1,7 +1,8 @@
 """An environment of one's own: `--env my_file.py:make_env` or `package.module:make_env`; `jax:NAME` of a package.
 
-The function takes no argument and returns a `JaxEnv` (`jaxrl.jax_envs.interface` says what that is) or a `JaxScene`
-(`jaxrl.jax_envs.scene`). How files and modules are found says `jaxrl.own_code`, how packages `jaxrl.plugins`.
+The function is called with what `--env-args key=value` says, else with nothing, and returns a `JaxEnv`
+(`jaxrl.jax_envs.interface` says what that is) or a `JaxScene` (`jaxrl.jax_envs.scene`). How files and modules are found
+says `jaxrl.own_code`, how packages `jaxrl.plugins`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from jaxrl import own_code, plugins
 from jaxrl.envs.address import UnknownEnvironmentError, split_function
+from jaxrl.envs.foreign.arguments import fitted, usual_arguments
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene
@@ -20,12 +22,13 @@ class FunctionError(JaxrlError):
     """The file or module cannot be imported, or its function makes no environment. The text says where."""
 
 
-def make_by_function(name: str) -> JaxEnv | JaxScene:
+def make_by_function(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     """The environment that `FILE.py:FUNCTION` or `module:FUNCTION` makes.
 
     Raises:
       UnknownEnvironmentError: no such file, module or function; the text lists the nearest functions.
       FunctionError: importing the file or calling the function raised; the text has the error and its line.
+      ArgumentsError: the function takes no such argument.
       JaxEnvError: what the function returns is no JaxEnv and no JaxScene.
     """
     split = split_function(name)
@@ -37,19 +40,21 @@ def make_by_function(name: str) -> JaxEnv | JaxScene:
         raise UnknownEnvironmentError(str(error)) from None
     except own_code.OwnCodeError as error:
         raise FunctionError(str(error)) from error
-    return _made(name, split[1], maker)
+    return _made(name, split[1], maker, arguments)
 
 
-def make_installed(name: str) -> JaxEnv | JaxScene:
+def make_installed(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     """The environment that a package offers under this name. Raises as `make_by_function`, PluginError."""
-    return _made(f"jax:{name}", name, plugins.load(plugins.Kind.ENVIRONMENT, name, where=f"jax:{name}: "))
+    maker = plugins.load(plugins.Kind.ENVIRONMENT, name, where=f"jax:{name}: ")
+    return _made(f"jax:{name}", name, maker, arguments)
 
 
-def _made(name: str, function: str, maker: Any) -> JaxEnv | JaxScene:
+def _made(name: str, function: str, maker: Any, arguments: dict[str, Any]) -> JaxEnv | JaxScene:
     if not callable(maker):
         raise UnknownEnvironmentError(f"{name}: {function} is a {type(maker).__name__}, expected a function")
+    given = fitted(name, arguments, usual_arguments(maker)) if arguments else {}
     try:
-        env = maker()
+        env = maker(**given)
     except Exception as error:  # whatever somebody else's code does
         raise FunctionError(f"{name}: {function}() raised {own_code.told(error)}") from error
     if not isinstance(env, JaxEnv | JaxScene):

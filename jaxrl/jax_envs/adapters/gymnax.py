@@ -1,7 +1,10 @@
 """Environments of gymnax (Lange 2022) as ours, through gymnax's registry: `--env gymnax:CartPole-v1`.
 
-One agent without a team (A = 1), the package's default parameters, its observation as one flat vector (a number of a
+One agent without a team (A = 1), its observation as one flat vector (a number of a
 `Discrete` observation space as one-hot), its reward as the agent's own. The behavior is called as the registry has it.
+
+Arguments are those of the environment's constructor (`rows=5` of Catch-bsuite) and its parameters (`gravity=3.7`,
+`max_steps_in_episode=200` of CartPole-v1); what is not given is as the package has it.
 
 Episode ends. Only `step_env` is called, which does not reset: gymnax's `step` puts the next episode's first observation
 in the place of the last one, here the true last one is kept. What is known about the end depends on the release:
@@ -17,16 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from urllib.error import URLError
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxrl.envs.foreign.arguments import fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
 
 _PACKAGE = "gymnax"
 _Moved = tuple[Any, Any, Array, Array, Array]  # observation, state, reward, terminated, truncated
@@ -41,13 +46,14 @@ class _Single(NamedTuple):
     categories: int  # of a `Discrete` observation space, else 0
 
 
-def make_gymnax(name: str) -> JaxEnv:
-    """The environment that gymnax registers as `name`, with its default parameters and A = 1.
+def make_gymnax(name: str, /, **arguments: Any) -> JaxEnv:
+    """The environment that gymnax registers as `name`, with A = 1.
 
     `step` hands its key to gymnax's `step_env` as it is. The state is gymnax's own.
 
     Raises:
         UnknownEnvironmentError: gymnax has no `name`; the text lists the nearest names.
+        ArgumentsError: it takes no such argument; the text lists those that it takes.
         ForeignEnvironmentError: gymnax is missing or cannot make it, its action space is not Discrete, MultiDiscrete
             or Box, or a step changes the state's shapes.
     """
@@ -56,6 +62,12 @@ def make_gymnax(name: str) -> JaxEnv:
     where = f"{_PACKAGE}:{name}"
     try:
         env, parameters = gymnax.make(name)
+        if arguments:
+            env, parameters = _made_with(gymnax, name, env, parameters, arguments)
+    except JaxrlError:
+        raise
+    except URLError as error:
+        raise ForeignEnvironmentError(f"{where}: gymnax downloads its data, which failed: {error.reason}") from error
     except Exception as error:
         raise ForeignEnvironmentError(f"{where}: gymnax cannot make it: {error}") from error
     single = _bind(env, parameters)
@@ -95,6 +107,16 @@ def make_gymnax(name: str) -> JaxEnv:
         step=step,
         truncates=hasattr(parameters, "max_steps_in_episode"),
     )
+
+
+def _made_with(gymnax: Any, name: str, env: Any, parameters: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
+    """Environment and parameters with what is given of either, in place of those that gymnax makes without."""
+    of_env = usual_arguments(type(env))
+    given = fitted(f"{_PACKAGE}:{name}", arguments, {**vars(parameters), **of_env})
+    own = {key: value for key, value in given.items() if key in of_env}
+    if own:
+        env, parameters = gymnax.make(name, **own)
+    return env, parameters.replace(**{key: value for key, value in given.items() if key not in of_env})
 
 
 def _bind(env: Any, parameters: Any) -> _Single:

@@ -6,6 +6,10 @@ two teams has rows that never live. Observations are flattened and, where sizes 
 an agent lacks are masked (discrete) or ignored (continuous). What `get_avail_actions` (SMAX) or `get_legal_moves`
 (Hanabi) forbids is masked. An agent's own `done` ends it alone; it does not come back before the next episode.
 
+Arguments are those of JaxMARL's constructors, by name: `num_agents=5` of MPE and Hanabi, `max_steps=50`;
+`scenario=3m` of SMAX and `layout=coord_ring` of Overcooked are names of JaxMARL's own tables. What names agents, spaces
+and moves is not among them: JaxMARL fills that in itself.
+
 Rewards. JaxMARL gives each agent a number r_i and does not say what belongs to the team. With m the mean of r over the
 members of the team that lived before the step, `group_reward` = m and `reward` = r_i - m; a team of one has r as
 `reward`. So every learner has the task it needs: PPO adds both and has r_i, as JaxMARL's own trainers (IPPO, MAPPO)
@@ -19,11 +23,12 @@ for time limits. Where an environment has `max_steps` (MPE, SMAX, Overcooked, Ja
 apart: the step is asked a second time, of the same environment with `max_steps` = `NEVER`. XLA shares what both have in
 common outside loops: that costs simple_spread 3 % of the environment's time, HeuristicEnemySMAX, a loop, 68 % (CPU).
 What then still ends has `terminated`, what goes on was cut off by the limit: `truncated`. Elsewhere nothing
-can be known and every end is `terminated` (Hanabi; coin_game, whose number of rounds is a rule). MABrax, which resets
-by itself, is refused.
+can be known and every end is `terminated` (Hanabi; coin_game and storm, whose number of rounds is a rule; the last
+observation of storm is a first one, which no return uses). MABrax is made without its own resets; Brax tells which ends
+are those of time.
 JaxMARL's own trainers bootstrap from nothing at a time limit. We do, because agents of MPE see no clock: with an end
 that cannot be foreseen no value function is right, and what is learned would depend on when the limit happens to fall
-(Pardo et al. 2018, arXiv 1712.00378). Returns are counted alike either way. `make_jaxmarl(name, time_limits=False)`
+(Pardo et al. 2018, arXiv 1712.00378). Returns are counted alike either way. The argument `time_limits=false` of jaxrl
 poses JaxMARL's problem instead: every end is `terminated`. Episodes of MPE last 26 steps, one more than `max_steps`,
 because JaxMARL compares the clock before it counts.
 """
@@ -31,6 +36,9 @@ because JaxMARL compares the clock before it counts.
 from __future__ import annotations
 
 import copy
+import inspect
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -38,13 +46,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
 from jaxrl.jax_envs.adapters.foreign_team import joint_action, possible_actions, rows_of, shares
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.near_names import unknown
+from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
 
 _PACKAGE = "jaxmarl"
+_FILLED_IN = {"agents", "landmarks", "action_spaces", "observation_spaces", "colour", "num_moves"}
+_REASONS = {
+    "LearnedPolicyEnemySMAX": "its opponent is a trained network, which no argument can name: take HeuristicEnemySMAX, "
+    "or SMAX, in which both sides learn",
+    "JaxRobotarium": "needs jaxrobotarium, a submodule of JaxMARL's repository that its package does not contain: "
+    "install it from there",
+}
+"""Why JaxMARL cannot make an environment whose name begins so."""
+_TABLES = {
+    "SMAX": ("scenario", "smax.smax_env", "MAP_NAME_TO_SCENARIO"),
+    "HeuristicEnemySMAX": ("scenario", "smax.smax_env", "MAP_NAME_TO_SCENARIO"),
+    "overcooked": ("layout", "overcooked", "overcooked_layouts"),
+    "overcooked_v2": ("layout", "overcooked_v2", "overcooked_v2_layouts"),
+}
+"""Arguments that are entries of a table: its module in `jaxmarl.environments`, and its name there."""
 _MASKS = ("get_avail_actions", "get_legal_moves")
 
 
@@ -60,6 +85,7 @@ class _Bound(NamedTuple):
 
     env: Any
     endless: Any  # the same without time limit, None where limits are not told apart
+    tells: bool  # infos["truncation"] says whether time ended the episode (Brax)
     rows: tuple[str | None, ...]  # A agents by row, None for rows that never live
     teams: int
     spaces: dict[str, Any]  # action space by agent
@@ -69,31 +95,27 @@ class _Bound(NamedTuple):
     mask: str  # name of the method that says what is allowed now, "" without
 
 
-def make_jaxmarl(name: str, *, time_limits: bool = True) -> JaxEnv:
-    """The environment that JaxMARL registers as `name`, with its default settings; `step` hands its key to `step_env`.
+def make_jaxmarl(name: str, /, *, time_limits: bool = True, **arguments: Any) -> JaxEnv:
+    """The environment that JaxMARL registers as `name`; `step` hands its key to `step_env`.
 
     Args:
         name: as in `jaxmarl.registered_envs`.
         time_limits: False: every end of an episode is `terminated`, also one by `max_steps`.
+        arguments: of JaxMARL's constructor.
 
     Raises:
         UnknownEnvironmentError: JaxMARL has no `name`; the text lists the nearest names.
-        ForeignEnvironmentError: JaxMARL is missing or cannot make it; agents have neither only Discrete and
-            MultiDiscrete nor only Box actions; an agent has no observation; it resets by itself; or a
-            step changes shapes.
+        ArgumentsError: it takes no such argument; the text lists those that it takes.
+        ForeignEnvironmentError: JaxMARL is missing or cannot make it, and why; agents have neither only Discrete and
+            MultiDiscrete nor only Box actions; an agent has no observation; or a step changes shapes.
     """
     jaxmarl = foreign.import_package(_PACKAGE)
     foreign.check_name(_PACKAGE, name, jaxmarl.registered_envs)
     where = f"{_PACKAGE}:{name}"
-    try:
-        env = jaxmarl.make(name)
-    except Exception as error:
-        raise ForeignEnvironmentError(f"{where}: JaxMARL cannot make it: {error}") from error
-    if getattr(env, "auto_reset", False):
-        raise ForeignEnvironmentError(
-            f"{where}: resets inside its own step and so loses last observations: not supported"
-        )
-    bound, like = _bind(where, env, _without_limit(jaxmarl, name, env) if time_limits else None)
+    if not isinstance(time_limits, bool):
+        raise ArgumentsError(f"{where}: argument time_limits: got {time_limits!r}, expected true or false")
+    env, given = _made(jaxmarl, name, where, arguments)
+    bound, like = _bind(where, env, _without_limit(jaxmarl, name, env, given), time_limits)
     present = np.array([agent is not None for agent in bound.rows])
 
     def reset(key: Array, parameters: EnvParams) -> tuple[MarlState, TeamView]:
@@ -113,23 +135,68 @@ def make_jaxmarl(name: str, *, time_limits: bool = True) -> JaxEnv:
         reset=reset,
         step=step,
         teams=bound.teams,
-        truncates=bound.endless is not None,
+        truncates=bound.endless is not None or bound.tells,
     )
 
 
-def _without_limit(jaxmarl: Any, name: str, env: Any) -> Any:
+def _made(jaxmarl: Any, name: str, where: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The environment, and what its constructor was given."""
+    given: dict[str, Any] = {}
+    try:
+        env = jaxmarl.make(name)
+        if arguments:
+            given = _constructor_arguments(name, where, env, arguments)
+        if getattr(env, "auto_reset", False):
+            given["auto_reset"] = False
+        return (jaxmarl.make(name, **given) if given else env), given
+    except JaxrlError:
+        raise
+    except Exception as error:
+        reason = next((why for start, why in _REASONS.items() if name.startswith(start)), None)
+        told = f" with {', '.join(arguments)}" if given else ""
+        raise ForeignEnvironmentError(f"{where}: {reason or f'JaxMARL cannot make it{told}: {error}'}") from error
+
+
+def _constructor_arguments(name: str, where: str, env: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    usual = {key: value for key, value in _usual(env).items() if key not in _FILLED_IN}
+    key, module, table = _TABLES.get(name, ("", "", ""))
+    named = arguments.get(key)
+    if named is not None and key in usual:
+        entries = getattr(import_module(f"{_PACKAGE}.environments.{module}"), table)
+        if str(named) not in entries:
+            raise ArgumentsError(unknown(f"{where}: {key}={named}", str(named), entries, what=f"no such {key}"))
+        usual = {**usual, key: None}
+        arguments = {**arguments, key: entries[str(named)]}
+    return fitted(where, arguments, usual)
+
+
+def _usual(env: Any) -> dict[str, Any]:
+    """Arguments of the constructor, those that it hands on (`**kwargs`) too, with what they are if nothing is given."""
+    found: dict[str, Any] = {}
+    for kind in type(env).__mro__:
+        init = vars(kind).get("__init__")
+        if init is not None:
+            usual = usual_arguments(init)
+            found = {**{key: value for key, value in usual.items() if value is not ...}, **found}
+            if "kwargs" not in str(inspect.signature(init)):
+                break
+    inner = vars(env).get("_env")  # SMAX against a heuristic plays SMAX
+    return found if inner is None else {**_usual(inner), **found}
+
+
+def _without_limit(jaxmarl: Any, name: str, env: Any, given: dict[str, Any]) -> Any:
     """The same environment that time never ends, None if it has no `max_steps`."""
     if not hasattr(env, "max_steps"):
         return None
     try:
-        return jaxmarl.make(name, max_steps=foreign.NEVER)
+        return jaxmarl.make(name, **{**given, "max_steps": foreign.NEVER})
     except TypeError:  # no argument of the constructor (FACMAC's variants, switch_riddle)
         endless = copy.copy(env)
         endless.max_steps = foreign.NEVER
         return endless
 
 
-def _bind(where: str, env: Any, endless: Any) -> tuple[_Bound, Any]:
+def _bind(where: str, env: Any, endless: Any, time_limits: bool) -> tuple[_Bound, Any]:
     """Sizes of all that is padded, and the state as shapes and types."""
     rows, teams = rows_of(env.agents)
     spaces = {agent: env.action_space(agent) for agent in env.agents}
@@ -137,26 +204,28 @@ def _bind(where: str, env: Any, endless: Any) -> tuple[_Bound, Any]:
     action = joint_action(where, list(specs.values()))
     first = jnp.zeros(action.continuous_size), jnp.zeros(len(action.discrete_branches), jnp.int32)
 
-    def play(key: Array) -> tuple[Any, Any, Any]:
+    def play(key: Array) -> tuple[Any, Any, Any, Any]:
         obs, state = env.reset(key)
-        return obs, state, env.step_env(key, state, _native(spaces, dict.fromkeys(spaces, first)))[1]
+        _, after, _, _, infos = env.step_env(key, state, _native(spaces, dict.fromkeys(spaces, first)))
+        return _by_agent(env.agents, obs), state, after, infos
 
     try:
-        obs, state, after = jax.eval_shape(play, jax.random.key(0))
+        obs, state, after, infos = jax.eval_shape(play, jax.random.key(0))
     except Exception as error:
         raise ForeignEnvironmentError(f"{where}: cannot be traced by JAX: {error}") from error
-    blind = [str(agent) for agent in env.agents if not isinstance(obs, dict) or not hasattr(obs.get(agent), "shape")]
+    blind = [str(agent) for agent in env.agents if not jax.tree.leaves(obs.get(agent))]
     if blind:
         raise ForeignEnvironmentError(f"{where}: no array of observations by the name of agent {', '.join(blind)}")
     bound = _Bound(
         env=env,
-        endless=endless,
+        endless=endless if time_limits else None,
+        tells=time_limits and "truncation" in infos,
         rows=rows,
         teams=teams,
         spaces=spaces,
         action=action,
         possible=np.stack([possible_actions(action, specs.get(agent, action)) for agent in rows]),
-        size=max(int(np.prod(obs[agent].shape)) for agent in env.agents),
+        size=max(sum(leaf.size for leaf in jax.tree.leaves(obs[agent])) for agent in env.agents),
         mask=_mask_method(env, state) if all(len(spec.discrete_branches) == 1 for spec in specs.values()) else "",
     )
     return bound, foreign.unchanging(where, state, after)
@@ -177,13 +246,31 @@ def _none(state: Any) -> Any:
     raise NotImplementedError
 
 
-def _native(spaces: dict[str, Any], actions: dict[str, tuple[Array, Array]]) -> dict[str, Array]:
-    """Actions (continuous [C], discrete [D]) by agent as JaxMARL takes them."""
-    return {agent: foreign.to_native(space, *actions[agent]) for agent, space in spaces.items()}
+def _native(spaces: dict[Any, Any], actions: dict[Any, tuple[Array, Array]]) -> Any:
+    """Actions (continuous [C], discrete [D]) by agent as JaxMARL takes them: one after the other where agents are
+    numbers (storm)."""
+    native = {agent: foreign.to_native(space, *actions[agent]) for agent, space in spaces.items()}
+    return tuple(native.values()) if all(isinstance(agent, int) for agent in native) else native
 
 
-def _view(bound: _Bound, obs: dict[str, Any], state: MarlState) -> TeamView:
+def _by_agent(agents: Sequence[Any], obs: Any) -> dict[Any, Any]:
+    """Observations by agent. Environments whose agents are numbers (storm) have a tuple or array of them, or two.
+
+    In storm for any number of agents, `inventory` has a column for each: what it holds (2), whether it may interact,
+    what it shows (2). As in its variant for two, an agent sees its own three and of each other the last three.
+    """
+    if isinstance(obs, Mapping) and "observations" in obs:
+        own, shown = obs["inventory"][:3], obs["inventory"][2:]
+        others = [[shown[:, j] for j in range(len(agents)) if j != i] for i in range(len(agents))]
+        return {a: (obs["observations"][i], own[:, i], others[i]) for i, a in enumerate(agents)}
+    if isinstance(obs, Mapping):
+        return {agent: obs[agent] for agent in agents if agent in obs}
+    return {agent: obs[i] for i, agent in enumerate(agents)}
+
+
+def _view(bound: _Bound, obs: Any, state: MarlState) -> TeamView:
     """What the members see and may do in `state`."""
+    obs = _by_agent(bound.env.agents, obs)
     blank = jnp.zeros(bound.size)
     rows = [blank if agent is None else foreign.flat(obs[agent], bound.size) for agent in bound.rows]
     mask = jnp.asarray(bound.possible)
@@ -199,9 +286,9 @@ def _step(bound: _Bound, like: Any, key: Array, state: MarlState, actions: TeamA
     """One step of JaxMARL's; see the module's docstring for rewards and ends."""
     agents = [(i, agent) for i, agent in enumerate(bound.rows) if agent is not None]
     native = _native(bound.spaces, {agent: (actions.continuous[i], actions.discrete[i]) for i, agent in agents})
-    obs, inner, rewards, dones, _ = bound.env.step_env(key, state.inner, native)
+    obs, inner, rewards, dones, infos = bound.env.step_env(key, state.inner, native)
     ended = state.alive & _done(bound, dones)
-    terminated = ended
+    terminated = ended & (infos["truncation"] == 0) if bound.tells else ended
     if bound.endless is not None:
         terminated = ended & _done(bound, bound.endless.step_env(key, state.inner, native)[3])
     alive = state.alive & ~ended
@@ -225,4 +312,5 @@ def _by_row(bound: _Bound, values: dict[str, Any], dtype: Any) -> Array:
 
 def _done(bound: _Bound, dones: dict[str, Any]) -> Array:
     """bool [A]: the agent itself or the episode is done."""
-    return _by_row(bound, dones, bool) | jnp.asarray(dones["__all__"], bool)
+    own = {agent: dones.get(agent, False) for agent in bound.spaces}
+    return _by_row(bound, own, bool) | jnp.asarray(dones["__all__"], bool)

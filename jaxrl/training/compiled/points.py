@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs import environment_in
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import RunSettings, behavior_settings_for, with_drawn_seed, with_seed
 from jaxrl.settings.varied import variable, with_values
@@ -31,7 +31,7 @@ def train_points(runs: Sequence[RunSettings], console: Console, interrupt: Inter
     """
     seed = with_drawn_seed(runs[0]).env_settings.seed
     runs = [with_seed(run, seed) for run in runs]
-    env = make_environment(runs[0].env_settings.env_path or "")
+    env = environment_in(runs[0].env_settings)
     for run in runs:
         options = run.checkpoint_settings
         folder = RunFolder(options.results_dir, options.run_id)

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from jaxrl.artifacts.files import write_error
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
-from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs import environment_in
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.checks import refuse_curricula
@@ -83,7 +83,7 @@ def train_population(
     settings: RunSettings, spaces: Mapping[str, Space], every: int, console: Console, interrupt: Interrupt
 ) -> None:
     """One run whose seeds are the members of a population. Ends and raises as `trainer.train`."""
-    env = make_environment(settings.env_settings.env_path or "")
+    env = environment_in(settings.env_settings)
     refuse_curricula(settings, "members of a population")
     searched = traced(list(spaces), settings, env)
     for key in spaces:

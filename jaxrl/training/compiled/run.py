@@ -18,6 +18,7 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.writers import check_writers
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene
@@ -75,7 +76,7 @@ def train_together(
         check_writers(run.record_settings)
     first = with_drawn_seed(_with_seed_of_run(runs[0]))
     runs, environment = [first, *(with_seed(run, first.env_settings.seed) for run in runs[1:])], first.env_settings
-    env = environment_of(environment.env_path or "")
+    env = environment_of(environment.env_path or "", **keyword_arguments(environment.env_args))
     if isinstance(env, JaxScene):
         train_scene(first, env, console, interrupt)
         return

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.jax_envs import make_environment
+from jaxrl.jax_envs import environment_in
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.varied import variable
@@ -45,7 +45,7 @@ def search(
 
     `base` are the settings without those of a trial, and `keys` are the searched ones, as `check_keys` wants them.
     """
-    env = make_environment(base.env_settings.env_path or "")
+    env = environment_in(base.env_settings)
     behavior = behavior_settings_for(base, env.name)
     check_sampling(env.name, behavior)
     numbers = variable(behavior)
@@ -156,7 +156,7 @@ class SearchLoop(JittedLoop):
 def check_keys(keys: Sequence[str], base: RunSettings) -> None:
     """Raise SettingsError for a searched key that is a size or a kind, which would be another program; for lessons."""
     refuse_curricula(base, "trials of --search")
-    traced(keys, base, make_environment(base.env_settings.env_path or ""))
+    traced(keys, base, environment_in(base.env_settings))
 
 
 def traced(keys: Sequence[str], base: RunSettings, env: JaxEnv) -> list[str]:

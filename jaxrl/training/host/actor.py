@@ -19,6 +19,7 @@ from jaxrl.rollout.occupants import first_size
 from jaxrl.rollout.records import Ingested, RowsMessage
 from jaxrl.rollout.slots import Slots, Source
 from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host import connecting
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.room import CutWarning, Room
@@ -117,7 +118,8 @@ class Actor:
         if ingested.taken is not None or ingested.left_out is not None:
             self._amend(room, ingested)
         key_data = noise.noise_key(self._run_key, self.decisions)
-        moved = () if ingested.origin is None or not self.algorithm.memories else (ingested.origin,)
+        remembers = bool(self.algorithm.memories) or self.algorithm.connectors is not None
+        moved = () if ingested.moved is None or not remembers else (ingested.moved,)
         action, room.buffer, self._connected = self.programs.decide(
             self.policy, room.buffer, ingested.steps, key_data, self._connected, *moved
         )
@@ -199,6 +201,41 @@ class Actor:
             whole_episodes_only=self._whole_episodes_only,
             cuts=self._cuts,
         )
+
+
+def make_actor(
+    name: str,
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    algorithm: Algorithm,
+    programs: ActorPrograms,
+    policy: PolicyState,
+    run_key: list[int],
+    *,
+    learned: bool,
+    workers: int = 1,
+    leave_out_taken: bool = False,
+) -> Actor:
+    """An actor as the settings of its behavior want it, whoever acts: who learns, is frozen, or is evaluated.
+
+    Args:
+      learned: somebody learns from what it collects; otherwise it is forgotten now and then.
+      workers: of so many environments that step alike, each gives its share where buffer_size counts their steps.
+    """
+    size = settings.hyperparameters.buffer_size
+    return Actor(
+        name,
+        spec,
+        algorithm,
+        programs,
+        policy,
+        run_key,
+        keeps=algorithm.period if learned else min(algorithm.period, UNTRAINED),
+        env_steps=-(-size // workers) if learned and settings.count_by == "env_steps" else None,
+        max_length=settings.max_episode_length,
+        whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
+        leave_out_taken=leave_out_taken,
+    )
 
 
 def _by_source(ingested: Ingested, action: Action) -> dict[Source, Action]:

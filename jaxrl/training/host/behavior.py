@@ -13,7 +13,7 @@ from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
-from jaxrl.training.host.actor import UNTRAINED, Actor
+from jaxrl.training.host.actor import Actor, make_actor
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.threaded import ThreadedLearner
@@ -138,7 +138,7 @@ class Behavior(NamedTuple):
     def due(self) -> bool:
         """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
         actor = self.actor
-        if self.settings.count_by == "env_steps":
+        if self.training and self.settings.count_by == "env_steps":
             return actor.fresh > 0 and (actor.full or actor.env_steps >= self.settings.hyperparameters.buffer_size)
         return actor.full or actor.fresh > actor.keeps
 
@@ -171,19 +171,16 @@ def make_behavior(
     threaded = settings.threaded and training
     kind = ThreadedLearner if threaded else Learner
     learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
-    keeps = algorithm.period if training else min(algorithm.period, UNTRAINED)
-    whole = training and settings.batch_mode == "complete_episodes"
-    actor = Actor(
+    actor = make_actor(
         name,
         spec,
+        settings,
         algorithm,
         programs.actor,
         learner.policy,
         learner.run_key,
-        keeps=keeps,
-        max_length=settings.max_episode_length,
-        env_steps=-(-settings.hyperparameters.buffer_size // workers) if settings.count_by == "env_steps" else None,
-        whole_episodes_only=whole,
+        learned=training,
+        workers=workers,
         leave_out_taken=leave_out_taken,
     )
     if isinstance(learner, ThreadedLearner):

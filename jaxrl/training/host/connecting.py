@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.chain import Chain, ChainState
+from jaxrl.rollout.masks import of_slots
 from jaxrl.rollout.outside import Adopt
-from jaxrl.rollout.records import Ending, RowsMessage
+from jaxrl.rollout.records import Ending, Moved, RowsMessage
 from jaxrl.rollout.silence import OutsideActionError
 from jaxrl.rollout.trajectory import begins
 from jaxrl.types import Action
@@ -40,23 +41,40 @@ def resize(connected: Connected, lead: tuple[int, int]) -> Connected:
     return Connected(state._replace(slots=jax.tree.map(room, state.slots)), jax.tree.map(room, seen))
 
 
-def received(chain: Chain, connected: Connected, steps: RowsMessage) -> tuple[Connected, RowsMessage]:
+def received(
+    chain: Chain, connected: Connected, steps: RowsMessage, moved: Moved | None = None
+) -> tuple[Connected, RowsMessage]:
     """The message as policy and learner get it, before anybody decides.
 
     Final states are shown what they would decide on. Members that are present and do not decide keep what they were
-    shown when they did.
+    shown when they did. What is remembered of members goes with them to another team.
     """
-    state, deciding = connected.state, jnp.asarray(steps.deciding)
+    before, deciding, begin = connected.state, jnp.asarray(steps.deciding), jnp.asarray(begins(steps))
+    state = before
     reward, earned = jnp.asarray(steps.reward), jnp.asarray(steps.earned)
     if chain.watches_rewards:
         state, reward = chains.rewarded(chain, state, reward, steps.ending != Ending.OPEN)
         earned = chains.paid(chain, state, jnp.stack([earned, jnp.zeros_like(earned)], axis=-1))[..., 0]
     final = chains.shown(chain, state, tuple(jnp.asarray(o[0]) for o in steps.obs), deciding.shape)
     new = tuple(jnp.asarray(o[1]) for o in steps.obs)
-    state, obs = chains.observed(chain, state, new, deciding, jnp.asarray(begins(steps)))
+    if moved is not None:
+        came = jnp.asarray(moved.origin) >= 0
+        theirs = _come_along(chain, before.slots, state.shared, moved, came)
+        slots = jax.tree.map(lambda x, own: chains.where(came, x, own), theirs, state.slots)
+        state, begin = state._replace(slots=slots), begin & ~came
+    state, obs = chains.observed(chain, state, new, deciding, begin)
     seen = tuple(chains.where(deciding, x, old) for x, old in zip(obs, connected.seen, strict=True))
     both = tuple(jnp.stack(pair) for pair in zip(final, seen, strict=True))
     return Connected(state, seen), steps._replace(obs=both, reward=reward, earned=earned)
+
+
+def _come_along(chain: Chain, slots: Any, shared: Any, moved: Moved, came: jax.Array) -> Any:
+    """What is remembered [B, A, *] of members that have changed their team, with what their last decision earned.
+
+    The learner is told of that in their old place, perhaps later: statistics take notice of it then.
+    """
+    there = ChainState(jax.tree.map(lambda x: of_slots(x, moved.origin), slots), shared)
+    return chains.rewarded(chains.frozen(chain), there, jnp.asarray(moved.reward), came)[0].slots
 
 
 def taken(chain: Chain, connected: Connected, mask: Any, raw: Action, action: Action) -> Connected:

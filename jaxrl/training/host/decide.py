@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.rollout import noise, outside, trajectory, whole_episodes
-from jaxrl.rollout.records import RowsMessage
+from jaxrl.rollout.records import Moved, RowsMessage
 from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.training.host import connecting
 from jaxrl.types import Action
@@ -35,17 +35,18 @@ def decide(
     steps: RowsMessage,
     key_data: Any,
     connected: Any = (),
-    origin: Any = None,
+    moved: Moved | None = None,
 ) -> tuple[Action, TrajectoryState, Any]:
     """Choose actions for the new states and append them: the one call per environment result.
 
-    `origin`: where members have moved from, as in `trajectory.memory`.
+    `moved`: who has changed its team, with what it remembers; None: nobody, or nothing is remembered.
 
     Returns:
       Actions for the environment, dense [B, A, ...], the buffer, and what the connectors remember (`connecting`).
     """
     if algorithm.connectors is not None:
-        connected, steps = connecting.received(algorithm.connectors, connected, steps)
+        connected, steps = connecting.received(algorithm.connectors, connected, steps, moved)
+    origin = None if moved is None else moved.origin
     obs = tuple(o[1] for o in steps.obs)
     carry = trajectory.memory(state, steps, origin)
     key = noise.typed(key_data)

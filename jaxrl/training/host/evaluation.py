@@ -18,11 +18,12 @@ from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.rollout.absence import Absences, absences
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
-from jaxrl.settings import EVALUATED, BehaviorSettings, EvaluationSettings, RunSettings
+from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings
 from jaxrl.training.deterministic import deterministic
-from jaxrl.training.host.actor import UNTRAINED, Actor
+from jaxrl.training.host.actor import Actor, make_actor
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.launch import evaluation_pool
 from jaxrl.training.host.programs import compile_programs
@@ -44,6 +45,7 @@ class Evaluation:
         self._interrupt = interrupt
         self._actors: dict[str, Actor] = {}
         self._pool: EnvPool | None = None
+        self._absences: Absences | None = None  # of the episodes that are played now
         self._shown: set[str] = set()  # behaviors of the environment
         self._absent: set[str] = set()  # those that it does not have: policies that only a mapping hands out
 
@@ -67,13 +69,15 @@ class Evaluation:
         records: list[EpisodeRecords] = []
         for actor in self._actors.values():
             actor.begin_anew()
-        pool = self._begun(options, parameters)
+        pool, self._absences = self._begun(options, parameters), absences(self._settings.env_settings)
         for number in range(options.max_length * options.episodes):
             with self._interrupt.waiting():
                 (result,) = pool.recv()
             for loss in pool.losses():
                 for actor in self._actors.values():
                     actor.lose(loss.worker, loss.incarnation)
+                if self._absences is not None:
+                    self._absences.forget(loss.worker, loss.incarnation)
             records += self._step(pool, result, behaviors).get(name, [])
             if _played(records) >= options.episodes:
                 break
@@ -109,6 +113,8 @@ class Evaluation:
         self, pool: EnvPool, result: EnvMessage, behaviors: Mapping[str, Behavior]
     ) -> dict[str, list[EpisodeRecords]]:
         """Answer one message; by behavior the episodes that are over."""
+        asked = result.steps
+        result = result if self._absences is None else self._absences.complete(result)
         messages: dict[str, dict[Source, BehaviorMessage]] = {}
         for behavior_id, steps in result.steps.items():
             source = Source(result.worker, behavior_id, result.incarnation)
@@ -121,7 +127,7 @@ class Evaluation:
             chosen |= {source.behavior_id: action for source, action in actions.items()}
             if actor.full or actor.fresh > actor.keeps:
                 actor.discard()
-        pool.send(0, chosen)
+        pool.send(0, {name: action for name, action in chosen.items() if name in asked})
         return over
 
     def _actor(self, name: str, behaviors: Mapping[str, Behavior]) -> Actor:
@@ -137,12 +143,13 @@ class Evaluation:
 
 
 def _actor_for(behavior: Behavior) -> Actor:
-    settings: BehaviorSettings = behavior.settings
-    algorithm = deterministic(behavior.spec, settings)
-    programs = compile_programs(algorithm, settings.segment_limit)
+    name, spec, settings = behavior.name, behavior.spec, behavior.settings
+    algorithm = deterministic(spec, settings)
+    programs = compile_programs(algorithm, settings.segment_limit).actor
     key = jax.random.key_data(jax.random.key(0)).tolist()  # of noise that is never asked for
-    policy, keeps = behavior.state.policy, min(algorithm.period, UNTRAINED)
-    return Actor(behavior.name, behavior.spec, algorithm, programs.actor, policy, key, keeps=keeps)
+    left_out = behavior.actor.leave_out_taken
+    policy = behavior.state.policy
+    return make_actor(name, spec, settings, algorithm, programs, policy, key, learned=False, leave_out_taken=left_out)
 
 
 def _played(records: list[EpisodeRecords]) -> int:

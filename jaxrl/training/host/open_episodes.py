@@ -7,7 +7,7 @@ from functools import partial
 
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.absence import Absences
+from jaxrl.rollout.absence import absences
 from jaxrl.rollout.followed import Episode
 from jaxrl.rollout.tracker import EpisodeTracker
 from jaxrl.settings import RunSettings
@@ -28,7 +28,7 @@ class OpenEpisodes:
         self._recorder = recorder
         self._population = population
         self._hooks = hooks
-        self._absences = _absences(settings)
+        self._absences = absences(settings.env_settings)
         self._incarnations: dict[int, int] = {}  # by worker, of its last message
 
     @property
@@ -88,7 +88,7 @@ class OpenEpisodes:
         for behavior in self._population.behaviors.values():
             behavior.begin_anew()
         self._population.policies.begin_anew()
-        self._absences = _absences(self._settings)
+        self._absences = absences(self._settings.env_settings)
         self._await_first_messages()
 
     def _await_first_messages(self) -> None:
@@ -105,8 +105,3 @@ class OpenEpisodes:
         if self._absences is not None:
             self._absences.forget(loss.worker, loss.incarnation)
         return dropped
-
-
-def _absences(settings: RunSettings) -> Absences | None:
-    options = settings.env_settings
-    return Absences(options.missing_after) if options.missing == "truncate" else None

@@ -23,7 +23,7 @@ from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
-from jaxrl.training.host.actor import UNTRAINED, Actor
+from jaxrl.training.host.actor import Actor, make_actor
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.routing import Chosen, Share, blank, join
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
@@ -69,14 +69,15 @@ def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) 
     programs = like.actor.programs
     if programs.decide_frozen is not None:
         programs = programs._replace(decide=programs.decide_frozen)
-    actor = Actor(
+    actor = make_actor(
         name,
         like.spec,
+        like.settings,
         like.algorithm,
         programs,
         policy,
         run_key,
-        keeps=min(like.algorithm.period, UNTRAINED),
+        learned=False,
         leave_out_taken=like.actor.leave_out_taken,
     )
     return Frozen(name, actor)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from jaxrl.envs.foreign.actions import ActionWriter
-from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments, take_switch
+from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, keyword_arguments, take_switch
 from jaxrl.envs.foreign.infos import LARGEST, plain
 from jaxrl.envs.foreign.observations import ObservationError, ObservationReader, SpaceError
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
@@ -199,11 +201,54 @@ def test_arguments_are_read_as_yaml():
         (("--fast",), "env_settings.env_args: got '--fast', expected key=value"),
         (("a=1", "a=2"), "a is there twice"),
         (("a=[1",), r"the value of 'a=\[1' is no YAML"),
+        (("a=[&b [x, x], *b]",), r"an alias \(\*name\) is not read"),
+        (("a=2024-13-01",), "the value of 'a=2024-13-01' is no YAML"),
     ],
 )
 def test_arguments_that_cannot_be_read(given, words):
     with pytest.raises(ArgumentsError, match=words):
         keyword_arguments(given)
+
+
+class Size(Enum):
+    SMALL = 1
+    LARGE = 2
+
+
+USUAL = {
+    "n": 3, "x": 0.5, "on": False, "name": "a", "any": None, "must": ..., "size": Size.SMALL, "pair": (1, 2),
+    "table": np.zeros((1, 2), np.float32), "more": {"fill": 0.25, "map": (9, 9)},
+}  # fmt: skip
+
+
+def test_arguments_take_the_types_of_what_they_replace():
+    given = {"n": 4, "x": "1e-3", "on": True, "any": [1], "must": "m", "size": "large", "pair": [3, 4]}
+    given["more"] = {"fill": 1}
+    found = fitted("here", {**given, "table": [[1, 2], [3, 4]]}, USUAL)
+    table = found.pop("table")
+    assert table.dtype == np.float32 and table.tolist() == [[1, 2], [3, 4]]
+    more = {"fill": 1.0, "map": (9, 9)}
+    assert found == {**given, "x": 0.001, "size": Size.LARGE, "pair": (3, 4), "more": more}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("m", 1, "here: takes no argument m, it takes any, more, must, n"),
+        ("n", 1.5, "argument n: got 1.5, expected a whole number, such as 3"),
+        ("n", True, "argument n: got True, expected a whole number"),
+        ("x", "low", "argument x: got 'low', expected a number, such as 0.5"),
+        ("on", 1, "argument on: got 1, expected true or false"),
+        ("name", 2, "argument name: got 2, expected text, such as a"),
+        ("size", "huge", "argument size: got 'huge', expected one of small, large"),
+        ("pair", 1, "argument pair: got 1, expected a list"),
+        ("table", [1, 2], "argument table: .* expected numbers in 2 list"),
+        ("more", {"fil": 1}, "takes no argument fil, did you mean fill"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_with_what_was_expected(key, value, words):
+    with pytest.raises(ArgumentsError, match=words):
+        fitted("here", {key: value}, USUAL)
 
 
 def test_a_switch_is_taken_out_of_the_arguments():

@@ -69,7 +69,7 @@ BAD_INPUT = [
     ({}, ["--env", "jax:"], ["jax:", "no such environment", "basic"]),
     ({}, ["--env", "jax:basic"], ["Basic", NAME]),
     ({}, ["--num-envs", "2"], ["env_settings.num_envs: got 2, expected 1", "jax:toy", "num_areas"]),
-    ({"env_settings.env_args": ["-x"]}, [], ["env_settings.env_args: got -x, expected none", "jax:toy"]),
+    ({"env_settings.env_args": ["-x"]}, [], ["env_settings.env_args: got '-x', expected key=value"]),
     ({}, ["--inline"], ["env_settings.inline: got true", "jax:toy"]),
     ({}, ["--mode", "async"], ["env_settings.mode: got async", "jax:toy"]),
     ({}, ["--inference"], ["checkpoint_settings.inference", "jaxrl watch"]),

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
+from jaxrl.algorithms import make_algorithm
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.store import read_info
-from jaxrl.settings import RunSettings, SettingsError
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
+from jaxrl.training.host.behavior import make_behavior
+from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.launch import launched
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.run import train
+from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.judging import StatisticError
 from tests.artifacts.test_csv_file import rows
+from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.toy_runs import configured, environment
 
 CARTPOLE = "CartPole-v1"
@@ -128,6 +137,40 @@ def test_evaluations_of_an_unchanged_policy_are_equal_and_training_is_as_without
     assert not [row for row in found if row[1] == GROUP]  # nobody has a team
     onnx = [(tmp_path / "results" / run_id / f"{CARTPOLE}.onnx").read_bytes() for run_id in ("with", "without")]
     assert onnx[0] == onnx[1]
+
+
+class Vanishing(ToyEnv):
+    """Its agents ask eight times, then they are gone without an ending, and others have come."""
+
+    def _advance(self, areas: list[Any]) -> list[tuple[Any, ...]]:
+        super()._advance(areas)
+        return []
+
+
+def test_evaluation_ends_episodes_as_training_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five decisions, and the three of the same agent before it vanishes: as ML-Agents counts 4 and 2, 3 in the mean.
+
+    The toy has no limit and no endings: without `max_episode_length` all were 7, without `missing` 4.
+    """
+    alone = ToySettings(teams=False, agents_per_team=1, episode_length=8, living_reward=1.0)
+
+    def make(worker: int) -> Vanishing:
+        return Vanishing(worker, alone)
+
+    pools = partial(EnvPool, make, 1, inline=True, wait=False)
+    monkeypatch.setattr("jaxrl.training.host.evaluation.evaluation_pool", lambda *_: pools())
+    options = {"max_episode_length": 5, "evaluation": {"interval": 20, "episodes": 4, "max_length": 50}}
+    missing = {"env_settings": {"missing": "truncate", "missing_after": 2}}
+    settings = configured(tmp_path, changes=missing, Toy={"trainer_type": "ppo"} | options)
+    own, spec = behavior_settings_for(settings, "Toy"), make(0).spec
+    algorithm = make_algorithm(spec, own)
+    programs = compile_programs(algorithm, own.segment_limit)
+    toy = make_behavior("Toy", spec, own, algorithm, programs, jax.random.key(0), training=True)
+    with Interrupt() as interrupt:
+        evaluation = Evaluation(settings, interrupt)
+        for _ in range(2):  # the second time agents are known that had been about to vanish
+            assert evaluation.play("Toy", {"Toy": toy}, {})[LENGTH].mean == 3.0
+        evaluation.close()
 
 
 def test_there_is_one_editor(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""`run_logs/manifest.json`: of what source, with which packages and on what machine a run was made.
+
+    {"starts": [{"time": ..., "command": [...], "working_directory": {"commit": ..., "changed": false}, ...}]}
+
+One entry for each time that the run was started; the last one has written what came last. No JAX.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jaxrl
+from jaxrl.artifacts import files
+from jaxrl.artifacts.files import ArtifactError
+
+MANIFEST = "manifest.json"
+_SECONDS = 5.0
+"""For git; a clone of a large game may take longer, and is then not told of."""
+_NO_HELPERS = ("-c", "core.fsmonitor=false", "--no-optional-locks")  # asks nobody, writes nothing
+
+
+def write(logs: Path, devices: Sequence[str], *, resume: bool) -> None:
+    """Note a start of the run whose `run_logs` these are; a resumed one stands below those before it.
+
+    Raises ArtifactError when it cannot be written.
+    """
+    path = logs / MANIFEST
+    files.write_json(path, {"starts": [*(_starts(path) if resume else []), start(devices)]})
+
+
+def start(devices: Sequence[str]) -> dict[str, Any]:
+    """What this process runs from and on, as plain values.
+
+    `working_directory` and `jaxrl` are the clones of git in which the run was started and in which jaxrl lies, None
+    where they are none; `changed`: whether a file of it differs from its commit. `packages`: all that are installed.
+    """
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": sys.argv,
+        "working_directory": git_state(Path.cwd()),
+        "jaxrl": git_state(Path(jaxrl.__file__).parent, tracked="__init__.py"),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "processor": cpu_model(),
+        "cores": os.cpu_count(),
+        "devices": list(devices),
+        "python": platform.python_version(),
+        "packages": packages(),
+    }
+
+
+def packages() -> dict[str, str]:
+    """Versions by name of everything that is installed, in alphabetical order."""
+    found = {package.name: package.version for package in metadata.distributions() if package.name}
+    return dict(sorted(found.items(), key=lambda entry: entry[0].lower()))
+
+
+def git_state(folder: Path, tracked: str | None = None) -> dict[str, Any] | None:
+    """Commit of the clone in which `folder` lies, and whether files that it tracks differ from it; None without one.
+
+    `tracked`: a file in the folder that the clone must know; an installed package in somebody's clone is none of it.
+    """
+    try:
+        if tracked is not None:
+            _git(folder, "ls-files", "--error-unmatch", tracked)
+        commit = _git(folder, "rev-parse", "HEAD")
+        return {"commit": commit, "changed": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def cpu_model() -> str:
+    """The processor's name as the system tells it, else its architecture."""
+    try:
+        if sys.platform == "darwin":
+            found = _output("sysctl", "-n", "machdep.cpu.brand_string")
+        else:
+            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            found = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except (OSError, subprocess.SubprocessError):
+        found = ""
+    return found or platform.processor() or platform.machine()
+
+
+def _starts(path: Path) -> list[Any]:
+    """Those that are noted; none of a run that noted none, or whose file is damaged."""
+    try:
+        found = files.read_json(path)
+    except ArtifactError:
+        return []
+    starts = found.get("starts") if isinstance(found, dict) else None
+    return starts if isinstance(starts, list) else []
+
+
+def _git(folder: Path, *words: str) -> str:
+    return _output("git", "-C", str(folder), *_NO_HELPERS, *words)
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,1 @@
+"""`--env rllib:MODULE:CLASS`: environments with the interface of RLlib's `MultiAgentEnv`; Ray is not needed."""

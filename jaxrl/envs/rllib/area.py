@@ -1,0 +1,93 @@
+"""One environment with the interface of RLlib's `MultiAgentEnv`: dictionaries by agent, and `__all__`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium import spaces
+
+from jaxrl.envs.foreign.area import AreaOutcome
+from jaxrl.envs.foreign.behaviors import unnumbered
+
+ALL = "__all__"
+
+
+class MultiAgentArea:
+    """An agent lives from its first observation until its flag or that of all; who is given an observation acts next.
+
+    The behavior of `adversary_0` is `adversary`; numbers alone are `agent`. Spaces are looked for as RLlib does, in
+    `observation_spaces` by agent, then in `observation_space`, which is by agent or one for all; actions likewise.
+
+    Args:
+        env: has `reset(seed=, options=)` and `step(actions)` as RLlib 2.3 and later define them.
+        teams: whether the agents of a behavior are a team.
+    """
+
+    def __init__(self, env: Any, *, teams: bool) -> None:
+        self.teams = teams
+        self.frames_per_second: float | None = None
+        self._env = env
+        self._living: dict[Any, None] = {}  # in the order in which they appeared
+
+    def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
+        """Of observations and actions. Raises ValueError where the environment tells none."""
+        return self._space("observation", agent), self._space("action", agent)
+
+    def behavior(self, agent: Any) -> str:
+        """The name without its number."""
+        return unnumbered(agent)
+
+    def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
+        """Raises whatever the environment raises; ValueError: it returns something else than RLlib defines."""
+        answer = self._env.reset(seed=seed, options=None if options is None else dict(options))
+        if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
+            raise ValueError("returned no pair of dictionaries (observations, infos): written for RLlib before 2.3")
+        obs, infos = answer
+        self._living = {}
+        return self._outcome(obs, {}, {ALL: False}, {ALL: False}, infos)
+
+    def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
+        """As `reset`."""
+        answer: Any = self._env.step(dict(actions))
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            got = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+            raise ValueError(f"returned {got}, expected (observations, rewards, terminateds, truncateds, infos)")
+        terminated, truncated = answer[2], answer[3]
+        if ALL not in terminated:
+            raise ValueError(f"returned terminateds without {ALL!r}, which says whether the episode of all is over")
+        return self._outcome(answer[0], answer[1], terminated, truncated, answer[4])
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._env.render()
+
+    def close(self) -> None:
+        """Close it, if it can be."""
+        getattr(self._env, "close", lambda: None)()
+
+    def _outcome(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> AreaOutcome:
+        self._living |= dict.fromkeys(obs)
+        ends, cut = bool(terminated[ALL]), bool(truncated.get(ALL, False))
+        terminated = {agent: bool(terminated.get(agent, False)) or ends for agent in self._living}
+        truncated = {agent: bool(truncated.get(agent, False)) or cut for agent in self._living}
+        self._living = {a: None for a in self._living if not terminated[a] and not truncated[a]}
+        return AreaOutcome(
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            infos={agent: told for agent, told in (infos or {}).items() if isinstance(told, Mapping)},
+            living=tuple(self._living),
+            asked=[agent for agent in obs if agent in self._living],
+        )
+
+    def _space(self, what: str, agent: Any) -> spaces.Space:
+        of_all = [getattr(self._env, f"{what}_{word}", None) for word in ("spaces", "space")]
+        for found in of_all:
+            by_agent = getattr(found, "spaces", found)  # a Dict space itself holds samples
+            if isinstance(by_agent, Mapping) and agent in by_agent:
+                return by_agent[agent]
+        if isinstance(of_all[1], spaces.Space):
+            return of_all[1]
+        raise ValueError(f"the environment tells no {what} space: expected {what}_spaces[{agent!r}] or {what}_space")
