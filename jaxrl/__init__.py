@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from jaxrl.settings import BehaviorSettings
     from jaxrl.settings.behavior import Hyperparameters
     from jaxrl.settings.rewards import OwnSignalSettings
-    from jaxrl.training.compiled.iteration import JittedTrainer
+    from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer
     from jaxrl.training.compiled.trainer import make_jitted_trainer
+    from jaxrl.training.host.loop import HostLoop, Turn
+    from jaxrl.training.host.run import host_loop
     from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 
 mlagents_import.install()
@@ -59,7 +61,9 @@ _HOMES = {
     "Decision": "jaxrl.algorithms.interface",
     "Episode": "jaxrl.rollout.followed",
     "Follows": "jaxrl.callbacks",
+    "HostLoop": "jaxrl.training.host.loop",
     "Hyperparameters": "jaxrl.settings.behavior",
+    "IterationLog": "jaxrl.training.compiled.iteration",
     "JaxEnv": "jaxrl.jax_envs.interface",
     "JaxScene": "jaxrl.jax_envs.scene",
     "JaxrlError": "jaxrl.types",
@@ -83,8 +87,10 @@ _HOMES = {
     "TrainState": "jaxrl.algorithms.interface",
     "Trajectory": "jaxrl.rollout.followed",
     "Transitions": "jaxrl.rollout.transitions",
+    "Turn": "jaxrl.training.host.loop",
     "check_environment": "jaxrl.jax_envs.contract",
     "gymnasium_view": "jaxrl.client.gymnasium_view",
+    "host_loop": "jaxrl.training.host.run",
     "load": "jaxrl.client.policy",
     "make_algorithm": "jaxrl.algorithms",
     "make_coma": "jaxrl.algorithms.coma",
@@ -117,7 +123,9 @@ __all__ = [
     "Decision",
     "Episode",
     "Follows",
+    "HostLoop",
     "Hyperparameters",
+    "IterationLog",
     "JaxEnv",
     "JaxScene",
     "JaxrlError",
@@ -141,8 +149,10 @@ __all__ = [
     "TrainState",
     "Trajectory",
     "Transitions",
+    "Turn",
     "check_environment",
     "gymnasium_view",
+    "host_loop",
     "load",
     "make_algorithm",
     "make_coma",

@@ -55,6 +55,22 @@ class Run(Protocol):
         """A statistic of one's own: summaries of every behavior show its mean, a lesson can be measured by its tag."""
         ...
 
+    def step(self, behavior: str | None = None) -> int:
+        """Trainer step, finished agent decisions; `behavior` may be left out where there is one. Raises PolicyError."""
+        ...
+
+    def max_steps(self, behavior: str | None = None) -> int:
+        """The step after which a behavior learns no more; as `step`."""
+        ...
+
+    def save(self) -> None:
+        """A checkpoint of every behavior once the present messages are booked; with `exact` after the next update."""
+        ...
+
+    def stop(self) -> None:
+        """The run ends once the present messages are booked, and saves, as at max_steps."""
+        ...
+
 
 class Callbacks:
     """Called in this order; every method does nothing unless it is overridden.
@@ -81,12 +97,15 @@ class Callbacks:
         """The agents with which it begins are known, and whose policy each follows."""
 
     def on_episode_step(self, episode: Episode) -> None:
-        """A message after the first has arrived from its environment, also the last one."""
+        """A message after its first has brought something of one of its agents; also the last one."""
 
     def on_trajectory_complete(
         self, episode: Episode, agent: AgentRecord, trajectory: Trajectory, mates: Mapping[AgentRecord, Trajectory]
     ) -> None:
-        """A stream was cut at time_horizon or ended. `mates`: what the others of the episode did meanwhile."""
+        """A stream was cut at time_horizon or ended. `mates`: what the others of the episode did meanwhile.
+
+        Both are copies, and writing to one is an error: what is learned from is changed by the setting `postprocess`.
+        """
 
     def on_faulty_episode(self, episode: Episode, error: Exception) -> None:
         """Its worker was lost; `on_episode_end` follows."""
@@ -94,8 +113,11 @@ class Callbacks:
     def on_episode_end(self, episode: Episode) -> None:
         """It is over; what is written into `custom_metrics`, `hist_data` and `media` still counts."""
 
-    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
-        """A policy has learned; metrics as the algorithm names them, in their own units."""
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
+        """A policy has learned; metrics as the algorithm names them, in their own units, and the trainer step.
+
+        Written without `step`, as before 0.7, it is called without.
+        """
 
     def on_checkpoint_saved(self, policy: str, step: int) -> None:
         """A checkpoint of this trainer step is on disk."""

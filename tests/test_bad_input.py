@@ -53,7 +53,7 @@ def refused(tmp_path, capsys):
         ({"env_settings.env_path": "player:dungon_escape"}, [], "did you mean dungeon_escape?"),
         ({}, ["--resume"], "--resume has nothing to continue"),
         ({}, ["--initialize-from", "other"], "--initialize-from other: "),
-        ({}, ["--run-id", "a/b"], "--run-id 'a/b' cannot be the name of a folder"),
+        ({}, ["--run-id", "a/../b"], "--run-id 'a/../b' cannot be the name of a folder"),
     ],
 )
 def test_before_anything_starts(refused, tmp_path, changes, flags, message):

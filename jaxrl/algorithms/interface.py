@@ -19,6 +19,12 @@ from jaxrl.types import Action
 Metrics = dict[str, jax.Array]
 Params = Any  # a flax parameter tree
 
+LARGEST_LOG_RATIO = "largest_log_ratio"
+"""Metric: the largest |log π - log π_acted| of the first minibatch, before anything was learned from it.
+
+All but rounding where the policy has made the decisions that it learns from; an older one's may differ.
+"""
+
 
 class PolicyState(struct.PyTreeNode):
     """What acting needs."""
@@ -76,6 +82,16 @@ class Storage(NamedTuple):
     kept: Callable[[Any], Any]
 
 
+class Varied(NamedTuple):
+    """How an algorithm is made again for other values: `Algorithm.varied` of what jaxrl makes."""
+
+    make: Callable[[dict[str, jax.Array]], Any]  # values by dotted key → Algorithm
+    learn: Callable[..., Any]  # what the algorithm learned with when it was made
+
+    def __call__(self, values: dict[str, jax.Array]) -> Algorithm:
+        return self.make(values)
+
+
 class Algorithm(NamedTuple):
     """Pure functions; sizes and settings are bound when it is made.
 
@@ -95,7 +111,8 @@ class Algorithm(NamedTuple):
     adopt:    (PolicyState, obs, action_mask, carry, action as the environment has it) → the raw action, and the extras
               that `act` would have noted for it. None: such an algorithm learns from its own actions alone.
     varied:   (values by dotted key of its settings, float32 []) → the algorithm with these, of which `learn` alone may
-              differ. None: such an algorithm is made for its settings as they are.
+              differ. None: such an algorithm is made for its settings as they are. Whoever replaces `learn` has to
+              replace this as well: of a `Varied` that makes another `learn` no loop takes values.
     """
 
     init: Callable[[jax.Array], TrainState]

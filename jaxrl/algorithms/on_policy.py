@@ -19,13 +19,13 @@ import optax
 from jaxrl.algorithms import streams
 from jaxrl.algorithms.actor import Distribution, Step, act, adopt
 from jaxrl.algorithms.batches import Batch
-from jaxrl.algorithms.interface import Algorithm, Metrics, Params, PolicyState, Storage, TrainState
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, Algorithm, Metrics, Params, PolicyState, Storage, TrainState
 from jaxrl.learning import losses, minibatches
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import part
-from jaxrl.rollout.rollout import Rollout
+from jaxrl.rollout.rollout import Rollout, masked
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -66,11 +66,13 @@ def make(
     """An on-policy algorithm of these parts.
 
     `values` estimates what `estimate` tells of the critic; entropy is the actor's. With memory there are `memories`:
-    their names, and the axes that each has before that of its numbers. `remember` is left out without.
+    their names, and the axes that each has before that of its numbers. `remember` is left out without. Rollouts reach
+    `learn` and `values` with zeros in every cell that their masks leave out.
     """
     memory = settings.network_settings.memory
 
     def estimate(state: TrainState, rollout: Rollout) -> Metrics:
+        rollout = masked(rollout)
         obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
         dist = distribution(state.policy.params, obs, part(rollout.carry, "actor"))
         entropy = actions.entropy(dist, rollout.action_mask, spec.action)
@@ -81,7 +83,7 @@ def make(
         init=init,
         act=partial(act, step, spec, settings.network_settings.deterministic),
         storage=NEWEST_ROLLOUT,
-        learn=learn,
+        learn=lambda state, rollout: learn(state, masked(rollout)),
         estimate=estimate,
         period=buffer_size,
         extras=(("log_prob", (spec.action.columns,)),),
@@ -136,7 +138,9 @@ def policy_and_value_loss(
     policy_loss = losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, epsilon)
     value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
     total = policy_loss + 0.5 * value_loss - beta * entropy
-    return total, {"policy_loss": jnp.abs(policy_loss), "value_loss": value_loss, "entropy": entropy}
+    largest = jnp.max(jnp.where(batch.acted[..., None], jnp.abs(log_prob - batch.log_prob), 0.0), initial=0.0)
+    metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, LARGEST_LOG_RATIO: largest}
+    return total, metrics
 
 
 def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -166,6 +170,8 @@ def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Bat
         key,
         size=hyper.batch_size,
         epochs=hyper.num_epoch,
+        magnitudes=("policy_loss",),
+        largest=(LARGEST_LOG_RATIO,),
     )
     state = state.replace(
         policy=state.policy.replace(params=params["actor"]), critic=params["critic"], optimizer=optimizer, key=next_key

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.artifacts import unfinished
+from jaxrl.regular_files import read_regular
 from jaxrl.types import JaxrlError
 
 _REPLACE_SECONDS = 2.0  # Windows: a virus scanner or an open editor holds a file for moments, rarely longer
@@ -49,9 +50,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises ArtifactError that names the file when it is unreadable or no object."""
     try:
-        if path.exists() and not path.is_file():  # to open a pipe would wait for ever
-            raise OSError("it is no file")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(
             f"{path}: cannot be read ({error}). Restore the file from a backup or delete it."
@@ -109,12 +108,30 @@ def sync_tree(folder: Path) -> None:
 def write_error(path: Path, error: OSError) -> ArtifactError:
     """The error for a failed write: path, cause, free space and what to do."""
     text = f"{path}: cannot be written ({error.strerror or error}; {free_text(path)}). "
-    return ArtifactError(text + "Free disk space, check the folder's permissions, or choose another --results-dir.")
+    return ArtifactError(f"{text}{remedy(path)}, check the folder's permissions, or choose another --results-dir.")
 
 
 def free_text(path: Path) -> str:
-    """How much space the disk of `path` (or of its nearest existing parent) has left, in words."""
-    return f"{free_bytes(path) / 2**20:.1f} MiB free on that disk"
+    """How much the disk of `path` (or of its nearest existing parent) can still take, in words."""
+    text = f"{free_bytes(path) / 2**20:.1f} MiB free on that disk"
+    return f"{text}, but no inodes: it takes no more files" if lacks_inodes(path) else text
+
+
+def remedy(path: Path) -> str:
+    """What makes room on the disk of `path`: the beginning of a sentence."""
+    return (
+        "Delete files on that disk, many small ones rather than large ones"
+        if lacks_inodes(path)
+        else ("Free disk space")
+    )
+
+
+def lacks_inodes(path: Path) -> bool:
+    """Whether the disk of `path` has used up its number of files, which also ends in "No space left on device"."""
+    if not hasattr(os, "statvfs"):
+        return False
+    disk = os.statvfs(nearest_existing(path))
+    return disk.f_files > 0 and disk.f_favail == 0  # a file system without such a number tells 0 of both
 
 
 def free_bytes(path: Path) -> int:

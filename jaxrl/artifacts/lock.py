@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from jaxrl.artifacts.files import ArtifactError, write_error
 from jaxrl.artifacts.processes import lives
+from jaxrl.regular_files import read_regular
 
 NAME = "run.lock"
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
@@ -203,7 +204,8 @@ def _busy_text(path: Path) -> str:
 def _read(path: Path) -> Owner | None:
     """Who the file names; None if it is not (yet) written whole."""
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
-        return Owner(**{name: written[name] for name in Owner._fields})
-    except (OSError, ValueError, KeyError, TypeError):
+        written = json.loads(read_regular(path).decode("utf-8"))
+        owner = Owner(**{name: written[name] for name in Owner._fields})
+        return owner if type(owner.process) is int and owner.process > 0 else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -45,16 +45,23 @@ def behavior_name(behavior_id: str) -> str:
 
 
 def check_run_names(results_dir: Path, run_id: str) -> None:
-    """Raise RunFolderError unless a folder `<results_dir>/<run_id>` can be, and can hold what a run writes."""
-    if not is_folder_name(run_id):
-        raise RunFolderError(f"--run-id {run_id!r} cannot be the name of a folder; use letters, digits, - and _.")
+    """Raise RunFolderError unless a folder `<results_dir>/<run_id>` can be, and can hold what a run writes.
+
+    `run_id` may lead through folders (`levels/easy`), but never out of `results_dir`.
+    """
+    names = run_id.split("/")
+    if not all(map(is_folder_name, names)):
+        raise RunFolderError(
+            f"--run-id {run_id!r} cannot be the name of a folder; use letters, digits, - and _, and / for a folder "
+            f"below {results_dir}."
+        )
     if "\x00" in str(results_dir):
         raise RunFolderError(f"--results-dir {str(results_dir)!r} cannot be a folder: it holds a NUL character.")
     limit = _limit(results_dir, "PC_NAME_MAX", 255)
-    if _size(run_id) > limit:
+    longest = max(map(_size, names))
+    if longest > limit:
         raise RunFolderError(
-            f"--run-id {run_id[:20]}... is {_size(run_id)} bytes long, this file system takes {limit}. "
-            "Choose a shorter one."
+            f"--run-id {run_id[:20]}... is {longest} bytes long, this file system takes {limit}. Choose a shorter one."
         )
     _check_path(results_dir, results_dir / run_id, _LONGEST_BELOW)
 

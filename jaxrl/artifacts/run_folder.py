@@ -10,6 +10,7 @@ Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint/f
     <Behavior>/events.out.tfevents.*           TensorBoard; of several seeds in <Behavior>/seed_<number>/
     <Behavior>/metrics.csv                     the same numbers as a table, likewise
     run_logs/timers.json, training_status.json, Player-<worker>.log
+    run_logs/manifest.json                     source, packages and machine of each start of the run
     run.lock                                   who writes here, while it does
 
 With --force ML-Agents writes over the old run in place, file by file. Here the old run stays whole until training
@@ -40,6 +41,8 @@ METRICS_TABLE = "metrics.csv"
 """Beside the event files."""
 SEEDS = "seed_*"
 """Folders of events below `<Behavior>/`, one per seed, in a run with several."""
+POPULATION = "population.csv"
+"""Who of a population learned from whom, in the folder of its run."""
 MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit
 
 _FLAGS = "Choose another --run-id, continue the old run with --resume, or overwrite it with --force."
@@ -207,7 +210,14 @@ class RunFolder:
 
     def _check_folders(self, force: bool) -> None:
         """Folders where folders are asked for, and no links where old files are to be deleted."""
-        for path, flag in ((self.results_dir, "--results-dir"), (self.path, "--run-id")):
+        between = [path for path in self.path.parents if self.results_dir in path.parents]
+        for path in between:
+            if (path / self.logs.name).is_dir():
+                raise RunFolderError(f"{path} holds a run, and another cannot lie in it. Choose another --run-id.")
+        for path, flag in (
+            (self.results_dir, "--results-dir"),
+            *((path, "--run-id") for path in (*between, self.path)),
+        ):
             if path.is_symlink() and not path.exists():
                 raise RunFolderError(
                     f"{path} is a symbolic link to {os.readlink(path)}, which is not there. {_MEND_LINK}"
@@ -217,7 +227,7 @@ class RunFolder:
         if not force or not self.holds_results():
             return
         inside = (path for depth in ("*", "*/*", "*/*/*") for path in self.path.glob(depth) if path.is_dir())
-        for path in (self.results_dir, self.path, *inside):
+        for path in (self.results_dir, *between, self.path, *inside):
             if path.is_symlink():
                 raise RunFolderError(
                     f"{path} is a symbolic link to {os.readlink(path)}, and --force deletes nothing through a link. "

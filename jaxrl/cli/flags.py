@@ -38,6 +38,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--num-envs", "env_settings.num_envs", int, "N"),
     ("--num-areas", "env_settings.num_areas", int, "N"),
     ("--base-port", "env_settings.base_port", int, "PORT"),
+    ("--listen", "env_settings.listen", str, "ADDRESS"),
     ("--timeout-wait", "env_settings.timeout_wait", float, "SECONDS"),
     ("--max-lifetime-restarts", "env_settings.max_lifetime_restarts", int, "N"),
     ("--restarts-rate-limit-n", "env_settings.restarts_rate_limit_n", int, "N"),
@@ -54,6 +55,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--target-frame-rate", "engine_settings.target_frame_rate", int, "N"),
     ("--capture-frame-rate", "engine_settings.capture_frame_rate", int, "N"),
     ("--torch-device", "torch_settings.device", str, "cpu|cuda|cuda:N"),
+    ("--device", "torch_settings.device", str, "cpu|gpu|tpu"),
 )
 _SWITCHES = (
     ("--resume", "checkpoint_settings.resume"),

@@ -68,15 +68,17 @@ def _films(runs: Sequence[str], folder: Path, trust: bool) -> dict[Path, Film]:
     from jaxrl.compilation import enable_compilation_cache
     from jaxrl.report.films import Film
     from jaxrl.report.runs import read_run
+    from jaxrl.report.sweep import expanded
 
-    for run in runs:
-        read_run(Path(run))  # what is no run is refused before anything is played
+    folders = [folder for run in runs for folder in expanded(Path(run))]
+    for run in folders:
+        read_run(run)  # what is no run is refused before anything is played
     choose_device("cpu")
     enable_compilation_cache()
     from jaxrl.watch.film import watch
 
     films = {}
-    for number, path in enumerate(dict.fromkeys(map(Path, runs))):
+    for number, path in enumerate(dict.fromkeys(folders)):
         try:
             shown = watch(None, run=path, out=folder / f"{number}.gif", steps=FILM_STEPS, trust=trust)
         except JaxrlError as error:

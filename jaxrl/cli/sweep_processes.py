@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrl.artifacts.files import write_error, write_text
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.orphans import Guard
 from jaxrl.settings import RunSettings, to_yaml
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import JaxrlError
@@ -22,6 +26,11 @@ TERMINATED = 143
 """Exit code of a run that has saved after SIGTERM."""
 LOOK_SECONDS = 0.5
 """Between two looks at the processes."""
+END_SECONDS = 120.0
+"""A run that was told to end may take so long for saving; then it is killed."""
+SILENT_SECONDS = 600.0
+"""A run that has written nothing into its log for so long is named, once."""
+_ORPHAN_SECONDS = 30  # the same for one whose sweep was killed
 
 
 class SweepError(JaxrlError):
@@ -48,6 +57,18 @@ class _Child(NamedTuple):
     name: str
     log: Path
     process: subprocess.Popen[bytes]
+    guard: Guard  # ends it with this process
+
+    def kill(self) -> None:
+        """The run and its workers, which are of its group."""
+        with suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL) if hasattr(os, "killpg") else self.process.kill()
+
+    def silent(self) -> float:
+        """Seconds since it last wrote into its log; 0 if that is gone."""
+        with suppress(OSError):
+            return time.time() - self.log.stat().st_mtime
+        return 0.0
 
 
 class _UnderWay:
@@ -57,14 +78,37 @@ class _UnderWay:
         self.job = job
         self.children = children
         self.told_to_end = False
+        self._kill_at = float("inf")
+        self._named = set[str]()
+
+    @property
+    def over(self) -> bool:
+        """Whether all of its runs have ended."""
+        return not any(self._running())
+
+    def look_after(self) -> None:
+        """Name runs that say nothing, and kill those that were told to end and do not."""
+        for child in self._running():
+            if time.monotonic() >= self._kill_at:
+                _log.error("%s: did not end within %g s after SIGTERM: killed.", child.name, END_SECONDS)
+                child.kill()
+            elif child.name not in self._named and child.silent() > SILENT_SECONDS:
+                self._named.add(child.name)
+                _log.warning(
+                    "%s: process %d has written nothing for %.0f minutes: it may hang. The last lines of %s say where.",
+                    child.name, child.process.pid, child.silent() / 60, child.log,
+                )  # fmt: skip
 
     def end(self) -> None:
         """Ask the runs to save and end, once: a second signal would be one to leave without saving."""
         if not self.told_to_end:
             self.told_to_end = True
-            for child in self.children:
-                if child.process.poll() is None:
-                    child.process.terminate()
+            self._kill_at = time.monotonic() + END_SECONDS
+            for child in self._running():
+                child.process.terminate()
+
+    def _running(self) -> list[_Child]:
+        return [child for child in self.children if child.process.poll() is None]
 
 
 def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parallel: int) -> SweepError | None:
@@ -112,12 +156,13 @@ def go_through(
             return
         time.sleep(LOOK_SECONDS)
         for place, found in list(places.items()):
-            if all(child.process.poll() is not None for child in found.children):
+            if found.over:
                 del places[place]
                 failed = [child.name for child in found.children if not _told(child, found.told_to_end)]
                 ended(found.job, Ended(failed, found.told_to_end))
             elif interrupt.requested or (not found.told_to_end and hopeless(found.job)):
                 found.end()
+            found.look_after()
 
 
 def _with_port(run: RunSettings, place: int) -> RunSettings:
@@ -146,11 +191,12 @@ def _started(run: RunSettings) -> _Child:
             start_new_session=True,  # Ctrl-C comes to this process alone, which passes it on once
         )
     _log.info("%s: begun, process %d; it tells what it does in %s.", name, process.pid, log)
-    return _Child(name, log, process)
+    return _Child(name, log, process, Guard(process.pid, _ORPHAN_SECONDS))
 
 
 def _told(child: _Child, told_to_end: bool) -> bool:
     """Say how a run ended; whether it ended well."""
+    child.guard.release()
     code = child.process.returncode
     if told_to_end and code == TERMINATED:
         _log.info("%s: saved and ended.", child.name)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.settings import RunSettings, with_seed
+from jaxrl.settings import RunSettings, SettingsError, with_seed
+from jaxrl.settings.reading import read_yaml
 
 
 def with_seed_of_sweep(base: RunSettings, folder: Path) -> RunSettings:
@@ -47,7 +46,7 @@ def _folder(run: RunSettings) -> RunFolder:
 
 def _seed_in(path: Path) -> int | None:
     try:
-        seed = yaml.safe_load(path.read_text(encoding="utf-8"))["env_settings"]["seed"]
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+        seed = read_yaml(path)["env_settings"]["seed"]
+    except (SettingsError, KeyError, TypeError):
         return None  # `RunFolder.check` says what is wrong with a folder
     return seed if isinstance(seed, int) and seed >= 0 else None

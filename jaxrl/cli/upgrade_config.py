@@ -12,7 +12,7 @@ import yaml
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.loading import without_remarks
-from jaxrl.settings.reading import read_yaml
+from jaxrl.settings.reading import load_yaml, read_yaml
 from jaxrl.settings.upgrade import upgrade_files
 
 
@@ -59,7 +59,7 @@ def _files(path: Path) -> list[Path]:
 
 def _check(text: str, source: str) -> None:
     """Raise SettingsError unless the new file loads."""
-    if not yaml.safe_load(text):
+    if not load_yaml(text):
         raise SettingsError(f"{source}: holds nothing to convert")
     with tempfile.TemporaryDirectory() as folder, without_remarks():
         path = Path(folder, "new.yaml")

@@ -12,10 +12,8 @@ import numpy as np
 from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue] made at import
 
 from jaxrl.artifacts.run_folder import EVENTS
-from jaxrl.report.events import Curve, ReportError, events_from
+from jaxrl.report.events import Curve, ReportError, read_events
 
-_CHUNK = 2**18
-"""Bytes that are read at once, some thousand summaries."""
 _SUMMARIES = 6
 """So many summaries tell the speed."""
 
@@ -62,28 +60,20 @@ class Follower:
         for path, found in sorted(sizes.items(), key=lambda item: item[0].name):  # names begin with the time
             known = self._places.get(path, _Place(found.st_ino, 0))
             if found.st_size > known.end and not self.behind:
-                changed |= self._read_on(path, known, deadline)
+                changed |= self._read_on(path, known, found.st_size, deadline)
         return changed
 
-    def _read_on(self, path: Path, place: _Place, deadline: float) -> bool:
+    def _read_on(self, path: Path, place: _Place, size: int, deadline: float) -> bool:
         end = place.end
         if end == 0:  # a new session; ML-Agents writes no START
             self._recent.clear()
         try:
-            with path.open("rb") as file:
-                size = _CHUNK
-                while not self.behind:
-                    file.seek(end)
-                    data, before = file.read(size), end
-                    for event, reached in events_from(path, data, end):
-                        self._take(event)
-                        end = reached
-                    if len(data) < size:  # all that is there
-                        break
-                    size = _CHUNK if end > before else 2 * size  # a record longer than that
-                    self.behind = end > before and time.monotonic() > deadline
-        except OSError as error:
-            self.problem = f"{path.name}: cannot be read ({error.strerror or error})"
+            for event, reached in read_events(path, end):
+                self._take(event)
+                end = reached
+                self.behind = reached < size and time.monotonic() > deadline
+                if self.behind:
+                    break
         except ReportError as error:
             self.problem = str(error)
         self._places[path] = _Place(place.inode, end)
@@ -94,11 +84,12 @@ class Follower:
             kept = {tag: {s: v for s, v in old.items() if s < event.step} for tag, old in self._points.items()}
             self._points = {tag: old for tag, old in kept.items() if old}
             self._recent.clear()
+        told = math.isfinite(event.wall_time)
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 self._points.setdefault(value.tag, {})[event.step] = value.simple_value
-                self.last_time = event.wall_time
-                if not self._recent or self._recent[-1][1] != event.step:
+                self.last_time = event.wall_time if told else self.last_time
+                if told and (not self._recent or self._recent[-1][1] != event.step):
                     self._recent.append((event.wall_time, event.step))
 
     @property

@@ -19,7 +19,7 @@ from jaxrl.report.curves import is_first, numbers, ordered
 from jaxrl.report.events import Curve, ReportError
 from jaxrl.report.films import last_film
 from jaxrl.report.runs import places, read_settings
-from jaxrl.report.tables import SCORES, short
+from jaxrl.report.tables import SCORES, short, tells, titles
 
 POINTS = 300
 """Most points of a curve: a panel shows no more."""
@@ -60,6 +60,11 @@ class LiveRun:
         self.version += changed
         self._read_settings()
 
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to read than the last look had time for."""
+        return any(follower.behind for follower in self._followers.values())
+
     def status(self, now: float) -> dict[str, Any]:
         """One row of the table, as JSON values. `now` in seconds since the epoch."""
         behaviors = {name: self._behavior(name) for name in dict.fromkeys(key[0] for key in self._followers)}
@@ -76,7 +81,7 @@ class LiveRun:
             "problem": (problems or [self._problem])[0],
             "age": age,
             "behaviors": behaviors,
-            "behind": any(follower.behind for follower in self._followers.values()),
+            "behind": self.behind,
             "film": None if film is None else film.name,
             "version": self.version,
         }
@@ -86,11 +91,11 @@ class LiveRun:
         found = []
         for behavior in dict.fromkeys(key[0] for key in self._followers):
             followers = self._of(behavior)
-            for tag in ordered({tag for follower in followers for tag in follower.tags}):
-                curves = [curve for follower in followers if (curve := follower.curve(tag)) is not None]
-                line = spread(curves)
+            found_tags = ordered({tag for follower in followers for tag in follower.tags})
+            for tag, title in titles(found_tags).items():
+                line = spread(_curves(followers, tag))
                 if any(value is not None for value in line["mean"]):
-                    about = {"behavior": behavior, "tag": tag, "title": short(tag), "first": is_first(tag)}
+                    about = {"behavior": behavior, "tag": tag, "title": title, "first": is_first(tag)}
                     found.append({**about, **line})
         return found
 
@@ -99,7 +104,7 @@ class LiveRun:
 
     def _behavior(self, name: str) -> dict[str, Any]:
         followers = self._of(name)
-        tag = next((tag for tag in SCORES if any(follower.last(tag) is not None for follower in followers)), None)
+        tag = next((tag for tag in SCORES if tells(tag, [_curves(followers, tag)])), None)
         scores = [] if tag is None else [follower.last(tag) for follower in followers]
         known = [score for score in scores if score is not None and math.isfinite(score)]
         speeds = [follower.speed for follower in followers if follower.speed is not None]
@@ -146,8 +151,10 @@ class LiveRun:
         except (ArtifactError, OSError):
             saved = {}
         for name, found in behaviors.items():
-            final = saved.get(name, {}).get(status.FINAL) or {}
-            if found["max_steps"] is None or max(found["step"], final.get("steps", 0)) < found["max_steps"]:
+            final = saved.get(name, {}).get(status.FINAL)
+            steps = final.get("steps") if isinstance(final, dict) else None
+            reached = max(found["step"], steps if isinstance(steps, int) else 0)
+            if found["max_steps"] is None or reached < found["max_steps"]:
                 return False
         return True
 
@@ -177,3 +184,7 @@ def spread(curves: Sequence[Curve]) -> dict[str, Any]:
     if len(curves) > 1:
         line |= {"low": numbers(values.min(0), 6), "high": numbers(values.max(0), 6)}
     return line
+
+
+def _curves(followers: Sequence[Follower], tag: str) -> list[Curve]:
+    return [curve for follower in followers if (curve := follower.curve(tag)) is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -50,12 +51,9 @@ class Results:
             found = dict(self._found())
             self._runs = {name: self._runs.get(name) or LiveRun(path, name) for name, path in found.items()}
             now, rows, deadline = time.time(), [], time.monotonic() + _SECONDS
-            for run in self._runs.values():
-                try:
-                    run.refresh(deadline)
-                    rows.append(run.status(now))
-                except OSError:  # deleted at this moment
-                    continue
+            for run in sorted(self._runs.values(), key=lambda run: run.behind):  # a long one does not hold up others
+                if (row := _row(run, now, deadline)) is not None:
+                    rows.append(row)
         return sorted(rows, key=lambda row: (row["age"] is not None, row["age"] or 0.0))
 
     def curves(self, name: str, known: int) -> dict[str, Any] | None:
@@ -92,6 +90,21 @@ class Results:
                 yield path.relative_to(self.root).as_posix(), path
             elif deep > 1:
                 yield from self._below(path, deep - 1)
+
+
+def _row(run: LiveRun, now: float, deadline: float) -> dict[str, Any] | None:
+    """The row of a run; None for one that was deleted. What is wrong with its files is told there, whatever it is."""
+    try:
+        run.refresh(deadline)
+        row = run.status(now)
+        json.dumps(row, allow_nan=False)
+        return row
+    except Exception as error:
+        if not run.folder.is_dir():
+            return None
+        problem = f"its files cannot be shown ({type(error).__name__}: {error})"
+        told = {"name": run.name, "state": "damaged", "why": "", "problem": problem, "version": run.version}
+        return {**told, "age": None, "behaviors": {}, "behind": False, "film": None}
 
 
 def _is_run(folder: Path) -> bool:

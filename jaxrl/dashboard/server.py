@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from jaxrl.dashboard.results import DashboardError, Results
+from jaxrl.regular_files import read_regular
 from jaxrl.report.figures import COLORS
 from jaxrl.report.films import TYPES
 from jaxrl.report.page import source
@@ -26,6 +27,8 @@ from jaxrl.report.page import source
 _HERE = Path(__file__).parent
 _HTML, _CSS, _JS, _JSON = "text/html", "text/css", "text/javascript", "application/json"
 _POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+LARGEST = 2**28
+"""Bytes of a film."""
 _REQUEST_SECONDS = 10.0  # a client that connects and says nothing is dropped
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,11 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, results: Results, host: str, port: int) -> None:
+        if not host.strip():
+            raise DashboardError(
+                "--host: got nothing, which would be every address of this machine. Give 127.0.0.1 for "
+                "this machine alone, or 0.0.0.0 where you mean every address."
+            )
         self.results = results
         self.local = _is_loopback(host)
         try:
@@ -96,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _film(self, name: str) -> None:
         path = self.server.results.film(name)
         try:
-            content = None if path is None else path.read_bytes()
+            content = None if path is None else read_regular(path, LARGEST)
         except OSError:  # deleted at this moment
             content = None
         if path is None or content is None:

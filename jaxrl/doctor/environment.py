@@ -16,7 +16,7 @@ from jaxrl.doctor.findings import Finding, fail, ok, warn
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.unity.communicator import EDITOR_PORT, port_problem
+from jaxrl.envs.unity.ports import EDITOR_PORT, port_problem
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings

@@ -75,7 +75,7 @@ def _step(env: Sizes) -> BehaviorStep:
 
 
 class Breaks(NamedTuple):
-    """What random play has met, bool [], each with a sentence in `_SENTENCES`; and how often, int32 []."""
+    """What random play has met, bool [], problems with a sentence in `_SENTENCES`; and how often, int32 []."""
 
     nobody: Array
     forbidden: Array
@@ -88,6 +88,7 @@ class Breaks(NamedTuple):
     undeclared: Array
     contradictory: Array
     returned: Array
+    paused: Array
     episodes: Array
 
 
@@ -95,14 +96,16 @@ _SENTENCES = {
     "nobody": "reset: nobody is alive: somebody must ask for an action; set `alive` in the view that it returns",
     "forbidden": "action_mask: forbids every choice of a branch for a living member: leave one allowed",
     "not_finite": "an observation, a reward or a figure in stats is NaN or infinite: mend the arithmetic",
-    "stranger_paid": "reward or group_reward of a member that was not alive before the step: give 0",
-    "stranger_ended": "terminated or truncated for a member that was not alive before the step: set it for the living",
+    "stranger_paid": "reward or group_reward of a member that was neither alive nor pausing before the step: give 0",
+    "stranger_ended": "terminated or truncated for a member that was neither alive nor pausing before the step: set it "
+    "for those who are there",
     "still_alive": "a member that ended is still `alive` in the view of that step: set it False, the episode or not",
     "over_alone": "`over`, but nobody ended in that step: set terminated or truncated for those who were alive",
-    "left_over": "`over`, but a member that was alive has not ended: set terminated or truncated for everybody",
+    "left_over": "`over`, but a member that was alive, or paused, has not ended: set terminated or truncated for "
+    "everybody; of a member that goes before, in the step with which it is gone, or it is taken for one that pauses",
     "undeclared": "a step says `truncated`, the JaxEnv does not say that steps may: give it `truncates=True`",
     "contradictory": "a member is terminated and truncated in one step: it ended for good, or was cut off, not both",
-    "returned": "nobody is alive and the episode is not over: set `over`, so that the next one begins",
+    "returned": "nobody is alive or pauses and the episode is not over: set `over`, so that the next one begins",
 }
 
 
@@ -121,7 +124,7 @@ def check_environment(env: JaxEnv | JaxScene, areas: int = 16, steps: int = 200,
     """
     check_jax_env(env)
     met, alike = jax.jit(lambda key: _played(env, key, areas, steps))(jax.random.key(seed))
-    remarks = _remarks(int(met.episodes), bool(alike), areas, steps)
+    remarks = _remarks(met, bool(alike), areas, steps)
     return Findings(
         problems=[f"{env.name}: {text}" for name, text in _SENTENCES.items() if bool(getattr(met, name))],
         remarks=[f"{env.name}: {text}" for text in remarks],
@@ -129,9 +132,14 @@ def check_environment(env: JaxEnv | JaxScene, areas: int = 16, steps: int = 200,
     )
 
 
-def _remarks(episodes: int, alike: bool, areas: int, steps: int) -> list[str]:
+def _remarks(met: Breaks, alike: bool, areas: int, steps: int) -> list[str]:
     remarks = []
-    if episodes == 0:
+    if met.paused:
+        remarks.append(
+            "members pause: they are not alive for a while and have not ended; their decisions stay open meanwhile. "
+            "If they are gone instead, set terminated or truncated with the step that takes them"
+        )
+    if met.episodes == 0:
         remarks.append(
             f"no episode has ended in {steps} decisions of {areas} areas: if none ever does, end them by a limit "
             "(truncated), or there are no returns to show"
@@ -154,41 +162,52 @@ def _played(env: JaxEnv | JaxScene, key: Array, areas: int, steps: int) -> tuple
     met = nothing._replace(nobody=~_anybody(view).all())
 
     def step(carry: Any, key: Array) -> tuple[Any, Array]:
-        state, view, met = carry
+        state, view, pausing, met = carry
         actions = _random(env, view, key, areas)
         state, moved = advance_areas(areas_of, state, actions, values)
-        now = _broken(env, view, moved.step)
+        now, pausing = _broken(env, view, pausing, moved.step)
         seen = [a | b for a, b in zip(met[:-1], now[:-1], strict=True)]
         met = Breaks._make([*seen, met.episodes + now.episodes])
         met = met._replace(nobody=met.nobody | (moved.step.over & ~_anybody(moved.view)).any())
-        return (state, moved.view, met), _alike(moved.view)
+        return (state, moved.view, pausing, met), _alike(moved.view)
 
-    (_, _, met), alike = jax.lax.scan(step, (state, view, met), jax.random.split(play, steps))
+    pausing = [jnp.zeros((areas, part.teams * part.members), bool) for part in parts_of(env)]
+    (_, _, _, met), alike = jax.lax.scan(step, (state, view, pausing, met), jax.random.split(play, steps))
     return met, alike.all() & _alike(view) if areas > 1 else jnp.bool_(False)
 
 
-def _broken(env: JaxEnv | JaxScene, before: Any, step: Any) -> Breaks:
-    """Of one step; arrays [E, A, ...]. An episode is over for all behaviors together."""
+def _broken(env: JaxEnv | JaxScene, before: Any, pausing: list[Array], step: Any) -> tuple[Breaks, list[Array]]:
+    """Of one step; arrays [E, A, ...], and who pauses before and after it, by behavior.
+
+    An episode is over for all behaviors together.
+    """
     if isinstance(env, JaxEnv):
         steps = [(env, before, step)]
     else:
         steps = [(part, before[part.name], step_of_behavior(step, part.name)) for part in env.parts]
-    own = [_broken_by(*of_behavior) for of_behavior in steps]
-    was = jnp.concatenate([before.alive for _, before, _ in steps], axis=-1)
-    ended = jnp.concatenate([step.terminated | step.truncated for _, _, step in steps], axis=-1)
-    lives = jnp.concatenate([step.view.alive for _, _, step in steps], axis=-1)
+    own = [_broken_by(*of_behavior, pauses) for of_behavior, pauses in zip(steps, pausing, strict=True)]
+    there = [before.alive | pauses for (_, before, _), pauses in zip(steps, pausing, strict=True)]
+    endings = [step.terminated | step.truncated for _, _, step in steps]
+    after = [
+        was & ~ended & ~step.view.alive & ~step.over[:, None]
+        for was, ended, (_, _, step) in zip(there, endings, steps, strict=True)
+    ]
+    was, ended, pauses = (jnp.concatenate(x, axis=-1) for x in (there, endings, after))
+    lives = jnp.concatenate([step.view.alive for _, _, step in steps], axis=-1) | pauses
     flags = jax.tree.map(lambda *of_behavior: jnp.stack(of_behavior).any(), *own)
     return flags._replace(
         over_alone=(step.over & ~ended.any(-1)).any(),
         left_over=(step.over[:, None] & was & ~ended).any() & (step.over & ended.any(-1)).any(),
         returned=(~step.over & ~lives.any(-1)).any(),
+        paused=pauses.any(),
         episodes=step.over.sum(dtype=jnp.int32),
-    )
+    ), after
 
 
-def _broken_by(env: Sizes, before: TeamView, step: TeamStep) -> Breaks:
-    """What a behavior breaks by itself."""
+def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> Breaks:
+    """What a behavior breaks by itself; `pauses` are those who did before the step."""
     was, over = before.alive, step.over[:, None]
+    there = was | pauses
     ended = step.terminated | step.truncated
     numbers = [step.reward, step.group_reward, *step.stats.values(), *step.view.obs]
     finite = jnp.stack([jnp.isfinite(x).all() for x in numbers]).all()
@@ -199,14 +218,15 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep) -> Breaks:
         nobody=no,
         forbidden=jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else no,
         not_finite=~finite,
-        stranger_paid=(~was & ((step.reward != 0) | (step.group_reward != 0))).any(),
-        stranger_ended=(~was & ended).any(),
-        still_alive=(ended & step.view.alive & (was | over)).any(),
+        stranger_paid=(~there & ((step.reward != 0) | (step.group_reward != 0))).any(),
+        stranger_ended=(~there & ended).any(),
+        still_alive=(ended & step.view.alive & (there | over)).any(),
         over_alone=no,
         left_over=no,
         undeclared=step.truncated.any() & (not env.truncates),
         contradictory=(step.terminated & step.truncated).any(),
         returned=no,
+        paused=no,
         episodes=no,
     )
 

@@ -4,6 +4,11 @@ Areas are batched from outside (`start_areas`, `advance_areas`). Members that ar
 so that shapes never change; the row of a member that ended may later hold another. A simulator is one file with a
 `make_*` function that returns a `JaxEnv`, and one line in `__init__.py`.
 
+A member is gone once a step says `terminated` or `truncated` of it, not before. One that was alive, has not ended and
+is not alive now *pauses*, as in a game in turns: its decision stays open, what it and its team earn meanwhile is that
+decision's, and it goes on when it is alive again. It may end while it pauses. Its team's critic sees what its row of
+the view holds meanwhile.
+
 Sensors are of any kind and in any order, as `BehaviorSpec.observations` says: vectors; images and grids [C, H, W], as
 uint8 where 0 to 255 stand for 0 to 1 (a byte per pixel all the way to the learner) or as float32; entities [N, F],
 where a row of zeros is nobody (VARIABLE_SIZE, NONE); goals (GOAL_SIGNAL). Arrays have the dtype of their sensor.
@@ -45,18 +50,18 @@ class TeamView(NamedTuple):
 
     obs: tuple[Array, ...]  # one per sensor, its dtype [A, *shape]; zeros for members that never lived in this episode
     action_mask: Array  # bool [A, M], True: allowed; all True for members that are not alive
-    alive: Array  # bool [A], True: the member exists and asks for an action
+    alive: Array  # bool [A], True: the member asks for an action; False: it pauses, has ended, or does not exist
 
 
 class TeamStep(NamedTuple):
     """What one step of the area brought about. `view` is the true last one when the episode is over."""
 
     view: TeamView
-    reward: Array  # float32 [A], each member's own
-    group_reward: Array  # float32 [A], the team's reward, for the members that were alive to get it, else 0
+    reward: Array  # float32 [A], each member's own, of those that pause too
+    group_reward: Array  # float32 [A], the team's reward, for the members that were there to get it, else 0
     terminated: Array  # bool [A], the member ended with this step and nothing follows
     truncated: Array  # bool [A], the member was cut off with this step and would have gone on
-    over: Array  # bool [], the whole episode is over: every member alive before has ended, reset comes next
+    over: Array  # bool [], the whole episode is over: every member, pausing ones too, has ended, reset comes next
     stats: Mapping[str, Array]  # float32 [], by tag; the episode's figures, to be read where `over`
 
 

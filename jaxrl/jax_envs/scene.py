@@ -5,8 +5,8 @@ As `JaxEnv`, which stays the form for one behavior, but views, actions and what 
     reset(key, parameters) -> (state, {"Striker": TeamView, "Goalie": TeamView})
     step(key, state, {"Striker": TeamActions, "Goalie": TeamActions}) -> (state, SceneStep)
 
-Each behavior has its own sensors, actions and number of members, and is learned by a trainer of its own. All that live
-decide at every step. A behavior whose agents are absent from an episode has rows that are not alive.
+Each behavior has its own sensors, actions and number of members, and is learned by a trainer of its own. A behavior
+whose agents are absent from an episode has rows that are not alive.
 """
 
 from __future__ import annotations

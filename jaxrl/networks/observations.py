@@ -104,9 +104,15 @@ def check_observations(spec: BehaviorSpec, settings: NetworkShape, behavior: str
 
 def encoding_size(spec: BehaviorSpec, settings: NetworkShape) -> int:
     """E, the width of `ObservationEncoder`'s output."""
+    return sum(width for _, width in encoding_parts(spec, settings))
+
+
+def encoding_parts(spec: BehaviorSpec, settings: NetworkShape) -> list[tuple[int | str, int]]:
+    """What `ObservationEncoder`'s output consists of, in order: the place of an observation and its width, and behind
+    them each kind of those that are encoded together."""
     check_observations(spec, settings)
-    own = (_size(spec.observations[i], settings) for i in _alone(spec))
-    return sum(own) + sum(JOINT_ENCODERS[kind].size(settings) for kind in _joint(spec))
+    own: list[tuple[int | str, int]] = [(i, _size(spec.observations[i], settings)) for i in _alone(spec)]
+    return own + [(kind, JOINT_ENCODERS[kind].size(settings)) for kind in _joint(spec)]
 
 
 def goal_columns(spec: BehaviorSpec, settings: NetworkShape) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,7 @@ from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.report import statistics
 from jaxrl.report.events import Curve
 from jaxrl.report.runs import Experiment
-from jaxrl.report.tables import behaviors_of, curves_of, short
+from jaxrl.report.tables import behaviors_of, curves_of, titles
 
 TAGS = (
     tags.GROUP_CUMULATIVE_REWARD,
@@ -64,11 +64,13 @@ def page_data(experiments: Sequence[Experiment]) -> dict[str, Any]:
     behaviors = []
     for behavior in behaviors_of(experiments):
         panels = []
-        for tag in finite_tags(experiments, behavior):
+        for tag, title in titles(finite_tags(experiments, behavior)).items():
             curves = [
-                _band(labels.index(label), found) for label, found in curves_of(experiments, behavior, tag).items()
+                _band(place, found, independent=not experiments[place].population)
+                for label, found in curves_of(experiments, behavior, tag).items()
+                for place in [labels.index(label)]
             ]
-            panels.append({"tag": tag, "title": short(tag), "first": is_first(tag), "curves": curves})
+            panels.append({"tag": tag, "title": title, "first": is_first(tag), "curves": curves})
         behaviors.append({"name": behavior, "panels": panels})
     return {"experiments": labels, "behaviors": behaviors, "points": _points(experiments)}
 
@@ -78,8 +80,8 @@ def is_first(tag: str) -> bool:
     return tag in TAGS or tag.startswith(FIRST_FOLDERS)
 
 
-def _band(experiment: int, curves: Sequence[Curve]) -> dict[str, Any]:
-    band = statistics.band(curves)
+def _band(experiment: int, curves: Sequence[Curve], *, independent: bool) -> dict[str, Any]:
+    band = statistics.band(curves, independent=independent)
     bounds = {"low": numbers(band.low, 6), "high": numbers(band.high, 6)} if np.isfinite(band.low).any() else {}
     step = [int(step) for step in band.step]
     return {"experiment": experiment, "seeds": len(curves), "step": step, "mean": numbers(band.mean, 6), **bounds}

@@ -8,6 +8,7 @@ of long runs at random unless told otherwise. The framing takes ten lines.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +19,16 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[re
 from tensorboardX.record_writer import masked_crc32c
 
 from jaxrl.artifacts.run_folder import EVENTS
+from jaxrl.regular_files import open_regular
 from jaxrl.types import JaxrlError
 
 FINAL_SHARE = 0.1
 """The last part of a run's steps whose summaries make its final score."""
+
+CHUNK = 2**18
+"""Bytes that are read at once, some thousand summaries."""
+LARGEST = 2**26
+"""Bytes of one record; a summary with pictures has some hundred thousand."""
 
 
 class ReportError(JaxrlError):
@@ -58,33 +65,77 @@ def read_folder(folder: Path) -> SeedEvents:
     A session that continues a checkpoint (SessionLog START at its step) drops the older points at or after that step;
     of two values at one step the later counts. Raises ReportError for a damaged file.
     """
-    sessions = sorted((_events(path) for path in sorted(folder.glob(EVENTS))), key=_begin)
-    points: dict[str, dict[int, float]] = {}
+    points = _Points()
     begun_at = 0
-    for session in sessions:
-        begun_at = max((step for old in points.values() for step in old), default=0)  # ML-Agents writes no START
-        for event in session:
+    for path in sorted(sorted(folder.glob(EVENTS)), key=_begin):
+        begun_at = points.last  # ML-Agents writes no START
+        for event, _ in read_events(path):
             if event.session_log.status == SessionLog.START:
                 begun_at = event.step
-                points = {tag: {s: v for s, v in old.items() if s < begun_at} for tag, old in points.items()}
+                points.drop_from(begun_at)
             for value in event.summary.value:
                 if value.HasField("simple_value"):
-                    points.setdefault(value.tag, {})[event.step] = value.simple_value
-    return SeedEvents({tag: _curve(found) for tag, found in points.items() if found}, begun_at)
+                    points.add(value.tag, event.step, value.simple_value)
+    return SeedEvents(points.curves(), begun_at)
 
 
-def _begin(session: list[Any]) -> float:
-    return session[0].wall_time if session else 0.0
+class _Points:
+    """Steps and values by tag in the order in which they come: 16 bytes a point."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, tuple[array[int], array[float]]] = {}
+
+    def add(self, tag: str, step: int, value: float) -> None:
+        if tag not in self._tags:
+            self._tags[tag] = (array("q"), array("d"))
+        steps, values = self._tags[tag]
+        steps.append(step)
+        values.append(value)
+
+    @property
+    def last(self) -> int:
+        return max((max(steps) for steps, _ in self._tags.values()), default=0)
+
+    def drop_from(self, step: int) -> None:
+        """Forget what is at this step or after it."""
+        for tag, (steps, values) in list(self._tags.items()):
+            before = np.asarray(steps) < step
+            del self._tags[tag]
+            for s, v in zip(np.asarray(steps)[before].tolist(), np.asarray(values)[before].tolist(), strict=True):
+                self.add(tag, s, v)
+
+    def curves(self) -> dict[str, Curve]:
+        """Ascending; of two values at one step the later."""
+        found = {}
+        for tag, (steps, values) in self._tags.items():
+            step, order = np.asarray(steps, np.int64), np.arange(len(steps))
+            newest = np.lexsort((order, step))
+            newest = newest[np.append(np.diff(step[newest]) > 0, True)]
+            found[tag] = Curve(step[newest], np.asarray(values, np.float64)[newest])
+        return found
 
 
-def _curve(points: dict[int, float]) -> Curve:
-    steps = sorted(points)
-    return Curve(np.array(steps, np.int64), np.array([points[step] for step in steps], np.float64))
+def _begin(path: Path) -> float:
+    """When the session in a file began."""
+    return next((event.wall_time for event, _ in read_events(path)), 0.0)
 
 
-def _events(path: Path) -> list[Any]:
+def read_events(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
+    """Events from byte `start` of a file on, each with the place where it ends; read in parts, as they are asked for.
+
+    Raises ReportError for a file that is damaged, cannot be read, or is none.
+    """
+    size = CHUNK
     try:
-        return [event for event, _ in events_from(path, path.read_bytes())]
+        with open_regular(path) as file:
+            while True:
+                file.seek(start)
+                data, before = file.read(size), start
+                for event, start in events_from(path, data, before):
+                    yield event, start
+                if len(data) < size:  # all that is there
+                    return
+                size = CHUNK if start > before else 2 * size  # a record longer than that
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -99,6 +150,8 @@ def events_from(path: Path, data: bytes, offset: int = 0) -> Iterator[tuple[Any,
     while at + 12 <= len(data):
         (size,) = struct.unpack_from("<Q", data, at)
         _check(path, data[at : at + 8], data, at + 8, offset)
+        if size > LARGEST:
+            raise _damaged(path, f"a record of {size:,} bytes", offset + at)
         body = data[at + 12 : at + 12 + size]
         if at + 16 + size > len(data):
             return
@@ -114,9 +167,11 @@ def _unreadable(path: Path, error: Exception) -> ReportError:
     return ReportError(f"{path}: cannot be read ({error}). Restore the file from a backup or delete it.")
 
 
+def _damaged(path: Path, what: str, at: int) -> ReportError:
+    return ReportError(f"{path}: {what} at byte {at}, the file is damaged. Restore it from a backup or delete it.")
+
+
 def _check(path: Path, content: bytes, data: bytes, at: int, offset: int) -> None:
     (checksum,) = struct.unpack_from("<I", data, at)
     if checksum != masked_crc32c(content):
-        raise ReportError(
-            f"{path}: wrong checksum at byte {offset + at}, the file is damaged. Restore it from a backup or delete it."
-        )
+        raise _damaged(path, "wrong checksum", offset + at)

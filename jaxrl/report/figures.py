@@ -12,7 +12,7 @@ from jaxrl.report import statistics
 from jaxrl.report.curves import FIRST_FOLDERS, TAGS, finite_tags
 from jaxrl.report.events import ReportError
 from jaxrl.report.runs import Experiment
-from jaxrl.report.tables import behaviors_of, curves_of, short
+from jaxrl.report.tables import behaviors_of, curves_of, titles
 from jaxrl.report.time_split import PHASES, time_of
 
 COLORS = ("#3182ce", "#dd6b20", "#2f9e6e", "#b8559a", "#b7860b", "#7a6fd0", "#d64545", "#4a9aa5")
@@ -89,11 +89,11 @@ def _rows(shown: Sequence[str]) -> int:
 def _draw_curves(figure: Any, experiments: Sequence[Experiment], behavior: str, shown: Sequence[str]) -> None:
     panels = figure.subplots(_rows(shown), PANELS, squeeze=False).ravel()
     colors = {e.label: COLORS[i % len(COLORS)] for i, e in enumerate(experiments)}
-    lines = {}
-    for panel, tag in zip(panels, shown, strict=False):
-        panel.set_title(_plain(short(tag)), loc="left")
+    lines, populations = {}, {e.label for e in experiments if e.population}
+    for panel, (tag, title) in zip(panels, titles(shown).items(), strict=False):
+        panel.set_title(_plain(title), loc="left")
         for label, curves in curves_of(experiments, behavior, tag).items():
-            band, color = statistics.band(curves), colors[label]
+            band, color = statistics.band(curves, independent=label not in populations), colors[label]
             marker = "o" if len(band.step) == 1 else None  # a single summary is no line
             (lines[label],) = panel.plot(band.step, band.mean, color=color, linewidth=1.5, marker=marker, markersize=3)
             panel.fill_between(band.step, band.low, band.high, color=color, alpha=0.22, linewidth=0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from jaxrl.regular_files import read_regular
 from jaxrl.report.runs import Experiment
 
 FOLDER = "videos"
@@ -51,7 +52,8 @@ def films_html(films: Sequence[Film], beside: Path) -> str:
     room, shown, links = ALL, [], []
     for film in films:
         try:
-            content = film.path.read_bytes() if film.path.stat().st_size <= min(LARGEST, room) else None
+            small = film.path.stat().st_size <= min(LARGEST, room)
+            content = read_regular(film.path, LARGEST) if small else None
         except OSError:  # deleted meanwhile
             continue
         caption = escape(film.caption)

@@ -56,7 +56,7 @@ def check_out(out: str | Path) -> Path:
 
 
 def remarks_on(experiments: Sequence[Experiment]) -> list[str]:
-    """What limits the comparison: missing files, and seeds that ended early."""
+    """What limits the comparison: missing files, seeds that ended early, and seeds that are none."""
     remarks = []
     for run in [run for e in experiments for run in e.runs]:
         if run.settings is None:
@@ -64,6 +64,11 @@ def remarks_on(experiments: Sequence[Experiment]) -> list[str]:
         if run.timers is None:
             remarks.append(f"{run.name}: no timers.json, so its time is not known. Did the run end by itself?")
     for e in experiments:
+        if e.population:
+            remarks.append(
+                f"{e.label}: its seeds are members of a population, which learned from each other: they are no "
+                "independent seeds, and no interval is shown. Compare several populations, each by its best member."
+            )
         for behavior in dict.fromkeys(name for run in e.runs for name in run.behaviors):
             ends = [seed.last_step for seed in e.seeds(behavior)]
             if min(ends) < 0.9 * max(ends):

@@ -10,19 +10,23 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.run_folder import EVENTS, RunFolder
+from jaxrl.artifacts.run_folder import EVENTS, POPULATION, RunFolder
 from jaxrl.report.events import ReportError, SeedEvents, read_folder
 from jaxrl.settings import SettingsError
 from jaxrl.settings.reading import read_yaml
+from jaxrl.settings.section import dotted
 
 SEED = "env_settings.seed"
 INCIDENTAL = (
     SEED,
     "env_settings.seeds",
     "env_settings.base_port",
+    "env_settings.listen",
     "checkpoint_settings.run_id",
     "checkpoint_settings.results_dir",
     "checkpoint_settings.resume",
@@ -46,6 +50,7 @@ class Run(NamedTuple):
     timers: dict[str, Any] | None  # timers.json; None: there is none
     behaviors: dict[str, dict[str, SeedEvents]]  # by behavior, then by seed ("7")
     folder: Path
+    population: bool = False  # its seeds learned from each other: members, of which none stands alone
 
 
 class Experiment(NamedTuple):
@@ -53,6 +58,11 @@ class Experiment(NamedTuple):
 
     label: str
     runs: tuple[Run, ...]
+
+    @property
+    def population(self) -> bool:
+        """Whether seeds in it are members of a population, which no interval over seeds is true of."""
+        return any(run.population for run in self.runs)
 
     def seeds(self, behavior: str) -> list[SeedEvents]:
         """All seeds of a behavior, over all runs."""
@@ -74,8 +84,29 @@ def read_run(path: Path) -> Run:
             behaviors.setdefault(behavior, {})[number or seed] = events
     if not behaviors:
         raise ReportError(f"{path} holds no summaries of training.{_hint(path)}")
-    timers = files.read_json(folder.timers) if folder.timers.exists() else None
-    return Run(path.resolve().name, settings, timers, behaviors, path)
+    return Run(path.resolve().name, settings, _timers(folder.timers), behaviors, path, (path / POPULATION).is_file())
+
+
+class _Timer(BaseModel):
+    """What is read of a timer; the rest is kept as it is."""
+
+    total: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    children: dict[str, _Timer] = {}
+    metadata: dict[str, Any] = {}
+
+
+def _timers(path: Path) -> dict[str, Any] | None:
+    """Those of a run; None: there are none. Raises ArtifactError where they are not what a run writes."""
+    if not path.exists():
+        return None
+    written = files.read_json(path)
+    try:
+        _Timer.model_validate(written, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        text = f"{path}: {dotted(first['loc'])}: {first['msg']}; the file is damaged: restore or delete it"
+        raise files.ArtifactError(text) from error
+    return written
 
 
 def group(runs: Sequence[Run]) -> list[Experiment]:

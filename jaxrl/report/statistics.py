@@ -20,6 +20,8 @@ from jaxrl.report.events import Curve
 CONFIDENCE = 0.95
 TRIMMED = 0.25
 """Share of the scores that the interquartile mean leaves out at each end."""
+TIE = 1e-5
+"""Scores that differ by no larger share are equal: at a ceiling float32 sums of the same rewards differ by as much."""
 POINTS = 400
 """Most points of a curve: a figure shows no more."""
 _RESAMPLES, _CURVE_RESAMPLES, _BATCH = 5000, 1000, 250
@@ -42,8 +44,8 @@ class Band(NamedTuple):
     high: np.ndarray  # float64 [K]
 
 
-def band(curves: Sequence[Curve]) -> Band:
-    """Mean over S curves with a bootstrap interval over seeds, on the steps that all of them cover.
+def band(curves: Sequence[Curve], *, independent: bool = True) -> Band:
+    """Mean over S curves with a bootstrap interval over seeds, if `independent`, on the steps that all of them cover.
 
     Values between a curve's points are interpolated. Curves that share no step are drawn over all steps of the
     longest one, each held at its border value.
@@ -57,7 +59,7 @@ def band(curves: Sequence[Curve]) -> Band:
     values = np.stack([np.interp(steps, curve.step, curve.value) for curve in curves])  # [S, K]
     mean, low, high = values.mean(0), np.full(len(steps), np.nan), np.full(len(steps), np.nan)
     known = np.isfinite(values).all(0)
-    if len(curves) > 1 and known.any():
+    if independent and len(curves) > 1 and known.any():
         low[known], high[known] = _interval((values[:, known],), _mean, _CURVE_RESAMPLES)
     return Band(steps, mean, low, high)
 
@@ -103,8 +105,9 @@ def probability_of_improvement(x: Sequence[Sequence[float]], y: Sequence[Sequenc
 
 
 def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """[..., S] and [..., S'] to [...]: the share of pairs that a wins, ties counting one half."""
-    difference = a[..., :, None] - b[..., None, :]
+    """[..., S] and [..., S'] to [...]: the share of pairs that a wins, ties (see TIE) counting one half."""
+    a, b = a[..., :, None], b[..., None, :]
+    difference = np.where(np.abs(a - b) <= TIE * np.maximum(np.abs(a), np.abs(b)), 0.0, a - b)
     return (0.5 + 0.5 * np.sign(difference)).mean((-2, -1))
 
 

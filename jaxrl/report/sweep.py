@@ -12,8 +12,10 @@ import numpy as np
 
 from jaxrl.artifacts.files import write_text
 from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.regular_files import read_regular
 from jaxrl.report.events import ReportError, SeedEvents, final_score
 from jaxrl.report.runs import read_run
+from jaxrl.report.tables import tells
 from jaxrl.settings.sweep import Point
 
 FILE = "sweep.json"
@@ -53,9 +55,9 @@ def expanded(folder: Path) -> list[Path]:
     if not path.is_file():
         return [folder]
     try:
-        points = json.loads(path.read_text(encoding="utf-8"))["points"]
+        points = json.loads(read_regular(path))["points"]
         return [folder / name for point in points if point["scores"] for name in point["runs"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{path}: cannot be read ({error!r}). Give the runs in its folder one by one.") from error
 
 
@@ -70,9 +72,11 @@ def seeds_of(folders: Iterable[Path]) -> dict[str, SeedEvents]:
 
 
 def score_of(seeds: Iterable[SeedEvents]) -> str:
-    """The statistic by which seeds are compared: the group reward where all have one."""
-    grouped = [tags.GROUP_CUMULATIVE_REWARD in seed.curves for seed in seeds]
-    return tags.GROUP_CUMULATIVE_REWARD if grouped and all(grouped) else tags.CUMULATIVE_REWARD
+    """The statistic by which seeds are compared: the group reward where all have one, and any has earned it."""
+    curves = [seed.curves.get(tags.GROUP_CUMULATIVE_REWARD) for seed in seeds]
+    known = [curve for curve in curves if curve is not None]
+    grouped = len(known) == len(curves) and tells(tags.GROUP_CUMULATIVE_REWARD, [known])
+    return tags.GROUP_CUMULATIVE_REWARD if grouped else tags.CUMULATIVE_REWARD
 
 
 def _result(point: Point, names: list[str], seeds: Mapping[str, SeedEvents], tag: str) -> Result:

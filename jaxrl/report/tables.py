@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,8 @@ def experiments_table(experiments: Sequence[Experiment]) -> Table:
     for e in experiments:
         names = ", ".join(run.name for run in e.runs)
         seeds = [label for run in e.runs for label in next(iter(run.behaviors.values()))]
-        listed = f": {', '.join(seeds)}" if len(seeds) <= LISTED else ""
+        listed = " members of a population" if e.population else ""
+        listed += f": {', '.join(seeds)}" if len(seeds) <= LISTED else ""
         steps = sorted({s.last_step for behavior in behaviors_of([e]) for s in e.seeds(behavior)})
         reach = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
         metadata = [(run.timers or {}).get("metadata", {}) for run in e.runs]
@@ -55,18 +56,23 @@ def experiments_table(experiments: Sequence[Experiment]) -> Table:
 
 
 def final_table(experiments: Sequence[Experiment], behavior: str) -> Table:
-    """Final score of each experiment (mean, interquartile mean) and area under the curve, with intervals."""
-    rows = []
+    """Final score of each experiment (mean, interquartile mean) and area under the curve, with intervals.
+
+    Members of a population have none: they learned from each other.
+    """
+    rows, populations = [], {e.label for e in experiments if e.population}
     for tag in SCORES:
         found = curves_of(experiments, behavior, tag)
-        if not found:
+        if not tells(tag, found.values()):
             continue
         every = [curve for curves in found.values() for curve in curves]
         last = min(curve.step[-1] for curve in every)
         for label, curves in found.items():
             scores = [final_score(curve) for curve in curves]
             areas = [statistics.area_under_curve(curve, 0.0, float(last)) for curve in curves]
-            estimates = (statistics.mean(scores), statistics.interquartile_mean([scores]), statistics.mean(areas))
+            estimates = [statistics.mean(scores), statistics.interquartile_mean([scores]), statistics.mean(areas)]
+            if label in populations:
+                estimates = [_bare(estimate) for estimate in estimates]
             rows.append((short(tag), label, str(len(scores)), *map(estimate_text, estimates)))
     columns = ("score", "experiment", "seeds", "mean", "interquartile mean", "area under the curve")
     return Table(f"Final performance: {behavior}", columns, rows)
@@ -81,6 +87,12 @@ def improvement_table(experiments: Sequence[Experiment], behaviors: Sequence[str
         rows.append((x.label, *cells))
     title = f"Probability of improvement: {', '.join(behaviors)}"
     return Table(title, ("row better than column", *labels), rows)
+
+
+def tells(tag: str, curves: Iterable[Sequence[Curve]]) -> bool:
+    """Whether scores of this tag say anything: group rewards do where a team has ever earned one."""
+    every = [curve for of_experiment in curves for curve in of_experiment]
+    return bool(every) and (tag != tags.GROUP_CUMULATIVE_REWARD or any(curve.value.any() for curve in every))
 
 
 def holds_numbers(table: Table) -> bool:
@@ -120,6 +132,15 @@ def short(tag: str) -> str:
     return tag.rpartition("/")[2]
 
 
+def titles(found: Collection[str]) -> dict[str, str]:
+    """By tag what stands above its panel: `short`, with the folder where two would be the same."""
+    names = [short(tag) for tag in found]
+    return {
+        tag: name if names.count(name) == 1 else f"{name} ({tag.rpartition('/')[0]})"
+        for tag, name in zip(found, names, strict=True)
+    }
+
+
 def number(value: float) -> str:
     """Four digits, thousands with a comma, a dash for NaN."""
     if not np.isfinite(value):
@@ -136,11 +157,18 @@ def estimate_text(estimate: Estimate) -> str:
 
 def _improvement(x: Experiment, y: Experiment, behaviors: Sequence[str]) -> Estimate:
     for tag in SCORES:
-        curves = [[curves_of([e], behavior, tag).get(e.label) for behavior in behaviors] for e in (x, y)]
-        if all(found for side in curves for found in side):
-            scores = [[[final_score(c) for c in found or ()] for found in side] for side in curves]
-            return statistics.probability_of_improvement(scores[0], scores[1])
+        curves = [[curves_of([e], behavior, tag).get(e.label, []) for behavior in behaviors] for e in (x, y)]
+        every = [found for side in curves for found in side]
+        if all(every) and tells(tag, every):
+            scores = [[[final_score(c) for c in found] for found in side] for side in curves]
+            found = statistics.probability_of_improvement(scores[0], scores[1])
+            return _bare(found) if x.population or y.population else found
     return Estimate(np.nan, np.nan, np.nan)
+
+
+def _bare(estimate: Estimate) -> Estimate:
+    """Without its interval."""
+    return estimate._replace(low=np.nan, high=np.nan)
 
 
 def _setting(settings: dict[str, Any], key: str) -> str:

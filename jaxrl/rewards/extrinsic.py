@@ -33,21 +33,35 @@ def reward(_state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:
 
 
 def group_reward(rollout: Rollout) -> jax.Array:
-    """Group reward of each decision, [T, B, A]; a member that ended is credited with what its team got.
+    """Group reward of each decision, [T, B, A]; a member that ended is credited with what its team got meanwhile.
 
-    That is the group reward of largest magnitude among the members that acted in the same state. An environment may
-    end an agent before it rewards the group, or in the very message in which the group ends: the dead then gets
-    nothing, or only what everybody gets all the time, and the one step that a sacrifice pays off at once would go
-    uncredited, since no later value of the team holds that reward.
+    That is the group reward of largest magnitude among the members that acted in the same state and were paid no later
+    than with the state whose value follows it. An environment may end an agent before it rewards the group, or in the
+    very message in which the group ends: the dead then gets nothing, or only what everybody gets all the time, and the
+    one step that a sacrifice pays off at once would go uncredited, since no later value of the team holds that reward.
+    What a mate whose decision stays open is paid later that value does hold, and it would count twice.
     """
     how = (rollout.left, rollout.terminated, rollout.truncated)
     chex.assert_rank(rollout.acted, 3)
-    chex.assert_equal_shape([rollout.acted, rollout.group_reward, *how])
+    chex.assert_equal_shape([rollout.acted, rollout.waiting, rollout.group_reward, *how])
     given = jnp.where(rollout.acted, rollout.group_reward, 0.0)
-    highest, lowest = given.max(-1, keepdims=True), given.min(-1, keepdims=True)
+    known = _known_at(rollout.waiting)
+    in_time = known[..., None, :] <= known[..., :, None]  # [T, B, member, mate]
+    paid = jnp.where(in_time, given[..., None, :], 0.0)
+    highest, lowest = paid.max(-1), paid.min(-1)
     earned = jnp.where(highest >= -lowest, highest, lowest)
     ended = rollout.left | rollout.terminated | rollout.truncated
     return jnp.where(ended, earned, rollout.group_reward)
+
+
+def _known_at(waiting: jax.Array) -> jax.Array:
+    """int32 [T, B, A]: the state with which a decision's outcome arrives, the next in which its member does not wait.
+
+    T where the rollout ends before.
+    """
+    time, end = jnp.arange(len(waiting))[:, None, None], len(waiting)
+    free = jax.lax.cummin(jnp.where(waiting, end, time), axis=0, reverse=True)
+    return jnp.concatenate([free[1:], jnp.full_like(free[:1], end)])
 
 
 EXTRINSIC = RewardSignal(reward=reward)

@@ -42,6 +42,16 @@ class AgentRecord:
     group_return: float = 0.0  # sum of the group rewards that it received
     outcome: Outcome | None = None  # None: it goes on
     infos: Mapping[str, Any] = field(default_factory=dict)  # the newest that came with it
+    index: int = 0  # its place in `Episode.agents`
+    last_obs: tuple[np.ndarray, ...] = ()  # what it saw last, one per sensor; with callbacks alone, as the next three
+    last_action: Action | None = None  # what it did last, as the environment has it: float32 [C], int32 [D]
+    last_reward: float = 0.0  # what it earned last by itself
+    last_group_reward: float = 0.0  # and with its team
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its stay in the episode is over."""
+        return self.outcome is not None
 
     @property
     def behavior(self) -> str:
@@ -58,7 +68,7 @@ class Episode:
     incarnation: int  # of the worker
     group_id: int  # NO_GROUP: one agent without a team
     agents: list[AgentRecord] = field(default_factory=list)  # in the order in which they came, also ended ones
-    length: int = 0  # messages of the environment after the first
+    length: int = 0  # messages after the first in which any of its agents asks or ends
     over: bool = False
     truncated: bool = False  # over because it was interrupted
     error: Exception | None = None  # that cost it its worker
@@ -73,6 +83,30 @@ class Episode:
     def faulty(self) -> bool:
         """Whether it broke off with its worker."""
         return self.error is not None
+
+    def agent(self, agent_id: int, behavior_id: str | None = None) -> AgentRecord:
+        """The newest agent of this id; `behavior_id` where several behaviors of the episode have one.
+
+        Raises KeyError if there is none.
+        """
+        found = [a for a in self.agents if a.agent_id == agent_id and behavior_id in (None, a.behavior_id)]
+        if not found:
+            there = ", ".join(str(agent.agent_id) for agent in self.agents)
+            raise KeyError(f"episode {self.episode_id} has no agent {agent_id}, only {there}")
+        return found[-1]
+
+    def policy_for(self, agent_id: int, behavior_id: str | None = None) -> str:
+        """The policy that an agent follows. Raises as `agent`."""
+        return self.agent(agent_id, behavior_id).policy
+
+    def is_done(self, agent_id: int, behavior_id: str | None = None) -> bool:
+        """Whether an agent's stay in the episode is over. Raises as `agent`."""
+        return self.agent(agent_id, behavior_id).is_done
+
+    @property
+    def agent_steps(self) -> int:
+        """Decisions that all of its agents have asked for."""
+        return sum(agent.decisions for agent in self.agents)
 
     @property
     def living(self) -> list[AgentRecord]:
@@ -96,7 +130,10 @@ class Episode:
 
 
 class Trajectory(NamedTuple):
-    """A piece of an agent's stream: T decisions up to its end, or to time_horizon."""
+    """A piece of an agent's stream: T decisions up to its end, or to time_horizon.
+
+    A copy, which cannot be written to: what is learned from is changed by the setting `postprocess`.
+    """
 
     obs: tuple[np.ndarray, ...]  # one per sensor, its dtype [T, *shape]
     action: Action  # as the environment has it: float32 [T, C], int32 [T, D]
@@ -104,6 +141,9 @@ class Trajectory(NamedTuple):
     group_reward: np.ndarray  # float32 [T]
     last_obs: tuple[np.ndarray, ...]  # one per sensor [*shape], what it saw after the last decision
     outcome: Outcome | None  # None: of a mate that goes on
+    time_step: np.ndarray  # int32 [T], which decision of the agent in the episode each is, from 0
+    worker: int  # the environment
+    agent_index: int  # place of the agent in `Episode.agents`
 
 
 def episode_id(seed: int, begun_at: int, worker: int, incarnation: int, number: int) -> str:

@@ -28,7 +28,9 @@ class Ending(IntEnum):
     TERMINATED = 2  # its episode ended, and with it the whole row: nothing follows
     TRUNCATED = 3  # interrupted, and with it the whole row: bootstrap from the final state
     LEFT = 4  # ended before its team: bootstrap from the team's next state (posthumous credit), with which it is told
-    CUT = 5  # time_horizon reached: the return restarts from the value of the next state
+    # The return restarts from the value of the row's next state: time_horizon reached, or it moved to another team with
+    # the last of this row, and what follows is its own state, which is final here.
+    CUT = 5
     DROPPED = 6  # what came of it will never be known: not trained on, and the state only bootstraps what was before
 
 
@@ -68,6 +70,7 @@ class Ingested(NamedTuple):
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order
     finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
     episodes: list[EpisodeRecords]
+    vanished: int = 0  # agents whose episode was interrupted because they had not asked for long
     # Of decisions that were open before this message:
     taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
     left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them

@@ -6,6 +6,7 @@ mask; P pages of a buffer, which become the rows.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +46,23 @@ class Rollout(NamedTuple):
     between: EverySecond | tuple[()] = ()  # states in which nobody acts, by their place alone
 
 
+def masked(rollout: Rollout) -> Rollout:
+    """The rollout with zeros wherever its masks say that nothing is: what stood there, NaN even, reaches nobody.
+
+    A gradient would find it again behind every later mask, as 0 * NaN.
+    """
+    present, acted = partial(where, rollout.present, fill=0), partial(where, rollout.acted, fill=0)
+    told = ("reward", "mates_reward", "group_reward", "terminated", "truncated", "left", "cut")
+    return rollout._replace(
+        obs=tuple(map(present, rollout.obs)),
+        carry=jax.tree.map(present, rollout.carry),
+        action=Action(*map(present, rollout.action)),
+        extras={name: acted(x) for name, x in rollout.extras.items()},
+        begin=present(rollout.begin),
+        **{name: acted(getattr(rollout, name)) for name in told},
+    )
+
+
 def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
     """What stands in the buffer now as something to learn from, [T, P, A, ...].
 
@@ -58,25 +76,26 @@ def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
     acted = chose & (ending != Ending.OPEN)  # so never in the last state of a living team
     source = jax.lax.cummax(jnp.where(chose, time, 0), axis=0)  # index of each member's newest decision
     pages, members = jnp.arange(state.shape[1])[:, None], jnp.arange(state.shape[2])
-    return Rollout(
-        obs=tuple(where(present, o, 0) for o in cells.obs),
-        carry=jax.tree.map(lambda x: where(held[..., None], x, 0), cells.carry),
+    rollout = Rollout(
+        obs=cells.obs,
+        carry=cells.carry,
         action_mask=cells.action_mask,
-        action=Action(*(where(present, x[source, pages, members], 0) for x in cells.action)),
-        extras={name: where(acted, x, 0.0) for name, x in cells.extras.items()},
+        action=Action(*(x[source, pages, members] for x in cells.action)),
+        extras=cells.extras,
         begin=chose & cells.begin,
         present=present,
         acted=acted,
         # A state in which nobody acted is a final one: its members wait for nothing.
         waiting=present & ~chose & chose.any(-1, keepdims=True),
-        reward=jnp.where(acted, cells.outcome[..., 0], 0.0),
-        mates_reward=jnp.where(acted, cells.outcome[..., 1], 0.0),
-        group_reward=jnp.where(acted, cells.outcome[..., 2], 0.0),
-        terminated=acted & (ending == Ending.TERMINATED),
-        truncated=acted & (ending == Ending.TRUNCATED),
-        left=acted & (ending == Ending.LEFT),
-        cut=acted & (ending == Ending.CUT),
+        reward=cells.outcome[..., 0],
+        mates_reward=cells.outcome[..., 1],
+        group_reward=cells.outcome[..., 2],
+        terminated=ending == Ending.TERMINATED,
+        truncated=ending == Ending.TRUNCATED,
+        left=ending == Ending.LEFT,
+        cut=ending == Ending.CUT,
     )
+    return masked(rollout)
 
 
 def _sizes(state: TrajectoryState, size: Any) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,7 @@ Obs = tuple[np.ndarray, ...]
 class _Stream:
     """Decisions since the last cut; the newest one waits for its reward."""
 
+    begin: int  # decisions of the agent in the episode before the first of these
     obs: list[Obs] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     rewards: list[tuple[float, float]] = field(default_factory=list)
@@ -41,7 +43,7 @@ class Segments:
             if kept is not None:
                 kept[1].rewards.append((float(ended.reward[i]), float(ended.group_reward[i])))
                 outcome = Outcome.TRUNCATED if ended.truncated[i] else Outcome.TERMINATED
-                complete.append((kept[0], _trajectory(kept[1], _row(ended.obs, i), outcome)))
+                complete.append((kept[0], _trajectory(source, *kept, _row(ended.obs, i), outcome)))
         for i, agent_id in enumerate(deciding.agent_id.tolist()):
             kept = self._streams.get((source, agent_id))
             if kept is None:
@@ -51,28 +53,29 @@ class Segments:
             if record.outcome is not None or len(stream.rewards) >= horizon:
                 del self._streams[source, agent_id]
                 outcome = record.outcome or Outcome.CUT
-                complete.append((record, _trajectory(stream, _row(deciding.obs, i), outcome)))
+                complete.append((record, _trajectory(source, record, stream, _row(deciding.obs, i), outcome)))
         return complete
 
     def decided(self, source: Source, steps: BehaviorMessage, records: list[AgentRecord], action: Action) -> None:
         """The deciding agents of a message, whose records are given in their order, do this: [N, C] and [N, D]."""
         for i, agent_id in enumerate(steps.deciding.agent_id.tolist()):
-            _, stream = self._streams.setdefault((source, agent_id), (records[i], _Stream()))
+            _, stream = self._streams.setdefault((source, agent_id), (records[i], _Stream(records[i].decisions - 1)))
             stream.obs.append(_row(steps.deciding.obs, i))
             stream.actions.append(Action(action.continuous[i], action.discrete[i]))
 
     def of_mates(self, records: list[AgentRecord]) -> dict[AgentRecord, Trajectory]:
         """Up to now, the streams of those of `records` that go on and have a finished decision in theirs."""
         wanted, found = set(records), {}
-        for record, stream in self._streams.values():
+        for (source, _), (record, stream) in self._streams.items():
             if record in wanted and stream.rewards:
                 last = stream.obs[len(stream.rewards)] if len(stream.obs) > len(stream.rewards) else stream.obs[-1]
-                found[record] = _trajectory(stream, last, None)
+                found[record] = _trajectory(source, record, stream, last, None)
         return found
 
-    def forget(self, worker: int, incarnation: int) -> None:
-        """The worker is no more, and so are its agents."""
-        gone = [key for key in self._streams if (key[0].worker, key[0].incarnation) == (worker, incarnation)]
+    def forget(self, worker: int, incarnation: int, agents: Mapping[str, Collection[int]] | None = None) -> None:
+        """The worker is no more, and so are its agents; or these of it alone, by behavior id."""
+        of_worker = [key for key in self._streams if (key[0].worker, key[0].incarnation) == (worker, incarnation)]
+        gone = [key for key in of_worker if agents is None or key[1] in agents.get(key[0].behavior_id, ())]
         for key in gone:
             del self._streams[key]
 
@@ -92,14 +95,25 @@ def _row(obs: Obs, i: int) -> Obs:
     return tuple(np.array(sensor[i]) for sensor in obs)
 
 
-def _trajectory(stream: _Stream, last_obs: Obs, outcome: Outcome | None) -> Trajectory:
+def _trajectory(
+    source: Source, record: AgentRecord, stream: _Stream, last_obs: Obs, outcome: Outcome | None
+) -> Trajectory:
     finished = len(stream.rewards)
     rewards = np.array(stream.rewards, np.float32).reshape(finished, 2)
     return Trajectory(
-        obs=tuple(np.stack(sensor) for sensor in zip(*stream.obs[:finished], strict=True)),
-        action=Action(*(np.stack(part) for part in zip(*stream.actions[:finished], strict=True))),
-        reward=rewards[:, 0],
-        group_reward=rewards[:, 1],
-        last_obs=last_obs,
+        obs=tuple(_fixed(np.stack(sensor)) for sensor in zip(*stream.obs[:finished], strict=True)),
+        action=Action(*(_fixed(np.stack(part)) for part in zip(*stream.actions[:finished], strict=True))),
+        reward=_fixed(rewards[:, 0]),
+        group_reward=_fixed(rewards[:, 1]),
+        last_obs=tuple(_fixed(sensor.view()) for sensor in last_obs),
         outcome=outcome,
+        time_step=_fixed(np.arange(stream.begin, stream.begin + finished, dtype=np.int32)),
+        worker=source.worker,
+        agent_index=record.index,
     )
+
+
+def _fixed(x: np.ndarray) -> np.ndarray:
+    """Whoever changes it is told that nobody would learn from the change."""
+    x.flags.writeable = False
+    return x

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from jaxrl.rollout.absence import Overdue, interrupted
 from jaxrl.rollout.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
 from jaxrl.rollout.limit import limited
 from jaxrl.rollout.occupants import Occupant, Occupants, Places, Source, places_of
@@ -48,9 +49,10 @@ class Slots:
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
         self._moving: dict[tuple[Source, int], tuple[SoFar, Occupant]] = {}  # (source, agent id) between two rows
         self._moved: list[tuple[Occupant, Occupant]] = []  # from and to, with this message
-        self._discarded: list[Source] = []
+        self._discarded: dict[Source, Collection[int] | None] = {}  # ids; None: all
         self._episodes = Episodes()
         self._tables = Tables(spec)
+        self._overdue = Overdue()
         self._resize(rows, members)
 
     @property
@@ -78,9 +80,11 @@ class Slots:
         """
         self._tables.begin_message()
         self._moved.clear()
+        episodes = self._end_overdue(messages)
+        vanished = finished = sum(len(records.returns) for records in episodes)
         taken = self._silence.taken(messages, self._occupants)
         self._end_discarded()
-        finished, episodes, decisions = 0, [], {}
+        decisions = {}
         if self.max_length is not None:
             homes, lengths = self._occupants.of, self._episodes.lengths
             messages = {s: limited(steps, homes(s), lengths, self.max_length) for s, steps in messages.items()}
@@ -92,8 +96,10 @@ class Slots:
                 episodes.append(records)
         for row in self._tables.close().tolist():
             self._occupants.free(row)
+        self._overdue.message(source for source, steps in messages.items() if len(steps.deciding.agent_id))
         for source, steps in messages.items():
             decisions[source], again = self._place(source, steps.deciding)
+            self._overdue.asked(source, decisions[source], again)
             old, rewards = self._tables.decide(decisions[source], again, steps.deciding)
             self._episodes.decide(old, rewards)
             finished += len(rewards)
@@ -104,6 +110,7 @@ class Slots:
             finished=finished,
             episodes=episodes,
             moved=self._who_moved() if self._moved else None,
+            vanished=vanished,
         )
         if not taken and not self._silence.concerns(messages, untrained):  # nearly always
             return ingested
@@ -112,17 +119,19 @@ class Slots:
             finished=finished - fewer, taken=dense(taken, self.spec, self._tables.alive.shape), left_out=left_out
         )
 
-    def discard(self, source: Source) -> int:
-        """Forget the agents of a source that is no more, or was reset; an unknown source is no error (U7, R10).
+    def discard(self, source: Source, agents: Collection[int] | None = None) -> int:
+        """Forget these agents, or all, of a source that is no more, or was reset; unknown ones are no error (U7, R10).
 
         The next `ingest` says so, whatever else it brings: their rows end as truncated with their newest observations,
         and no episode is reported. Their open decisions, whose outcome nobody will know, do not count as finished and
         are not trained on. Returns how many these are, one for each agent.
         """
-        if source in self._discarded:
+        before = self._discarded.get(source, ())
+        if before is None:
             return 0
-        self._discarded.append(source)
-        return len(self._occupants.of(source))
+        living = self._occupants.of(source)
+        self._discarded[source] = None if agents is None else {*before, *agents}
+        return len(living) - len(before) if agents is None else len(living.keys() & (set(agents) - set(before)))
 
     def sources(self, worker: int, incarnation: int) -> list[Source]:
         """Those of one process of a worker that have ever shown an agent."""
@@ -147,9 +156,10 @@ class Slots:
         return moved
 
     def _end_discarded(self) -> None:
-        """All rows of discarded sources end here."""
-        homes = [home for source in self._discarded for home in self._occupants.forget(source)]
-        for source in self._discarded:
+        """The rows of discarded agents end here."""
+        homes = []
+        for source, agents in self._discarded.items():
+            homes += self._occupants.forget(source, agents)
             self._cached.pop(source, None)
         self._discarded.clear()
         if not homes:
@@ -158,6 +168,34 @@ class Slots:
         for slot in zip(*(axis.tolist() for axis in places), strict=True):
             self._episodes.leave(slot)
         self._tables.drop(places)
+
+    def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[EpisodeRecords]:
+        """Agents that vanished without an ending make room, if newcomers need it and they are the most that live here.
+
+        They are interrupted with their newest observations. Whoever is in these messages stays.
+        """
+        if not self._crowded(messages):  # nearly always
+            return []
+        overdue, records = self._overdue(self._tables.alive), []
+        for source in self._occupants.sources() if overdue.any() else ():
+            steps = messages.get(source)
+            here = () if steps is None else {*steps.ended.agent_id.tolist(), *steps.deciding.agent_id.tolist()}
+            homes = self._occupants.of(source)
+            gone = {i: home for i, home in homes.items() if overdue[home.row, home.member] and i not in here}
+            if gone:
+                newest = self._tables.newest(places_of(list(gone.values())))
+                ended = interrupted(list(gone), [home.group for home in gone.values()], newest)
+                records.append(self._end(source, ended))
+        return records
+
+    def _crowded(self, messages: Mapping[Source, BehaviorMessage]) -> bool:
+        """Whether agents may need more rows or members than there are."""
+        newcomers = 0
+        for source, steps in messages.items():
+            cached, homes = self._cached.get(source), self._occupants.of(source)
+            if cached is None or cached[0] != _who(steps.deciding):
+                newcomers += sum(agent not in homes for agent in steps.deciding.agent_id.tolist())
+        return newcomers > (0 if self.team_rows else self._occupants.free_rows)
 
     def _move(self, source: Source, steps: BehaviorMessage) -> int:
         """Agents that ask under another group id leave their team, and with `team_rows` their row.
@@ -244,6 +282,7 @@ class Slots:
         self._occupants.add_rows(rows)
         self._tables.resize(rows, members)
         self._silence.resize(rows, members)
+        self._overdue.resize(rows, members)
         self._episodes.resize(rows, members)
         self._cached.clear()
 

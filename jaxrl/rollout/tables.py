@@ -80,15 +80,19 @@ class Tables:
     def drop(self, places: Places) -> None:
         """Members vanish, and what became of their open decision will never be known."""
         count = len(places[0])
-        newest = tuple(table[1][places] for table in self._obs)
-        self.depart(places, np.full(count, Gone.DROPPED), np.zeros((count, 2), np.float32), newest)
+        self.depart(places, np.full(count, Gone.DROPPED), np.zeros((count, 2), np.float32), self.newest(places))
+
+    def newest(self, places: Places) -> tuple[np.ndarray, ...]:
+        """What members [N] saw when they last asked, of each sensor [N, *shape]."""
+        return tuple(table[1][places] for table in self._obs)
 
     def close(self) -> np.ndarray:
         """Tell what followed for everybody who left a row whose last member has gone with this message.
 
         An interrupted team has a final state of all that went with this message, also of those that did not end by
         interruption. So has one whose last members moved, of these alone: they live on, but not in what comes next in
-        this row. Who ended before is credited with what an interrupted team would have earned, else with nothing more.
+        this row: their returns restart from the value of their own state, and they have what they were paid themselves.
+        Who ended before is credited with what an interrupted team would have earned, else with nothing more.
 
         Returns these rows, int64 [K].
         """
@@ -100,7 +104,7 @@ class Tables:
         interrupted = (now & (dropped | (gone == Gone.TRUNCATED))).any(-1, keepdims=True)
         final = now & (moved | interrupted)
         final |= moved & ~final.any(-1, keepdims=True)  # moved before, and the others ended for good
-        bootstrap = np.where(final, Ending.TRUNCATED, Ending.LEFT)
+        bootstrap = np.where(final, np.where(interrupted, Ending.TRUNCATED, Ending.CUT), Ending.LEFT)
         follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)
         self._present[0][rows] = final
         ending = np.where(follows, bootstrap, Ending.TERMINATED)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from jaxrl.rollout.followed import AgentRecord, Episode, Outcome, episode_id
 from jaxrl.rollout.occupants import Source
-from jaxrl.types import NO_GROUP, BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
+from jaxrl.types import NO_GROUP, Action, BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
 
 Agent = tuple[str, int]  # behavior id, agent id
 
@@ -16,7 +18,7 @@ Agent = tuple[str, int]  # behavior id, agent id
 class Noticed(NamedTuple):
     """What one message of one environment says, in the order in which it counts."""
 
-    went_on: list[Episode]  # that had begun before, also those that end now
+    went_on: list[Episode]  # that had begun before and have an agent in it, also those that end now
     over: list[Episode]
     begun: list[Episode]
     newcomers: list[tuple[Episode, AgentRecord]]  # first decisions, also in episodes that had begun before
@@ -38,10 +40,12 @@ class EpisodeTracker:
     Args:
       seed: of the run.
       begun_at: decisions that the run begins with, 0 unless it is resumed.
+      observes: whether somebody may ask what agents saw and did last, which costs a copy of it.
     """
 
-    def __init__(self, seed: int, begun_at: int = 0) -> None:
+    def __init__(self, seed: int, begun_at: int = 0, *, observes: bool = True) -> None:
         self._seed = seed
+        self._observes = observes
         self._begun_at = begun_at
         self._workers: dict[tuple[int, int], _Worker] = {}  # by worker and incarnation
 
@@ -62,12 +66,14 @@ class EpisodeTracker:
         episode and is a newcomer of the next, with the policy that it has.
         """
         here = self._workers.setdefault((message.worker, message.incarnation), _Worker())
-        went_on = list(here.episodes.values())
+        went_on = _spoken_of(here, message)
         for episode in went_on:
             episode.length += 1
+        for episode in here.episodes.values():
             episode.infos = message.infos or episode.infos
         moved: dict[Agent, AgentRecord] = {}
         for behavior_id, steps in message.steps.items():
+            self._replace(here, behavior_id, steps)
             self._end(here, behavior_id, steps.ended, steps)
         for behavior_id, steps in message.steps.items():
             moved |= self._move(here, behavior_id, steps.deciding)
@@ -77,17 +83,38 @@ class EpisodeTracker:
             self._decide(here, message, behavior_id, steps, moved, noticed)
         return noticed
 
-    def lost(self, worker: int, incarnation: int, error: Exception | None) -> list[Episode]:
+    def lost(
+        self,
+        worker: int,
+        incarnation: int,
+        error: Exception | None,
+        agents: Mapping[str, Collection[int]] | None = None,
+    ) -> list[Episode]:
         """The worker is no more: its episodes end here, faulty (R10, X11). Unknown ones are no error.
 
         error: why; None: it was closed in order, and they are truncated without a fault.
+        agents: ids by behavior id; only the episodes in which they live. None: all.
         """
-        here = self._workers.pop((worker, incarnation), _Worker())
-        for episode in here.episodes.values():
+        here = self._workers.get((worker, incarnation), _Worker())
+        lost = list(here.episodes.values())
+        if agents is None:
+            self._workers.pop((worker, incarnation), None)
+        else:
+            lost = self._left_by(here, agents)
+        for episode in lost:
             episode.over, episode.truncated, episode.error = True, True, error
             for agent in episode.living:
                 agent.outcome = Outcome.LOST
-        return list(here.episodes.values())
+        return lost
+
+    def _left_by(self, here: _Worker, agents: Mapping[str, Collection[int]]) -> list[Episode]:
+        """Take the episodes of these agents from those that go on."""
+        known = [here.records.get((behavior_id, agent)) for behavior_id, ids in agents.items() for agent in ids]
+        lost = {id(found[0]) for found in known if found is not None}
+        here.records = {agent: found for agent, found in here.records.items() if id(found[0]) not in lost}
+        over = {key: episode for key, episode in here.episodes.items() if id(episode) in lost}
+        here.episodes = {key: episode for key, episode in here.episodes.items() if key not in over}
+        return list(over.values())
 
     def begin_anew(self, begun_at: int) -> None:
         """Nobody lives any more; ids of episodes are those of a run that begins with so many decisions."""
@@ -102,6 +129,7 @@ class EpisodeTracker:
             _pay(record, float(ended.reward[i]), float(ended.group_reward[i]))
             record.infos = steps.infos.get(agent_id, record.infos)
             record.outcome = Outcome.TRUNCATED if ended.truncated[i] else Outcome.TERMINATED
+            self._see(record, ended.obs, i)
             here.gone.add(record)
 
     def _move(self, here: _Worker, behavior_id: str, deciding: DecisionSteps) -> dict[Agent, AgentRecord]:
@@ -112,6 +140,7 @@ class EpisodeTracker:
                 _, record = here.records.pop(agent)
                 _pay(record, float(deciding.reward[i]), float(deciding.group_reward[i]))
                 record.outcome = Outcome.MOVED
+                self._see(record, deciding.obs, i)
                 moved[agent] = record
                 here.gone.add(record)
         return moved
@@ -147,11 +176,36 @@ class EpisodeTracker:
                 key = ("agent", *agent) if group == NO_GROUP else ("team", group)
                 episode = here.episodes.get(key) or self._begin(here, message, key, group, noticed)
                 record = _newcomer(behavior_id, agent_id, moved.get(agent))
+                record.index = len(episode.agents)
                 episode.agents.append(record)
                 here.records[agent] = episode, record
                 noticed.newcomers.append((episode, record))
             record.decisions += 1
+            self._see(record, deciding.obs, i)
             record.infos = steps.infos.get(agent_id, record.infos)
+
+    def decided(self, source: Source, steps: BehaviorMessage, action: Action) -> list[AgentRecord]:
+        """The deciding agents of a message, in their order, do this: [N, C] and [N, D]; their records."""
+        records = [self.record(source, agent_id) for agent_id in steps.deciding.agent_id.tolist()]
+        for i, record in enumerate(records if self._observes else ()):
+            if record is not None:
+                record.last_action = Action(action.continuous[i].copy(), action.discrete[i].copy())
+        return [record for record in records if record is not None]
+
+    def _replace(self, here: _Worker, behavior_id: str, steps: BehaviorMessage) -> None:
+        """What agents did instead of what they were told (M21)."""
+        if steps.taken is None or not self._observes:
+            return
+        action = steps.taken.action
+        for i, agent_id in enumerate(steps.taken.agent_id.tolist()):
+            _, record = here.records.get((behavior_id, agent_id), (None, None))
+            if record is not None:
+                record.last_action = Action(action.continuous[i].copy(), action.discrete[i].copy())
+
+    def _see(self, record: AgentRecord, obs: tuple[np.ndarray, ...], i: int) -> None:
+        """Copied: arrays of messages may be views of memory that is used again."""
+        if self._observes:
+            record.last_obs = tuple(np.array(sensor[i]) for sensor in obs)
 
     def _begin(self, here: _Worker, message: EnvMessage, key: Hashable, group: int, noticed: Noticed) -> Episode:
         name = episode_id(self._seed, self._begun_at, message.worker, message.incarnation, here.count)
@@ -163,7 +217,19 @@ class EpisodeTracker:
         return episode
 
 
+def _spoken_of(here: _Worker, message: EnvMessage) -> list[Episode]:
+    """Episodes of which the message has an agent, also a newcomer, in the order in which they began."""
+    told: set[int] = set()
+    for behavior_id, steps in message.steps.items():
+        agents = ((behavior_id, i) for part in (steps.ended, steps.deciding) for i in part.agent_id.tolist())
+        teams = (("team", group) for group in set(steps.deciding.group_id.tolist()))
+        told.update(id(here.records[agent][0]) for agent in agents if agent in here.records)
+        told.update(id(here.episodes[team]) for team in teams if team in here.episodes)
+    return [episode for episode in here.episodes.values() if id(episode) in told]
+
+
 def _pay(record: AgentRecord, own: float, group: float) -> None:
+    record.last_reward, record.last_group_reward = own, group
     record.own_return += own
     record.group_return += group
 

@@ -160,7 +160,8 @@ class BehaviorSettings(Section):
     )
     count_by: Literal["agent_steps", "env_steps"] = Field(
         default="agent_steps",
-        description="what buffer_size counts: decisions, or messages of environments",
+        description="what buffer_size counts: decisions, or steps of areas; a message of a worker is one step of each "
+        "of its num_areas (1 where copies stand in the Unity scene itself: the scene is one area then)",
     )
     max_episode_length: CountedSteps | None = Field(
         default=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import random
 import re
@@ -44,6 +45,13 @@ def _place(value: str) -> str:
     return value
 
 
+def _address(value: str) -> str:
+    try:
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        raise expected("an IP address of this machine, such as 192.168.1.5, or 0.0.0.0 or :: for all of them") from None
+
+
 class EnvironmentSettings(Section):
     """Which environment runs, how often, and what happens when it fails."""
 
@@ -61,6 +69,12 @@ class EnvironmentSettings(Section):
     base_port: Integer = Field(
         default=5005, ge=1, le=_LAST_PORT, description="port of worker 0; worker i uses base_port + i"
     )
+    listen: Annotated[Text, AfterValidator(_address)] | None = Field(
+        default=None,
+        description="IP address of this machine at which players of a container or of another machine call, 0.0.0.0 "
+        "for all; whoever is first is served. null: loopback, for the player that was started, or the Editor",
+    )
+    message_megabytes: Annotated[Count, Field(le=2047)] = Field(default=256, description="a player may send at once")
     num_envs: Count = Field(default=1, description="environment processes")
     num_areas: Count = Field(default=1, description="training areas in each process, or of each seed")
     seeds: Count = Field(default=1, description="runs side by side, with seed, seed + 1 ...; jax: environments only")
@@ -106,7 +120,8 @@ class EnvironmentSettings(Section):
     )
     missing: Literal["carry", "truncate"] = Field(
         default="carry",
-        description="agents that vanish without an ending: carry: their decision stays open; truncate: interrupted",
+        description="agents that vanish without an ending: carry: their decision stays open while they are fewer than "
+        "those that ask; truncate: interrupted",
     )
     missing_after: Count = Field(
         default=1000, description="messages of its environment without an agent after which missing: truncate ends it"
@@ -174,8 +189,12 @@ class CheckpointSettings(Section):
 
 
 def _device(value: str) -> str:
-    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", value):
-        raise expected("cpu, cuda or cuda:N")
+    if value == "mps":
+        raise expected(
+            "cpu, gpu, tpu, cuda or cuda:N: JAX has no released support for Apple's GPUs, on a Mac choose cpu"
+        )
+    if not re.fullmatch(r"cpu|gpu|tpu|cuda(:[0-9]+)?", value):
+        raise expected("cpu, gpu, tpu, cuda or cuda:N")
     return value
 
 
@@ -183,7 +202,7 @@ class TorchSettings(Section):
     """The accelerator, under the name that configuration files give it."""
 
     device: Annotated[Text, AfterValidator(_device)] | None = Field(
-        default=None, description="cpu, cuda or cuda:N; null: what JAX prefers"
+        default=None, description="cpu, gpu, tpu, cuda or cuda:N; null: what JAX prefers"
     )
 
 

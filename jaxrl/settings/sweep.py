@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import yaml
 
 from jaxrl.settings.inheritance import EVERY, merge
+from jaxrl.settings.reading import load_yaml
 from jaxrl.settings.run import RunSettings
 from jaxrl.settings.section import SettingsError
 
 _OF_SWEEP = (
     "checkpoint_settings", "torch_settings", "debug", "callbacks", "env_settings.env_path", "env_settings.env_args",
-    "env_settings.seed", "env_settings.seeds", "env_settings.base_port", "behaviors", "default_settings",
+    "env_settings.seed", "env_settings.seeds", "env_settings.base_port", "env_settings.listen",
+    "behaviors", "default_settings",
 )  # fmt: skip
 """What is one for all points."""
 _EXAMPLE = "such as hyperparameters.learning_rate=1e-3,3e-4"
@@ -41,8 +43,8 @@ def parsed(text: str, flag: str = "--set") -> tuple[str, list[Any]]:
         form = "KEY=LOW:HIGH or KEY=VALUE,VALUE" if flag == "--search" else "KEY=VALUE[,VALUE...]"
         raise SettingsError(f"{flag} {text}: expected {form}, {_SPACE if flag == '--search' else _EXAMPLE}")
     try:
-        values = yaml.safe_load(f"[{written}]")
-    except yaml.YAMLError as error:
+        values = load_yaml(f"[{written}]")
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(f"{flag} {text}: the values cannot be read as YAML ({error})") from None
     if not values:
         raise SettingsError(f"{flag} {text}: no value is given, {_EXAMPLE}")

@@ -139,6 +139,11 @@ def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
         if value and kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO):
             got = f"got {str(value).lower()}, expected {str(usual).lower()}"
             yield f"env_settings.{key}: {got} with env_path {path}: only gymnasium: and pettingzoo: are drawn by jaxrl"
+    if settings.listen is not None and kind not in (Kind.UNITY, Kind.PLAYER):
+        yield (
+            f"env_settings.listen: got {settings.listen}, expected null with env_path {path}: only Unity builds, the "
+            "Editor and player:NAME call at a port"
+        )
     if not kind.compiled:
         if settings.seeds > 1:
             *others, last = [f"{other}:NAME" for other in Kind if other.compiled]

@@ -11,6 +11,7 @@ Files of an earlier run are touched only when training really begins, that is wh
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,8 +43,15 @@ from jaxrl.training.statistics_files import StatisticsFiles
 log = logging.getLogger(__name__)
 
 
+LARGE_LOG_RATIO = 0.1
+"""Half of what a ratio is usually clipped at; rounding gives 1e-6, on accelerators that multiply in 19 bits 1e-2."""
+
+
 class Statistics(Protocol):
     """What one behavior has shown since its last summary, and of late."""
+
+    group_rewards: bool
+    """Whether a team has been paid together; if not, what agents earn alone is shown, and judged by."""
 
     def take(self) -> list[dict[str, Summary]]:
         """By event file, the summary of each tag; afterwards everything is empty."""
@@ -90,6 +98,7 @@ class Recorder:
         self._phases = phases
         self._console = ConsoleWriter()
         self._tracks: dict[str, _Track] = {}
+        self._unlike: set[str] = set()  # behaviors that `check_ratio` has warned of
         lost, minutes = LostWrites(), settings.checkpoint_settings.checkpoint_minutes
         self.files = StatisticsFiles(settings, folder, self.status, lost)
         self.checkpoints = Checkpoints(folder, self.status, self.timers, lost, minutes)
@@ -120,6 +129,22 @@ class Recorder:
         self.files.open(name, events if self.writes else (), described, step)
         self._console.hyperparameters(name, described)
 
+    def check_ratio(self, name: str, largest: float) -> None:
+        """Warn once of a behavior whose policy finds its own decisions otherwise likely than when it made them.
+
+        largest: metric `LARGEST_LOG_RATIO` of an update that learned from the newest policy's decisions alone.
+        """
+        if not largest > LARGE_LOG_RATIO or name in self._unlike:
+            return
+        self._unlike.add(name)
+        log.warning(
+            "%s: before anything was learned from them, decisions of this very policy are %.3g times as likely as when "
+            "it made them, or as unlikely (Policy/Largest Log Ratio: %.3g, expected about 0): what is learned from is "
+            "not what was seen or done. Look at networks, connectors, postprocess and algorithms of your own; without "
+            "any, this is a fault of jaxrl.",
+            name, math.exp(min(largest, 80.0)), largest,
+        )  # fmt: skip
+
     def write_summary(self, name: str, step: int, *, training: bool) -> None:
         """Write what was collected since the last summary, labelled with `step`: events, gauges, a console line.
 
@@ -134,6 +159,8 @@ class Recorder:
         together = taken[0] if len(taken) == 1 else over_seeds(taken)
         together |= {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
         self.timers.gauge_summaries(name, together)
+        if not track.statistics.group_rewards:
+            together.pop(tags.GROUP_CUMULATIVE_REWARD, None)
         self._console.summaries(track.title, step, together)
         short = memory_reach.remark(track.described, together)
         if short is not None:
@@ -146,7 +173,7 @@ class Recorder:
         self.files.summaries(name, step, found)
         track.highest = track.judge.see(step, found)
         together = over_seeds(found)
-        told = ", ".join(f"{tag} {summary.value:.3f}" for tag, summary in together.items())
+        told = ", ".join(f"{tag} {_in_words(summary)}" for tag, summary in together.items())
         log.info("%s. Step: %d. %s.", track.title, step, told or "No evaluation episode was over in time")
 
     def verdict(self, name: str) -> str | None:
@@ -219,6 +246,11 @@ class Recorder:
 
     def _write_configuration(self) -> None:
         write_text(self.folder.configuration, to_yaml(self.settings))
+
+
+def _in_words(summary: Summary) -> str:
+    between = "" if summary.between is None else f" (std between seeds {summary.between:.3f})"
+    return f"{summary.value:.3f}{between}"
 
 
 def _constant(value: float) -> Summary:

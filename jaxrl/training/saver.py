@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,11 @@ from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import BEST, onnx_path, prune
-from jaxrl.artifacts.checkpoint.tree import leaf_paths
+from jaxrl.artifacts.checkpoint.grown import Grown, grown
+from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, MOMENT
+from jaxrl.artifacts.checkpoint.spec import spec_from_json
+from jaxrl.artifacts.checkpoint.store import CheckpointInfo
+from jaxrl.artifacts.checkpoint.tree import Leaves, leaf_paths
 from jaxrl.artifacts.onnx import export as onnx
 from jaxrl.artifacts.run_folder import SEEDS, RunFolder
 from jaxrl.artifacts.status import CHECKPOINTS, TrainingStatus
@@ -74,6 +79,8 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
     checkpoint is complete.
     """
     name, step, keep = snapshot.name, snapshot.step, snapshot.settings.keep_checkpoints
+    if keep == 1 and len(snapshot.described.get(MOMENT, ())) > 1:
+        keep = 2  # the moment before, until all behaviors have one of this
     target = folder.behavior(name)
     path = checkpoint.save(target, step, snapshot.contents, spec=snapshot.spec, settings=snapshot.described, keep=0)
     beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
@@ -151,17 +158,31 @@ def with_weights_of(
       CheckpointError: nothing in it fits, or it is damaged.
       RunFolderError: its run calls a seed the best that the checkpoint does not have.
     """
-    seeds = tuple(checkpoint.read_info(path).leaves.get(STEP, {}).get("shape", ()))
+    info = checkpoint.read_info(path)
+    seeds, first = tuple(info.leaves.get(STEP, {}).get("shape", ())), info.settings.get(FIRST_SEED, 0)
     template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
     described = settings_of(settings)
-    loaded = checkpoint.restore_params_only(path, template, fields=("train",), spec=spec, settings=described)["train"]
+    grow = partial(_grown, spec, settings)
+    loaded = checkpoint.restore_params_only(
+        path, template, fields=("train",), spec=spec, settings=described, grow=grow
+    )["train"]
     origin = str(path)
     if seeds:
         folder = path.absolute().parent
-        index = best_seed(RunFolder(folder.parents[1], folder.parent.name), folder.name, seeds[0])
+        index = best_seed(RunFolder(folder.parents[1], folder.parent.name), folder.name, seeds[0], first)
         loaded = jax.tree.map(lambda x: x[index], loaded)
         origin += f", {_seed_name(folder, index, seeds[0])}"
     return loaded.replace(optimizer=fresh.optimizer, step=fresh.step, key=fresh.key), origin
+
+
+def _grown(
+    spec: BehaviorSpec, settings: BehaviorSettings, info: CheckpointInfo, saved: Leaves, values: Any, wanted: Leaves
+) -> Grown:
+    """The weights of a behavior whose sensors have changed, for those of today as its connectors show them."""
+    old, _ = spec_from_json(info.spec)
+    chains = make_chain(old, settings.connectors), make_chain(spec, settings.connectors)
+    then, now = (of if chain is None else chain.spec for of, chain in zip((old, spec), chains, strict=True))
+    return grown(saved, values, wanted, then, now, settings.network_settings)
 
 
 def _seed_name(folder: Path, index: int, count: int) -> str:

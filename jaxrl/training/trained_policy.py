@@ -20,7 +20,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import written_by
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, behaviors_of, checkpoint_path, checkpoints, resolve
-from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, LESSONS, OF_RUN, SEEDS
+from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, LESSONS, NOTED, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
@@ -34,7 +34,10 @@ from jaxrl.settings.section import dotted, problems_of
 from jaxrl.training.lessons import present_values
 from jaxrl.types import BehaviorSpec, ParameterValue
 
+EXPORTED_SEED = "seed"
+"""Entry of a behavior in training_status.json: the number of the seed whose policy is the run's ONNX file."""
 BEST_SEED = "best_seed"
+"""The same as an index, in files of 0.6.0 and before."""
 """Entry of a behavior in training_status.json: which seed of a run with several is the best, from 0."""
 STEP = "train/step"
 """Path in a checkpoint; its array is [S] where the checkpoint holds several seeds."""
@@ -100,7 +103,7 @@ def load_trained(
     if seed is not None:
         index = _index(path, info, seed, seeds)
     elif seeds:
-        index = best_seed(folder, info.behavior, seeds[0])
+        index = best_seed(folder, info.behavior, seeds[0], info.settings.get(FIRST_SEED, 0))
     if seeds:
         policy = jax.tree.map(lambda leaf: leaf[index], policy)
         number = info.settings.get(FIRST_SEED, 0) + index  # as the training tells it
@@ -183,7 +186,7 @@ def _index(path: Path, info: CheckpointInfo, seed: int, shape: list[int]) -> int
 def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> BehaviorSettings:
     """The behavior's settings as the checkpoint keeps them: those that its arrays were made with."""
     try:
-        written = {name: value for name, value in info.settings.items() if name not in (*OF_RUN, LESSONS)}
+        written = {name: value for name, value in info.settings.items() if name not in NOTED}
         settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
     except ValidationError as error:
         problems = "; ".join(f"{dotted(location)}: {text}" for location, text in problems_of(error))
@@ -217,20 +220,28 @@ def _blank(entry: Any) -> Any:
     return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
 
 
-def best_seed(folder: RunFolder, behavior: str, seeds: int) -> int:
-    """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError."""
+def best_seed(folder: RunFolder, behavior: str, seeds: int, first: int) -> int:
+    """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError.
+
+    Of `seeds` from number `first` on.
+    """
     try:
-        best = status.read(folder.status).get(behavior, {}).get(BEST_SEED) if folder.status.is_file() else None
+        told = status.read(folder.status).get(behavior, {}) if folder.status.is_file() else {}
     except ArtifactError as error:
         _log.warning("%s Taking seed 0 of %d.", error, seeds)
         return 0
+    key = EXPORTED_SEED if EXPORTED_SEED in told else BEST_SEED
+    best = told[key] - (first if key == EXPORTED_SEED else 0) if key in told else None
     if best is None and seeds == 1:
         return 0
     if best is None:
         _log.warning("%s names no best seed of %s: taking seed 0 of %d.", folder.status, behavior, seeds)
         return 0
     if not 0 <= int(best) < seeds:
-        raise RunFolderError(f"{folder.status}: {behavior}.{BEST_SEED} = {best}, but the checkpoint has {seeds} seeds")
+        numbers = f"{first} to {first + seeds - 1}"
+        raise RunFolderError(
+            f"{folder.status}: {behavior}.{key} = {told[key]}, but the checkpoint has {seeds} seeds, {numbers}"
+        )
     return int(best)
 
 

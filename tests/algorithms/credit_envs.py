@@ -119,3 +119,38 @@ class Helpers(Script):
 def _observe(agents: np.ndarray, step: int) -> np.ndarray:
     """[1 for the first of a team, step]."""
     return np.stack([agents % 2 == 0, np.full(len(agents), step)], axis=-1).astype(np.float32)
+
+
+class Deserter(Script):
+    """Teams of a deserter, a slow one and a clock. The deserter that chooses 1 ends for nothing, and pays 0.3 for it.
+
+    The slow one decides once. Two messages later the team is over and has +1, whatever anybody did; in the message
+    between the clock alone asks, and a deserter that has stayed.
+    """
+
+    def __init__(self, *, teams: int = 16) -> None:
+        self.teams = teams
+        super().__init__()
+
+    def messages(self) -> Iterator[BehaviorMessage]:
+        ended, first = None, 0
+        while True:
+            everybody = first + np.arange(3 * self.teams)
+            first += 3 * self.teams
+            yield message(self.spec, ended, self._asks(everybody, step=0))
+            deserts = self.choice[::3] == 1
+            gone, stays = everybody[::3][deserts], np.sort(np.append(everybody[::3][~deserts], everybody[2::3]))
+            yield message(self.spec, self._ends(gone, reward=-0.3, group_reward=0.0), self._asks(stays, step=1))
+            ended = self._ends(np.setdiff1d(everybody, gone), reward=0.0, group_reward=1.0)
+
+    def _asks(self, agents: np.ndarray, step: int):
+        return decision_steps(self.spec, agents, groups=1 + agents // 3, obs=[_watch(agents, step)])
+
+    def _ends(self, agents: np.ndarray, **rewards: float):
+        paid = {name: np.full(len(agents), reward) for name, reward in rewards.items()}
+        return terminal_steps(self.spec, agents, groups=1 + agents // 3, obs=[_watch(agents, 1)], **paid)
+
+
+def _watch(agents: np.ndarray, step: int) -> np.ndarray:
+    """[1 for the deserter, -1 for the clock, else 0; step]."""
+    return np.stack([1.0 - agents % 3, np.full(len(agents), step)], axis=-1).astype(np.float32)

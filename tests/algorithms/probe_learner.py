@@ -31,7 +31,7 @@ OVERRIDES = {
     "network_settings__hidden_units": 16,
     "network_settings__num_layers": 1,
 }
-CAPACITY = 2
+CAPACITY = 3
 SOURCE = Source(0, "Probe?team=0")
 
 

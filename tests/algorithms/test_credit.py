@@ -6,7 +6,7 @@ Each probe prints the probability that it asserts; `pytest -s` shows it.
 from __future__ import annotations
 
 import pytest
-from credit_envs import Helpers, Sacrifice, Script
+from credit_envs import Deserter, Helpers, Sacrifice, Script
 from probe_learner import Learner
 
 TEAM = pytest.mark.parametrize("trainer", ["poca", "coma", "mappo"])
@@ -40,6 +40,12 @@ def test_a_sacrifice_for_nothing_is_not_made(trainer: str, end: str, monkeypatch
     """Nobody is credited for rewards that nobody had: P(death) falls where it costs 0.2 and brings 0."""
     monkeypatch.setattr("credit_envs.GAIN", 0.0)
     assert chance_of_one(trainer, Sacrifice(end=end), f"{end}, for nothing") < 0.1
+
+
+@TEAM
+def test_nobody_ends_itself_for_what_comes_without_it(trainer: str) -> None:
+    """-0.3, while a mate's decision is open that is paid later, when the team's next state has that in its value."""
+    assert chance_of_one(trainer, Deserter(), "leaves for nothing") < 0.1
 
 
 @COOPERATIVE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import chex
 import jax
@@ -13,8 +14,9 @@ from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_ro
 
 from jaxrl.algorithms import ALGORITHMS, batches, on_policy
 from jaxrl.algorithms.batches import Batch
-from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.interface import Algorithm, TrainState, nothing_remembered
 from jaxrl.networks import actions
+from jaxrl.networks.memory import part
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action
@@ -246,9 +248,26 @@ def acted_rollout(trainer: str, settings: BehaviorSettings, *, older: float = 0.
     algorithm = ALGORITHMS[trainer](SPEC, settings)
     state, rollout = fresh(algorithm), random_rollout(8, a=1 if trainer == "ppo" else 3)
     rollout = rollout._replace(obs=tuple(np.where(rollout.present[..., None], o + 3, 0) for o in rollout.obs))
-    decision = quick_jit(algorithm.act)(state.policy, rollout.obs, rollout.action_mask, (), jax.random.key(3))
-    log_prob = np.where(rollout.acted[..., None], decision.extras["log_prob"] + np.float32(older), 0)
-    return state, rollout._replace(action=decision.action, extras={"log_prob": log_prob})
+    act, key = quick_jit(algorithm.act), jax.random.key(3)
+    if not algorithm.memories:
+        decision = act(state.policy, rollout.obs, rollout.action_mask, (), key)
+        action, noted, carry = decision.action, decision.extras["log_prob"], ()
+    else:
+        action, noted, carry = remembering(algorithm, act, state, rollout, key)
+    log_prob = np.where(rollout.acted[..., None], noted + np.float32(older), 0)
+    return state, rollout._replace(action=action, extras={"log_prob": log_prob}, carry=carry)
+
+
+def remembering(algorithm: Algorithm, act: Any, state: TrainState, rollout: Rollout, key: Any) -> tuple[Any, ...]:
+    """Actions, their log-probabilities and the memory before each state, one state after the other."""
+    carry, found = nothing_remembered(algorithm, rollout.acted.shape[1:]), []
+    moves = rollout.present & ~rollout.waiting
+    for t, begin in enumerate(rollout.begin):
+        carry = {name: np.where(np.expand_dims(begin, tuple(range(2, x.ndim))), 0, x) for name, x in carry.items()}
+        decision = act(state.policy, tuple(o[t] for o in rollout.obs), rollout.action_mask[t], carry, key)
+        found.append((decision.action, decision.extras["log_prob"], carry))
+        carry = {**carry, "actor": np.where(moves[t][..., None], decision.carry["actor"], carry["actor"])}
+    return jax.tree.map(lambda *x: np.stack(x), *found)
 
 
 def ratios(trainer: str, settings: BehaviorSettings, state: TrainState, batch: Batch) -> np.ndarray:
@@ -256,7 +275,7 @@ def ratios(trainer: str, settings: BehaviorSettings, state: TrainState, batch: B
 
     @quick_jit
     def all_of_them(params, batch):
-        dist = steps_of(trainer, settings).distribution(params, batch.obs)
+        dist = steps_of(trainer, settings).distribution(params, batch.obs, part(batch.memory, "actor"))
         return jnp.exp(actions.log_prob(dist, batch.action, batch.action_mask, SPEC.action) - batch.log_prob)
 
     return np.asarray(all_of_them(state.policy.params, batch))[np.asarray(batch.acted)]
@@ -269,6 +288,24 @@ EVERY = pytest.mark.parametrize(
     [("ppo", {}), ("ppo", ONE_BODY), ("poca", {}), ("coma", CAPACITY), ("mappo", CAPACITY)],
     ids=["ppo", "ppo with one body", "poca", "coma", "mappo"],
 )
+
+
+def memory_of(kind: str) -> dict[str, Any]:
+    return {"network_settings__memory": {"memory_size": 4, "sequence_length": 3, "memory_type": kind}}
+
+
+@pytest.mark.parametrize(("trainer", "kind"), [("ppo", "gru"), ("mappo", "lstm"), ("poca", "lstm"), ("coma", "gru")])
+def test_ratios_are_one_before_the_first_step_along_sequences_too(trainer: str, kind: str) -> None:
+    """Memory is made of what is seen: of the sequences that are trained on, not of what was stored."""
+    settings = settings_of(trainer, SMALL | memory_of(kind) | ({} if trainer in ("ppo", "poca") else CAPACITY))
+    state, rollout = acted_rollout(trainer, settings)
+    prepare = quick_jit(steps_of(trainer, settings).prepare)
+    after, batch, _ = prepare(state, rollout)
+    assert batch.acted.shape[1] == 3 and batch.acted.sum() == rollout.acted.sum()
+    np.testing.assert_allclose(ratios(trainer, settings, after, batch), 1.0, atol=2e-5)
+    older = rollout._replace(extras={"log_prob": rollout.extras["log_prob"] + np.float32(0.3)})
+    _, batch, _ = prepare(state, older)
+    np.testing.assert_allclose(ratios(trainer, settings, after, batch), np.exp(-0.3), atol=1e-4)
 
 
 @EVERY
@@ -312,3 +349,46 @@ def test_acting_is_reproducible_and_deterministic_on_demand(trainer: str) -> Non
     settled = make(settings_of(trainer, SMALL | {"network_settings__deterministic": True}))
     modes = [quick_jit(settled.act)(state.policy, obs, mask, (), jax.random.key(seed)) for seed in (1, 2)]
     assert_close(modes[0], modes[1], 0.0)
+
+
+@pytest.mark.parametrize("trainer", ["ppo", "mappo", "poca", "coma"])
+def test_what_masks_leave_out_reaches_no_parameter(trainer: str) -> None:
+    """NaN, -999 and True in every masked cell of a rollout: what an update makes of it is equal, bit for bit."""
+    capacity = {"hyperparameters__team_capacity": 3} if trainer in ("mappo", "coma") else {}
+    memory = {"network_settings__memory": {"memory_size": 4, "sequence_length": 4}}
+    algorithm = ALGORITHMS[trainer](SPEC, settings_of(trainer, SMALL | memory | capacity))
+    rollout = with_memory(random_rollout(9), algorithm.memories)
+    if not algorithm.team_rows:  # alone in its row
+        rollout = jax.tree.map(lambda x: x[:, :, :1], rollout)._replace(mates_reward=rollout.mates_reward[:, :, :1] * 0)
+    learn, state = quick_jit(algorithm.learn), fresh(algorithm)
+
+    def learned(rollout: Rollout):
+        after, metrics = learn(state, rollout)
+        return after.policy, after.critic, after.optimizer, metrics
+
+    clean, dirty = learned(rollout), learned(spoilt(rollout))
+    assert_close(clean, dirty, 0.0)
+    assert any(
+        (x != y).any() for x, y in zip(*map(jax.tree.leaves, (state.policy.params, clean[0].params)), strict=True)
+    )
+
+
+def with_memory(rollout: Rollout, memories: tuple[tuple[str, tuple[int, ...]], ...]) -> Rollout:
+    """With what members remember, drawn at random."""
+    rng, lead = np.random.default_rng(0), rollout.acted.shape
+    return rollout._replace(carry={name: rng.normal(size=(*lead, *shape)).astype("f") for name, shape in memories})
+
+
+def spoilt(rollout: Rollout) -> Rollout:
+    """Rubbish in all that is of members that are absent, or of decisions that are not trained on."""
+
+    def spoil(x: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        rubbish = {"f": np.nan, "i": -999, "b": True}[x.dtype.kind]
+        return np.where(valid.reshape(valid.shape + (1,) * (x.ndim - 3)), x, np.asarray(rubbish, x.dtype))
+
+    there, told = partial(jax.tree.map, partial(spoil, valid=rollout.present)), partial(spoil, valid=rollout.acted)
+    shown = {name: there(getattr(rollout, name)) for name in ("obs", "action", "carry", "begin")}
+    ends = ("terminated", "truncated", "left", "cut")
+    paid = {name: told(getattr(rollout, name)) for name in ("reward", "mates_reward", "group_reward", *ends)}
+    extras = {name: told(x) for name, x in rollout.extras.items()}
+    return rollout._replace(**shown, **paid, extras=extras, action_mask=told(rollout.action_mask))

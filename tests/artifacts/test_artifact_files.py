@@ -52,3 +52,21 @@ def test_a_full_disk_keeps_the_old_content(tmp_path):
     assert "File too large" in output.stdout and "MiB free" in output.stdout, output
     assert json.loads(path.read_text()) == {"a": 1}
     assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_disk_that_takes_no_more_files_is_told_from_a_full_one(tmp_path):
+    """A real file system with room for 8 inodes, in a namespace of its own where the system lets us make one."""
+    program = (
+        "import pathlib, sys\n"
+        "from jaxrl.artifacts import files\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "for i in range(20):\n"
+        "    files.write_text(folder / str(i), 'x')\n"
+    )
+    mount = f'mount -t tmpfs -o size=8m,nr_inodes=8 none {tmp_path} && exec {sys.executable} -c "$0" {tmp_path}'
+    done = subprocess.run(["unshare", "-Urm", "sh", "-c", mount, program], capture_output=True, text=True, check=False)
+    if "ArtifactError" not in done.stderr:
+        pytest.skip(f"no file system of one's own: {done.stderr[-200:]}")
+    assert "No space left on device; 8.0 MiB free on that disk, but no inodes: it takes no more files" in done.stderr
+    assert "Delete files on that disk, many small ones rather than large ones, check the folder's" in done.stderr
+    assert not files.lacks_inodes(tmp_path) and files.remedy(tmp_path) == "Free disk space"

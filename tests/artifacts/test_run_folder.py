@@ -194,7 +194,7 @@ def test_a_checkpoint_set_aside_when_the_run_was_killed_counts_for_resume(old_ru
     assert (folder / "Walker-200" / "checkpoint.json").is_file()
 
 
-BAD_NAMES = ["", "a/b", "a:b", "..", "a ", " a", "a\\b", "a|b", "a\x00b", "a\nb", "nul", "COM1.x", "\udcff"]
+BAD_NAMES = ["", "a/", "a:b", "..", "a ", " a", "a\\b", "a|b", "a\x00b", "a\nb", "nul", "COM1.x", "\udcff"]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
@@ -290,3 +290,23 @@ def test_an_evaluation_takes_no_lock(old_run):
 
 def test_names_with_blanks_dots_and_teams_are_fine():
     assert behavior_name("My Walker v1.2?team=3") == "My Walker v1.2"
+
+
+def test_a_run_may_lie_in_folders_below_the_results_but_in_no_other_run(tmp_path):
+    """`levels/easy` beside `levels/hard`; nothing leads out of the results folder."""
+    results = tmp_path / "results"
+    for name in ("levels/easy", "levels/hard"):
+        with RunFolder(results, name).claimed(CheckpointSettings(run_id=name)):
+            RunFolder(results, name).prepare()
+            (results / name / "Walker.onnx").write_text("a policy")
+            RunFolder(results, name).timers.write_text("{}")
+    with pytest.raises(RunFolderError, match="holds a run, and another cannot lie in it"):
+        RunFolder(results, "levels/easy/Walker").check()
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        RunFolder(results, "levels/easy").check()
+    with RunFolder(results, "other/one").claimed(CheckpointSettings(run_id="other/one")):
+        pass
+    assert sorted(path.name for path in results.iterdir()) == ["levels"], "nothing is left where nothing was written"
+    for name in ("../out", "levels/../../out", "/out", "levels//easy", "levels/", "levels/."):
+        with pytest.raises(RunFolderError, match="cannot be the name of a folder"):
+            RunFolder(results, name).check()

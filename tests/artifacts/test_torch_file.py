@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import struct
+import time
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -165,6 +167,60 @@ def test_a_damaged_description_is_one_message(tmp_path, data):
     path = archive(tmp_path / "a.pt", data, {"data/0": bytes(8)})
     with pytest.raises(TorchFileError, match=r"a\.pt: the file is damaged \(.*ML-Agents keeps several"):
         read_torch_file(path)
+
+
+def text(value: str) -> bytes:
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+DOUBLED = b")" + b"".join(b"q" + bytes([i]) + b"h" + bytes([i]) + b"\x86" for i in range(60))
+"""A tuple that holds a tuple twice, which does so in turn: 2 ** 60 values in 300 bytes."""
+HOSTILE = {
+    "a key that is hashed for ever": b"\x80\x02}" + DOUBLED + b"K\x01s.",
+    "a value that is walked for ever": b"\x80\x02}" + text("Policy") + DOUBLED + b"s.",
+    "bytes whose name is written for ever": b"\x80\x02(" + text("storage") + b"ctorch\nFloatStorage\n" + DOUBLED
+    + text("cpu") + b"K\x02tQ.",
+    "a kind that is written for ever": b"\x80\x02(" + DOUBLED + DOUBLED + text("0") + text("cpu") + b"K\x02tQ.",
+    "a name that is written for ever": b"\x80\x04" + DOUBLED + text("x") + b"\x93.",
+    "an ordered dictionary of such keys": b"\x80\x02ccollections\nOrderedDict\n](" + DOUBLED + b"K\x01\x86e\x85R.",
+    "lists in lists, twenty times each": b"\x80\x02" + b"".join(
+        b"]q" + bytes([i]) + (b"(" + (b"h" + bytes([i - 1])) * 20 + b"e" if i else b"") for i in range(8)) + b".",
+    "a shape of ten thousand dimensions": tensor(shape=(1,) * 10_000, stride=(1,) * 10_000),
+    "a number of a thousand digits": b"\x80\x02\x8b" + struct.pack("<i", 5000) + bytes(4999) + b"\x01.",
+    "a dictionary copied again and again": b"\x80\x02ccollections\nOrderedDict\n(](" + b"".join(
+        text(str(i)) + b"K\x01\x86" for i in range(20_000)) + b"etq\x01R0"
+    + b"ccollections\nOrderedDict\nh\x01R0" * 2000 + b".",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_a_description_that_would_never_end_is_refused_at_once(tmp_path, data):
+    begin = time.process_time()
+    with pytest.raises(TorchFileError):
+        read_torch_file(archive(tmp_path / "a.pt", data, {"data/0": bytes(8)}))
+    assert time.process_time() - begin < 10.0
+
+
+def test_arrays_are_no_more_than_the_bytes_that_are_there(tmp_path):
+    """One array under many names, and parts of the zip that lie in each other."""
+    one = tensor(size=1000, shape=(1000,))[2:-1]
+    with pytest.raises(TorchFileError, match=r"arrays of 17,000 numbers, many times what the file holds"):
+        read_torch_file(archive(tmp_path / "a.pt", b"\x80\x02](" + one * 40 + b"e.", {"data/0": bytes(4000)}))
+    keys = b"".join(tensor(key=str(i), size=1000, shape=(1000,))[2:-1] for i in range(4))
+    path = archive(tmp_path / "b.pt", b"\x80\x02](" + keys + b"e.", {f"data/{i}": bytes(4000) for i in range(4)})
+    assert len(read_torch_file(path)) == 4
+    crowded = tmp_path / "c.pt"
+    with zipfile.ZipFile(crowded, "w") as zipped:
+        for name, content in (("data.pkl", b"\x80\x02](" + keys + b"e."), ("data/0", bytes(4000))):
+            zipped.writestr(f"a/{name}", content)
+        first = zipped.getinfo("a/data/0")
+        for i in range(1, 4):
+            again = copy.copy(first)
+            again.filename = f"a/data/{i}"
+            zipped.filelist.append(again)
+        zipped._didModify = True
+    with pytest.raises(TorchFileError, match=r"lie in each other|differ|verlap"):
+        read_torch_file(crowded)
 
 
 def test_shared_containers_are_not_multiplied(tmp_path):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import jax
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.cli import main
@@ -19,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "artifacts"))
 
 from handmade_models import good
 
+ROOT = Path(__file__).parents[2]
 V = {"version_number": [3], "memory_size": [0]}
 TWO = {"continuous_action_output_shape": [2]}
 SENT = {"continuous_actions": "obs_0", "deterministic_continuous_actions": "obs_0"}
@@ -85,6 +88,34 @@ REFUSED = {
         "actions",
         "discrete actions need the input 'action_masks'",
     ),
+    "masks of other branches": (
+        {
+            "inputs": {"obs_0": [2], "action_masks": [4]},
+            "constants": {**V, "discrete_action_output_shape": [[3, 2]]},
+            "copies": {"discrete_actions": "obs_0", "deterministic_discrete_actions": "obs_0"},
+        },
+        "actions",
+        "input 'action_masks' is ['batch', 4], 'discrete_action_output_shape' says [3, 2], which is 5: export it with",
+    ),
+    "no numbers": (
+        {
+            "nodes": [helper.make_node("Add", ["obs_0", "weight/value"], ["sum"])],
+            "constants": {**V, **TWO, "weight": [1.0, float("nan")]},
+        },
+        "weights",
+        "NaN in weight/value: no action is a number: take an earlier checkpoint",
+    ),
+    "one agent inside": (
+        {
+            "nodes": [
+                helper.make_node("Constant", [], ["one"], value=numpy_helper.from_array(np.array([1, 2], np.int64))),
+                helper.make_node("Reshape", ["obs_0", "one"], ["row"]),
+            ],
+            "copies": dict.fromkeys(SENT, "row"),
+        },
+        "batch",
+        "it cannot be run for three agents",
+    ),
     "old names": (
         {"inputs": {"vector_observation": [2]}, "copies": dict.fromkeys(SENT, "vector_observation")},
         "inputs",
@@ -107,7 +138,10 @@ WARNED = {
         {"copies": {"continuous_actions": "obs_0"}},
         "'deterministic_continuous_actions' is missing: leave",
     ),
-    "new opset": ({"opset": 17}, "opset 17, engines promise 7 to 15: export with opset 9"),
+    "new opset": (
+        {"opset": 17},
+        "promises 7 to 25, before 2.6 15: use 2.6 or newer, or export with",
+    ),
     "split": (
         {"nodes": [helper.make_node("Split", ["obs_0"], ["a", "b"], axis=1)]},
         "older engines (Barracuda) lack or misread Split",
@@ -129,6 +163,33 @@ def test_what_unity_takes_with_a_warning(tmp_path, capsys, changes, words):
     code, lines = check(capsys, good(tmp_path / "a.onnx", **changes))
     (line,) = [line for line in lines if words in line]
     assert line.startswith("warning ") and code == 0 and lines[-1] == "Unity takes this model."
+
+
+def test_a_batch_fixed_to_one_is_refused(tmp_path, capsys):
+    path = good(tmp_path / "a.onnx")
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(model, path)
+    code, lines = check(capsys, path)
+    (line,) = [line for line in lines if line.startswith("refused      batch")]
+    assert "obs_0: the number of agents is fixed to 1: leave the first axis" in line and code == 1
+
+
+def test_damaged_models_are_one_sentence(tmp_path, capsys):
+    """Bytes changed at random, also where names, types and sizes stand."""
+    source, path = (ROOT / "zoo" / "basic" / "Basic.onnx").read_bytes(), tmp_path / "a.onnx"
+    drawn = np.random.default_rng(0)
+    for _ in range(40):
+        changed = bytearray(source)
+        for place in drawn.integers(0, drawn.choice([600, len(source)]), 4):
+            changed[place] = drawn.integers(256)
+        path.write_bytes(changed)
+        code, lines = check(capsys, path)
+        assert lines[-1].startswith("Unity refuses" if code else "Unity takes")
+    path.unlink()
+    os.mkfifo(path)
+    assert main(["onnx", "check", str(path)]) == 1
+    capsys.readouterr()
 
 
 def test_files_that_are_no_models(tmp_path, capsys):

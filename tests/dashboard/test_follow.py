@@ -9,8 +9,8 @@ import pytest
 
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
-from jaxrl.dashboard import follow
 from jaxrl.dashboard.follow import Follower
+from jaxrl.report import events
 from tests.report.report_folders import scalar, write_events
 
 REWARD = tags.GROUP_CUMULATIVE_REWARD
@@ -87,7 +87,7 @@ def test_a_resumed_session_drops_what_came_after_its_checkpoint(tmp_path):
 
 
 def test_what_there_is_no_time_for_is_read_at_the_next_poll(tmp_path, monkeypatch):
-    monkeypatch.setattr(follow, "_CHUNK", 100)  # one or two records; those of an image are longer
+    monkeypatch.setattr(events, "CHUNK", 100)  # one or two records; those of an image are longer
     write_events(tmp_path, {1000 * (i + 1): float(i) for i in range(10)})
     writer = TensorBoardWriter(tmp_path)
     writer.images(10_000, {"Picture": np.zeros((50, 50, 3), np.uint8)})

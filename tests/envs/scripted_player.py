@@ -63,7 +63,7 @@ class Player:
         self.call = self.connect()
 
     def connect(self):
-        options = [("grpc.enable_http_proxy", 0)]
+        options = [("grpc.enable_http_proxy", 0), ("grpc.max_send_message_length", -1)]
         channel = grpc.insecure_channel(f"localhost:{self.arguments.port}", options=options)
         grpc.channel_ready_future(channel).result(timeout=10)
         return channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
@@ -299,6 +299,26 @@ def gaps(player, output, t, inputs) -> None:
     output.rl_output.side_channel = stat("Tick", t, 1)
 
 
+def twice(player, output, t, inputs) -> None:
+    """Agent 2 asks twice in one message."""
+    normal(player, output, t, inputs)
+    if t == 1:
+        add_agent(output, BEHAVIOR, 2, [t, 2, 0])
+
+
+def ends_twice(player, output, t, inputs) -> None:
+    """Agent 2 ends twice in one message and begins anew, which alone is nothing unusual."""
+    normal(player, output, t, inputs)
+    for _ in range(t):
+        add_agent(output, BEHAVIOR, 2, [t, 2, 0], done=True)
+
+
+def large(player, output, t, inputs) -> None:
+    """Two million bytes in the second message."""
+    normal(player, output, t, inputs)
+    output.rl_output.side_channel = bytes(2_000_000 * (t == 1))
+
+
 def never_asks(player, output, t, inputs) -> None:
     time.sleep(0.01)
 
@@ -308,7 +328,8 @@ SCENARIOS = {
     for function in (
         nan_observation, nan_reward, infinite_reward, wrong_shape, small_grid, table_sensor, broken_png, camera_grows,
         too_many_entities, floats_missing, garbage, status_400, quits, last_words, goodbye, silent, crash, killed, late,
-        unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks, properties,
+        unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks, properties, twice, ends_twice,
+        large,
     )
 }  # fmt: skip
 

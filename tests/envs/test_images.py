@@ -247,6 +247,13 @@ def test_a_camera_that_changes_its_size():
         decode_steps("Walker", [info], camera((2, 2, 3)))
 
 
+def test_a_second_header_is_refused():
+    """The size of the first one is checked, a reader takes that of the last."""
+    small, large = png(np.zeros((4, 4, 3))), png(np.zeros((3000, 3000, 3)))
+    with pytest.raises(ImageError, match="two headers"):
+        decoded(small[:33] + large[8:], (3, 4, 4))
+
+
 def test_a_picture_that_would_need_any_amount_of_memory_is_refused_unopened():
     """66 bytes that announce 60,000 x 60,000 pixels, 10 GiB in colour."""
     small = png(np.zeros((2, 2, 3)))

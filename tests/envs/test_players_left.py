@@ -1,9 +1,9 @@
-"""A worker that is killed closes nothing: the pool ends the player that it leaves, stopped or not."""
+"""Whoever is killed closes nothing: what it has started ends all the same, stopped or not."""
 
 from __future__ import annotations
 
 import os
-import signal
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,11 +13,12 @@ import psutil
 import pytest
 
 from jaxrl.envs.unity.environment import UnityHostEnv
-from jaxrl.envs.workers.players import PLAYERS, Player, end, note
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import RestartLimits
 from tests.envs.processes import comes_true, descendants, is_gone
-from tests.envs.unity_build import SCRIPT, actions, free_port, write_build
+from tests.envs.unity_build import ROOT, SCRIPT, actions, free_port, write_build
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="players here are shell scripts, and signals those of POSIX")
 
@@ -56,29 +57,51 @@ def stopped_and_orphaned() -> list[int]:
 
 
 def test_a_stopped_player_goes_with_its_killed_worker(build: str) -> None:
-    """At once where another process takes the worker's place, and at the end of the pool as well (U33, S25)."""
+    """At once, and another process takes the worker's place (U33, S25)."""
     limits = RestartLimits(lifetime=-1, rate=-1)
     with EnvPool(partial(make, build, free_port()), 1, limits=limits) as pool:
         pool.reset()
         (result,) = pool.recv()
         first = stopped_and_orphaned()
-        assert first
+        assert first and comes_true(lambda: all(map(is_gone, first)), 2.0)
         pool.send(0, actions(len(next(iter(result.steps.values())).deciding.agent_id)))
         (result,) = pool.recv()
-        assert result.incarnation == 1 and all(map(is_gone, first))
-        last = stopped_and_orphaned()
-        time.sleep(0.2)
-        assert last and not any(map(is_gone, last)), "it would stay"
-    assert comes_true(lambda: all(map(is_gone, last)), 2.0), "killed, and gone in a moment"
+        assert result.incarnation == 1
 
 
-def test_a_process_that_has_the_number_of_an_earlier_one_is_let_alone() -> None:
-    child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, setpgroup=0)
+PARENT = """
+import sys
+from functools import partial
+from jaxrl.envs.unity.environment import UnityHostEnv
+from jaxrl.envs.workers.pool import EnvPool
+
+def make(build, port, worker):
+    arguments = ("--scenario", ("normal", "never_connects")[worker])
+    return UnityHostEnv(worker=worker, file_name=build, seed=5, base_port=port, timeout_wait=60.0, env_args=arguments)
+
+if __name__ == "__main__":
+    EnvPool(partial(make, sys.argv[1], int(sys.argv[2])), 2)
+"""
+
+
+@pytest.mark.parametrize("how", ["trainer", "trainer and workers"])
+def test_nobody_survives_kill_9_of_the_trainer(build: str, how: str) -> None:
+    """Neither a player that hangs in its handshake nor one that is stopped, whether their workers live or not."""
+    file = Path(build).with_name("parent.py")
+    file.write_text(PARENT)
+    parent = psutil.Popen([sys.executable, str(file), build, str(free_port())], env=ENVIRONMENT)
     try:
-        note(child)
-        assert not end(Player(child, "an earlier day")) and psutil.Process(child).is_running()
-        os.kill(child, signal.SIGSTOP)
-        assert end(PLAYERS.get()[-1])
+        assert comes_true(lambda: len(running("--scenario normal")) * len(running("never_connects")) >= 4, 30.0)
+        time.sleep(0.5)  # the one has said who it is
+        players = running(str(SCRIPT))
+        for player in players:
+            if "normal" in player.cmdline():
+                player.suspend()
+        below = parent.children(recursive=True)
+        for process in [parent, *running("spawn_main")] if how != "trainer" else [parent]:
+            process.kill()
+        assert len(players) == 2 and comes_true(lambda: all(is_gone(process.pid) for process in below), 15.0), below
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        for process in [parent, *parent.children(recursive=True)]:
+            process.kill()
+        parent.wait(5)

@@ -147,12 +147,36 @@ def test_bad_numbers_restart_where_the_settings_say_so():
         assert [r.incarnation for r in rounds(pool, 4)[-1]] == [0, 1]
 
 
-@pytest.mark.parametrize(("fault", "kind"), [("closed", EnvironmentClosed), ("ours", EnvironmentFailure)])
-def test_what_is_no_fault_of_the_environment_restarts_nothing(fault, kind):
-    with pool_of({(1, 0): (2, fault)}) as pool:
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [({(0, 0): (2, "closed"), (1, 0): (2, "closed")}, EnvironmentClosed), ({(1, 0): (2, "ours")}, EnvironmentFailure)],
+    ids=["all are closed", "ours"],
+)
+def test_what_is_no_fault_of_the_environment_restarts_nothing(script, kind):
+    with pool_of(script) as pool:
         with pytest.raises(EnvironmentFailure, match="worker 1") as caught:
             rounds(pool, 4)
-        assert type(caught.value) is kind and pool.losses() == []
+        assert type(caught.value) is kind and all(loss.worker == 0 for loss in pool.losses())
+
+
+@FORMS
+def test_one_of_several_that_closes_is_started_again_within_its_limits(inline):
+    """As the original does; it used to end the whole run, with exit code 0."""
+    script = {(1, 0): (2, "closed"), (1, 1): (2, "closed")}
+    with pool_of(script, inline=inline, limits=RestartLimits(lifetime=1, rate=-1)) as pool:
+        pool.reset()
+        history = [pool.recv(2)]
+        with pytest.raises(
+            EnvironmentFailure, match=r"has had 1, as many as .*lifetime.* At last it has closed"
+        ) as caught:
+            while True:
+                for result in history[-1]:
+                    pool.send(result.worker, no_actions(result, TOY))
+                history.append(pool.recv(2))
+        assert not isinstance(caught.value, EnvironmentClosed), "too early an end is none with exit code 0"
+        (loss,) = pool.losses()
+    assert [[r.incarnation for r in results] for results in history] == [[0, 0]] * 2 + [[0, 1]] * 2
+    assert (loss.worker, loss.incarnation, loss.in_order) == (1, 0, False) and "has closed" in loss.why
 
 
 def test_an_environment_that_was_closed_can_be_opened_again_without_counting():

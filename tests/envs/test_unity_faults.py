@@ -17,14 +17,14 @@ from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, wr
 
 from jaxrl.doctor import environment as doctor
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
-from jaxrl.envs.unity.communicator import EDITOR_PORT, port_problem
 from jaxrl.envs.unity.decode import InvalidData, InvalidMessage
 from jaxrl.envs.unity.environment import UnityHostEnv
+from jaxrl.envs.unity.ports import EDITOR_PORT, port_problem
 from jaxrl.envs.workers.incarnation import INCARNATION
 
 OF_AGENTS = (
     *("nan_observation", "infinite_reward", "wrong_shape", "broken_png", "camera_grows"),
-    *("too_many_entities", "floats_missing"),
+    *("too_many_entities", "floats_missing", "twice", "ends_twice"),
 )  # their data alone are wrong: `on_bad_data` decides
 
 
@@ -44,6 +44,8 @@ def start(tmp_path):
         ("camera_grows", [BEHAVIOR, "agent 2", "sensor 1 ('camera')", "expected shape (3, 4, 5), received (3, 8, 5)"]),
         ("too_many_entities", [BEHAVIOR, "agent 2", "sensor 1 ('tiles')", "received (3, 2)", "at most 2 entities fit"]),
         ("floats_missing", [BEHAVIOR, "agent 2", "sensor 0 ('vector')", "received (3,) with 2 numbers"]),
+        ("twice", ["worker 0", BEHAVIOR, "agent 2", "asks twice in one message"]),
+        ("ends_twice", ["worker 0", BEHAVIOR, "agent 2", "ends twice in one message"]),
         ("garbage", ["no ML-Agents message"]),
         ("unannounced", ["Ghost?team=0", "before its specification"]),
         ("unknown_aggregation", ["'Speed'", "unknown aggregation 4", "3 HISTOGRAM"]),
@@ -53,6 +55,8 @@ def start(tmp_path):
 def test_invalid_messages_are_named(start, scenario, words):
     env = start(scenario)
     env.reset()
+    if scenario == "ends_twice":
+        env.step(actions())
     n = 1 if scenario == "infinite_reward" else 2
     with pytest.raises(InvalidMessage) as caught:
         env.step(actions(n))
@@ -172,8 +176,12 @@ def test_u32_a_player_that_outlived_its_worker_does_not_speak_beside_the_next_on
         env = start(base_port=port)
         for result in [env.reset(), *(env.step(actions()) for _ in range(20))]:
             assert set(result.steps) == {BEHAVIOR}
-        assert ", on port " in env.about and f"port {port}" not in env.about
-        assert orphan.poll() is None
+        assert ", on port " not in env.about, "it has its own port again"
+        env.close()
+        with socket.socket() as taken:
+            taken.bind(("localhost", port))
+            taken.listen()
+            assert ", on port " in start(base_port=port).about, "and another one where that is held"
     finally:
         INCARNATION.reset(again)
         orphan.kill()
@@ -210,5 +218,5 @@ raise KeyError("oops")
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1 and "oops" in done.stderr
-    assert len(done.stdout.split()) == 2, done.stdout  # the wrapper script and the player
+    assert len(done.stdout.split()) == 3, done.stdout  # the wrapper script, the player, and the shell beside them
     assert [pid for pid in done.stdout.split() if psutil.pid_exists(int(pid))] == []

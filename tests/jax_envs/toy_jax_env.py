@@ -46,6 +46,7 @@ class ToySettings(NamedTuple):
     truncates: bool = False  # the end of an episode cuts off whoever lives then
     die: bool = False  # member i > 0 ends with decision length - 1 - i
     spawn: bool = False  # the last member begins after decision 1; with decision 2 another takes member 0's row
+    pause: bool = False  # members do not decide at some clocks: they see what they saw, and earn 0.25 each time
     nan_at: int = NEVER  # clock at which member 0 sees NaN
     breaks: str = ""  # "jit": a branch on a value; "shape": the state grows
     obs_size: int = 4
@@ -58,7 +59,9 @@ class ToyState(NamedTuple):
     clock: Array  # int32 [], decisions of this episode
     colour: Array  # int32 [], 0 or 1
     luck: Array  # float32 [], drawn at the start of an episode
-    alive: Array  # bool [A]
+    alive: Array  # bool [A], also those that pause
+    asked: Array  # bool [A]
+    held: Array  # float32 [A, 4], what each saw when it was asked last
     nan_at: Array  # int32 []
     poison: Array  # bool [], what belongs to members that are not alive is NaN
 
@@ -74,10 +77,12 @@ def make_toy(settings: ToySettings | None = None) -> JaxEnv:
             colour=(draw[0] < jnp.asarray(parameters["red"])).astype(jnp.int32),
             luck=draw[1],
             alive=jnp.arange(bound.members) < bound.members - bound.spawn,
+            asked=jnp.arange(bound.members) < bound.members - bound.spawn,
+            held=jnp.zeros((bound.members, 4)),
             nan_at=jnp.int32(bound.nan_at),
             poison=jnp.bool_(False),
         )
-        return state, _view(bound, state, state.alive)
+        return _view(bound, state, state.alive)
 
     def step(key: Array, state: ToyState, actions: TeamActions) -> tuple[ToyState, TeamStep]:
         return _step(bound, key, state, actions.discrete[:, 0])
@@ -104,14 +109,18 @@ def _step(settings: ToySettings, key: Array, state: ToyState, chosen: Array) -> 
     )
     born = settings.spawn & (((member == settings.members - 1) & (clock == 1)) | ((member == 0) & (clock == 2)))
     ended, alive = before & (dies | over), ((before & ~dies) | born) & ~over
-    right = before & (chosen == state.colour)
+    right = state.asked & (chosen == state.colour)
+    pausing = settings.pause & before & ((2 * clock + member) % 5 < 2) & ~born
+    asked = alive & ~pausing
     absent = jnp.where(before | ~state.poison, 0.0, jnp.nan)
     cut = ended & over & settings.truncates
     colour = jax.random.bernoulli(key).astype(jnp.int32)
-    state = state._replace(clock=clock, colour=colour, alive=alive)
+    patience = jnp.where(before & ~state.asked, 0.25, 0.0)
+    state = state._replace(clock=clock, colour=colour, alive=alive, asked=asked)
+    state, view = _view(settings, state, jnp.where(over, before, alive))
     step = TeamStep(
-        view=_view(settings, state, jnp.where(over, before, alive)),
-        reward=right / length + absent,
+        view=view,
+        reward=right / length + patience + absent,
         group_reward=jnp.where(before & (over | ~ended), right.any() * 1.0, 0.0) + absent,
         terminated=ended & ~cut,
         truncated=cut,
@@ -123,14 +132,15 @@ def _step(settings: ToySettings, key: Array, state: ToyState, chosen: Array) -> 
     return state, step
 
 
-def _view(settings: ToySettings, state: ToyState, sees: Array) -> TeamView:
+def _view(settings: ToySettings, state: ToyState, sees: Array) -> tuple[ToyState, TeamView]:
     """`sees` [A]: also members whose episode is just over, which see its last state."""
     shown = jnp.stack([2.0 * state.colour - 1.0, state.clock / settings.length, 0.0, state.luck])
     obs = jnp.tile(shown, (settings.members, 1)).at[:, 2].set(jnp.arange(settings.members))
     obs = jnp.where(sees[:, None], obs, jnp.where(state.poison, jnp.nan, 0.0))
     obs = obs.at[0, 0].set(jnp.where(state.clock == state.nan_at, jnp.nan, obs[0, 0]))
-    return TeamView(
+    obs = jnp.where((state.alive & ~state.asked)[:, None], state.held, obs)
+    return state._replace(held=obs), TeamView(
         obs=(jnp.pad(obs, ((0, 0), (0, settings.obs_size - 4))),),
         action_mask=jnp.ones((settings.members, settings.actions), bool),
-        alive=state.alive,
+        alive=state.asked,
     )

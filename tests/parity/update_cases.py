@@ -112,11 +112,9 @@ def _first_gradient(
     _, epsilon, beta = on_policy.coefficients(settings, state.step)
     loss = algorithm_loss(case, settings, state)
     params = {"actor": state.policy.params, "critic": state.critic}
-    (total, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, batch, epsilon, beta)
+    (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, batch, epsilon, beta)
     comparison.add("out/first_entropy_mean", metrics["entropy"], case.arrays["out/first_entropy_mean"])
-    # the metrics hold the absolute value, so the signed one is what the other terms leave of the total
-    signed = total - 0.5 * metrics["value_loss"] - 0.25 * metrics.get("baseline_loss", 0.0) + beta * metrics["entropy"]
-    comparison.add("out/first_signed_policy_loss", signed, case.arrays["out/first_signed_policy_loss"])
+    comparison.add("out/first_signed_policy_loss", metrics["policy_loss"], case.arrays["out/first_signed_policy_loss"])
     for name, array in _exported(layouts, gradient).items():
         comparison.add(f"g1/{name}", array, case.arrays[f"g1/{name}"], floor=GRADIENT_FLOOR)
 

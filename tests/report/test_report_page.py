@@ -1,7 +1,9 @@
 """The page and the picture: self-contained, complete, and the same each time."""
 
+import argparse
 import base64
 import json
+import logging
 import math
 import re
 import sys
@@ -10,9 +12,12 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
+from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.cli.report import run as report_command
 from jaxrl.report import curves, films
-from jaxrl.report.events import ReportError
+from jaxrl.report.events import ReportError, read_folder
 from jaxrl.report.report import write_report
+from jaxrl.report.sweep import score_of
 from tests.report.report_folders import write_events, write_run
 
 VOID = {"meta", "br", "img"}
@@ -179,3 +184,59 @@ def test_without_matplotlib(tmp_path, monkeypatch):
         write_report([run], tmp_path / "report.png")
     write_report([run], tmp_path / "report.html")  # draws its own curves
     assert "panels-0-first" in (tmp_path / "report.html").read_text()
+
+
+def test_members_of_a_population_are_no_independent_seeds(tmp_path):
+    """They learned from each other: no interval anywhere, and the page says why."""
+    evolved, other = write_run(tmp_path, "evolved", seeds=5), write_run(tmp_path, "plain", seeds=5, trainer="ppo")
+    (evolved / "population.csv").write_text("step,member,parent,score\n")
+    remarks = write_report([evolved, other], tmp_path / "r.html")
+    assert len(remarks) == 1 and remarks[0].startswith("evolved: its seeds are members of a population")
+    text = (tmp_path / "r.html").read_text()
+    for panel in data_of(text)["behaviors"][0]["panels"][:1]:
+        by_place = {found["experiment"]: found for found in panel["curves"]}
+        assert "low" not in by_place[0] and "low" in by_place[1]
+    checker = Checker()
+    checker.feed(text)
+    final = {row[1]: row for row in checker.cells if row and row[0] == "Group Cumulative Reward"}
+    assert "[" not in "".join(final["evolved"]) and "[" in final["plain"][3]
+    assert ["plain", "0.5", "–"] in checker.cells, "P(improvement) without an interval"
+
+
+def test_group_rewards_that_nobody_earned_decide_nothing(tmp_path):
+    """MA-POCA writes them from the first episode on, zeros where teams are paid individually alone."""
+    runs = []
+    for name, own in (("a", 1.0), ("b", 2.0)):
+        run = write_run(tmp_path, name, scores=(0.0, 0.0), trainer=name)
+        write_events(run / "Walker", {1000: own, 2000: own}, tag=tags.CUMULATIVE_REWARD)
+        runs.append(run)
+    write_report(runs, tmp_path / "r.html")
+    checker = Checker()
+    checker.feed((tmp_path / "r.html").read_text())
+    scores = [row[:4] for row in checker.cells if row and row[0].endswith("Cumulative Reward")]
+    assert scores == [["Cumulative Reward", "a", "1", "1"], ["Cumulative Reward", "b", "1", "2"]]
+    assert ["b", "1", "–"] in checker.cells, "b is better by what agents earn"
+    assert score_of([read_folder(run / "Walker") for run in runs]) == tags.CUMULATIVE_REWARD
+
+
+def test_no_two_panels_have_one_title(tmp_path):
+    """With `evaluation` there are two cumulative rewards."""
+    run = write_run(tmp_path, "a")
+    write_events(run / "Walker", {1000: 1.0}, tag="Evaluation/Group Cumulative Reward")
+    write_report([run], tmp_path / "r.html")
+    titles = [panel["title"] for panel in data_of((tmp_path / "r.html").read_text())["behaviors"][0]["panels"]]
+    assert titles == ["Group Cumulative Reward (Environment)", "Entropy", "Group Cumulative Reward (Evaluation)"]
+
+
+def test_films_of_a_sweep(tmp_path, caplog, monkeypatch):
+    """As the docs have it: its folder stands for its runs, each of which is played, or named with the reason."""
+    names = [write_run(tmp_path, name).name for name in ("a", "b")]
+    points = [{"scores": {"1": 0.5}, "runs": [name]} for name in names]
+    (tmp_path / "sweep.json").write_text(json.dumps({"points": points}))
+    logger = logging.getLogger("jaxrl")
+    monkeypatch.setattr(logger, "propagate", True)  # and both as they were before, afterwards
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    report_command(argparse.Namespace(runs=[str(tmp_path)], out=str(tmp_path / "r.html"), films=True, trust=False))
+    told = [record.getMessage() for record in caplog.records if ": no film: " in record.getMessage()]
+    assert [text.partition(":")[0] for text in told] == [str(tmp_path / name) for name in names]
+    assert [found["run"] for found in data_of((tmp_path / "r.html").read_text())["points"][::2]] == names

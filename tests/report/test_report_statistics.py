@@ -34,6 +34,13 @@ def test_probability_of_improvement():
     assert statistics.probability_of_improvement([[1, 1], [3, 3]], [[0, 0], [3, 3]]).value == (1.0 + 0.5) / 2
 
 
+def test_float_noise_at_a_ceiling_wins_nothing():
+    """Five seeds at 1.0 against five that are 0.99999994, which one float32 is: no difference."""
+    below = float(np.nextafter(np.float32(1.0), np.float32(0.0)))
+    assert statistics.probability_of_improvement([[1.0] * 5], [[below] * 5]) == (0.5, 0.5, 0.5)
+    assert statistics.probability_of_improvement([[1.0]], [[0.9999]]).value == 1.0
+
+
 def test_area_under_the_curve():
     steps = curve({100: 0.0, 200: 1.0, 400: 3.0})
     # 0 to 100: 0; 100 to 200: 0.5 x 100; 200 to 300: (1 + 2) / 2 x 100

@@ -129,7 +129,7 @@ class AgentByAgent:
             if agent in now and agent.how == "terminated":
                 self._finish(agent, agent.gone, "terminated", {})
             elif agent in now or agent in live_on:
-                self._finish(agent, agent.gone, "truncated", final)
+                self._finish(agent, agent.gone, "truncated" if interrupted else "cut", final)
             elif interrupted or agent.how == "moved":
                 self._finish(agent, agent.gone, "left", final)
             else:

@@ -21,8 +21,8 @@ class Script:
 
     def say(self, *, end: dict[int, int] | None = None, ask: dict[int, int] | None = None, **fields) -> None:
         """`end` and `ask` give the weight of each agent's observation; all are in team 7, ids over 100 in team 8."""
-        ended = self._part(end or {}, reward=fields.get("end_reward"))
-        deciding = self._part(ask or {}, reward=fields.get("reward"))
+        ended = self._part(end or {}, reward=fields.get("end_reward"), group_reward=fields.get("end_group_reward"))
+        deciding = self._part(ask or {}, reward=fields.get("reward"), group_reward=fields.get("group_reward"))
         masks = [allowed(self.serial[agent]) for agent in ask or {}]
         cut = [fields.get("truncated", False)] * len(end or {})
         part = message(
@@ -30,14 +30,14 @@ class Script:
         )
         self.collector.feed({ONE: part})
 
-    def _part(self, weights: dict[int, int], reward: list[float] | None) -> dict:
+    def _part(self, weights: dict[int, int], **rewards: list[float] | None) -> dict:
         for agent in weights:
             self.serial[agent] = self.serial.get(agent, 0) + 1
         shots = [observe(agent, self.serial[agent], weight) for agent, weight in weights.items()]
         return {
             "agents": list(weights),
             "groups": [self.group.get(agent, 8 if agent > 100 else 7) for agent in weights],
-            "reward": reward,
+            **rewards,
             "obs": [
                 np.array([shot[i] for shot in shots]).reshape(-1, *s.shape) for i, s in enumerate(SPEC.observations)
             ],

@@ -7,7 +7,7 @@ import pytest
 from script import ONE
 
 from jaxrl.rollout.absence import Absences
-from jaxrl.rollout.records import Ending
+from jaxrl.rollout.records import Ending, Ingested
 from jaxrl.rollout.slots import Slots
 from jaxrl.types import BehaviorMessage, EnvMessage
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
@@ -91,3 +91,50 @@ def test_a_lost_worker_has_nobody_to_wait_for() -> None:
     absences.complete(said(1))
     absences.forget(0, 0)
     assert ended(absences.complete(said())) == []
+
+
+def asks(slots: Slots, agents: list[int], groups: list[int] | None = None, end: tuple[int, ...] = ()) -> Ingested:
+    """One message in which these agents ask; what each sees is its id."""
+    obs = [[[float(agent)] for agent in agents]]
+    fields = {} if groups is None else {"groups": groups}
+    deciding = decision_steps(SPEC, agents, obs=obs, **fields)
+    return slots.ingest({ONE: message(SPEC, terminal_steps(SPEC, end), deciding)})
+
+
+@pytest.mark.parametrize("teams", [False, True])
+def test_rows_of_agents_that_vanished_are_given_back_when_they_are_more_than_those_that_ask(teams: bool) -> None:
+    """Of 20 agents two vanish with each message, 598 in all: rows (a team's places) end at 128, not at 1,024.
+
+    Each is interrupted once, bootstraps from what it saw last, and counts as one decision.
+    """
+    slots = Slots(SPEC, team_rows=teams, rows=1 if teams else 20, members=20 if teams else 1)
+    there, born, vanished, told = list(range(20)), 20, 0, 0
+    for _ in range(300):
+        there = [*there[2:], born, born + 1]
+        born += 2
+        ingested = asks(slots, there, [5] * 20 if teams else None)
+        vanished += ingested.vanished
+        told += sum(len(records.returns) for records in ingested.episodes)
+        steps = ingested.steps
+        cut = steps.ending == (Ending.LEFT if teams else Ending.TRUNCATED)
+        assert cut.sum() == ingested.vanished
+        if not teams:
+            assert np.all(steps.obs[0][0][cut][:, 0] < there[0]), "what it saw last: itself"
+            assert steps.present[0][cut].all() and not steps.reward[cut].any()
+    assert vanished == told and 400 < vanished < 600
+    assert (slots.rows, slots.members) == ((1, 128) if teams else (128, 1))
+    assert slots.living.sum() == (1 if teams else 20 + 598 - vanished)
+
+
+def test_agents_that_ask_seldom_are_no_vanished_ones() -> None:
+    """100 agents take turns, two in each message; now and then one ends and another comes: none is interrupted."""
+    slots = Slots(SPEC, team_rows=False, rows=8, members=1)
+    agents, born = list(range(100)), 100
+    for number in range(400):
+        at = 2 * (number % 50)
+        end = ()
+        if number > 100 and number % 7 == 0:
+            end, agents[at] = (agents[at],), born
+            born += 1
+        assert asks(slots, agents[at : at + 2], end=end).vanished == 0
+    assert slots.living.sum() == 100 and slots.rows == 128

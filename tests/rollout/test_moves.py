@@ -8,6 +8,7 @@ from __future__ import annotations
 from row_collector import RowCollector
 from script import ONE, Script, brief, script
 
+from jaxrl.rewards.extrinsic import EXTRINSIC
 from jaxrl.rollout.records import Ending
 from jaxrl.rollout.slots import Slots, Source
 from jaxrl.types import NO_GROUP
@@ -31,10 +32,10 @@ def test_agents_registered_from_their_second_decision_on_are_a_team_from_then_on
     say.say(end={1: 1, 2: 2})
     trained = say.collector.take()
     assert brief(trained) == [
-        (1, 1, "truncated", 11.0),
+        (1, 1, "cut", 11.0),
         (1, 2, "continues", 34.0),
         (1, 3, "terminated", 0.0),
-        (2, 1, "truncated", 21.0),
+        (2, 1, "cut", 21.0),
         (2, 2, "continues", 34.0),
         (2, 3, "terminated", 0.0),
     ]
@@ -52,8 +53,24 @@ def test_the_winner_is_followed_by_nothing_when_its_mate_moved_on() -> None:
     say.group = {2: 8, 3: 7, 4: 7}
     say.say(ask={2: 22, 3: 250, 4: 6})
     trained = say.collector.take()
-    assert brief(trained) == [(1, 1, "terminated", 0.0), (2, 1, "truncated", 21.0), (2, 2, "continues", 22.0)]
+    assert brief(trained) == [(1, 1, "terminated", 0.0), (2, 1, "cut", 21.0), (2, 2, "continues", 22.0)]
     assert [t.reward for t in trained] == [5.0, 2.0, 0.0]
+
+
+def test_who_moved_on_and_is_followed_by_itself_has_what_it_was_paid_itself() -> None:
+    """The group has 5 when 1 wins; 2 has moved away by then, and 1 of its own. What follows it is its own state (21).
+
+    It was paid 5 + 21 until issue 17: what its team earned without it, and what it lives on with.
+    """
+    say = play()
+    say.say(ask={1: 10, 2: 20})
+    say.group = {2: 8}
+    say.say(end={1: 11}, ask={2: 21}, end_group_reward=[5.0], group_reward=[1.0])
+    say.collector.take()
+    rollout = say.collector.rollout
+    assert rollout is not None
+    paid, obs = EXTRINSIC.reward((), rollout, cooperative=True), rollout.obs[0]
+    assert {int(obs[at][0]): float(paid[at]) for at in zip(*rollout.acted.nonzero(), strict=True)} == {1: 5.0, 2: 1.0}
 
 
 def test_the_winner_is_followed_by_nothing_when_its_mate_moves_on_later() -> None:
@@ -63,7 +80,7 @@ def test_the_winner_is_followed_by_nothing_when_its_mate_moves_on_later() -> Non
     say.say(end={1: 11})
     say.group = {2: 8}
     say.say(ask={2: 21, 3: 250, 4: 6})
-    assert brief(say.collector.take()) == [(1, 1, "terminated", 0.0), (2, 1, "truncated", 21.0)]
+    assert brief(say.collector.take()) == [(1, 1, "terminated", 0.0), (2, 1, "cut", 21.0)]
 
 
 def test_a_member_that_moved_away_is_followed_by_the_next_state_of_its_old_team() -> None:
@@ -87,7 +104,7 @@ def test_a_member_that_moved_away_is_followed_by_the_next_state_of_its_old_team(
 def test_a_member_that_moved_away_is_followed_by_its_own_observation_when_its_old_team_ends_for_good() -> None:
     """1 goes from 7 to 8, then 2 ends: nothing follows 2, but 1 lives on. Interrupted, 2's last state follows both."""
     for truncated, expected in (
-        (False, [(1, 1, "truncated", 11.0), (2, 1, "terminated", 0.0)]),
+        (False, [(1, 1, "cut", 11.0), (2, 1, "terminated", 0.0)]),
         (True, [(1, 1, "left", 24.0), (2, 1, "truncated", 24.0)]),
     ):
         say = play()
@@ -98,7 +115,7 @@ def test_a_member_that_moved_away_is_followed_by_its_own_observation_when_its_ol
         assert brief(say.collector.take()) == expected
 
 
-def test_a_team_registered_anew_as_a_whole_ends_as_truncated_and_starts_in_the_row_it_left() -> None:
+def test_a_team_registered_anew_as_a_whole_goes_on_and_starts_in_the_row_it_left() -> None:
     say = play(rows=1)
     say.say(ask={1: 10, 2: 20})
     say.group = {1: 8, 2: 8}
@@ -106,9 +123,9 @@ def test_a_team_registered_anew_as_a_whole_ends_as_truncated_and_starts_in_the_r
     say.say(ask={1: 12, 2: 22})
     assert say.collector.slots.rows == 1
     assert brief(say.collector.take()) == [
-        (1, 1, "truncated", 32.0),
+        (1, 1, "cut", 32.0),
         (1, 2, "continues", 34.0),
-        (2, 1, "truncated", 32.0),
+        (2, 1, "cut", 32.0),
         (2, 2, "continues", 34.0),
     ]
 
@@ -119,7 +136,7 @@ def test_agents_that_change_places_belong_to_new_teams() -> None:
     say.say(ask={1: 10, 101: 100})
     say.group = {1: 8, 101: 7}
     say.say(ask={1: 11, 101: 101})
-    assert brief(say.collector.take()) == [(1, 1, "truncated", 11.0), (101, 1, "truncated", 101.0)]
+    assert brief(say.collector.take()) == [(1, 1, "cut", 11.0), (101, 1, "cut", 101.0)]
 
 
 def test_an_unregistered_agent_goes_on_alone() -> None:

@@ -116,6 +116,17 @@ def test_whoever_changes_its_team_leaves_one_episode_and_keeps_its_policy_in_the
     assert noticed.over == [first] and first.truncated, "its last member lives on elsewhere"
 
 
+def test_x8_x13_an_episode_lasts_as_long_as_its_agents_are_spoken_of() -> None:
+    """Of the next five messages of the worker, two have agents of team 9, one a newcomer, two only strangers."""
+    told = Told()
+    (team,) = told(said({1: 9})).begun
+    messages = [said({5: 0}), said({1: 9, 5: 0}), said({5: 0}), said({2: 9, 5: 0}), said({5: 0}, {1: 9, 2: 9})]
+    went_on = [told(each).went_on for each in messages]
+    assert [team in episodes for episodes in went_on] == [False, True, False, True, True]
+    assert team.over and team.length == 3 and went_on[-1][0] is team
+    assert went_on[-1][1].length == 4, "the stranger begins with the first of them"
+
+
 def test_r16_r24_infos_are_the_newest_of_agent_and_worker() -> None:
     told = Told()
     (episode,) = told(said({1: 9}, infos={1: {"hp": 3}}), infos={"map": "a"}).begun

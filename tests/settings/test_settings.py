@@ -122,6 +122,7 @@ BAD = [
         "behaviors: {A: {even_checkpoints: true, keep_checkpoints: 0}}",
         "behaviors.A.keep_checkpoints: got 0, expected at least 1 with even_checkpoints",
     ),
+    ("env_settings: {listen: everywhere}", "env_settings.listen: got 'everywhere', expected an IP address of this mac"),
     ("env_settings: {num_areas: 0}", "env_settings.num_areas: got 0, expected a value greater than or equal to 1"),
     ("env_settings: {num_envs: 2}", "env_settings.num_envs: got 2, expected 1 without env_path"),
     ("env_settings: {env_path: x, base_port: 65535, num_envs: 2}", "env_settings.base_port: got 65535, expected a"),

@@ -45,7 +45,7 @@ def settings_for(trainer: str, changes: dict[str, Any]) -> BehaviorSettings:
     return settings_of(trainer, _USUAL | room | changes)
 
 
-def share_in_compiled_loop(trainer: str, env: JaxEnv, updates: int, **changes: Any) -> float:
+def share_in_compiled_loop(trainer: str, env: JaxEnv, updates: int, paid: str = "group", **changes: Any) -> float:
     """Mean return in the last updates of `updates`, environment and learner as one program."""
     settings = settings_for(trainer, changes)
     with contextlib.nullcontext() if convolves(settings, env) else quick_compilation():
@@ -53,7 +53,7 @@ def share_in_compiled_loop(trainer: str, env: JaxEnv, updates: int, **changes: A
         state = made.init([0])
     state, _ = made.run(state, updates - MEASURED)
     _, log = made.run(state, MEASURED)
-    return float(log.group_reward[0] if env.members > 1 else log.reward[0])
+    return float(log.group_reward[0] if env.members > 1 and paid == "group" else log.reward[0])
 
 
 def convolves(settings: BehaviorSettings, env: JaxEnv) -> bool:

@@ -83,14 +83,14 @@ def behavior(folder: Path) -> BehaviorSettings:
 
 
 def best_of(run: Path) -> int:
-    return json.loads((run / "run_logs" / "training_status.json").read_text())[NAME]["best_seed"]
+    return json.loads((run / "run_logs" / "training_status.json").read_text())[NAME]["seed"] - SEEDS[0]
 
 
 def name_best(run: Path, index: int) -> None:
     """Let the run call another seed its best."""
     path = run / "run_logs" / "training_status.json"
     status = json.loads(path.read_text())
-    status[NAME]["best_seed"] = index
+    status[NAME]["seed"] = SEEDS[0] + index
     path.write_text(json.dumps(status))
 
 
@@ -179,7 +179,7 @@ def test_without_a_best_seed_the_first(
 
 def test_a_best_seed_that_the_checkpoint_has_not(folder: Path, results: Path, fresh: TrainState) -> None:
     name_best(results / "many", 3)
-    with pytest.raises(RunFolderError, match=r"best_seed = 3, but the checkpoint has 3 seeds"):
+    with pytest.raises(RunFolderError, match=r"Basic\.seed = 10, but the checkpoint has 3 seeds, 7 to 9"):
         with_weights(require_latest(results / "many" / NAME), fresh, folder)
 
 

@@ -16,7 +16,11 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints
 OF_RUN = SEEDS, AREAS, FIRST_SEED = "seeds", "num_areas", "first_seed"
 """What the compiled loop alone notes beside a behavior's settings: numbers of seeds and areas, and the first seed."""
 LESSONS = "lessons"
-"""Likewise, where there is a curriculum: the `Lessons.state` of each seed."""
+"""Where there is a curriculum: the `Lessons.state` of each seed. Noted by the compiled loop and by exact runs."""
+MOMENT = "moment"
+"""What exact runs of the host loop note: step and decisions of every behavior at the moment, by name."""
+NOTED = *OF_RUN, LESSONS, MOMENT
+"""Everything that stands beside a behavior's settings without being one."""
 
 
 def require_loop_of_run(run: Path, *, compiled: bool) -> None:

@@ -25,6 +25,7 @@ from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import FORMAT, METADATA, CheckpointInfo, read_info, verify
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.grown import Grown
 from jaxrl.artifacts.checkpoint.layout import layout
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
@@ -37,6 +38,8 @@ __all__ = [
     "restore_params_only", "save",
 ]  # fmt: skip
 
+Grow = Callable[[CheckpointInfo, trees.Leaves, Mapping[str, Any], trees.Leaves], Grown]
+"""(checkpoint, its leaves, their values, leaves of today) → the checkpoint for the sensors of today."""
 _SLACK_BYTES = 2**20
 _ARRAY_STORE = threading.RLock()  # `_quiet` changes what belongs to the whole process
 
@@ -127,7 +130,8 @@ def restore(
     found = layout(info.format, info.leaves, trees.leaves_of(template))
     leaves = trees.leaf_mismatches(found.saved, found.wanted)
     if leaves:
-        raise CheckpointError(_mismatch_text(path, changed, leaves))
+        again = f", with --initialize-from={path.absolute().parents[1].name} from the weights that fit"
+        raise CheckpointError(_mismatch_text(path, changed, leaves, again))
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
     return trees.rebuild(template, found.rename(_read_arrays(path)), found.saved)
@@ -140,19 +144,28 @@ def restore_params_only(
     fields: Sequence[str] = ("params",),
     spec: BehaviorSpec | None = None,
     settings: Mapping[str, Any] | None = None,
+    grow: Grow | None = None,
 ) -> Any:
     """`template` with the top-level `fields` taken from checkpoint `path`; the rest (optimiser, keys, step) stays new.
 
     For `--initialize-from` and `init_path`. As in ML-Agents a module (the level below a field, for instance
     `params/critic`) that does not fit keeps its new weights, with a warning. Raises CheckpointError when nothing fits.
+
+    `grow`: rearranges them first, where the sensors of the behavior have changed.
     """
     info = read_info(path)
     found = layout(info.format, info.leaves, trees.leaves_of(template))
     wanted, saved = (
         {p: entry for p, entry in leaves.items() if p.split("/")[0] in fields} for leaves in (found.wanted, found.saved)
     )
-    leaves = trees.leaf_mismatches(saved, wanted)
+    values = None
     changed = mismatches(info.spec, info.settings, spec, settings)
+    if grow is not None and any(line.startswith("observation") for line in changed):
+        rearranged = grow(info, saved, found.rename(_read_arrays(path)), wanted)
+        saved, values = rearranged.leaves, rearranged.arrays
+        wanted = {p: entry for p, entry in wanted.items() if p not in rearranged.anew}
+        _log.warning("%s: %s", path, rearranged.told)
+    leaves = trees.leaf_mismatches(saved, wanted)
     bad = {_module(line.split(":")[0]) for line in leaves}
     fitting = {p: entry for p, entry in saved.items() if _module(p) not in bad}
     if not fitting:
@@ -161,7 +174,7 @@ def restore_params_only(
         _log.warning(
             "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
         )
-    return trees.rebuild(template, found.rename(_read_arrays(path)), fitting)
+    return trees.rebuild(template, found.rename(_read_arrays(path)) if values is None else values, fitting)
 
 
 def _module(leaf: str) -> str:
@@ -196,14 +209,14 @@ def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
     usable = f"The checkpoint before it, {before[-1]}, is intact. " if before else "There is no checkpoint before it. "
     return CheckpointError(
         f"{path}: the checkpoint cannot be written ({_brief(error)}; {files.free_text(folder)}). {usable}"
-        "Free disk space or check the folder's permissions."
+        f"{files.remedy(folder)} or check the folder's permissions."
     )
 
 
-def _mismatch_text(path: Path, changed: Sequence[str], leaves: Sequence[str]) -> str:
+def _mismatch_text(path: Path, changed: Sequence[str], leaves: Sequence[str], again: str = "") -> str:
     return (
         f"{path}: the checkpoint does not fit this run. {_reasons(changed, leaves)} To continue this run, undo these "
-        "changes; to train with them, start a new run with another --run-id, or --force to overwrite this one."
+        f"changes; to train with them, start a new run with another --run-id{again}, or --force to overwrite this one."
     )
 
 

@@ -32,9 +32,10 @@ class ConsoleWriter:
 
 
 def summary_line(behavior: str, step: int, elapsed: float, summaries: Mapping[str, Summary]) -> str:
-    """The console line of one summary, word for word as ML-Agents writes it. `elapsed` in seconds.
+    """The console line of one summary, word for word as ML-Agents writes it for one seed. `elapsed` in seconds.
 
-    The std is the population standard deviation; "Is Training" > 0 means training; the rating follows when present.
+    The std is the population standard deviation, beside it that between several seeds; "Is Training" > 0 means
+    training; the rating follows when present.
     """
     parts = [behavior, f"Step: {step}", f"Time Elapsed: {elapsed:.3f} s"]
     training = IS_TRAINING in summaries and summaries[IS_TRAINING].value > 0
@@ -44,7 +45,14 @@ def summary_line(behavior: str, step: int, elapsed: float, summaries: Mapping[st
         return ". ".join([*parts, "No episode was completed since last summary", state]) + "."
     parts.append(f"Mean Reward: {reward.mean:.3f}")
     group = summaries.get(GROUP_CUMULATIVE_REWARD)
-    parts.append(f"Std of Reward: {reward.std:.3f}" if group is None else f"Mean Group Reward: {group.mean:.3f}")
+    if group is None:
+        parts.append(f"Std of Reward: {reward.std:.3f}")
+    else:
+        parts.append(f"Mean Group Reward: {group.mean:.3f}")
+    shown = reward if group is None else group
+    if shown.between is not None:
+        within = " within seeds" if group is None else f". Std of Group Reward: {group.std:.3f} within seeds"
+        parts[-1] += f"{within}, {shown.between:.3f} between seeds"
     parts.append(state)
     if ELO in summaries:
         parts.append(f"ELO: {summaries[ELO].value:.3f}")

@@ -22,7 +22,7 @@ class EpisodeNumbers(NamedTuple):
     """What one finished episode shows of one behavior."""
 
     total: float  # individual rewards of its agents, and what the team earned together
-    length: int  # messages of the environment
+    length: int  # messages that had something of it
     agent_returns: list[tuple[str, float]]  # policy and individual rewards, one per agent
     custom: Mapping[str, float]
     histograms: Mapping[str, Sequence[float]]

@@ -63,6 +63,7 @@ class Summary(NamedTuple):
     histogram: np.ndarray | None  # float64 [count], only with Aggregation.HISTOGRAM
     values: tuple[float, ...] = ()  # what it is made of, where that is known; the last alone with MOST_RECENT
     aggregation: Aggregation = Aggregation.AVERAGE
+    between: float | None = None  # sample standard deviation of the means of several seeds
 
 
 class StatsAggregator:
@@ -145,13 +146,14 @@ def _summary(values: list[float], aggregation: Aggregation) -> Summary:
 
 
 def over_seeds(of_seeds: Sequence[Mapping[str, Summary]]) -> dict[str, Summary]:
-    """One summary per tag for several seeds, which count equally; the deviation is that of episodes, averaged."""
+    """One summary per tag for several seeds, which count equally: `std` within them, averaged, and that `between`."""
     every = dict.fromkeys(tag for summaries in of_seeds for tag in summaries)
     return {tag: _together([summaries[tag] for summaries in of_seeds if tag in summaries]) for tag in every}
 
 
 def _together(summaries: Sequence[Summary]) -> Summary:
-    mean = float(np.mean([s.mean for s in summaries]))
+    means = [s.mean for s in summaries]
+    mean = float(np.mean(means))
     return Summary(
         value=mean,
         mean=mean,
@@ -159,4 +161,5 @@ def _together(summaries: Sequence[Summary]) -> Summary:
         sum=float(np.sum([s.sum for s in summaries])),
         count=sum(s.count for s in summaries),
         histogram=None,
+        between=float(np.std(means, ddof=1)) if len(means) > 1 else None,
     )

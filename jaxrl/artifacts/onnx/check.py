@@ -16,12 +16,16 @@ from google.protobuf.message import DecodeError
 
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.onnx.findings import Finding, Outcome
-from jaxrl.artifacts.onnx.operators import operator_findings
+from jaxrl.artifacts.onnx.operators import operator_findings, weight_findings
 from jaxrl.artifacts.onnx.session import DTYPES, Outputs, RuntimeErrors, open_session, run_on_zeros
+from jaxrl.regular_files import read_regular
 from jaxrl.types import BehaviorSpec
 
 LEGACY_INPUTS = ("prev_action", "epsilon", "sequence_length")  # ignored by Unity without a warning
 _KINDS = ("continuous", "discrete")
+_PER_AGENT = ("continuous_actions", "discrete_actions", "recurrent_out")
+LARGEST = 2**29
+"""Bytes of a model; policies have some millions."""
 _EXPORT = "export it with ML-Agents 0.28 or later, or with jaxrl"
 _WARNING, _REFUSED = Outcome.WARNING, Outcome.REFUSED
 
@@ -36,10 +40,15 @@ def examine(path: Path, spec: BehaviorSpec | None = None) -> list[Finding]:
     if not path.is_file():
         raise ArtifactError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; give an .onnx file")
     try:
-        operators = operator_findings(onnx.load(path, load_external_data=False))
-    except (OSError, DecodeError, ValueError) as error:
-        return [Finding("file", _REFUSED, f"{path}: cannot be read as ONNX: {error}", "give an .onnx file")]
-    return [*contract(path, spec), *operators]
+        model = onnx.load_model_from_string(read_regular(path, LARGEST))
+        found = [*weight_findings(model), *operator_findings(model)]
+    except (OSError, DecodeError, ValueError, TypeError, IndexError, RecursionError) as error:
+        return [Finding("file", _REFUSED, f"{path}: cannot be read as ONNX: {_line(error)}", "give an .onnx file")]
+    return [*contract(path, spec), *found]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def check_contract(path: Path, spec: BehaviorSpec) -> list[str]:
@@ -52,15 +61,15 @@ def contract(path: Path, spec: BehaviorSpec | None) -> list[Finding]:
     try:
         session = open_session(str(path))
     except RuntimeErrors as error:
-        text = f"{path}: ONNX Runtime cannot load it: {error}"
+        text = f"{path}: ONNX Runtime cannot load it: {_line(error)}"
         return [Finding("file", _REFUSED, text, "write the file anew, or simplify its operators")]
     findings = list(_input_findings(session, spec))
     if any(node.type not in DTYPES for node in session.get_inputs()):
         return findings
     try:
         outputs = run_on_zeros(session)
-    except RuntimeErrors as error:
-        text = f"{path}: ONNX Runtime cannot run it on zero inputs: {error}"
+    except (*RuntimeErrors, MemoryError) as error:
+        text = f"{path}: ONNX Runtime cannot run it on zero inputs: {_line(error)}"
         return [*findings, Finding("run", _REFUSED, text, "make all inputs work for a batch of one")]
     inputs = {node.name: list(node.shape) for node in session.get_inputs()}
     return [
@@ -68,7 +77,26 @@ def contract(path: Path, spec: BehaviorSpec | None) -> list[Finding]:
         *_or_ok(_version_findings(outputs), "version", f"version_number is {_number(outputs, 'version_number')}"),
         *_or_ok(_memory_findings(outputs, inputs), "memory", f"memory_size is {_number(outputs, 'memory_size')}"),
         *_or_ok(_action_findings(outputs, inputs, spec), "actions", _actions(outputs)),
+        *_batch_findings(session, outputs),
     ]
+
+
+def _batch_findings(session: onnxruntime.InferenceSession, outputs: Outputs) -> Iterator[Finding]:
+    """Unity asks for all agents of a behavior at once, so that the number of rows must be open, and kept."""
+    fixed = [node.name for node in session.get_inputs() if node.shape and isinstance(node.shape[0], int)]
+    remedy = "leave the first axis of every input open (dynamic_axes of torch.onnx.export)"
+    if fixed:
+        text = f"{', '.join(fixed)}: the number of agents is fixed to {session.get_inputs()[0].shape[0]}"
+        yield Finding("batch", _REFUSED, text, remedy)
+        return
+    per_agent = [name for name in outputs if name.removeprefix("deterministic_") in _PER_AGENT]
+    try:
+        for name, value in run_on_zeros(session, rows=3).items():
+            if name in per_agent and value.shape[:1] != (3,):
+                text = f"output '{name}' is {list(value.shape)} for three agents"
+                yield Finding("batch", _REFUSED, text, remedy)
+    except RuntimeErrors as error:
+        yield Finding("batch", _REFUSED, f"it cannot be run for three agents: {_line(error)}", remedy)
 
 
 def _or_ok(found: list[Finding] | Iterator[Finding], check: str, text: str) -> list[Finding]:
@@ -170,7 +198,13 @@ def _actions_without_spec(outputs: Outputs, inputs: dict[str, list[int | str]]) 
     for kind in kinds:
         shape = f"{kind}_action_output_shape"
         if shape in outputs:
-            yield from _kind_findings(outputs, kind, [int(size) for size in outputs[shape].ravel()])
+            sizes = [int(size) for size in outputs[shape].ravel() if np.isfinite(size)]
+            yield from _kind_findings(outputs, kind, sizes)
+            if kind == "discrete" and inputs.get("action_masks", [])[1:] not in ([], [sum(sizes)]):
+                text = (
+                    f"input 'action_masks' is {inputs['action_masks']}, '{shape}' says {sizes}, which is {sum(sizes)}"
+                )
+                yield Finding("actions", _REFUSED, text, _EXPORT)
         else:
             yield Finding("actions", _REFUSED, f"output '{shape}' is missing", _EXPORT)
 
@@ -194,7 +228,10 @@ def _kind_findings(outputs: Outputs, kind: str, sizes: list[int]) -> Iterator[Fi
 
 def _number(outputs: Outputs, name: str) -> float | None:
     """A constant output as a number; None where it is missing."""
-    return float(outputs[name].ravel()[0]) if name in outputs and outputs[name].size else None
+    found = outputs.get(name)
+    if found is None or not found.size or not np.issubdtype(found.dtype, np.number):
+        return None
+    return float(found.ravel()[0])
 
 
 def _listed(shapes: dict[str, list[int | str]]) -> str:
@@ -204,4 +241,5 @@ def _listed(shapes: dict[str, list[int | str]]) -> str:
 def _actions(outputs: Outputs) -> str:
     sizes = (outputs.get(f"{kind}_action_output_shape") for kind in _KINDS)
     pairs = zip(_KINDS, sizes, strict=True)
-    return ", ".join(f"{kind} {[int(n) for n in found.ravel()]}" for kind, found in pairs if found is not None)
+    numbers = ((kind, found.ravel()) for kind, found in pairs if found is not None)
+    return ", ".join(f"{kind} {[int(n) if np.isfinite(n) else n for n in found]}" for kind, found in numbers)

@@ -1,21 +1,25 @@
 """Which operators a model may have: the few that jaxrl writes, and what Unity's engines take of any model.
 
-Engines: Barracuda (packages up to 2.x), Sentis, which is also called Inference Engine. Sentis' manual promises opsets 7
-to 15, and says of others that they may import with unexpected results.
+Engines: Barracuda (packages up to 2.x), Sentis, which is also called Inference Engine. Its manuals promise opsets 7 to
+15, from 2.6 on up to 25, and say of others that they may import with unexpected results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx
-from onnx import AttributeProto
+from onnx import AttributeProto, TensorProto, numpy_helper
 
 from jaxrl.artifacts.onnx.findings import Finding, Outcome
 from jaxrl.artifacts.onnx.graph import OPERATORS, OPSET
 
 CHECK = "operators"
-OLDEST_OPSET, NEWEST_OPSET = 7, 15
+OLDEST_OPSET, NEWEST_OPSET = 7, 25
+"""That any engine promises."""
+NEWEST_BEFORE = 15
+"""Before Inference Engine 2.6."""
 NOWHERE = (
     *("GRU", "If", "Loop", "RNN", "Scan", "Unique", "Optional", "OptionalGetElement", "OptionalHasElement"),
     *("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
@@ -59,13 +63,33 @@ def operator_findings(model: onnx.ModelProto) -> list[Finding]:
 
 def _opset_findings(model: onnx.ModelProto) -> Iterator[Finding]:
     for entry in model.opset_import:
-        if entry.domain in _STANDARD and not OLDEST_OPSET <= entry.version <= NEWEST_OPSET:
-            yield Finding(
-                CHECK,
-                Outcome.WARNING,
-                f"opset {entry.version}, engines promise {OLDEST_OPSET} to {NEWEST_OPSET}",
-                "export with opset 9, as ML-Agents does",
-            )
+        if entry.domain not in _STANDARD or OLDEST_OPSET <= entry.version <= NEWEST_BEFORE:
+            continue
+        promise = f"Unity's Inference Engine promises {OLDEST_OPSET} to {NEWEST_OPSET}, before 2.6 {NEWEST_BEFORE}"
+        newer = NEWEST_BEFORE < entry.version <= NEWEST_OPSET
+        remedy = "use 2.6 or newer, or export" if newer else "export"
+        yield Finding(
+            CHECK, Outcome.WARNING, f"opset {entry.version}, {promise}", f"{remedy} with opset 9, as ML-Agents does"
+        )
+
+
+def weight_findings(model: onnx.ModelProto) -> list[Finding]:
+    """Arrays with entries that are no numbers: every action would be none."""
+    tensors = [*model.graph.initializer]
+    tensors += [a.t for node in _nodes(model.graph) for a in node.attribute if a.type == AttributeProto.TENSOR]
+    bad = [tensor.name or "a constant" for tensor in tensors if not _all_numbers(tensor)]
+    if not bad:
+        return []
+    text = f"NaN in {', '.join(bad[:3])}{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}: no action is a number"
+    return [Finding("weights", Outcome.REFUSED, text, "take an earlier checkpoint, from before training diverged")]
+
+
+def _all_numbers(tensor: onnx.TensorProto) -> bool:
+    """Infinities stand in masks, NaN nowhere. What lies in a file of its own is not looked at."""
+    kinds = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
+    if tensor.data_type not in kinds or tensor.data_location == TensorProto.EXTERNAL:
+        return True
+    return not np.isnan(numpy_helper.to_array(tensor)).any()
 
 
 def _node_findings(graph: onnx.GraphProto) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,12 +13,14 @@ Outputs = Mapping[str, np.ndarray]
 
 RuntimeErrors = (
     runtime_errors.Fail,
+    runtime_errors.EPFail,
     runtime_errors.InvalidArgument,
     runtime_errors.InvalidGraph,
     runtime_errors.InvalidProtobuf,
     runtime_errors.NoSuchFile,
     runtime_errors.NotImplemented,
     runtime_errors.RuntimeException,
+    UnicodeDecodeError,
 )
 """What ONNX Runtime raises when it cannot load or run a model; they share no base class of their own."""
 
@@ -32,7 +35,7 @@ def open_session(model: str | bytes) -> onnxruntime.InferenceSession:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = _FATAL_ONLY  # errors are raised anyway
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def run(session: onnxruntime.InferenceSession, names: list[str], feed: Mapping[str, np.ndarray]) -> Outputs:
@@ -40,10 +43,13 @@ def run(session: onnxruntime.InferenceSession, names: list[str], feed: Mapping[s
     return {name: np.asarray(value) for name, value in zip(names, session.run(names, dict(feed)), strict=True)}
 
 
-def run_on_zeros(session: onnxruntime.InferenceSession) -> Outputs:
-    """All outputs for a batch of one row of zeros, which is what Unity asks first."""
-    zeros = {
-        node.name: np.zeros([size if isinstance(size, int) else 1 for size in node.shape], DTYPES[node.type])
-        for node in session.get_inputs()
-    }
+def run_on_zeros(session: onnxruntime.InferenceSession, rows: int = 1) -> Outputs:
+    """All outputs for a batch of rows of zeros; Unity asks for one first. MemoryError: inputs of more than a GB."""
+    shapes = {n.name: [size if isinstance(size, int) else 1 for size in n.shape] for n in session.get_inputs()}
+    for node in session.get_inputs():
+        if node.shape and not isinstance(node.shape[0], int):
+            shapes[node.name][0] = rows
+    if sum(math.prod(shape) for shape in shapes.values()) > 2**28:
+        raise MemoryError("its inputs have more than a gigabyte")
+    zeros = {node.name: np.zeros(shapes[node.name], DTYPES[node.type]) for node in session.get_inputs()}
     return run(session, [node.name for node in session.get_outputs()], zeros)

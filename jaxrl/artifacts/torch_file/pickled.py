@@ -25,6 +25,12 @@ _PUSHED = frozenset(
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _MARK = object()
+_KEYS = (str, int, float, type(None))
+"""Types of keys. A tuple of tuples of tuples, each twice, is short in a file, and its hash takes for ever."""
+_DIGITS = 64
+"""Bits of a number: an offset, a size, a step of a trainer."""
+LARGEST = 2**24
+"""Bytes of a pickle; those of large networks have some hundred thousand. Also operations, copied items among them."""
 
 
 class ForeignNameError(Exception):
@@ -56,7 +62,16 @@ def interpret(data: bytes, persistent: Callable[[Any], Any]) -> Any:
     """
     stack: list[Any] = []
     memo: dict[int, Any] = {}
+    if len(data) > LARGEST:
+        raise ValueError(f"a description of {len(data):,} bytes")
+    work = 0
     for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name == "REDUCE" and stack and isinstance(stack[-1], tuple):
+            work += sum(len(item) for item in stack[-1] if isinstance(item, (dict, list, tuple)))  # copied
+        if isinstance(argument, int) and argument.bit_length() > _DIGITS:
+            raise ValueError(f"a number of {argument.bit_length()} bits")
+        if work > LARGEST:
+            raise ValueError(f"more than {LARGEST:,} operations")
         if opcode.name == "STOP":
             return stack[-1]
         if opcode.name in ("PROTO", "FRAME"):
@@ -82,8 +97,8 @@ def _do(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], persis
     elif name == "GLOBAL":
         stack.append(_named(argument))
     elif name == "STACK_GLOBAL":
-        attribute = stack.pop()
-        stack.append(_named(f"{stack.pop()} {attribute}"))
+        attribute, module = _of(str, stack.pop()), _of(str, stack.pop())
+        stack.append(_named(f"{module} {attribute}"))
     elif name == "REDUCE":
         arguments = stack.pop()
         stack.append(_made(stack.pop(), arguments))
@@ -113,7 +128,7 @@ def _contain(name: str, stack: list[Any]) -> None:
         _of(list, stack[-1]).extend(items)
     elif name in ("SETITEM", "SETITEMS"):
         items = _since_mark(stack) if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
-        _of(dict, stack[-1]).update(zip(items[::2], items[1::2], strict=True))
+        _of(dict, stack[-1]).update((_key(key), value) for key, value in zip(items[::2], items[1::2], strict=True))
     else:
         raise ForeignNameError(f"the operation {name}")
 
@@ -132,6 +147,12 @@ def _of(kind: type, value: Any) -> Any:
     return value
 
 
+def _key(value: Any) -> Any:
+    if not isinstance(value, _KEYS):
+        raise TypeError(f"a {type(value).__name__} as a key")
+    return value
+
+
 def _named(text: str) -> Name:
     module, _, attribute = text.partition(" ")
     if text in (ORDERED, TENSOR, PARAMETER) or (module == "torch" and attribute.endswith("Storage")):
@@ -143,7 +164,8 @@ def _made(what: Any, arguments: Any) -> Any:
     """What a call of one of the known names would give."""
     name = what.text if isinstance(what, Name) else type(what).__name__
     if name == ORDERED:
-        return dict(arguments[0]) if arguments else {}
+        pairs = arguments[0] if arguments else ()
+        return {_key(key): value for key, value in (pairs.items() if isinstance(pairs, dict) else pairs)}
     if name == TENSOR:
         storage, offset, shape, stride = arguments[:4]
         return Tensor(storage, offset, shape, stride)

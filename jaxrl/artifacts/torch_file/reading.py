@@ -15,7 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxrl.artifacts.torch_file.errors import TorchFileError, damaged, refused
-from jaxrl.artifacts.torch_file.pickled import ForeignNameError, Name, Tensor, interpret
+from jaxrl.artifacts.torch_file.pickled import LARGEST, ForeignNameError, Name, Tensor, interpret
+from jaxrl.regular_files import open_regular
 
 _DTYPES = {
     "torch FloatStorage": "f4",
@@ -36,6 +37,9 @@ _BROKEN = (
 """What reading something raises that is not what was written."""
 _DEEPEST = 8
 """Containers in containers. Those of a checkpoint go down to 4."""
+_DIMENSIONS = 8
+_SHARED = 16
+"""Names of one array: those of tied layers have two or three."""
 _PICKLE = "/data.pkl"
 _OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """How a file begins that a PyTorch before 1.6 wrote."""
@@ -49,7 +53,7 @@ def read_torch_file(path: Path) -> Any:
     Raises TorchFileError for a file that is missing, damaged, in the format before 1.6, or holds more than arrays.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return _Reader(path, archive).read()
     except zipfile.BadZipFile as error:
         raise _no_zip(path, str(error)) from error
@@ -72,6 +76,9 @@ class _Reader:
         self._folder = names[0].removesuffix(_PICKLE)
         self._storages: dict[str, np.ndarray] = {}
         self._filled_ones: dict[int, Any] = {}  # by the identity of what was filled
+        self._sizes: dict[int, int] = {}  # likewise: values in it
+        self._room = path.stat().st_size  # bytes that are still to be read
+        self._numbers = 0  # of all arrays
         self._order: Literal["<", ">"] = "<"
         if f"{self._folder}/byteorder" in archive.namelist():
             self._order = _ORDERS[self._bytes("byteorder")]
@@ -84,13 +91,19 @@ class _Reader:
         info = self._archive.getinfo(f"{self._folder}/{name}")
         if info.compress_type != zipfile.ZIP_STORED:
             raise ValueError(f"{name} is compressed, which PyTorch never does")
+        self._room -= info.file_size
+        if self._room < 0:
+            raise ValueError("its parts have more bytes than the file: they lie in each other")
         return self._archive.read(info)
 
     def _storage(self, named: Any) -> np.ndarray:
         """The array [elements] that a persistent id ("storage", its type, key, device, elements) means."""
         what, kind, key, _, _ = named
         if what != "storage" or not isinstance(kind, Name) or kind.text not in _DTYPES:
-            raise ForeignNameError(kind.text.replace(" ", ".") if isinstance(kind, Name) else repr(what)[:50])
+            word = repr(what)[:50] if isinstance(what, str) else type(what).__name__
+            raise ForeignNameError(kind.text.replace(" ", ".") if isinstance(kind, Name) else word)
+        if not isinstance(key, str):
+            raise TypeError("an array whose bytes have no name")
         if key not in self._storages:
             dtype = np.dtype(_DTYPES[kind.text])
             read = np.frombuffer(self._bytes(f"data/{key}"), dtype.newbyteorder(self._order))
@@ -102,21 +115,34 @@ class _Reader:
         if depth > _DEEPEST:
             raise ValueError(f"more than {_DEEPEST} containers in each other")
         if isinstance(value, Tensor):
-            return _array(value)
-        if not isinstance(value, (dict, list)):
+            return self._array(value)
+        if not isinstance(value, (dict, list, tuple)) or isinstance(value, Name):
             return value
         if id(value) not in self._filled_ones:
-            if isinstance(value, dict):
-                found = {key: self._filled(item, depth + 1) for key, item in value.items()}
-            else:
-                found = [self._filled(item, depth + 1) for item in value]
+            items = value.values() if isinstance(value, dict) else value
+            filled = [self._filled(item, depth + 1) for item in items]
+            self._sizes[id(value)] = 1 + sum(self._sizes.get(id(item), 1) for item in items)
+            if self._sizes[id(value)] > LARGEST:
+                raise ValueError(f"more than {LARGEST:,} values, counting what stands in several places")
+            found = dict(zip(value, filled, strict=True)) if isinstance(value, dict) else type(value)(filled)
             self._filled_ones[id(value)] = found
         return self._filled_ones[id(value)]
+
+    def _array(self, tensor: Tensor) -> np.ndarray:
+        """The array of a tensor. All of them together have no more numbers than some times what the file holds."""
+        if id(tensor) not in self._filled_ones:
+            self._filled_ones[id(tensor)] = found = _array(tensor)
+            self._numbers += found.size
+            if self._numbers > _SHARED * sum(storage.size for storage in self._storages.values()):
+                raise ValueError(f"arrays of {self._numbers:,} numbers, many times what the file holds")
+        return self._filled_ones[id(tensor)]
 
 
 def _array(tensor: Tensor) -> np.ndarray:
     """A view of the tensor's storage."""
     storage, offset, shape, stride = tensor
+    if not isinstance(shape, tuple) or not isinstance(stride, tuple) or max(len(shape), len(stride)) > _DIMENSIONS:
+        raise TypeError("an array without a shape")
     numbers = (offset, *shape, *stride)
     if not isinstance(storage, np.ndarray) or not all(isinstance(n, int) and n >= 0 for n in numbers):
         raise TypeError("an array without shape or bytes")
@@ -133,7 +159,8 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 def _no_zip(path: Path, why: str) -> TorchFileError:
     """A file that cannot be opened as a zip."""
-    start = path.read_bytes()[: len(_OLD_MAGIC)]
+    with open_regular(path) as file:
+        start = file.read(len(_OLD_MAGIC))
     if start == _OLD_MAGIC:
         return TorchFileError(
             f"{path}: is in PyTorch's format before 1.6, which jaxrl does not read: load it with PyTorch and save it "

@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 
 from jaxrl.near_names import unknown
+from jaxrl.settings.reading import load_yaml
 from jaxrl.types import JaxrlError
 
 
@@ -34,7 +35,7 @@ def keyword_arguments(env_args: Sequence[str] | None) -> dict[str, Any]:
         try:
             if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(value)):
                 raise ArgumentsError(f"env_settings.env_args: {text!r}: an alias (*name) is not read; write the value")
-            arguments[key] = yaml.safe_load(value)
+            arguments[key] = load_yaml(value)
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as the date 2024-13-01
             raise ArgumentsError(f"env_settings.env_args: the value of {text!r} is no YAML: {error}") from None
     return arguments

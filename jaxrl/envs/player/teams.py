@@ -63,7 +63,7 @@ class Teams:
         groups = 1 + first + stride * np.arange(areas * teams)
         group = groups if members > 1 else np.full(areas * teams, NO_GROUP)
         self._group_id = group.repeat(members).reshape(shape)
-        self._alive = np.zeros(shape, bool)
+        self._lives = np.zeros(shape, bool)  # also while it pauses: not alive for now, and not ended
         self._reward = np.zeros(shape, np.float32)
         self._group_reward = np.zeros(shape, np.float32)
         self._asked = np.zeros(shape, bool)
@@ -75,7 +75,7 @@ class Teams:
     def restart(self, step: AreasOutcome) -> None:
         """All episodes were discarded without a word: whoever is alive now is new."""
         self._begin(step.alive)
-        self._alive = step.alive
+        self._lives = step.alive
 
     def absorb(self, step: AreasOutcome) -> tuple[TerminalSteps, ...]:
         """Sum rewards, give new ids to agents that began, and return the agents that ended, with their last view."""
@@ -83,8 +83,8 @@ class Teams:
         self._group_reward += step.group_reward
         ended = tuple(self._ended(step, np.nonzero(step.ended & team)) for team in self._team)
         self._clear(step.ended)
-        self._begin(step.alive & (step.ended | ~self._alive))
-        self._alive = step.alive
+        self._begin(step.alive & (step.ended | ~self._lives))
+        self._lives = step.alive | (self._lives & ~step.ended & ~step.over[:, None])
         return ended
 
     def ask(self, step: AreasOutcome, due: bool) -> tuple[DecisionSteps, ...]:

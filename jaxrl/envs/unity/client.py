@@ -15,10 +15,11 @@ from typing import Any
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.protobuf import messages, register
 from jaxrl.envs.sensors import WireSpec, unmarked_last
-from jaxrl.envs.unity.communicator import BrokenConnectionError, Communicator, new_message
+from jaxrl.envs.unity.communicator import MESSAGE_MEGABYTES, BrokenConnectionError, Communicator, new_message
 from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
 from jaxrl.envs.unity.launch import stop_process
 from jaxrl.envs.unity.side_channels import ChannelManager, SilentChannel
+from jaxrl.orphans import Guard
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 
 _PATIENCE_TOLD = 3.0  # seconds for a player that was told to quit
@@ -34,6 +35,10 @@ importlib.import_module("mlagents_envs.logging_util").set_log_level(logging.WARN
 class UnityClient(_package.UnityEnvironment):
     """Launch, handshake and side channels are the package's; messages go straight to arrays.
 
+    Args:
+        listen, megabytes: as `Communicator`.
+        settings: the package's.
+
     Attributes:
         steps: agents of the last message by behavior; behaviors without agents are left out.
         specs: all behaviors seen so far.
@@ -47,7 +52,15 @@ class UnityClient(_package.UnityEnvironment):
         mlagents_envs.exception.UnityException: what the package itself raises.
     """
 
-    def __init__(self, *, side_channels: Sequence[Any], **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        side_channels: Sequence[Any],
+        listen: str | None = None,
+        megabytes: int = MESSAGE_MEGABYTES,
+        **settings: Any,
+    ) -> None:
+        self._listen, self._megabytes = listen, megabytes
         self.steps: dict[str, BehaviorMessage] = {}
         self.specs: dict[str, BehaviorSpec] = {}
         self.new_specs: dict[str, BehaviorSpec] = {}
@@ -66,11 +79,6 @@ class UnityClient(_package.UnityEnvironment):
             self._close()
             raise
         self._side_channel_manager = ChannelManager(channels)
-
-    @property
-    def pid(self) -> int | None:
-        """Of the player's process, which leads a group of its own; None: the Editor, or it is closed."""
-        return None if self._process is None else self._process.pid
 
     def advance(self, actions: Mapping[str, Action]) -> None:
         """Send one action per agent that asked in the last message, and read the next message into `steps`."""
@@ -113,11 +121,13 @@ class UnityClient(_package.UnityEnvironment):
             return EnvironmentFailure(f"{error}. {self._returncode_to_env_message(code)}")
         return error if isinstance(error, EnvironmentClosed) else EnvironmentClosed(_QUIT)
 
-    @staticmethod
-    def _get_communicator(worker_id: int, base_port: int, timeout_wait: float) -> Communicator:
-        return Communicator(base_port + worker_id, timeout_wait)
+    def _get_communicator(self, worker_id: int, base_port: int, timeout_wait: float) -> Communicator:
+        return Communicator(base_port + worker_id, timeout_wait, self._listen, self._megabytes)
 
     def _send_academy_parameters(self, init_parameters: Any) -> Any:
+        if self._process is not None:
+            self._communicator.peers.process = self._process.pid
+            self._guard = Guard(self._process.pid)
         output = super()._send_academy_parameters(init_parameters)
         self.connection = introduced(output.rl_initialization_output)
         self._unmarked_last = unmarked_last(output.rl_initialization_output.package_version)
@@ -166,6 +176,9 @@ class UnityClient(_package.UnityEnvironment):
         finally:
             if process is not None:
                 stop_process(process, _PATIENCE_TOLD if told else _PATIENCE)
+            guard = getattr(self, "_guard", None)
+            if guard is not None:
+                guard.release()
 
 
 def introduced(introduction: Any) -> str:

@@ -6,10 +6,10 @@ process (each is parsed twice), limits them to 4 MB, and whose non-daemon thread
 
 from __future__ import annotations
 
-import socket
+import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -21,25 +21,31 @@ from google.protobuf.message import DecodeError
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.protobuf import messages
 from jaxrl.envs.unity.decode import InvalidMessage
+from jaxrl.envs.unity.peers import Peers, describe
+from jaxrl.envs.unity.ports import addresses, port_in_use, port_problem, target
+
+logger = logging.getLogger(__name__)
 
 _SERVICE = "communicator_objects.UnityToExternalProto"
-EDITOR_PORT = 5004
-"""At which the Unity Editor looks for a trainer; it cannot be told another one."""
 OK = 200
 """Status of a player that runs."""
 _UNSET, _SHUTDOWN = 0, 400
 _CALLS = 2  # a player sends one message at a time, and may say goodbye while it waits for the answer to another
 _SLICE = 0.05  # seconds between two looks at the process and the connection
 _STOP = 1.0  # seconds for the server to stop
-_UNLIMITED = -1  # gRPC's own limit of 4 MB is less than one message of many cameras
+MESSAGE_MEGABYTES = 256
+"""What a player may send at once, unless told otherwise. gRPC's own 4 MB are less than one message of many cameras."""
 
 _START_TIMEOUT = """the environment did not connect within {seconds:g} seconds. Check that:
   - the environment needs no click or key before it starts; in the Editor, that you pressed Play
   - it has at least one agent whose Behavior Parameters > Behavior Type is "Default" and that has a Decision Requester
   - its ML-Agents package and this program speak the same protocol (communication version 1.x)
   - on a machine without a display: --no-graphics is given, or the build is a server build
-  - nothing (a firewall, a container) keeps it from port {port} of this machine
+  - nothing (a firewall) keeps it from port {port} of {place}; from a container or another machine it
+    calls at another address: --listen 0.0.0.0 serves all of them
   - it is not merely slow to load: if so, raise env_settings.timeout_wait (--timeout-wait)"""
+_NOT_WHOLE = """the environment sent a message that did not arrive whole: it is larger than {megabytes} MB
+(env_settings.message_megabytes), or was cut off"""
 
 
 class BrokenConnectionError(EnvironmentFailure):
@@ -53,6 +59,14 @@ class NotConnectedError(EnvironmentFailure):
 class Communicator:
     """Serves one player on `port`. Not thread-safe: one caller.
 
+    Whoever else calls is refused before anything of it is read, with one warning.
+
+    Args:
+        port: of the server.
+        timeout_wait: seconds of patience.
+        listen: address of this machine; None: loopback.
+        megabytes: a player may send at once.
+
     Raises:
         EnvironmentFailure: the player is silent for `patience` seconds. What a `poll_callback` raises passes through;
             it is called several times a second during each wait.
@@ -60,17 +74,26 @@ class Communicator:
         NotConnectedError: (a subclass) nobody connected.
         EnvironmentClosed: (a subclass) the player said that it stops, with status 400. It may fail afterwards.
         BrokenConnectionError: (a subclass) the connection broke.
-        InvalidMessage: the player sent bytes that are no message.
+        InvalidMessage: the player sent bytes that are no message, or too many.
     """
 
-    def __init__(self, port: int, timeout_wait: float) -> None:
+    def __init__(
+        self, port: int, timeout_wait: float, listen: str | None = None, megabytes: int = MESSAGE_MEGABYTES
+    ) -> None:
         self.port = port
         self.patience = timeout_wait
+        self.peers = Peers(port, anywhere=listen is not None)
+        self._listen = listen
+        self._megabytes = megabytes
+        self._opened = threading.Event()  # it is known who may speak
+        self._warned = False
         self._slice = min(_SLICE, timeout_wait / 10)
-        self._inbox: SimpleQueue[bytes | None] = SimpleQueue()  # None: the connection broke
+        self._inbox: SimpleQueue[bytes | EnvironmentFailure] = SimpleQueue()
         self._outbox: SimpleQueue[bytes] = SimpleQueue()
         self._waiting: set[int] = set()  # server threads with a player's call that is not answered yet
-        _check_port(port)
+        problem = port_problem(port, listen)
+        if problem:
+            raise PortTakenError(problem)
         # grpc's type hint asks for the standard library's pool, whose threads the interpreter waits for; any works.
         self._pool: Any = _DaemonThreads(_CALLS)
         self._server: Any = self._start()
@@ -80,7 +103,9 @@ class Communicator:
 
         Returns the `UnityOutputProto` of the player's first message.
         """
-        missing = NotConnectedError(_START_TIMEOUT.format(seconds=self.patience, port=self.port))
+        place = self._listen or "this machine's localhost"
+        missing = NotConnectedError(_START_TIMEOUT.format(seconds=self.patience, port=self.port, place=place))
+        self._opened.set()
         introduction = self._receive(poll_callback, missing)
         check_status(introduction, (OK, _UNSET))
         self._send(_wrap(inputs))
@@ -115,48 +140,70 @@ class Communicator:
         return told
 
     def _start(self) -> Any:
-        handler = grpc.unary_unary_rpc_method_handler(self._exchange)  # no (de)serializer: plain bytes
+        handler = grpc.stream_unary_rpc_method_handler(self._exchange)  # no (de)serializer: plain bytes
         options = [
             ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", _UNLIMITED),
-            ("grpc.max_send_message_length", _UNLIMITED),
+            ("grpc.max_receive_message_length", self._megabytes << 20),
+            ("grpc.max_send_message_length", -1),
         ]
         server = grpc.server(self._pool, options=options)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Exchange": handler}),))
         try:
-            # All interfaces, as ML-Agents does, so that a player in a container reaches it.
-            bound = server.add_insecure_port(f"[::]:{self.port}")
+            bound = [server.add_insecure_port(target(address, self.port)) for address in addresses(self._listen)]
         except RuntimeError as error:
-            raise PortTakenError(_port_in_use(self.port)) from error
-        if bound != self.port:
-            raise PortTakenError(_port_in_use(self.port))
+            raise PortTakenError(port_in_use(self.port)) from error
+        if set(bound) != {self.port}:
+            raise PortTakenError(port_in_use(self.port))
         server.start()
         return server
 
-    def _exchange(self, request: bytes, context: Any) -> bytes:
-        """Runs in the server's thread: hand the player's message over, and wait for what to answer."""
+    def _exchange(self, requests: Iterator[bytes], context: Any) -> bytes:
+        """Runs in the server's thread: hand the player's message over, and wait for what to answer.
+
+        A call has one message. It is taken from a stream so that nothing is read before it is known who calls.
+        """
+        while not self._opened.wait(_SLICE):
+            if not context.is_active():
+                return b""
+        if not self.peers.admits(context.peer()):
+            self._refuse(context)
         thread = threading.get_ident()
         self._waiting.add(thread)
-        self._inbox.put(request)
         reply = None
-        while reply is None and context.is_active():
-            with suppress(Empty):
-                reply = self._outbox.get(timeout=_SLICE)
+        request = next(_up_to_its_end(requests), None)
+        if request is None:
+            self._inbox.put(InvalidMessage(_NOT_WHOLE.format(megabytes=self._megabytes)))
+        else:
+            self._inbox.put(request)
+            while reply is None and context.is_active():
+                with suppress(Empty):
+                    reply = self._outbox.get(timeout=_SLICE)
+            if reply is None:
+                self._inbox.put(BrokenConnectionError("the environment closed: the connection broke"))
         self._waiting.discard(thread)
-        if reply is None:
-            self._inbox.put(None)
         return reply or b""
+
+    def _refuse(self, context: Any) -> None:
+        """End the call of somebody who is not the player. Raises what ends it."""
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "port %d: refused %s, which is not the player of this run. If it is, as where a script starts it in a "
+                "container: --listen ADDRESS (env_settings.listen) serves the first who calls at that address.",
+                self.port, describe(context.peer(), self.port),
+            )  # fmt: skip
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "this port serves one player, which is another process")
 
     def _send(self, message: Any) -> None:
         self._outbox.put(message.SerializeToString())
 
     def _receive(self, poll_callback: Callable[[], None] | None, late: EnvironmentFailure) -> Any:
-        data = self._wait(poll_callback, late)
-        if data is None:
-            raise BrokenConnectionError("the environment closed: the connection broke")
-        return parse(data)
+        arrived = self._wait(poll_callback, late)
+        if isinstance(arrived, EnvironmentFailure):
+            raise arrived
+        return parse(arrived)
 
-    def _wait(self, poll_callback: Callable[[], None] | None, late: EnvironmentFailure) -> bytes | None:
+    def _wait(self, poll_callback: Callable[[], None] | None, late: EnvironmentFailure) -> bytes | EnvironmentFailure:
         deadline = time.monotonic() + self.patience
         while True:
             try:
@@ -196,6 +243,12 @@ class _DaemonThreads(futures.Executor):
                 future.set_exception(error)
 
 
+def _up_to_its_end(requests: Iterator[bytes]) -> Iterator[bytes]:
+    """What arrives of a call; gRPC raises where it is cut off, or a message is larger than the limit."""
+    with suppress(grpc.RpcError):
+        yield from requests
+
+
 def new_message(status: int = OK) -> Any:
     """An empty `UnityMessageProto` with its status set."""
     message = messages().UnityMessageProto()
@@ -223,36 +276,3 @@ def check_status(message: Any, accepted: tuple[int, ...] = (OK,)) -> None:
         reason = message.header.message or "it quit, or play mode was stopped in the Editor"
         kind = EnvironmentClosed if message.header.status == _SHUTDOWN else EnvironmentFailure
         raise kind(f"the environment closed (status {message.header.status}): {reason}")
-
-
-def _check_port(port: int) -> None:
-    """A plain bind to localhost: finds a listener that a gRPC bind to all interfaces may not collide with."""
-    problem = port_problem(port)
-    if problem:
-        raise PortTakenError(problem)
-
-
-def port_problem(port: int) -> str:
-    """Why no player can be served on `port`; empty: nothing speaks against it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else a port just closed stays taken for a minute
-        try:
-            probe.bind(("localhost", port))
-        except OSError:
-            return _port_in_use(port)
-    return ""
-
-
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
-
-
-def _port_in_use(port: int) -> str:
-    held = f"port {port} is in use, or may not be used: another training run or an environment left over holds it. "
-    if port == EDITOR_PORT:
-        return f"{held}Close that: the Unity Editor looks for a trainer at this port alone"
-    others = "choose other ports with --base-port (env_settings.base_port; worker n uses base port + n)"
-    return f"{held}Close that, or {others}"

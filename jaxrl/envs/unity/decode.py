@@ -70,8 +70,8 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: WireSpec) -> B
         mask inverted: True is allowed, and all are allowed for an agent that sent no mask.
 
     Raises:
-        InvalidData: a shape or mask differs from the spec, an image is broken, or an observation or reward is not
-            finite. The text names behavior, agent and sensor.
+        InvalidData: a shape or mask differs from the spec, an image is broken, an observation or reward is not finite,
+            or an agent ends or asks twice. The text names behavior, agent and sensor.
     """
     ended: list[Any] = []
     deciding: list[Any] = []
@@ -79,6 +79,7 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: WireSpec) -> B
         (ended if info.done else deciding).append(info)
     infos, n = ended + deciding, len(ended)
     try:
+        _check_ids(infos, n)
         reward = _decode_rewards("reward", [info.reward for info in infos])
         group_reward = _decode_rewards("group reward", [info.group_reward for info in infos])
         obs = decode_sensors(infos, spec.sensors)
@@ -120,6 +121,15 @@ def _decode_action_spec(behavior: str, brain: Any) -> ActionSpec:
             f"behavior {behavior!r}: announces {action.num_discrete_actions} discrete branches but sizes {branches}"
         )
     return ActionSpec(continuous_size=action.num_continuous_actions, discrete_branches=branches)
+
+
+def _check_ids(infos: Sequence[Any], ended: int) -> None:
+    """Two rows of one agent would be two agents. One that ends may ask beside that: it is the next one of its id."""
+    for first, last, does in (0, ended, "ends"), (ended, len(infos), "asks"):
+        ids = [info.id for info in infos[first:last]]
+        if len(set(ids)) < len(ids):
+            row = next(i for i, agent in enumerate(ids) if agent in ids[:i])
+            raise AgentError(first + row, f"{does} twice in one message: an id is one agent's alone")
 
 
 def _decode_rewards(name: str, values: list[float]) -> np.ndarray:

@@ -16,12 +16,13 @@ import numpy as np
 from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.unity.client import UnityClient
-from jaxrl.envs.unity.communicator import EDITOR_PORT, NotConnectedError, free_port
+from jaxrl.envs.unity.communicator import MESSAGE_MEGABYTES, NotConnectedError
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
+from jaxrl.envs.unity.peers import CHECKED
+from jaxrl.envs.unity.ports import EDITOR_PORT, free_port, port_problem
 from jaxrl.envs.unity.side_channels import StatsChannel, send_parameter
 from jaxrl.envs.workers.incarnation import INCARNATION
-from jaxrl.envs.workers.players import note
 from jaxrl.types import Action, EnvMessage, ParameterValue, StepTiming
 
 logger = logging.getLogger(__name__)
@@ -34,9 +35,10 @@ _exceptions = importlib.import_module("mlagents_envs.exception")
 class UnityHostEnv:
     """Launches a player (or waits for the Editor), shakes hands and steps it. All arguments are plain values.
 
-    A worker that was started again takes a port that nobody knew before, because a player of a killed process may still
-    be loading: it would call at the port that it was told, beside the new one. It keeps the log of the player before
-    beside the new one (`Player-<worker>.previous.log`), and waits for the Editor as long as `editor_wait` says.
+    A worker that was started again takes its own port again if that is free and it can be told who calls there. Else it
+    takes one that nobody knew before, because a player of a killed process may still be loading: it would call at the
+    port that it was told, beside the new one. It keeps the log of the player before beside the new one
+    (`Player-<worker>.previous.log`), and waits for the Editor as long as `editor_wait` says.
 
     Args:
         worker: number of this environment; its first process has the port `base_port + worker`.
@@ -56,6 +58,8 @@ class UnityHostEnv:
         side_channels: of one's own; one with the id of a channel that is there (engine, parameters, statistics) takes
             its place.
         log_folder: where the player writes `Player-<worker>.log`; None: it chooses.
+        listen: address of this machine at which players of containers and other machines call; None: loopback.
+        message_megabytes: what the player may send at once.
 
     Raises:
         EnvironmentFailure: missing or unstartable file, start-up time-out, other protocol version; nothing is left
@@ -83,6 +87,8 @@ class UnityHostEnv:
         capture_frame_rate: int = 60,
         side_channels: tuple[Any, ...] = (),
         log_folder: str | None = None,
+        listen: str | None = None,
+        message_megabytes: int = MESSAGE_MEGABYTES,
     ) -> None:
         self._worker = worker
         self._timeout = timeout_wait
@@ -93,7 +99,9 @@ class UnityHostEnv:
         self._again = INCARNATION.get() > 0
         self._is_editor = file_name is None
         usual = (EDITOR_PORT if self._is_editor else base_port) + worker
-        port = free_port() if self._again and not self._is_editor else usual
+        anew = self._again and not self._is_editor
+        known = CHECKED and listen is None and not (anew and port_problem(usual))
+        port = free_port() if anew and not known else usual
         self._elsewhere = "" if port == usual else f", on port {port}"
         self._place = f"{file_name or 'the Unity Editor'}, port {port}"
         log_folder = str(Path(log_folder).absolute()) if log_folder else None
@@ -117,9 +125,9 @@ class UnityHostEnv:
                 additional_args=list(env_args),
                 log_folder=log_folder,
                 num_areas=num_areas,
+                listen=listen,
+                megabytes=message_megabytes,
             )
-            if self._client.pid is not None:
-                note(self._client.pid)
             self._client.answer_within(timeout_wait)
 
     @property

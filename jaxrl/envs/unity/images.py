@@ -177,8 +177,12 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def _end_of_png(data: bytes, position: int) -> int:
+    """Raises ImageError for a second header, whose size nobody has checked: a reader would believe the last."""
+    begin = position
     while position + 12 <= len(data):
         kind = data[position + 4 : position + 8]
+        if kind == b"IHDR" and position > begin:
+            raise ImageError("broken PNG: it has two headers")
         position += 12 + int.from_bytes(data[position : position + 4], "big")
         if kind == b"IEND":
             return position

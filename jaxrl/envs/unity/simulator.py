@@ -28,6 +28,8 @@ def make_factory(path: str | None, settings: RunSettings, log_folder: str) -> En
     arguments = {
         "file_name": path,
         "base_port": options.base_port,
+        "listen": options.listen,
+        "message_megabytes": options.message_megabytes,
         "timeout_wait": options.timeout_wait,
         "editor_wait": options.editor_wait,
         "env_args": tuple(options.env_args or ()),

@@ -17,7 +17,6 @@ from typing import Any, Literal, Protocol
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.diagnosis import describe_exit, process_state
 from jaxrl.envs.workers.incarnation import INCARNATION
-from jaxrl.envs.workers.players import Player, end
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, through_bytes
 from jaxrl.envs.workers.worker import execute, failure_message, ready_message, worker_main
 from jaxrl.log_lines import current_level
@@ -69,8 +68,6 @@ class ProcessHandle:
     def __init__(self, pickled_factory: bytes, worker: int, patience: float, incarnation: int = 0) -> None:
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours, patience)
-        self._worker = worker
-        self._players: tuple[Player, ...] = ()  # that are to end with the process
         self._process = multiprocessing.get_context("spawn").Process(
             target=worker_main,
             args=(theirs, pickled_factory, worker, incarnation, current_level()),
@@ -90,20 +87,14 @@ class ProcessHandle:
         self._channel.send(command)
 
     def poll(self) -> Message | None:
-        message = self._channel.poll()
-        if message is not None and message.kind == "ready":
-            self._players = message.facts.players
-        return message
+        return self._channel.poll()
 
     def waitables(self) -> list[Any]:
         ends = [self._process.sentinel]
         return ends if self._channel.fileno() < 0 else [self._channel, *ends]
 
     def has_ended(self) -> bool:
-        ended = self._process.exitcode is not None
-        if ended and self._players:
-            self._end_players()
-        return ended
+        return self._process.exitcode is not None
 
     def diagnose(self, seconds: float) -> str:
         self._process.join(seconds)
@@ -122,13 +113,6 @@ class ProcessHandle:
         self._process.join(max(0.0, seconds))
         return self.has_ended()
 
-    def _end_players(self) -> None:
-        """One that was killed has not closed them."""
-        for player in self._players:
-            if end(player):
-                logger.debug("killed process %d, which environment worker %d left behind", player.pid, self._worker)
-        self._players = ()
-
 
 class InlineHandle:
     """A worker without a process: commands run in `send`. Data take the same way through bytes as between processes,
@@ -141,7 +125,7 @@ class InlineHandle:
         before = INCARNATION.set(incarnation)
         try:
             self._environment = factory(worker)
-            self._answers.append(ready_message(self._environment))
+            self._answers.append(ready_message(self._environment.about))
         except Exception as error:
             self._fail(error, "start-up")
         finally:

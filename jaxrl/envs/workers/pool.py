@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from jaxrl.envs.workers.handles import EnvFactory, wait
 from jaxrl.envs.workers.inbox import Inbox
@@ -31,7 +32,8 @@ class EnvPool:
     take effect after it. A worker that fails, once it has given a result, is started again with the newest parameters
     and reset: it goes on owing a result, the first one of its new process, whose incarnation is one higher; `losses`
     tells. A failure beyond the limits, or before the first result of a worker (a wrong build never starts; but a port
-    may be taken), is raised once by whatever call meets it; results of the other workers stay available.
+    may be taken), is raised once by whatever call meets it; results of the other workers stay available. One whose
+    environment was closed is started again, too, as long as another one runs.
 
     Args:
         factory: called as `factory(worker)` inside the worker; picklable unless `inline`.
@@ -82,6 +84,7 @@ class EnvPool:
                     startup_timeout=startup_timeout,
                     restarts=limits and Restarts(limits),
                     restart_bad_data=restart_bad_data,
+                    others_run=partial(self._others_run, number),
                 )
                 self._workers.append(worker)
         except BaseException:
@@ -212,6 +215,9 @@ class EnvPool:
     def _expect_open(self) -> None:
         if not self._close.alive:
             raise RuntimeError("the pool is closed; make a new one")
+
+    def _others_run(self, number: int) -> bool:
+        return any(worker.runs for worker in self._workers if worker.number != number)
 
     def _owing(self) -> list[Supervisor]:
         return [worker for worker in self._workers if worker.owes]

@@ -13,7 +13,7 @@ from importlib import metadata
 from jaxrl.envs.interface import EnvironmentFailure, HostEnv
 from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import from_bytes, to_bytes
-from jaxrl.envs.workers.worker import Ready, execute, failure_message, ready_message
+from jaxrl.envs.workers.worker import execute, failure_message, ready_message
 from jaxrl.log_lines import log_as_worker
 
 
@@ -43,9 +43,7 @@ class RayWorker:
                     f"jaxrl {here} is installed there and {version} here: install one version on all machines"
                 )
             environment = self._environment = pickle.loads(pickled_factory)(worker)
-            ready = ready_message(environment)
-            # Players of another machine are out of the pool's reach.
-            return to_bytes(ready._replace(facts=Ready(f"{environment.about or 'Environment'} on {_node()}")))
+            return to_bytes(ready_message(f"{environment.about or 'Environment'} on {_node()}"))
         except Exception as error:
             return to_bytes(failure_message(error, "start-up"))
 

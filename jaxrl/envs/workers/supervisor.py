@@ -19,7 +19,7 @@ from jaxrl.envs.workers.restarts import Loss, Restarts
 from jaxrl.envs.workers.retirement import LONGEST_SECONDS, Retirement
 from jaxrl.envs.workers.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result
 from jaxrl.envs.workers.worker import FailureReport, FaultKind, reset_message
-from jaxrl.types import ParameterValue
+from jaxrl.types import EnvMessage, ParameterValue
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Supervisor:
         startup_timeout: seconds that it may take for building its environment.
         restarts: those that it may have; None: none.
         restart_bad_data: start it anew also after data of an agent that cannot be used.
+        others_run: whether another worker of the pool gives results: then one that was closed is started again.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Supervisor:
         startup_timeout: float,
         restarts: Restarts | None,
         restart_bad_data: bool,
+        others_run: Callable[[], bool],
     ) -> None:
         self.number = number
         self._launch = launch
@@ -63,6 +65,7 @@ class Supervisor:
         self._timeout, self._startup_timeout = timeout, startup_timeout
         self._restarts = restarts
         self._restart_bad_data = restart_bad_data
+        self._others_run = others_run
         self._incarnation = 0  # stamped on results: ids of a new process are other agents
         self._proven = False  # a process of it has given a result, so that another one may
         self._answered = False  # this process has
@@ -119,6 +122,11 @@ class Supervisor:
         self._failure = None
         self._retire("was closed", hangs=False, pause=0.0, in_order=True)
 
+    @property
+    def runs(self) -> bool:
+        """Whether its present process has given a result and is not known to have ended."""
+        return self._answered and self.retirement is None and self._failure is None
+
     def _owe(self, doing: str, limit: float) -> None:
         self.owes, self.doing, self._since, self._limit = True, doing, time.monotonic(), limit
 
@@ -142,15 +150,31 @@ class Supervisor:
             self._fail_as_reported(message.facts)
         elif message.kind == "ready":
             self.owes = False
-            if message.facts.about:
-                logger.info("%s (worker %d)", message.facts.about, self.number)
+            if message.facts:
+                logger.info("%s (worker %d)", message.facts, self.number)
             return True
         else:
             self.owes = False
             if not self._answered:
                 self._answers_first()
-            self._inbox.put(decode_result(message, self.number, self._incarnation))
+            self._take(decode_result(message, self.number, self._incarnation))
         return False
+
+    def _take(self, result: EnvMessage) -> None:
+        """Copies that failed count as restarts of the worker; the result is dropped where they are too many."""
+        now = time.monotonic()
+        for fault in result.faults:
+            text = f"failed in one of its copies: {fault.why}"
+            refusal = self._restarts.refusal(now) if self._restarts is not None else "it has no restarts"
+            if refusal is not None or (fault.bad_data and not self._restart_bad_data):
+                kind = FaultKind.BAD_DATA if fault.bad_data else FaultKind.FAULT
+                self._fail(text, None, kind, hangs=False)
+                return
+            assert self._restarts is not None
+            self._restarts.begin(now, in_vain=False)
+            logger.warning("A copy in worker %d is made anew (%s): it %s", self.number, self._restarts, text)
+            self._inbox.lose(Loss(self.number, self._incarnation, text, agents=fault.agents))
+        self._inbox.put(result)
 
     def _answers_first(self) -> None:
         self._proven = self._answered = True
@@ -173,7 +197,9 @@ class Supervisor:
         now = time.monotonic()
         self.owes = False
         failure = f"environment worker {self.number} {text}"
-        mendable = kind not in (FaultKind.CLOSED, FaultKind.OURS)
+        mendable = kind is not FaultKind.OURS
+        if kind is FaultKind.CLOSED and (self._restarts is None or not self._others_run()):
+            mendable = False  # all are closed
         if kind is FaultKind.BAD_DATA and not self._restart_bad_data:
             mendable, failure = False, f"{failure}{_BAD_DATA}"
         if self._restarts is not None and mendable and (self._proven or kind is FaultKind.PORT_TAKEN):
@@ -184,6 +210,7 @@ class Supervisor:
                 self._retire(text, hangs=hangs, pause=pause)
                 return
             failure = f"environment worker {self.number} is not started again: {refusal}. At last it {text}"
+            kind = FaultKind.FAULT
         self._failure = failure
         raise (EnvironmentClosed if kind is FaultKind.CLOSED else EnvironmentFailure)(failure) from cause
 

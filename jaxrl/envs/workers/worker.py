@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 from jaxrl.envs.interface import BadDataError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
 from jaxrl.envs.workers.incarnation import INCARNATION
-from jaxrl.envs.workers.players import PLAYERS, Player
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
 from jaxrl.log_lines import log_as_worker
 from jaxrl.types import EnvMessage, JaxrlError, ParameterValue
@@ -56,16 +55,9 @@ class FailureReport(NamedTuple):
     kind: FaultKind
 
 
-class Ready(NamedTuple):
-    """What a worker tells when its environment is built."""
-
-    about: str  # the line that it has for the log
-    players: tuple[Player, ...] = ()  # processes that it has started and will close
-
-
-def ready_message(environment: HostEnv) -> Message:
-    """The environment is built."""
-    return Message(kind="ready", facts=Ready(environment.about, PLAYERS.get()))
+def ready_message(about: str) -> Message:
+    """The environment is built; the line that it has for the log."""
+    return Message(kind="ready", facts=about)
 
 
 def reset_message(parameters: Mapping[str, ParameterValue] | None, seed: int | None = None) -> Message:
@@ -161,7 +153,7 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
     try:
         environment = pickle.loads(pickled_factory)(worker)
         logger.debug("process %d built its environment in %.1f s.", os.getpid(), time.perf_counter() - begun)
-        channel.send(ready_message(environment))
+        channel.send(ready_message(environment.about))
         clock = WorkerClock()
         while True:
             command = channel.receive()
@@ -199,6 +191,8 @@ def _end_with_the_parent() -> None:
 def _terminate_after(parent: BaseProcess) -> None:
     parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_SECONDS)  # the main thread may be where no signal reaches it, in native code
+    os._exit(128 + signal.SIGTERM)
 
 
 def _on_terminate(number: int, _frame: object) -> None:

@@ -166,7 +166,7 @@ def _fault(
     subject: Subject, seed: int, chunk: IterationLog, iteration: int, step: int, area: int, kind: int
 ) -> JaxrlError:
     if kind in (METRIC, PARAMETERS):
-        name = sorted(chunk.metrics)[step]
+        name = sorted(chunk.metric_sums)[step]
         what = f"{name} is {('nan', 'inf', '-inf')[area]}" if kind == METRIC else "its parameters are not finite"
         rate = subject.settings.hyperparameters.learning_rate
         return DivergedError(f"{subject.name}, seed {seed}", f"{what} in iteration {iteration}", rate)

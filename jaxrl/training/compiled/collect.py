@@ -3,6 +3,9 @@
 The environments of all seeds step as one batch of S·E areas, so that a new episode is drawn only in steps in which one
 is due; the policies act side by side, one per seed. Everything that no step needs is worked out afterwards, for all T
 steps at once.
+
+A member that is not alive and has not ended pauses: its decision stays open, and what it and its mates earn meanwhile
+is that decision's, until it decides again or ends (`arrived`).
 """
 
 from __future__ import annotations
@@ -43,6 +46,27 @@ class EpisodeSums(NamedTuple):
     mates_reward: Array  # float32 [S, E, A], own rewards of the others of its team while it lived
 
 
+class Made(NamedTuple):
+    """What was known when decisions were made; fields as in `Transitions`. Leading axes [S, E, A]."""
+
+    obs: tuple[Array, ...]
+    action_mask: Array
+    action: Action
+    extras: dict[str, Array]
+    carry: Any
+    begin: Array
+
+
+class Open(NamedTuple):
+    """Of decisions whose members pause."""
+
+    waits: Array  # bool [S, E, A]; everything else is valid there
+    reward: Array  # float32 [S, E, A], what came of the decision so far: own reward
+    group_reward: Array  # float32 [S, E, A]
+    mates_reward: Array  # float32 [S, E, A]
+    action: Any  # `Action` [S, E, A, *], where there are memories, which follow what everybody is doing; else ()
+
+
 class Play(NamedTuple):
     """Areas between two decisions."""
 
@@ -50,7 +74,9 @@ class Play(NamedTuple):
     view: TeamView  # [S, E, A, ...]
     sums: EpisodeSums
     carry: Any  # what the members remember, a pytree of arrays [S, E, A, *]; () without memory
+    open: Open
     connectors: Any = ()  # what the connectors remember of them, likewise; () without connectors
+    made: Any = ()  # `Made` of open decisions that were made before the newest update; () where nobody learns
 
 
 class Transitions(NamedTuple):
@@ -64,11 +90,14 @@ class Transitions(NamedTuple):
     last_carry: Any  # memory after it; empty unless the environment truncates
     begin: Array  # bool, the first decision of an episode
     alive: Array  # bool, the member decided
-    reward: Array  # float32, as the connectors leave it
+    waits: Array  # bool, it pauses: its decision of an earlier step is still open
+    arrived: Array  # bool, what came of its open decision is known: it decides again after this step, or has ended
+    reward: Array  # float32, where arrived: what came of the decision, as the connectors leave it; else 0
+    mates_reward: Array  # float32, likewise: own rewards of its team's others that arrived meanwhile
     group_reward: Array  # float32, likewise
     terminated: Array  # bool
     truncated: Array  # bool
-    stays: Array  # bool, alive after the step; nobody where the episode is over
+    stays: Array  # bool, lives on after the step, deciding or pausing; nobody where the episode is over
     last_obs: tuple[Array, ...]  # what the members saw after the step; empty unless the environment truncates
     sums: EpisodeSums  # with this step's rewards, as the environment gave them
     over: Array  # bool [T, S, E]
@@ -102,9 +131,9 @@ def start_anew(
     moved, view = split(begin_areas_anew(env, join(play.areas), values), seeds)
     fresh = begin_play(env, carry, moved, view, connectors)
     state = jax.tree.map(partial(_choose, which), fresh.areas.state, play.areas.state)
-    rest = (play.view, play.sums, play.carry, play.connectors)
-    chosen = jax.tree.map(partial(_choose, which), (fresh.view, fresh.sums, fresh.carry, fresh.connectors), rest)
-    return Play(play.areas._replace(state=state), *chosen)
+    held = ("view", "sums", "carry", "open", "connectors")
+    new, old = ({name: getattr(of, name) for name in held} for of in (fresh, play))
+    return play._replace(areas=play.areas._replace(state=state), **jax.tree.map(partial(_choose, which), new, old))
 
 
 def begin_play(env: Sizes, carry: Any, areas: Any, view: TeamView, connectors: Chain | None = None) -> Play:
@@ -118,7 +147,13 @@ def begin_play(env: Sizes, carry: Any, areas: Any, view: TeamView, connectors: C
         mates_reward=jnp.zeros(lead, jnp.float32),
     )
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), carry)
-    return Play(areas, view, sums, memory, connecting.start(connectors, lead))
+    nothing, action = jnp.zeros(lead, jnp.float32), env.spec.action
+    idle = Action(
+        continuous=jnp.zeros((*lead, action.continuous_size), jnp.float32),
+        discrete=jnp.zeros((*lead, len(action.discrete_branches)), jnp.int32),
+    )
+    nobody = Open(jnp.zeros(lead, bool), nothing, nothing, nothing, idle if jax.tree.leaves(carry) else ())
+    return Play(areas, view, sums, memory, nobody, connecting.start(connectors, lead))
 
 
 def collect(
@@ -144,7 +179,8 @@ def collect(
         after, here = note(env, algorithm, play, chosen, split(result.step, seeds))
         return after._replace(areas=split(moved, seeds), view=split(result.view, seeds)), here
 
-    return jax.lax.scan(step, with_statistics(algorithm, play, policy), noise)
+    after, steps = jax.lax.scan(step, with_statistics(algorithm, play, policy)._replace(made=()), noise)
+    return after._replace(made=play.made), steps
 
 
 def with_statistics(algorithm: Algorithm, play: Play, policy: PolicyState) -> Play:
@@ -155,11 +191,10 @@ def with_statistics(algorithm: Algorithm, play: Play, policy: PolicyState) -> Pl
 class Choice(NamedTuple):
     """Decisions of the members of S seeds and E areas, and what was known when they were made."""
 
-    begin: Array  # bool [S, E, A]
-    view: TeamView  # as the policies saw it
-    carry: Any  # memory before the decision
-    after: Any  # memory after it
-    decision: Decision
+    made: Made  # also rows of members that do not decide
+    alive: Array  # bool [S, E, A], those who decide
+    doing: Any  # what everybody does, those who pause too, `Action` or (), as in `Open`
+    after: Any  # memory after the decision
     sent: TeamActions  # what the environment gets, [S, E, A, ...]
     connectors: Any  # their state after the decision
 
@@ -170,38 +205,90 @@ def choose(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, ke
     begin = begins(play)
     connected, view = connecting.observed(chain, play.connectors, play.view, begin)
     carry = remembered(play)
-    decision = jax.vmap(partial(_decide, env, algorithm))(policy, view, carry, key)
+    decision = jax.vmap(partial(_decide, env, algorithm))(policy, view, play.open, carry, key)
+    doing = () if play.open.action == () else _standing(view.alive, decision.action, play.open)
     after = jax.tree.map(partial(_choose, view.alive), decision.carry, carry)  # the dead remember what they knew
     connected, action = connecting.sent(chain, connected, decision, view.alive)
     sent = TeamActions(continuous=action.continuous, discrete=action.discrete)
-    return Choice(begin, view, carry, after, decision, sent, connected)
+    made = Made(view.obs, view.action_mask, decision.action, decision.extras, carry, begin)
+    return Choice(made, view.alive, doing, after, sent, connected)
 
 
 def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: TeamStep) -> tuple[Play, Transitions]:
-    """What came of the decisions, `done` [S, E, ...], for a rollout; and the play, its areas and view as before."""
-    chain, view, decision = algorithm.connectors, chosen.view, chosen.decision
-    sums, sums_after = _add_up(env, play.sums, view.alive, done)
-    connected, own, group = connecting.rewarded(chain, chosen.connectors, done.reward, done.group_reward, view.alive)
+    """What came of the decisions, `done` [S, E, ...], for a rollout; and the play, its areas and view as before.
+
+    With the episode everybody's decision is over, also where the environment forgets to say so.
+    """
+    chain, alive, before = algorithm.connectors, chosen.alive, play.open
+    undecided = alive | before.waits
+    ended = done.terminated | done.truncated | (undecided & done.over[..., None])
+    arrived = undecided & (ended | done.view.alive)
+    waits = undecided & ~arrived
+    earned, paid = (
+        jnp.where(alive, 0.0, so_far) + jnp.where(undecided, now, 0.0)
+        for so_far, now in ((before.reward, done.reward), (before.group_reward, done.group_reward))
+    )
+    sums, sums_after = _add_up(env, play.sums, alive, before.waits, done, ended, jnp.where(arrived, earned, 0.0))
+    connected, own, group = connecting.rewarded(chain, chosen.connectors, earned, paid, arrived)
+    own, group = jnp.where(arrived, own, 0.0), jnp.where(arrived, group, 0.0)
+    mates = jnp.where(alive, 0.0, before.mates_reward) + _of_others(env, own)
     here = Transitions(
-        obs=view.obs,
-        action_mask=view.action_mask,
-        action=decision.action,
-        extras=decision.extras,
-        carry=chosen.carry,
+        **chosen.made._asdict(),
         last_carry=chosen.after if env.truncates else (),
-        begin=chosen.begin,
-        alive=view.alive,
+        alive=alive,
+        waits=before.waits,
+        arrived=arrived,
         reward=own,
+        mates_reward=jnp.where(arrived, mates, 0.0),
         group_reward=group,
-        terminated=done.terminated,
+        terminated=ended & ~done.truncated,
         truncated=done.truncated,
-        stays=done.view.alive,
+        stays=(done.view.alive | waits) & ~done.over[..., None],
         last_obs=connecting.last(chain, connected, done.view) if env.truncates else (),
         sums=sums,
         over=done.over,
         stats=dict(done.stats),
     )
-    return play._replace(sums=sums_after, carry=chosen.after, connectors=connected), here
+    still = (earned, paid, mates, chosen.doing)
+    still = Open(waits, *jax.tree.map(lambda x: _choose(waits, x, jnp.zeros_like(x)), still))
+    return play._replace(sums=sums_after, carry=chosen.after, open=still, connectors=connected), here
+
+
+def from_before(made: Made, steps: Transitions) -> Transitions:
+    """One seed's steps [T, E, A, ...], in whose first one the decisions `made` [E, A, ...] before stand, still open.
+
+    As in the host loop's buffer: there everything is known of them that an update needs, and none is lost.
+    """
+    waits = steps.waits[0]
+    fields = {name: getattr(steps, name) for name in Made._fields}
+    first = jax.tree.map(lambda old, x: x.at[0].set(_choose(waits, old, x[0])), made._asdict(), fields)
+    return steps._replace(
+        **first, alive=steps.alive.at[0].set(steps.alive[0] | waits), waits=steps.waits.at[0].set(False)
+    )
+
+
+def still_open(made: Made, steps: Transitions) -> Made:
+    """What was known when the decisions were made that are open after one seed's steps, [E, A, ...]; zeros elsewhere.
+
+    Those that were open before are `made`.
+    """
+    time, areas, members = steps.alive.shape
+    newest = jnp.where(steps.alive, jnp.arange(time)[:, None, None], -1).max(0)
+    waits = (steps.alive | steps.waits)[-1] & ~steps.arrived[-1]
+    at = jnp.maximum(newest, 0), jnp.arange(areas)[:, None], jnp.arange(members)
+    fields = Made(*(getattr(steps, name) for name in Made._fields))
+    known = jax.tree.map(lambda x, old: _choose(newest >= 0, x[at], old), fields, made)
+    return jax.tree.map(lambda x: _choose(waits, x, jnp.zeros_like(x)), known)
+
+
+def none_made(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array) -> Made:
+    """Zeros, as before the first decision of S seeds. `keys` [S] are used for their shape alone."""
+
+    def made(policy: PolicyState, play: Play, keys: Array) -> Made:
+        noise = noise_of(algorithm, keys[None], play.view.alive.shape[1:])
+        return choose(env, algorithm, policy, with_statistics(algorithm, play, policy), noise[0]).made
+
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made, policy, play, keys))
 
 
 def noise_of(algorithm: Algorithm, keys: Array, lead: tuple[int, ...]) -> Any:
@@ -223,7 +310,14 @@ def remembered(play: Play) -> Any:
     return jax.tree.map(lambda x: _choose(begins(play), jnp.zeros_like(x), x), play.carry)
 
 
-def _decide(env: Sizes, algorithm: Algorithm, policy: PolicyState, view: TeamView, carry: Any, key: Array) -> Decision:
+def _standing(alive: Array, action: Action, before: Open) -> Action:
+    """What members are doing: `action` of those who decide now, the open decision of the others."""
+    return jax.tree.map(partial(_choose, alive), action, before.action)
+
+
+def _decide(
+    env: Sizes, algorithm: Algorithm, policy: PolicyState, view: TeamView, before: Open, carry: Any, key: Array
+) -> Decision:
     """One seed's decisions, [E, A, ...]; what critics remember is told in rows, as the algorithm wants them."""
     decision = algorithm.act(policy, view.obs, view.action_mask, carry, key)
     if algorithm.remember is None:
@@ -234,8 +328,9 @@ def _decide(env: Sizes, algorithm: Algorithm, policy: PolicyState, view: TeamVie
     def rows(x: Array) -> Array:
         return x.reshape(teams, members, *x.shape[2:])
 
-    obs, alive, of_rows = jax.tree.map(rows, (view.obs, view.alive, decision))
-    after = algorithm.remember(policy, obs, alive, of_rows)
+    doing = decision._replace(action=_standing(view.alive, decision.action, before))
+    obs, present, of_rows = jax.tree.map(rows, (view.obs, view.alive | before.waits, doing))
+    after = algorithm.remember(policy, obs, present, of_rows)
     return decision._replace(carry=jax.tree.map(lambda x: x.reshape(*lead, *x.shape[2:]), after))
 
 
@@ -244,29 +339,39 @@ def _choose(mask: Array, x: Array, other: Array) -> Array:
     return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, other)
 
 
-def _add_up(env: Sizes, sums: EpisodeSums, alive: Array, done: Any) -> tuple[EpisodeSums, EpisodeSums]:
-    """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left."""
-    ended, stays = done.terminated | done.truncated, done.view.alive
-    own, paid = jnp.where(alive, done.reward, 0.0), jnp.where(alive, done.group_reward, 0.0)
-    group, earned = by_team(env, paid), by_team(env, own)
-    others = (earned.sum(-1, keepdims=True) - earned).reshape(own.shape)
+def _add_up(
+    env: Sizes, sums: EpisodeSums, alive: Array, waits: Array, done: TeamStep, ended: Array, told: Array
+) -> tuple[EpisodeSums, EpisodeSums]:
+    """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left.
+
+    `told` is what decisions have earned whose outcome has arrived: mates know of it then, as in the host loop.
+    """
+    undecided = alive | waits
+    own, paid = jnp.where(undecided, done.reward, 0.0), jnp.where(undecided, done.group_reward, 0.0)
+    group = by_team(env, paid)
     # The team's reward, by whomever it was received: the dying may get none where the living get it.
     received = jnp.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))
     now = EpisodeSums(
         reward=sums.reward + own,
-        length=sums.length,
+        length=sums.length - waits,  # the open decision has not been followed by another
         group_reward=sums.group_reward + received,
         received=sums.received + paid,
-        mates_reward=sums.mates_reward + jnp.where(alive, others, 0.0),
+        mates_reward=sums.mates_reward + jnp.where(undecided, _of_others(env, told), 0.0),
     )
-    goes_on = by_team(env, stays).any(-1)
+    goes_on = by_team(env, (done.view.alive | (undecided & ~ended)) & ~done.over[..., None]).any(-1)
     return now, EpisodeSums(
         reward=jnp.where(ended, 0.0, now.reward),
-        length=jnp.where(ended, 0, now.length + alive),
+        length=jnp.where(ended, 0, sums.length + alive),
         group_reward=jnp.where(goes_on, now.group_reward, 0.0),
         received=jnp.where(ended, 0.0, now.received),
         mates_reward=jnp.where(ended, 0.0, now.mates_reward),
     )
+
+
+def _of_others(env: Sizes, own: Array) -> Array:
+    """Of `own` [..., A] the sum over everybody else in a member's team, [..., A]."""
+    earned = by_team(env, own)
+    return (earned.sum(-1, keepdims=True) - earned).reshape(own.shape)
 
 
 def by_team(env: Sizes, x: Array) -> Array:

@@ -19,7 +19,7 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import EvaluationSettings
 from jaxrl.training.compiled.collect import Play, Transitions, collect, start_play
 from jaxrl.training.compiled.iteration import JittedState
-from jaxrl.training.compiled.stacking import EpisodeFigures, figures
+from jaxrl.training.compiled.stacking import EpisodeFigures, figures, together
 
 Evaluate = Callable[[JittedState], EpisodeFigures]
 """The figures of the episodes that the policies of a state play, each with the leading axis S."""
@@ -31,13 +31,13 @@ class Trial(NamedTuple):
     steps: Array  # int32 [], decisions so far
     play: Any  # [S, N, ...]; of several behaviors, the state of the scene
     over: Array  # bool [S, N], the first episode of this area
-    found: EpisodeFigures  # sums over what has ended in first episodes, [S]
+    found: EpisodeFigures  # of what has ended in first episodes, [S]
 
 
 def evaluate(
     env: JaxEnv, algorithm: Algorithm, options: EvaluationSettings, policy: PolicyState, parameters: dict[str, Array]
 ) -> EpisodeFigures:
-    """Sums over N = `options.episodes` episodes of each seed, float32 [S].
+    """Of N = `options.episodes` episodes of each seed, float32 [S].
 
     An agent or a team counts if it ends before its area's first episode is over, or with it, within
     `options.max_length` decisions.
@@ -67,7 +67,7 @@ def evaluate(
 
     def step(trial: Trial) -> Trial:
         play, over, ended = once(trial.steps, trial.play, trial.over)
-        return Trial(trial.steps + 1, play, over, jax.tree.map(jnp.add, trial.found, ended))
+        return Trial(trial.steps + 1, play, over, together(trial.found, ended))
 
     def goes_on(trial: Trial) -> Array:
         return (trial.steps < options.max_length) & ~trial.over.all()

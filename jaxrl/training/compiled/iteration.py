@@ -30,11 +30,23 @@ from jaxrl.algorithms.interface import (
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.training.compiled import connecting
-from jaxrl.training.compiled.collect import Play, Transitions, begins, collect, remembered, start_anew, start_play
+from jaxrl.training.compiled.collect import (
+    Made,
+    Play,
+    Transitions,
+    begins,
+    collect,
+    from_before,
+    none_made,
+    remembered,
+    start_anew,
+    start_play,
+    still_open,
+)
 from jaxrl.training.compiled.newest import newest, nothing
 from jaxrl.training.compiled.recent import Recent, none_yet
 from jaxrl.training.compiled.recent import counted as with_recent
-from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack
+from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack, together
 
 EVERY_SEED = "every seed"
 """Name of the axis over which learners are mapped side by side."""
@@ -59,16 +71,25 @@ class JittedState(struct.PyTreeNode):
 
 
 class IterationLog(NamedTuple):
-    """Of one or several iterations, as sums. Every array has the leading axis S."""
+    """What one or several iterations of `JittedTrainer.run` have brought. Every array has the leading axis S."""
 
     updates: Array  # int32 [S], iterations in which the seed learned: it was due, and max_steps not passed yet
-    metrics: Metrics  # float32 [S] by name, sums over these updates
+    metric_sums: Metrics  # float32 [S] by name, over these updates
     episodes: EpisodeFigures
     fault: Array  # int32 [S, 4]: iteration, and what was not finite in it, as in `fault_of`; or -1
 
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """By name each metric's mean over the updates, float64 [S]; NaN for a seed that made none."""
+        with np.errstate(invalid="ignore"):
+            return {
+                name: np.asarray(total, np.float64) / np.asarray(self.updates)
+                for name, total in self.metric_sums.items()
+            }
+
     def metric(self, name: str) -> np.ndarray:
-        """Mean of a metric over the updates, float64 [S]; NaN for a seed that made none."""
-        return _ratio(self.metrics[name], self.updates)
+        """One of `metrics`."""
+        return self.metrics[name]
 
     @property
     def group_reward(self) -> np.ndarray:
@@ -144,12 +165,13 @@ def start(plan: Plan, numbers: Array) -> JittedState:
 
 def start_learners(plan: Plan, init_keys: Array, keys: Array, play: Play, parameters: dict[str, Value]) -> JittedState:
     """A fresh learner for each seed beside the areas that it begins with. Both keys [S] are consumed."""
-    store = plan.algorithm.storage.init()
+    store, train = plan.algorithm.storage.init(), jax.vmap(plan.algorithm.init)(init_keys)
+    made = none_made(plan.env, plan.algorithm, acting(plan.algorithm, train), play, keys)
     return JittedState(
-        train=jax.vmap(plan.algorithm.init)(init_keys),
+        train=train,
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), store),
         fresh=jnp.zeros(keys.shape, jnp.int32),
-        play=play,
+        play=play._replace(made=made),
         parameters=parameters,
         values={key: for_each(value, keys) for key, value in plan.values.items()},
         key=keys,
@@ -206,6 +228,7 @@ def learned(
         state.fresh,
         state.frozen,
         steps,
+        play.made,
         (last, remembered(play)),
         state.iteration,
     )
@@ -218,6 +241,7 @@ def learned(
     chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
     train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
     told = jax.vmap(partial(newest, plan.env, plan.newest))(steps) if plan.newest else ()
+    play = play._replace(made=jax.vmap(still_open)(play.made, steps))
     after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told)
     return after.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes)), log
 
@@ -239,12 +263,17 @@ def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[Jitte
     def body(_: Array, carry: tuple[JittedState, IterationLog]) -> tuple[JittedState, IterationLog]:
         state, total = carry
         state, log = iterate(plan, state)
-        fault = jnp.where(total.fault[:, :1] < 0, log.fault, total.fault)
-        return state, jax.tree.map(jnp.add, total, log)._replace(fault=fault)
+        return state, add_log(total, log)
 
     _, shapes = jax.eval_shape(partial(iterate, plan), state)
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.fori_loop(0, count, body, (state, empty._replace(fault=empty.fault - 1)))
+
+
+def add_log(total: IterationLog, log: IterationLog) -> IterationLog:
+    """Both together, with the first fault."""
+    fault = jnp.where(total.fault[:, :1] < 0, log.fault, total.fault)
+    return together(total, log)._replace(fault=fault)
 
 
 def _learn(
@@ -255,17 +284,21 @@ def _learn(
     fresh: Array,
     frozen: Array,
     steps: Transitions,
+    made: Made,
     last: tuple[TeamView, Any],
     iteration: Array,
 ) -> tuple[TrainState, Any, Array, IterationLog]:
     """The update of one seed where the algorithm is ready for it.
 
     Once the seed has passed max_steps nothing is kept any more, as the host loop ends there. Where a number is not
-    finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault. `last` is
-    what was seen after the steps, and what was remembered.
+    finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault. `made`
+    are decisions that were open before the steps; `last` is what was seen after them, and what was remembered.
     """
+    steps = from_before(made, steps)
     varied = plan.algorithm.varied
-    algorithm = varied(values) if values and varied is not None else plan.algorithm
+    algorithm = plan.algorithm
+    if values and varied is not None:
+        algorithm = algorithm._replace(learn=varied(values).learn)  # all else may have been replaced
     rollout = stack(plan.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=plan.time_horizon)
     active, seen = ~frozen & (train.step <= plan.max_steps), first_fault(steps, last[0])
     counted, store = store_rollout(algorithm, train, store, rollout, active & (seen[0] < 0))
@@ -277,7 +310,7 @@ def _learn(
     active, due = active & sound, due & sound
     log = IterationLog(
         updates=due.astype(jnp.int32),
-        metrics={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
+        metric_sums={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
         episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), figures(plan.env, steps)),
         fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
     )
@@ -319,9 +352,4 @@ def fault_of(seen: Array, due: Array, metrics: Metrics, learned: TrainState) -> 
 
 
 def _mean(moments: Moments) -> np.ndarray:
-    return _ratio(moments.total, moments.count)
-
-
-def _ratio(total: Array, count: Array) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(total, np.float64) / np.asarray(count, np.float64)
+    return np.where(np.asarray(moments.count) > 0, np.asarray(moments.mean, np.float64), np.nan)

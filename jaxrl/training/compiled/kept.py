@@ -23,7 +23,7 @@ from jaxrl.artifacts.checkpoint.loop import FIRST_SEED
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.training.compiled.iteration import JittedState, step_of
-from jaxrl.training.compiled.saver import Subject, contents, for_all_seeds
+from jaxrl.training.compiled.saver import Subject, contents, for_all_seeds, restore_open
 
 
 def save(subject: Subject, state: JittedState, path: str | Path, *, keep: int = 0) -> Path:
@@ -35,7 +35,8 @@ def save(subject: Subject, state: JittedState, path: str | Path, *, keep: int = 
     seeds = state.key.shape[0]
     if seeds != len(subject.seeds):
         raise CheckpointError(f"{path}: the state has {seeds} seed(s), this trainer {len(subject.seeds)}")
-    whole = state.replace(train=contents(state).train)
+    held = contents(state)
+    whole = state.replace(train=held.train, play=held.play)
     folder = _folder(path).behavior(subject.name)
     return checkpoint.save(folder, step_of(state), whole, spec=subject.spec, settings=_described(subject), keep=keep)
 
@@ -64,13 +65,17 @@ def restore(
     held = {leaf.partition("/")[0] for leaf in info.leaves}
     blank = _blank(shapes)
     absent = [name for name in vars(blank) if name not in held and jax.tree.leaves(getattr(blank, name))]
-    wanted = blank.replace(train=contents(blank).train, **dict.fromkeys(absent, ()))
-    unfit = trees.leaf_mismatches(info.leaves, trees.leaves_of(wanted))
-    if unfit:
+    wanted = blank.replace(train=contents(blank).train, play=contents(blank).play, **dict.fromkeys(absent, ()))
+
+    def fitting(wanted: JittedState) -> JittedState:
+        unfit = trees.leaf_mismatches(info.leaves, trees.leaves_of(wanted))
+        if not unfit:
+            return checkpoint.restore(found, wanted, spec=subject.spec, settings=described)
         changes = "; ".join(mismatches(info.spec, info.settings, subject.spec, described) or unfit[:3])
         advice = "make the trainer with the same environment, settings, areas and seeds"
         raise CheckpointError(f"{found}: does not fit this trainer ({changes}): {advice}")
-    saved = checkpoint.restore(found, wanted, spec=subject.spec, settings=described)
+
+    saved = fitting(wanted) if "play" in absent else restore_open(fitting, info.leaves, wanted, blank)
     if absent:
         fresh = init(range(len(subject.seeds)))
         saved = saved.replace(**{name: getattr(fresh, name) for name in absent})

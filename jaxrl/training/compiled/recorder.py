@@ -15,6 +15,7 @@ from typing import Self
 import jax
 import numpy as np
 
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
@@ -28,7 +29,7 @@ from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
 from jaxrl.training.saver import Snapshot
-from jaxrl.training.trained_policy import BEST_SEED
+from jaxrl.training.trained_policy import BEST_SEED, EXPORTED_SEED
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class CompiledRecorder(Recorder):
         super().__init__(settings, folder, progress, PHASES)
         self._prefix = "" if alone else f"{folder.run_id}: "
         self._tells = True
+        self._all_new = False  # whatever is learned from has been decided by the newest policy
         self.lessons = lessons or SeedLessons(settings.environment_parameters, subject, self._prefix)
         self._record(subject)
 
@@ -81,6 +83,7 @@ class CompiledRecorder(Recorder):
         `frozen`: by seed, those that a resumed run has left behind.
         """
         name, seeds = self.subject.name, self.subject.seeds
+        self._all_new = step == 0
         for index in np.flatnonzero(frozen).tolist():
             self._statistics.freeze(index)
             log.warning(
@@ -100,14 +103,23 @@ class CompiledRecorder(Recorder):
             self.lessons.tell()
         for index in np.flatnonzero(frozen).tolist():
             self.leave_out(name, index)
-        best = self.status.get(name, BEST_SEED, 0)
-        if best >= len(seeds):
-            log.warning("%s: %s is %d of %d seeds; the first is taken.", self.status.path, BEST_SEED, best, len(seeds))
-            self.status.set(name, BEST_SEED, 0)
+        old = self.status.get(name, BEST_SEED, None)
+        if old is not None:
+            self.status.set(name, BEST_SEED, None)
+            self.status.set(name, EXPORTED_SEED, seeds[0] + old)
+        best = self.status.get(name, EXPORTED_SEED, seeds[0])
+        if best not in seeds:
+            text = "%s: %s %d is none of the run's, %d to %d; the first is taken."
+            log.warning(text, self.status.path, EXPORTED_SEED, best, seeds[0], seeds[-1])
+            self.status.set(name, EXPORTED_SEED, seeds[0])
 
     def add(self, chunk: IterationLog, recent: Recent) -> None:
         """Some iterations have run; `recent` stands after them."""
         self._statistics.add(chunk, recent)
+        if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were open meanwhile
+            self._all_new = False
+            largest = chunk.metrics.get(LARGEST_LOG_RATIO, np.zeros(1))
+            self.check_ratio(self.subject.name, float(np.nanmax(largest, initial=0.0)))
 
     def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
         """A seed is left behind at trainer step `step`, where its numbers were last good."""
@@ -151,7 +163,8 @@ class CompiledRecorder(Recorder):
         """
         name, rewards = self.subject.name, self._statistics.recent_reward()
         resumed = np.isnan(rewards).all()  # and no episode has ended since
-        best = int(self.status.get(name, BEST_SEED, 0)) if resumed else self._best(rewards)
+        seeds = self.subject.seeds
+        best = seeds.index(self.status.get(name, EXPORTED_SEED, seeds[0])) if resumed else self._best(rewards)
         frozen = self._statistics.frozen
         best = int(np.argmin(frozen)) if frozen[best] else best
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None

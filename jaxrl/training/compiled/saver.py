@@ -7,6 +7,8 @@ from the other's weights.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import JittedState, step_of
 from jaxrl.training.saver import Snapshot
-from jaxrl.training.trained_policy import BEST_SEED
+from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -47,13 +49,34 @@ class Subject(NamedTuple):
 def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     """What a checkpoint holds: everything but what follows from the settings.
 
-    Which seeds are frozen stands in it only if one is: the rest of a checkpoint is as it was before there were any.
+    Which seeds are frozen stands in it only if one is, decisions that are open only if a member pauses: the rest of a
+    checkpoint is as it was before there were any.
     """
+    if not np.any(state.play.open.waits):
+        state = with_open(state, (), ())
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
     state = state.replace(newest=(), recent=())  # which the next iterations tell anew
     single = state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
+
+
+def with_open(state: JittedState, open_decisions: Any, made: Any) -> JittedState:
+    """The state with other open decisions."""
+    return state.replace(play=state.play._replace(open=open_decisions, made=made))
+
+
+def restore_open(
+    restore: Callable[[JittedState], JittedState], leaves: Mapping[str, Any], wanted: JittedState, like: JittedState
+) -> JittedState:
+    """What `restore` makes of `wanted`, `contents` of a state in which nobody pauses, and of a checkpoint's `leaves`.
+
+    Decisions that are open are restored where the checkpoint holds some; else there are none, as in `like`.
+    """
+    none = like.play.open, like.play.made
+    if any(leaf.startswith("play/open/") for leaf in leaves):
+        return restore(with_open(wanted, *none))
+    return with_open(restore(wanted), *none)
 
 
 def seed_of(tree: Any, index: int) -> Any:
@@ -73,7 +96,7 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         settings=subject.settings,
         described=subject.described(),
         samples=_samples(state, best),
-        notes={BEST_SEED: best},
+        notes={EXPORTED_SEED: subject.seeds[best]},
     )
 
 
@@ -118,13 +141,13 @@ def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: 
 def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     """The state in a checkpoint of the run. Raises CheckpointError."""
     require_loop(path, compiled=True)
-    some = "frozen" in checkpoint.read_info(path).leaves
-    wanted = contents(fresh, changing=subject.changing).replace(frozen=fresh.frozen if some else ())
-    saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
+    leaves, wanted = checkpoint.read_info(path).leaves, contents(fresh, changing=subject.changing)
+    some = "frozen" in leaves
+    restore = partial(checkpoint.restore, path, spec=subject.spec, settings=subject.described())
+    saved = restore_open(restore, leaves, wanted.replace(frozen=fresh.frozen if some else ()), fresh)
     log.info("%s: resuming from %s.", subject.name, path)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
-    saved = saved.replace(recent=fresh.recent)
-    saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
+    saved = saved.replace(recent=fresh.recent, frozen=saved.frozen if some else fresh.frozen)
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))
     return saved

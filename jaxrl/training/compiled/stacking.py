@@ -2,7 +2,8 @@
 
 All rows are aligned in time here: state t of a row is decision t of its area. Environments that truncate get a second
 state after each decision, absent unless a team was cut off there: its true last observation. The state after the last
-step bootstraps those who live on; like every state it is trained on once, with the next rollout.
+step bootstraps those who live on; like every state it is trained on once, with the next rollout. So is a decision that
+is still open then, because its member pauses: the next rollout begins with it (`collect.from_before`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,31 @@ from jax import Array
 
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.jax_envs.scene import Sizes
-from jaxrl.rollout.rollout import EverySecond, Rollout
+from jaxrl.rollout.rollout import EverySecond, Rollout, masked
 from jaxrl.training.compiled.collect import Transitions, by_team
 from jaxrl.types import Action
 
 
 class Moments(NamedTuple):
-    """Of a number that is met now and then: float32 [], or float64 [S] where numpy has added them up."""
+    """Of a number that is met now and then: float32 [], or float64 [S] where numpy has put several together.
+
+    Squares are of distances from the mean: float32 sums of plain squares know nothing of a spread below a thousandth of
+    the mean.
+    """
 
     count: Any
-    total: Any
-    square: Any  # sum of squares
+    mean: Any  # 0 of none
+    squares: Any  # sum of squared distances from the mean
+
+    @property
+    def total(self) -> Any:
+        """Their sum."""
+        return self.count * self.mean
+
+    @property
+    def std(self) -> Any:
+        """Their population standard deviation; 0 of none."""
+        return (self.squares / (self.count + (self.count == 0))) ** 0.5
 
 
 class EpisodeFigures(NamedTuple):
@@ -49,8 +64,8 @@ def stack(
     `memory` is what the members remember then, a pytree of [E, A, *].
 
     T' = T + 1, or 2 T + 1 where the environment truncates. Rows are teams (B = E·K, A' = A / K) or single agents
-    (B = E·A, A' = 1), which then end for good when they end: what their team earns later is not theirs. Everybody
-    alive decides at every step, so nobody waits, except that returns pass through second states that are absent.
+    (B = E·A, A' = 1), which then end for good when they end: what their team earns later is not theirs. Returns pass
+    through states in which a member pauses, in which nobody of its row decides, and second states that are absent.
     """
     lead = steps.alive.shape
     members = env.members if team_rows else 1
@@ -59,12 +74,25 @@ def stack(
     def row(x: Array) -> Array:
         return x.reshape(x.shape[0], rows, members, *x.shape[3:])
 
-    acted, ended = row(steps.alive), row(steps.terminated | steps.truncated)
+    alive, waits, arrived = row(steps.alive), row(steps.waits), row(steps.arrived)
+    ended = row(steps.terminated | steps.truncated)
     # Alone in its row an agent ends for good, also when another takes the row in the same step.
     over = ended & ~row(steps.stays).any(-1, keepdims=True) if team_rows else ended
     truncated = over & row(steps.truncated)
     final = over & truncated.any(-1, keepdims=True)  # part of the last state of a team that was cut off
-    nobody = jnp.zeros_like(acted)
+    nobody, cut = jnp.zeros_like(alive), _cut(alive, waits, ended, time_horizon)
+    told = _Told(
+        acted=alive & arrived,
+        action=Action(*map(row, steps.action)),
+        reward=row(steps.reward),
+        mates_reward=row(steps.mates_reward) if team_rows else jnp.zeros_like(row(steps.reward)),
+        group_reward=row(steps.group_reward),
+        terminated=over & ~truncated,
+        truncated=truncated,
+        left=ended & ~over,
+    )
+    pauses = (alive & ~arrived).any()
+    told = jax.lax.cond(pauses, lambda: _by_decision(told, alive, arrived, over, final), lambda: told)
 
     def states(x: Array, at_last: Array, at_final: Array | None = None) -> Array:
         """[T, ...] of decisions, with final states in between and the last one: [T', ...]."""
@@ -77,44 +105,88 @@ def stack(
         """Nothing in states in which nobody acts."""
         return states(x, jnp.zeros_like(x[0]))
 
-    present = states(acted, row(last.alive[None])[0], final)
+    lives = row(last.alive[None])[0] | ((alive | waits) & ~arrived)[-1]
+    idle = waits | ~alive.any(-1, keepdims=True)
     seen_last, known = steps.last_obs or steps.obs, steps.last_carry or steps.carry
-    own = jnp.where(acted, row(steps.reward), 0.0)
     obs = (states(row(o), row(n[None])[0], row(f)) for o, n, f in zip(steps.obs, last.obs, seen_last, strict=True))
-    return Rollout(
-        obs=tuple(_seen_by(present, o) for o in obs),
-        action_mask=states(row(steps.action_mask), row(last.action_mask[None])[0]),
-        action=Action(*(decided(row(x)) for x in steps.action)),
-        extras={name: decided(row(x)) for name, x in steps.extras.items()},
-        carry=jax.tree.map(lambda x, m, f: states(row(x), row(m[None])[0], row(f)), steps.carry, memory, known),
-        begin=decided(acted & row(steps.begin)),
-        present=present,
-        acted=decided(acted),
-        waiting=states(nobody, nobody[0], jnp.broadcast_to(~final.any(-1, keepdims=True), final.shape)),
-        reward=decided(own),
-        mates_reward=decided(jnp.where(acted, own.sum(-1, keepdims=True) - own, 0.0)),
-        group_reward=decided(jnp.where(acted, row(steps.group_reward), 0.0)),
-        terminated=decided(over & ~truncated),
-        truncated=decided(truncated),
-        left=decided(ended & ~over),
-        cut=decided(_cut(acted, ended, time_horizon)),
-        between=EverySecond() if env.truncates else (),
+    return masked(
+        Rollout(
+            obs=tuple(obs),
+            action_mask=states(row(steps.action_mask), row(last.action_mask[None])[0]),
+            action=Action(*map(decided, told.action)),
+            extras={name: decided(row(x)) for name, x in steps.extras.items()},
+            carry=jax.tree.map(lambda x, m, f: states(row(x), row(m[None])[0], row(f)), steps.carry, memory, known),
+            begin=decided(alive & row(steps.begin)),
+            present=states(alive | waits, lives, final),
+            acted=decided(told.acted),
+            waiting=states(idle, nobody[0], jnp.broadcast_to(~final.any(-1, keepdims=True), final.shape)),
+            reward=decided(told.reward),
+            mates_reward=decided(told.mates_reward),
+            group_reward=decided(told.group_reward),
+            terminated=decided(told.terminated),
+            truncated=decided(told.truncated),
+            left=decided(told.left),
+            cut=decided(cut & ~(told.terminated | told.truncated | told.left)),
+            between=EverySecond() if env.truncates else (),
+        )
     )
 
 
-def _seen_by(present: Array, x: Array) -> Array:
-    """Zeros for members that are not `present` [T', B, A]; x [T', B, A, *shape] keeps its dtype."""
-    return jnp.where(present.reshape(*present.shape, *[1] * (x.ndim - present.ndim)), x, jnp.zeros((), x.dtype))
+class _Told(NamedTuple):
+    """Of each decision, [T, B, A, ...]; fields as in `Rollout`."""
+
+    acted: Array
+    action: Action
+    reward: Array
+    mates_reward: Array
+    group_reward: Array
+    terminated: Array
+    truncated: Array
+    left: Array
 
 
-def _cut(acted: Array, ended: Array, time_horizon: int) -> Array:
+def _by_decision(told: _Told, alive: Array, arrived: Array, over: Array, final: Array) -> _Told:
+    """What stands at the step with which it arrived, at the step of the decision; actions also while members pause.
+
+    Whoever left its team is followed by the next state in which a mate decides, and by nothing if the team ends before.
+    What its mates are paid until then is its, too.
+    """
+    time, nowhere = jnp.arange(len(alive))[:, None, None], len(alive)
+
+    def next_of(mask: Array) -> Array:
+        """The first step from each on in which `mask` holds; `nowhere` if none does."""
+        return jax.lax.cummin(jnp.where(mask, time, nowhere), axis=0, reverse=True)
+
+    def at(x: Array, step: Array) -> Array:
+        return jnp.take_along_axis(x, step.reshape(step.shape + (1,) * (x.ndim - step.ndim)), axis=0)
+
+    decides, ends = (next_of(x.any(-1, keepdims=True)) for x in (alive, over))
+    after = jnp.concatenate([decides[1:], jnp.full_like(decides[:1], nowhere)])
+    end = jnp.concatenate([ends[1:], jnp.full_like(ends[:1], nowhere)])
+    cut_off = at(final.any(-1, keepdims=True), jnp.minimum(end, nowhere - 1))
+    for_nothing = told.left & (end < after) & ~cut_off
+    paid = jnp.cumsum(jnp.broadcast_to(told.reward.sum(-1, keepdims=True), told.reward.shape), axis=0)
+    later = at(paid, jnp.broadcast_to(jnp.minimum(after - 1, jnp.minimum(end, nowhere - 1)), paid.shape)) - paid
+    told = told._replace(
+        left=told.left & ~for_nothing,
+        terminated=told.terminated | for_nothing,
+        mates_reward=told.mates_reward + jnp.where(told.left, later, 0.0),
+    )
+    known = next_of(arrived)
+    newest = jax.lax.cummax(jnp.where(alive, time, 0), axis=0)
+    found = jax.tree.map(lambda x: at(x, jnp.minimum(known, nowhere - 1)), told._replace(acted=alive, action=()))
+    return found._replace(acted=alive & (known < nowhere), action=jax.tree.map(lambda x: at(x, newest), told.action))
+
+
+def _cut(alive: Array, waits: Array, ended: Array, time_horizon: int) -> Array:
     """bool [T, B, A]: a segment has reached `time_horizon` decisions here. Segments begin anew with each rollout."""
-    if time_horizon >= acted.shape[0]:
-        return jnp.zeros_like(acted)
-    time = jnp.arange(acted.shape[0])[:, None, None]
-    before = jnp.concatenate([jnp.zeros_like(acted[:1]), (acted & ~ended)[:-1]])
-    begin = jax.lax.cummax(jnp.where(acted & ~before, time, 0), axis=0)
-    return acted & ~ended & ((time - begin + 1) % time_horizon == 0)
+    if time_horizon >= alive.shape[0]:
+        return jnp.zeros_like(alive)
+    goes_on = (alive | waits) & ~ended
+    before = jnp.concatenate([jnp.zeros_like(alive[:1]), goes_on[:-1]])
+    number = jnp.cumsum(alive, axis=0)
+    first = jax.lax.cummax(jnp.where(alive & ~before, number, 0), axis=0)
+    return alive & ((number - first + 1) % time_horizon == 0)
 
 
 def figures(env: Sizes, steps: Transitions) -> EpisodeFigures:
@@ -132,9 +204,29 @@ def figures(env: Sizes, steps: Transitions) -> EpisodeFigures:
 
 
 def moments(x: Array, mask: Array) -> Moments:
-    """Count, sum and sum of squares of float32 `x` where `mask`, both [...]."""
-    counted = jnp.where(mask, x, 0.0)
-    return Moments(count=mask.sum(dtype=jnp.float32), total=counted.sum(), square=jnp.square(counted).sum())
+    """Of float32 `x` where `mask`, both [...]. In two passes, the second of which mends what the first has rounded."""
+    count = mask.sum(dtype=jnp.float32)
+    divisor = jnp.maximum(count, 1.0)
+    about = jnp.where(mask, x, 0.0).sum() / divisor
+    rest = jnp.where(mask, x - about, 0.0)
+    error = rest.sum() / divisor
+    squares = jnp.maximum(jnp.square(rest).sum() - count * jnp.square(error), 0.0)
+    return Moments(count=count, mean=about + error, squares=squares)
+
+
+def together(some: Any, others: Any) -> Any:
+    """Sums of the arrays of two equal pytrees, of JAX or numpy; of the `Moments` in them those of both (Chan 1983)."""
+
+    def pair(a: Any, b: Any) -> Any:
+        if not isinstance(a, Moments):
+            return a + b
+        count = a.count + b.count
+        share = b.count / (count + (count == 0))
+        away = b.mean - a.mean
+        squares = a.squares + b.squares + away * away * a.count * share
+        return Moments(count=count, mean=a.mean + away * share, squares=squares)
+
+    return jax.tree.map(pair, some, others, is_leaf=lambda x: isinstance(x, Moments))
 
 
 def first_fault(steps: Transitions, last: TeamView) -> Array:
@@ -142,10 +234,10 @@ def first_fault(steps: Transitions, last: TeamView) -> Array:
 
     Step T is the view after the T decisions, which the newest of them bootstrap from.
     """
-    unseen = _any_not_finite(steps.obs, steps.alive)
+    unseen = _any_not_finite(steps.obs, steps.alive | steps.waits)
     if steps.last_obs:
         unseen |= _any_not_finite(steps.last_obs, steps.truncated)
-    unpaid = _any_not_finite((steps.reward, steps.group_reward), steps.alive)
+    unpaid = _any_not_finite((steps.reward, steps.group_reward), steps.arrived)
     after = _any_not_finite(last.obs, last.alive)
     bad = jnp.stack([jnp.vstack([unseen, after]), jnp.vstack([unpaid, jnp.zeros_like(after)])], axis=-1)  # [T+1, E, 2]
     at, areas = jnp.argmax(bad.reshape(-1)), bad.shape[1]

@@ -1,4 +1,4 @@
-"""Numbers of all seeds of a compiled run, as sums over iterations, from one summary to the next."""
+"""Numbers of all seeds of a compiled run, put together over iterations, from one summary to the next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl.training.compiled.iteration import IterationLog
 from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.recent import Recent
 from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
+from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, together
 from jaxrl.training.signal_rewards import extrinsic_sum, per_episode
 
 
@@ -22,7 +22,7 @@ class SeedStatistics:
 
     def __init__(self, subject: Subject, lessons: SeedLessons) -> None:
         self._subject, self._lessons = subject, lessons
-        self._group_rewards = False
+        self.group_rewards = False
         self._since: IterationLog | None = None  # since the last summary
         self._recent: Recent | None = None
         self.frozen = np.zeros(len(subject.seeds), bool)
@@ -34,8 +34,9 @@ class SeedStatistics:
 
     def add(self, chunk: IterationLog, recent: Recent) -> None:
         """Some iterations have run; `recent` stands after them."""
-        self._since = chunk if self._since is None else jax.tree.map(np.add, self._since, chunk)
-        self._group_rewards |= bool(np.any(chunk.episodes.group_reward.square > 0))
+        exact: IterationLog = jax.tree.map(lambda x: np.asarray(x, np.float64), chunk)
+        self._since = exact if self._since is None else together(self._since, exact)
+        self.group_rewards |= _earned(chunk.episodes.group_reward)
         self._recent = recent
 
     def take(self) -> list[dict[str, Summary]]:
@@ -47,7 +48,7 @@ class SeedStatistics:
 
     def of_evaluation(self, found: EpisodeFigures) -> list[dict[str, Summary]]:
         """By seed, the summary of each tag of episodes that were played beside the training."""
-        self._group_rewards |= bool(np.any(found.group_reward.square > 0))
+        self.group_rewards |= _earned(found.group_reward)
         return [{} if self.frozen[seed] else self._evaluated(found, seed) for seed in range(len(self._subject.seeds))]
 
     def recent_reward(self) -> np.ndarray:
@@ -57,7 +58,7 @@ class SeedStatistics:
         """
         if self._recent is None:
             return np.full(len(self._subject.seeds), np.nan)
-        chosen = self._recent.group_reward if self._group_rewards else self._recent.reward
+        chosen = self._recent.group_reward if self.group_rewards else self._recent.reward
         return np.where(self.frozen, np.nan, chosen.mean())
 
     def mean_reward(self) -> float | None:
@@ -69,8 +70,8 @@ class SeedStatistics:
         """How the run ended, in words."""
         rewards, lines = self.recent_reward(), []
         if np.isfinite(rewards).any():
-            spread = "" if len(rewards) == 1 else f" (seeds: {np.nanmin(rewards):.3f} to {np.nanmax(rewards):.3f})"
-            what = "group reward" if self._group_rewards else "reward"
+            spread = "" if len(rewards) == 1 else f" (seeds: {_spread(rewards[np.isfinite(rewards)])})"
+            what = "group reward" if self.group_rewards else "reward"
             lines.append(f"mean {what} {np.nanmean(rewards):.3f} at the end{spread}.")
         if self.frozen.any():
             left = ", ".join(str(self._subject.seeds[index]) for index in np.flatnonzero(self.frozen))
@@ -81,7 +82,7 @@ class SeedStatistics:
         """What one seed's event file gets, by tag."""
         episodes: EpisodeFigures = jax.tree.map(lambda x: float(x[seed]), collected.episodes)
         found = {tags.CUMULATIVE_REWARD: episodes.reward, tags.EPISODE_LENGTH: episodes.length}
-        if self._group_rewards:
+        if self.group_rewards:
             found[tags.GROUP_CUMULATIVE_REWARD] = episodes.group_reward
         found |= episodes.stats
         summaries = {tag: _summary(moments) for tag, moments in found.items() if moments.count > 0}
@@ -92,21 +93,30 @@ class SeedStatistics:
         if count and collected_sum is not None:
             summaries[tag_of("reward/extrinsic")] = _average(float(collected_sum), count)
         first_signal, updates = next(iter(self._subject.settings.reward_signals)), int(collected.updates[seed])
-        for name, totals in collected.metrics.items() if updates else ():
+        for name, totals in collected.metric_sums.items() if updates else ():
             summaries[tag_of(name, first_signal)] = _average(float(totals[seed]), updates)
         return per_episode(self._subject.settings, summaries) | self._lessons.summaries(seed)
 
     def _evaluated(self, found: EpisodeFigures, seed: int) -> dict[str, Summary]:
-        kinds = (found.reward, *((found.group_reward,) if self._group_rewards else ()), found.length)
-        names = [tag for tag in EVALUATED if self._group_rewards or tag != EVALUATED[1]]
+        kinds = (found.reward, *((found.group_reward,) if self.group_rewards else ()), found.length)
+        names = [tag for tag in EVALUATED if self.group_rewards or tag != EVALUATED[1]]
         by_tag = {tag: Moments(*(float(x[seed]) for x in kind)) for tag, kind in zip(names, kinds, strict=True)}
         return {tag: _summary(moments) for tag, moments in by_tag.items() if moments.count > 0}
 
 
+def _spread(rewards: np.ndarray) -> str:
+    between = f", std between them {rewards.std(ddof=1):.3f}" if len(rewards) > 1 else ""
+    return f"{rewards.min():.3f} to {rewards.max():.3f}{between}"
+
+
+def _earned(group_reward: Moments) -> bool:
+    """Whether any team was paid together."""
+    return bool(np.any((group_reward.mean != 0) | (group_reward.squares > 0)))
+
+
 def _summary(moments: Moments) -> Summary:
-    mean = moments.total / moments.count
-    std = max(moments.square / moments.count - mean * mean, 0.0) ** 0.5
-    return Summary(value=mean, mean=mean, std=std, sum=moments.total, count=int(moments.count), histogram=None)
+    mean, count = moments.mean, int(moments.count)
+    return Summary(value=mean, mean=mean, std=moments.std, sum=moments.total, count=count, histogram=None)
 
 
 def _average(total: float, count: int) -> Summary:

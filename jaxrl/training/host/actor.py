@@ -7,12 +7,14 @@ host loop's routing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout import noise
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.occupants import first_size
@@ -25,8 +27,15 @@ from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.room import CutWarning, Room
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
+log = logging.getLogger(__name__)
+
 UNTRAINED = 1024
 """Decisions that an actor keeps that nobody learns from: statistics are drawn from them."""
+VANISHED = (
+    "%s: %d agents have asked for nothing for long while others did, and are more than those: they seem to have "
+    "vanished without an ending. Their episodes are interrupted, now and whenever there are so many again; one that "
+    "asks later begins another. Let agents that go end their episode (in Unity Agent.EndEpisode, EpisodeInterrupted)."
+)
 
 
 class Actor:
@@ -36,7 +45,7 @@ class Actor:
       keeps: agent decisions that the buffer is to hold.
       leave_out_taken: nobody learns from decisions that agents took otherwise than they were told.
       run_key: two words; with the number of a decision they fix its noise.
-      env_steps: environment steps of each worker that the buffer is to hold instead; None: `keeps` counts.
+      env_steps: messages of each worker that the buffer is to hold instead; None: `keeps` counts.
       max_length: decisions after which an agent's episode is interrupted; None: never.
       whole_episodes_only: keep running episodes at each update, for a later one, and do not cut them.
     """
@@ -65,7 +74,7 @@ class Actor:
         self.watch: Callable[[RowsMessage], None] | None = None  # is told of each message that was booked
         self.programs = programs
         self._run_key = run_key
-        self.env_steps = 0  # of all workers since the last `taken`; the host loop counts them
+        self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.held = 0  # decisions that the buffer holds, those of running episodes too
         self.leave_out_taken = leave_out_taken
         self.room: Room | None = None  # from the first message on, which says for how many agents
@@ -74,6 +83,7 @@ class Actor:
         self._max_length = max_length
         self._whole_episodes_only = whole_episodes_only
         self._cuts = CutWarning(name)
+        self._told_of_vanished = False
         self._connected: Any = ()  # what its connectors remember
 
     @property
@@ -124,6 +134,9 @@ class Actor:
             self.policy, room.buffer, ingested.steps, key_data, self._connected, *moved
         )
         room.append(ingested.steps)
+        if ingested.vanished and not self._told_of_vanished:
+            self._told_of_vanished = True
+            log.warning(VANISHED, self.name, ingested.vanished)
         if self.watch is not None:
             self.watch(ingested.steps)
         self.decisions += 1
@@ -163,12 +176,13 @@ class Actor:
         self.room.discard()
         self.fresh, self.held, self.env_steps = 0, 0, 0
 
-    def lose(self, worker: int, incarnation: int) -> int:
-        """A process of a worker is no more: drop what its agents had begun. Returns their number, one decision each."""
+    def lose(self, loss: Loss) -> int:
+        """Drop what the agents of a lost process or copy had begun. Returns their number, one decision each."""
         if self.room is None:
             return 0
-        slots = self.room.slots
-        return sum(map(slots.discard, slots.sources(worker, incarnation)))
+        slots, agents = self.room.slots, loss.agents
+        sources = slots.sources(loss.worker, loss.incarnation)
+        return sum(slots.discard(s, None if agents is None else agents.get(s.behavior_id, ())) for s in sources)
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
@@ -213,14 +227,14 @@ def make_actor(
     run_key: list[int],
     *,
     learned: bool,
-    workers: int = 1,
+    areas: int = 1,
     leave_out_taken: bool = False,
 ) -> Actor:
     """An actor as the settings of its behavior want it, whoever acts: who learns, is frozen, or is evaluated.
 
     Args:
       learned: somebody learns from what it collects; otherwise it is forgotten now and then.
-      workers: of so many environments that step alike, each gives its share where buffer_size counts their steps.
+      areas: of so many that step alike, in all workers, each gives its share where buffer_size counts their steps.
     """
     size = settings.hyperparameters.buffer_size
     return Actor(
@@ -231,7 +245,7 @@ def make_actor(
         policy,
         run_key,
         keeps=algorithm.period if learned else min(algorithm.period, UNTRAINED),
-        env_steps=-(-size // workers) if learned and settings.count_by == "env_steps" else None,
+        env_steps=-(-size // areas) if learned and settings.count_by == "env_steps" else None,
         max_length=settings.max_episode_length,
         whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
         leave_out_taken=leave_out_taken,

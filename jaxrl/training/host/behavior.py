@@ -118,9 +118,15 @@ class Behavior(NamedTuple):
         """
         actions, episodes, finished = self.actor.act(messages, untrained)
         self.learner.step += finished
-        if self.training:
+        self.learner.tell_ready()
+        if self.training and self._may_learn():
             self.learner.compile_for(self.actor)
         return actions, episodes
+
+    def _may_learn(self) -> bool:
+        """Whether the buffer can fill before the run is over: else the update is not compiled ahead."""
+        missing = self.actor.keeps - self.actor.held
+        return self.settings.count_by == "env_steps" or self.step + missing < self.settings.last_step
 
     def unfinished(self) -> bool:
         """Whether there is something left to do."""
@@ -161,12 +167,12 @@ def make_behavior(
     key: jax.Array,
     *,
     training: bool,
-    workers: int = 1,
+    areas: int = 1,
     leave_out_taken: bool = False,
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed.
 
-    Of `workers` environments that step alike, each gives its share where buffer_size counts environment steps.
+    Of `areas` that step alike, in all workers, each gives its share where buffer_size counts environment steps.
     """
     threaded = settings.threaded and training
     kind = ThreadedLearner if threaded else Learner
@@ -180,7 +186,7 @@ def make_behavior(
         learner.policy,
         learner.run_key,
         learned=training,
-        workers=workers,
+        areas=areas,
         leave_out_taken=leave_out_taken,
     )
     if isinstance(learner, ThreadedLearner):

@@ -28,7 +28,8 @@ class Curricula:
         options = settings.checkpoint_settings
         self.lessons = Lessons(settings.environment_parameters, settings.env_settings.seed)
         if options.resume:
-            self.lessons.restore(read_lessons(recorder.folder.status))
+            noted = None if recorder.moment is None else recorder.moment.lessons
+            self.lessons.restore(read_lessons(recorder.folder.status) if noted is None else noted)
         self._recorder = recorder
         self._goes_on = not options.inference
         self._ended: dict[str, int] = {}  # agents' episodes, by behavior

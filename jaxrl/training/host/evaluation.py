@@ -75,9 +75,9 @@ class Evaluation:
                 (result,) = pool.recv()
             for loss in pool.losses():
                 for actor in self._actors.values():
-                    actor.lose(loss.worker, loss.incarnation)
+                    actor.lose(loss)
                 if self._absences is not None:
-                    self._absences.forget(loss.worker, loss.incarnation)
+                    self._absences.forget(loss.worker, loss.incarnation, loss.agents)
             records += self._step(pool, result, behaviors).get(name, [])
             if _played(records) >= options.episodes:
                 break
@@ -163,9 +163,10 @@ def _statistics(records: list[EpisodeRecords], episodes: int) -> dict[str, Summa
     own, group, length = EVALUATED
     alone = not any(record.team_returns for record in records)
     count = episodes if alone else None
+    paid = [x for record in records for x in record.group_returns]
     columns = {
         own: [x for record in records for x in record.returns][:count],
-        group: [x for record in records for x in record.group_returns],
+        group: paid if any(paid) else [],
         length: [x for record in records for x in record.lengths][:count],
     }
     collected = StatsAggregator()

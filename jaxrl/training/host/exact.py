@@ -7,13 +7,30 @@ know, and actors and statistics begin as in a fresh process.
 
 from __future__ import annotations
 
+import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.artifacts.checkpoint.folder import checkpoints, choose
+from jaxrl.artifacts.checkpoint.document import CheckpointInfo, read_info, verify
+from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.folder import behaviors_of, checkpoints
+from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
+from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+
+class Moment(NamedTuple):
+    """What an exact run goes on from: a checkpoint of each behavior that there was, and the lessons then."""
+
+    paths: Mapping[str, Path]  # by behavior
+    steps: Mapping[str, int]
+    lessons: Mapping[str, Any] | None = None  # a `Lessons.state`; None: it is not noted
 
 
 def environment_seeds(run_seed: int, steps: Mapping[str, int], workers: int) -> list[int]:
@@ -23,13 +40,72 @@ def environment_seeds(run_seed: int, steps: Mapping[str, int], workers: int) -> 
     return [int(draw[0]) >> 1 for draw in draws]
 
 
-def steps_of_run(folder: RunFolder) -> dict[str, int]:
-    """By behavior, the step of the checkpoint that a resumed run continues from; empty without any."""
-    behaviors = [path for path in folder.path.glob("*/") if checkpoints(path)]
-    continued = {path.name: choose(path).path for path in behaviors}
-    return {
-        item.path.parent.name: item.step
-        for path in behaviors
-        for item in checkpoints(path)
-        if item.path == continued[path.name]
-    }
+def moment_of_run(folder: RunFolder) -> Moment:
+    """The newest moment of which every behavior that there was then has a checkpoint.
+
+    All are saved at the same moments, one after the other: a run that is killed meanwhile leaves some behaviors with a
+    newer one. Where no checkpoint tells of moments (the run was not exact) these are the newest of each behavior.
+
+    Raises CheckpointError where there is no such moment, or all checkpoints of a behavior are damaged.
+    """
+    known = {name: _not_later(folder.behavior(name)) for name in behaviors_of(folder.path)}
+    newest = {name: found[0] for name, found in known.items()}
+    noted = [info.settings[MOMENT] for found in known.values() for _, info in found if MOMENT in info.settings]
+    if not any(MOMENT in info.settings for _, info in newest.values()):
+        return _moment(newest)
+    for moment in sorted(noted, key=_age):
+        found = {name: _of_moment(known.get(name, ()), name, moment) for name in moment}
+        saved = {name: item for name, item in found.items() if item is not None}
+        if len(saved) < len(moment):
+            continue
+        later = [name for name, item in newest.items() if saved.get(name) != item]
+        if later:
+            log.warning(
+                "%s: the run ended while checkpoints were being saved, and those of %s are of a later moment than the "
+                "others': all go on from the moment before.",
+                folder.path, ", ".join(later),
+            )  # fmt: skip
+        return _moment(saved, moment)
+    raise CheckpointError(
+        f"{folder.path}: the checkpoints of {', '.join(known)} are of different moments, and none is left of which all "
+        "have one, so --exact cannot go on. Resume without it, from the newest checkpoint of each, or start a new "
+        f"run with their weights: --initialize-from={folder.run_id} and another --run-id."
+    )
+
+
+_Saved = tuple[Path, CheckpointInfo]
+
+
+def _not_later(folder: Path) -> list[_Saved]:
+    """The checkpoint that a behavior goes on from, and the whole ones before it, newest first."""
+    latest = require_latest(folder)
+    found = [(latest, read_info(latest))]
+    for item in reversed(checkpoints(folder)):
+        if item.step < found[0][1].step:
+            try:
+                verify(item.path)
+                found.append((item.path, read_info(item.path)))
+            except DamagedError as error:
+                log.warning("%s: the checkpoint is damaged (%s).", item.path, error.why)
+    return found
+
+
+def _age(moment: Mapping[str, Sequence[int]]) -> int:
+    """Lower for later moments."""
+    return -sum(sum(counts) for counts in moment.values())
+
+
+def _of_moment(found: Sequence[_Saved], name: str, moment: Mapping[str, Sequence[int]]) -> _Saved | None:
+    """The one of these checkpoints of behavior `name` that shows it as it was at the moment."""
+    same = (item for item in found if item[1].settings.get(MOMENT, {}).get(name) == moment[name])
+    return next(same, None)
+
+
+def _moment(saved: Mapping[str, _Saved], moment: Mapping[str, Sequence[int]] | None = None) -> Moment:
+    of_moment = [info.settings for _, info in saved.values() if info.settings.get(MOMENT) == moment]
+    lessons = [settings[LESSONS][0] for settings in of_moment if LESSONS in settings]
+    return Moment(
+        paths={name: path for name, (path, _) in saved.items()},
+        steps={name: info.step for name, (_, info) in saved.items()},
+        lessons=lessons[0] if lessons else None,
+    )

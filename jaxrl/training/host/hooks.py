@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -47,14 +48,18 @@ class Hooks:
 
     def _call(self, each: Callbacks, method: str, *arguments: Any) -> Any:
         try:
-            return getattr(each, method)(*arguments)
+            function = getattr(each, method)
+            if method == "on_policy_updated" and not _takes(function, len(arguments)):
+                arguments = arguments[:-1]
+            return function(*arguments)
         except JaxrlError:  # of the run itself: says what is wrong
             raise
         except Exception as error:
             log.error("%s.%s raised:", _name(each), method, exc_info=error)
-            raise CallbackError(
-                f"{_name(each)}.{method} raised {type(error).__name__}: {error} (traceback above); the run ends here"
-            ) from error
+            text = f"{_name(each)}.{method} raised {type(error).__name__}: {error} (traceback above); the run ends here"
+            if method == "on_trajectory_complete" and "read-only" in str(error):
+                text += ". A trajectory is a copy: to change what is learned from, set `postprocess`"
+            raise CallbackError(text) from error
 
 
 class MappedBy(Callbacks):
@@ -65,6 +70,15 @@ class MappedBy(Callbacks):
 
     def policy_mapping(self, agent: AgentRecord, episode: Episode, worker: int) -> str | Follows | None:
         return self._function(agent, episode, worker)
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _name(callbacks: Callbacks) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, MutableMapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -22,9 +23,13 @@ from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.actor import Actor
+from jaxrl.training.interrupt import await_telling
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
+
+CALM = 16
+"""Messages that sizes last before the update is compiled for them: each of a row of growths would cost seconds."""
 
 
 def start(algorithm: Algorithm, key: jax.Array) -> tuple[TrainState, Any, jax.Array]:
@@ -73,7 +78,7 @@ def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -
 class Held(NamedTuple):
     """How much a buffer held when it was taken (R56)."""
 
-    env_steps: int  # messages of all environments
+    env_steps: int  # of all areas
     agent_steps: int  # decisions that are learned from
 
 
@@ -87,18 +92,26 @@ class LearnerPrograms(NamedTuple):
     # In the place of `learn` where an update has a thread of its own.
     take: Callable[..., tuple[Rollout, TrajectoryState]] = take
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
+    ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
 
 
-def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
-    """Compile a jitted program for arguments like these in a thread; None if it is an ordinary function.
+def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | None:
+    """Compile a behavior's update for arguments like these in a thread; None if it is an ordinary function.
 
     Python waits for the thread when it exits: cut off within XLA, it would crash the process.
     """
+
+    def work() -> Any:
+        began = time.perf_counter()
+        compiled = program.lower(*shapes).compile()
+        log.info("%s: the update is compiled, which took %.1f s.", name, time.perf_counter() - began)
+        return compiled
+
     if not hasattr(program, "lower"):
         return None
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
     thread = ThreadPoolExecutor(1, "jaxrl-compile")
-    compiled = thread.submit(lambda: program.lower(*shapes).compile())
+    compiled = thread.submit(work)
     thread.shutdown(wait=False)
     return compiled
 
@@ -122,6 +135,8 @@ class Learner:
         self.settings = settings
         self.algorithm = algorithm
         self.training = training
+        self._compiling_since: float | None = time.perf_counter()  # until the first decision
+        log.info("%s: compiling, once.", name)
         self.state, self.store, key_data = programs.start(algorithm, key)
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
         self.step = 0  # counted on the host; state.step follows at each update
@@ -132,6 +147,8 @@ class Learner:
         self._programs = programs
         self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_sizes`
         self._sizes: tuple[Any, Any] | None = None
+        self._coming: tuple[Any, Any] | None = None  # sizes since `_calm` messages
+        self._calm = 0
         self._warned = False
 
     @property
@@ -147,20 +164,42 @@ class Learner:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
-    def compile_for(self, actor: Actor) -> None:
-        """Begin to compile the update for the actor's buffer, unless that is done."""
+    def tell_ready(self) -> None:
+        """Say once, after the first decision, how long that took to compile."""
+        if self._compiling_since is not None:
+            log.info(
+                "%s: decisions are compiled, which took %.1f s.", self.name, time.perf_counter() - self._compiling_since
+            )
+            self._compiling_since = None
+
+    def compile_for(self, actor: Actor, *, at_once: bool = False) -> None:
+        """Begin to compile the update for the actor's buffer, unless that is done, or for an actor that still grows."""
         if actor.buffer is None:
             return
         sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
-        if self._sizes != sizes:
-            self._ahead = compile_ahead(self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
-            self._sizes = sizes
+        if self._lasts(sizes) or (at_once and self._sizes != sizes):
+            self._compile(sizes, self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
+
+    def _lasts(self, sizes: tuple[Any, Any]) -> bool:
+        """Whether sizes that nothing is compiled for have been the same for `CALM` messages: growth comes in waves."""
+        if sizes != self._coming:
+            self._coming, self._calm, self._ahead, self._sizes = sizes, 0, None, None
+        self._calm += 1
+        return self._sizes is None and self._calm > CALM
+
+    def _compile(self, sizes: tuple[Any, Any], program: Any, *arguments: Any) -> None:
+        """Begin to compile the update, unless another learner of these programs has."""
+        known = self._programs.ahead if self._programs.ahead is not None else {}
+        self._ahead, self._sizes = known.get(sizes) or compile_ahead(self.name, program, *arguments), sizes
+        if self._ahead is not None:
+            known[sizes] = self._ahead
 
     def await_program(self, actor: Actor) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
-        self.compile_for(actor)
-        while self._ahead is not None and not self._ahead.done():
-            wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
+        self.compile_for(actor, at_once=True)
+        if self._ahead is not None and not self._ahead.done():
+            log.info("%s: the first update waits until it is compiled, once.", self.name)
+            await_telling(self._ahead, lambda: f"the update of {self.name} to be compiled")
 
     def learn(self, actor: Actor) -> dict[str, float]:
         """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.

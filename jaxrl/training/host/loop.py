@@ -17,7 +17,7 @@ from jaxrl.settings import RunSettings
 from jaxrl.training.host.curricula import Curricula
 from jaxrl.training.host.endings import closed, failed_by_signal, interrupted, paused
 from jaxrl.training.host.evaluation import Evaluation
-from jaxrl.training.host.exact import environment_seeds, steps_of_run
+from jaxrl.training.host.exact import environment_seeds
 from jaxrl.training.host.hooks import Hooks
 from jaxrl.training.host.notices import Notices
 from jaxrl.training.host.open_episodes import OpenEpisodes
@@ -61,7 +61,7 @@ class HostLoop:
         self.paused = False  # play mode was stopped in the Editor, and nothing has come since
         self.updates = Updates(recorder, interrupt)
         self.notices = Notices()
-        self.env_steps = 0  # messages of environments that answered actions, those of all workers (M27)
+        self.env_steps = 0  # of areas: `num_areas` with each message that answers actions, of any worker
         self.turn = Turn((), (), {})  # the last one
         self.population = Population(settings, recorder, self.updates, pool.num_envs)
         self.behaviors, self.policies = self.population.behaviors, self.population.policies
@@ -101,14 +101,15 @@ class HostLoop:
                 raise failed
 
     def iterate(self) -> Iterator[Turn]:
-        """Begin all episodes anew, then one turn after the other until every behavior is done.
+        """Begin all episodes anew, then one `Turn` after the other until every behavior is done, or the caller is.
 
-        For who wants to see what is collected while a loop goes on; nothing is saved but what `advance` saves.
+        Summaries and checkpoints are written as in any run, but for the last checkpoint and the ONNX file in the run's
+        folder, which `run` adds. Raises what `run` handles: KeyboardInterrupt, EnvironmentClosed, JaxrlError.
         """
         everybody = self.pool.num_envs
         at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
         with self.recorder.timers(nodes.RESET):
-            self.reset(steps_of_run(self.recorder.folder) if self.settings.checkpoint_settings.resume else {})
+            self.reset({} if self.recorder.moment is None else self.recorder.moment.steps)
         answers, unfinished = everybody, True
         while unfinished:
             with self.recorder.timers(nodes.ADVANCE):
@@ -161,7 +162,7 @@ class HostLoop:
         asked = results
         results, over = self.episodes.arrived(asked)
         self.notices.messages(results)
-        stepped = self.episodes.count(results)
+        stepped = self.episodes.count(results) * self.settings.env_settings.num_areas
         self.env_steps += stepped
         actions, acted = self.population.act(results, self.episodes.router)
         self.episodes.decided(results, actions)
@@ -181,8 +182,11 @@ class HostLoop:
             self.evaluate(self.evaluation, acted)
         self.turn = Turn(results, acted, self.updates.told())
         for name, learned in self.turn.learned.items():
-            self.hooks.call("on_policy_updated", name, learned.metrics)
+            self.hooks.call("on_policy_updated", name, learned.metrics, self.behaviors[name].step)
         self.recorder.times.tick(len(results))
+        if self.policies.asked_to_save:
+            self.policies.asked_to_save = False
+            self.recorder.save(list(self.behaviors.values()))
         if self.recorder.due and self.turn.learned:
             self.begin_anew()
         self.recorder.show_progress(list(self.behaviors.values()))
@@ -215,6 +219,9 @@ class HostLoop:
 
     def unfinished(self) -> bool:
         """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""
+        if self.policies.asked_to_stop:
+            log.info("A callback has stopped the run.")
+            return False
         mapped = self.episodes.router is not None
         counted = [behavior for behavior in self.behaviors.values() if behavior.decisions or not mapped]
         return not counted or any(behavior.unfinished() for behavior in counted)

@@ -228,5 +228,5 @@ def _learner_in(
     if not seeds:
         return state
     first = info.settings.get("first_seed", 0)
-    index = best_seed(folder, name, seeds[0]) if seed is None else seed - first
+    index = best_seed(folder, name, seeds[0], first) if seed is None else seed - first
     return jax.tree.map(lambda x: x[index], state)

@@ -132,6 +132,7 @@ class Policies:
         begin: Callable[[Behavior], None],
     ) -> None:
         self.following: Following | None = None
+        self.asked_to_save, self.asked_to_stop = False, False  # by a callback
         self._reported: list[tuple[str, float]] = []
         self._settings = settings
         self._key = key
@@ -160,9 +161,9 @@ class Policies:
         return chosen, acted
 
     def lose(self, loss: Loss) -> None:
-        """A process of a worker is no more: frozen policies forget its agents, as the behaviors do."""
+        """A process, or a copy in it, is no more: frozen policies forget its agents, as the behaviors do."""
         for policy in self._frozen.values():
-            policy.actor.lose(loss.worker, loss.incarnation)
+            policy.actor.lose(loss)
 
     def begin_anew(self) -> None:
         """All environments are reset: frozen policies forget their agents, as `Behavior.begin_anew`."""
@@ -234,6 +235,22 @@ class Policies:
         if self.following is not None:
             self.following.removed(name)
 
+    def step(self, behavior: str | None = None) -> int:
+        """Trainer step of a behavior, which may be left out where there is one. Raises PolicyError for no behavior."""
+        return self._behavior(behavior).step
+
+    def max_steps(self, behavior: str | None = None) -> int:
+        """The step after which a behavior learns no more. Raises as `step`."""
+        return self._behavior(behavior).settings.max_steps
+
+    def save(self) -> None:
+        """Ask for a checkpoint of every behavior, see `jaxrl.callbacks.Run`."""
+        self.asked_to_save = True
+
+    def stop(self) -> None:
+        """Ask for the end of the run, see `jaxrl.callbacks.Run`."""
+        self.asked_to_stop = True
+
     def report(self, tag: str, value: float) -> None:
         """A statistic of one's own, see `jaxrl.callbacks.Run`."""
         self._reported.append((tag, float(value)))
@@ -245,6 +262,13 @@ class Policies:
 
     def _named(self) -> dict[str, Behavior | Frozen]:
         return {**self._behaviors, **self._frozen}
+
+    def _behavior(self, name: str | None) -> Behavior:
+        known = self._behaviors
+        found = known.get(name) if name is not None else next(iter(known.values())) if len(known) == 1 else None
+        if found is None:
+            raise PolicyError(f"step, max_steps: got behavior {name!r}, expected one of {', '.join(known)}")
+        return found
 
     def _of(self, behavior_id: str) -> Behavior:
         return self._behaviors[behavior_name(behavior_id)]

@@ -10,6 +10,7 @@ import jax
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.connected import without_learning
+from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.connectors import make_chain
@@ -17,7 +18,7 @@ from jaxrl.envs.spec_limits import check_spec
 from jaxrl.networks.observations import check_observations
 from jaxrl.rollout.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
-from jaxrl.training.host.behavior import Behavior, make_behavior
+from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.policies import Acted, Policies
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.recorder import HostRecorder
@@ -47,6 +48,7 @@ class Population:
         self._updates = updates
         self._workers = workers
         self._told: set[str] = set()  # behavior ids
+        self._programs: dict[tuple[BehaviorSpec, str], tuple[Algorithm, Programs]] = {}
         self._key = jax.random.key(settings.env_settings.seed)
         self.policies = Policies(settings, self._key, self.behaviors, self.make, self.open)
 
@@ -140,13 +142,10 @@ class Population:
         settings = settings or behavior_settings_for(self._settings, name)
         chain = make_chain(spec, settings.connectors, behavior_id or name)
         check_observations(spec if chain is None else chain.spec, settings.network_settings, behavior_id or name)
-        algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
         key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
         training = not self._settings.checkpoint_settings.inference
-        if not training:
-            algorithm = without_learning(algorithm)
+        algorithm, programs = self._alike(spec, settings, training=training)
         tell_unexportable(name, spec, settings, algorithm)
-        programs = compile_programs(algorithm, settings.segment_limit)
         return make_behavior(
             name,
             spec,
@@ -155,6 +154,15 @@ class Population:
             programs,
             key,
             training=training,
-            workers=self._workers,
+            areas=self._workers * self._settings.env_settings.num_areas,
             leave_out_taken=self._settings.env_settings.outside_actions == "leave_out",
         )
+
+    def _alike(self, spec: BehaviorSpec, settings: BehaviorSettings, *, training: bool) -> tuple[Algorithm, Programs]:
+        """Algorithm and programs, which behaviors of the same observations, actions and settings share."""
+        alike = spec, settings.model_dump_json()
+        if alike not in self._programs:
+            algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
+            algorithm = algorithm if training else without_learning(algorithm)
+            self._programs[alike] = algorithm, compile_programs(algorithm, settings.segment_limit)
+        return self._programs[alike]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from weakref import WeakValueDictionary
 
 import jax
 
@@ -44,5 +45,6 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
         take=jax.jit(take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
+        ahead=WeakValueDictionary(),
     )
     return Programs(actor, learner)

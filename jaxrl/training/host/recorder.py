@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
+from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
+from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary
@@ -19,6 +24,7 @@ from jaxrl.settings import RunSettings
 from jaxrl.training import saver
 from jaxrl.training.closing import take_all
 from jaxrl.training.host import saver as host_saver
+from jaxrl.training.host.exact import moment_of_run
 from jaxrl.training.host.saver import Learning
 from jaxrl.training.host.shown import ShownBehaviors
 from jaxrl.training.host.statistics import EpisodeStatistics
@@ -41,11 +47,15 @@ class HostRecorder(Recorder):
         super().__init__(settings, folder, progress, PHASES)
         self.exact = settings.checkpoint_settings.exact and not settings.checkpoint_settings.inference
         self.due = False  # with `exact`: a checkpoint is to be made after the next update
+        resumes = self.exact and settings.checkpoint_settings.resume
+        self.moment = moment_of_run(folder) if resumes else None  # that an exact run goes on from
         self.times = StepTimes(self.timers)
         self.lessons: Lessons | None = None  # of the run's loop
         self._statistics: dict[str, EpisodeStatistics] = {}
+        self._opened: dict[str, Learning] = {}
         self._teams = SharedLearners()
         self._shown = ShownBehaviors()
+        self._warned: set[str] = set()  # behaviors that credit no teams, and were paid as such
 
     def load(self, behavior: Learning) -> None:
         """A behavior appeared: the weights that it starts from, if asked. Comes before `open` of any that came with it.
@@ -54,15 +64,23 @@ class HostRecorder(Recorder):
         """
         options = self.settings.checkpoint_settings
         if options.resume:
-            host_saver.resume(behavior, self.folder)
+            path = self._continued(behavior.name)
+            if path is not None:
+                host_saver.resume(behavior, path)
         else:
             source = self.folder.initial_checkpoint(behavior.name, options.initialize_from, behavior.settings.init_path)
             if source is not None:
                 host_saver.initialize(behavior, source)
 
+    def _continued(self, name: str) -> Path | None:
+        """The checkpoint that a behavior goes on from; None: it appeared after the moment that the run goes on from."""
+        if self.moment is None or not self.moment.paths:
+            return require_latest(self.folder.behavior(name))
+        return self.moment.paths.get(name)
+
     def open(self, behavior: Learning) -> None:
         """Open the event file of a behavior that has its weights."""
-        statistics = EpisodeStatistics(behavior.settings, group_rewards=behavior.algorithm.team_rows)
+        statistics = EpisodeStatistics(behavior.settings, teams=behavior.algorithm.team_rows)
         self.open_track(
             behavior.name,
             statistics,
@@ -71,7 +89,7 @@ class HostRecorder(Recorder):
             step=behavior.step,
             events=[self.folder.behavior(behavior.name)],
         )
-        self._statistics[behavior.name] = statistics
+        self._statistics[behavior.name], self._opened[behavior.name] = statistics, behavior
 
     def acted(self, behavior: Learning, before: int, episodes: Sequence[EpisodeRecords]) -> None:
         """One message was booked: summary and checkpoint if their step is reached, then the finished episodes.
@@ -90,8 +108,8 @@ class HostRecorder(Recorder):
             if not self.exact:
                 self._save(behavior)
         with self.timers(nodes.PROCESS):
-            self._notice_group_rewards(behavior, episodes)
             self._statistics[behavior.name].episodes(episodes)
+            self._notice_group_rewards(behavior)
 
     def followed(self, episodes: Sequence[Episode]) -> None:
         """Episodes that somebody follows are over. They count for every behavior that they had agents of.
@@ -103,16 +121,30 @@ class HostRecorder(Recorder):
                 self._statistics[name].followed(name, episode)
 
     def save_all(self, behaviors: Sequence[Learning]) -> None:
-        """Checkpoints of one moment; statistics begin anew, as in a run that is resumed from them."""
+        """Checkpoints of one moment; statistics begin anew, as in a run that is resumed from them.
+
+        Those of the moment before are complete when the first of these begins, so that there is always one of all.
+        """
         self.due = False
+        for behavior in behaviors:
+            self.checkpoints.settle(behavior.name)
         for behavior in behaviors:
             self._save(behavior)
             self._statistics[behavior.name].begin_anew()
+
+    def save(self, behaviors: Sequence[Learning]) -> None:
+        """A checkpoint of every behavior that trains, now, or with `exact` after the next update."""
+        self.due = self.exact
+        for behavior in behaviors if not self.exact else ():
+            if behavior.training:
+                self._save(behavior)
 
     def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""
         if metrics:
             self._statistics[behavior.name].update(metrics)
+        if behavior.updates == 1:  # later ones also learn from decisions that were open during an update
+            self.check_ratio(behavior.name, metrics.get(LARGEST_LOG_RATIO, 0.0))
 
     def environment(self, result: EnvMessage) -> None:
         """Statistics that an environment sent belong to every behavior that it has shown so far."""
@@ -201,18 +233,24 @@ class HostRecorder(Recorder):
 
     def _snapshot(self, behavior: Learning) -> Snapshot:
         lessons = {} if self.lessons is None else entries_of(self.lessons)
-        return host_saver.snapshot_of(behavior)._replace(lessons=lessons)
+        snapshot = host_saver.snapshot_of(behavior)._replace(lessons=lessons)
+        return snapshot._replace(described={**snapshot.described, **self._noted()}) if self.exact else snapshot
+
+    def _noted(self) -> dict[str, Any]:
+        """What an exact continuation needs to know of the others at this moment (see exact.py)."""
+        moment = {name: [behavior.step, behavior.decisions] for name, behavior in self._opened.items()}
+        return {MOMENT: moment, **({} if self.lessons is None else {LESSONS: [self.lessons.state()]})}
 
     def _save_final(self, behavior: Learning) -> None:
         self._save(behavior, final=True)
         reward = self._statistics[behavior.name].checkpoint_reward()
         saver.publish(behavior.name, behavior.step, self.folder, self.status, reward)
 
-    def _notice_group_rewards(self, behavior: Learning, episodes: Sequence[EpisodeRecords]) -> None:
-        statistics = self._statistics[behavior.name]
-        if statistics.group_rewards or not any(any(e.group_returns) for e in episodes):
+    def _notice_group_rewards(self, behavior: Learning) -> None:
+        alone = not behavior.algorithm.team_rows and behavior.name not in self._warned
+        if not alone or not self._statistics[behavior.name].group_rewards:
             return
-        statistics.group_rewards = True
+        self._warned.add(behavior.name)
         log.warning(
             "%s: the environment sends group rewards, but trainer_type %s credits an agent only for what it lives to "
             "see. They are added to its own reward; trainer_type poca is made for them.",

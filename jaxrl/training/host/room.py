@@ -59,7 +59,7 @@ class Room:
 
     Args:
       keeps: agent decisions that the buffer is to hold.
-      env_steps: environment steps of each worker that it is to hold instead; None: `keeps` counts.
+      env_steps: messages of each worker that it is to hold instead; None: `keeps` counts.
       whole_episodes_only: running episodes stay at each update and move to a fresh page as a whole.
       cuts: is told where that cannot be.
     """

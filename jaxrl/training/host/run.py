@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
 
@@ -50,6 +50,31 @@ def train(
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
+    with ExitStack() as stack:
+        try:
+            loop = stack.enter_context(
+                host_loop(settings, console, started, callbacks=callbacks, policy_mapping=policy_mapping)
+            )
+        except _NotStarted:
+            log.info("Interrupted before the environments had started; nothing to save.")
+        else:
+            loop.run()
+
+
+@contextmanager
+def host_loop(
+    settings: RunSettings,
+    console: Console | None = None,
+    started: tuple[Interrupt, EnvPool] | None = None,
+    *,
+    callbacks: Sequence[Callbacks] | None = None,
+    policy_mapping: PolicyMapping | None = None,
+) -> Iterator[HostLoop]:
+    """The loop of a run, its environments started: `with host_loop(settings) as loop: for turn in loop.iterate(): ...`.
+
+    For who wants to see what is collected while a run goes on; see `HostLoop.iterate`. Arguments and errors are those
+    of `train`; KeyboardInterrupt for Ctrl-C before the environments have started.
+    """
     if started is None:
         check_run(settings)
     else:  # environments that are there already need not be those that the settings name
@@ -72,6 +97,9 @@ def train(
         except (KeyboardInterrupt, EnvironmentFailure) as error:
             if isinstance(error, EnvironmentFailure) and not failed_by_signal(error, interrupt):
                 raise
-            log.info("Interrupted before the environments had started; nothing to save.")
-            return
-        HostLoop(settings, recorder, interrupt, pool, hooks).run()
+            raise _NotStarted from error
+        yield HostLoop(settings, recorder, interrupt, pool, hooks)
+
+
+class _NotStarted(KeyboardInterrupt):
+    """Ctrl-C came before the environments had started."""

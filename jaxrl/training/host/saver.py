@@ -13,7 +13,6 @@ from flax import struct
 from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.loop import require_loop
-from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.training import saver
 from jaxrl.training.saver import Snapshot
@@ -45,6 +44,11 @@ class Learning(Protocol):
     @property
     def moment(self) -> tuple[int, ...]:
         """Changes whenever a checkpoint would."""
+        ...
+
+    @property
+    def updates(self) -> int:
+        """Updates in this run."""
         ...
 
     @property
@@ -106,9 +110,8 @@ def snapshot_of(behavior: Learning) -> Snapshot:
     )
 
 
-def resume(behavior: Learning, folder: RunFolder) -> None:
-    """Continue from the latest checkpoint of this run. Raises CheckpointError when there is none or it does not fit."""
-    path = checkpoint.require_latest(folder.behavior(behavior.name))
+def resume(behavior: Learning, path: Path) -> None:
+    """Continue from a checkpoint of this run. Raises CheckpointError when it does not fit."""
     require_loop(path, compiled=False)
     template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
     saved = checkpoint.restore(path, template, spec=behavior.spec, settings=saver.settings_of(behavior.settings))

@@ -19,10 +19,11 @@ from jaxrl.types import Aggregation, EnvironmentStat
 
 
 class EpisodeStatistics:
-    """Collects between two summaries. `group_rewards`: whether the environment is known to reward teams."""
+    """Collects between two summaries. `teams`: group returns are written from the first episode on, even zeros."""
 
-    def __init__(self, settings: BehaviorSettings, *, group_rewards: bool) -> None:
-        self.group_rewards = group_rewards
+    def __init__(self, settings: BehaviorSettings, *, teams: bool) -> None:
+        self.group_rewards = False  # whether a team has been paid together
+        self._teams = teams
         self.updated = False  # since the last summary
         self._settings = settings
         self._first_signal = next(iter(settings.reward_signals))
@@ -34,7 +35,7 @@ class EpisodeStatistics:
         self._since_update: list[float] = []
 
     def episodes(self, records: Sequence[EpisodeRecords]) -> None:
-        """Finished episodes. Group returns are reported once any group reward was seen, or always for MA-POCA."""
+        """Finished episodes. Group returns are reported once any group reward was seen, or always with `teams`."""
         for record in records:
             self._stats.extend(tags.CUMULATIVE_REWARD, record.returns, Aggregation.HISTOGRAM)
             self._stats.extend(tags.EPISODE_LENGTH, record.lengths)
@@ -48,9 +49,9 @@ class EpisodeStatistics:
                 self._stats.extend(tag_of("reward/extrinsic"), collected)
             self._returns.extend(record.returns)
             self._since_update.extend(record.returns)
-            if self.group_rewards:
-                self._stats.extend(tags.GROUP_CUMULATIVE_REWARD, record.group_returns, Aggregation.HISTOGRAM)
-                self._team_returns.extend(record.team_returns)
+            self._stats.extend(tags.GROUP_CUMULATIVE_REWARD, record.group_returns, Aggregation.HISTOGRAM)
+            self._team_returns.extend(record.team_returns)
+            self.group_rewards |= any(record.group_returns)
 
     def lost(self, episodes: int) -> None:
         """A worker was started again, and so many agents' episodes with it."""
@@ -112,7 +113,7 @@ class EpisodeStatistics:
 
     def begin_anew(self) -> None:
         """Nothing has been collected."""
-        self._stats, self.updated = StatsAggregator(), False
+        self._stats, self.updated, self.group_rewards = StatsAggregator(), False, False
         self._figures, self._media = EpisodeFigures(self._settings.episode_window), {}
         for collected in (self._returns, self._team_returns, self._since_update):
             collected.clear()
@@ -120,19 +121,22 @@ class EpisodeStatistics:
     def take(self) -> list[dict[str, Summary]]:
         """The summary of each tag, for the one event file; afterwards everything is empty."""
         self.updated = False
-        return [per_episode(self._settings, self._stats.take()) | self._figures.take()]
+        taken = self._stats.take()
+        if not (self.group_rewards or self._teams):
+            taken.pop(tags.GROUP_CUMULATIVE_REWARD, None)
+        return [per_episode(self._settings, taken) | self._figures.take()]
 
     def mean_reward(self) -> float | None:
-        """Mean over the last 100 team episodes (group return) or, without teams, agent episodes; None before any."""
-        recent = self._team_returns or self._returns
+        """Mean over the last 100 team episodes if teams are paid together, else agent episodes; None before any."""
+        recent = self._team_returns if self.group_rewards else self._returns
         return float(np.mean(recent)) if recent else None
 
     def result_line(self, name: str) -> str:
         """How the run ended, in words."""
-        recent = self._team_returns or self._returns
+        recent = self._team_returns if self.group_rewards else self._returns
         if not recent:
             return f"{name}: no episode was completed."
-        what, kind = ("group reward", "team episodes") if self._team_returns else ("reward", "episodes")
+        what, kind = ("group reward", "team episodes") if self.group_rewards else ("reward", "episodes")
         return f"{name}: mean {what} {np.mean(recent):.3f} over the last {len(recent)} {kind}."
 
     def checkpoint_reward(self) -> float | None:

@@ -25,7 +25,8 @@ from jaxrl.algorithms.interface import TrainState
 from jaxrl.rollout.records import Ending, RowsMessage
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.actor import Actor
-from jaxrl.training.host.learner import Learner, compile_ahead
+from jaxrl.training.host.learner import Learner
+from jaxrl.training.interrupt import await_telling
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,6 @@ JOIN_SECONDS = 60.0
 """How long the end of a run waits for an update that is under way (U46)."""
 LEAVE_SECONDS = 5.0
 """The same after Ctrl-C or SIGTERM: what is saved without it is the policy before, which is whole."""
-_SLICE_SECONDS = 0.5  # Windows notices no interrupt before the end of a wait
-_DIAGNOSIS_SECONDS = 60.0
 
 
 class Staleness:
@@ -92,19 +91,18 @@ class ThreadedLearner(Learner):
         """Whether there is something to publish."""
         return self._under_way is not None and self._under_way.done()
 
-    def compile_for(self, actor: Actor) -> None:
+    def compile_for(self, actor: Actor, *, at_once: bool = False) -> None:
         """Begin to compile the update for rollouts of the actor's buffer, unless that is done."""
         if actor.buffer is None:
             return
         sizes = (actor.buffer.shape, ())  # a rollout has the pages' shape, however many rows write them
-        if self._sizes != sizes:
+        if self._lasts(sizes) or (at_once and self._sizes != sizes):
             rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
-            self._ahead = compile_ahead(self._programs.learn_from, self.state, self.store, rollout)
-            self._sizes = sizes
+            self._compile(sizes, self._programs.learn_from, self.state, self.store, rollout)
 
     def await_program(self, actor: Actor) -> None:
         """Nothing to wait for: the thread of the update does."""
-        self.compile_for(actor)
+        self.compile_for(actor, at_once=True)
 
     def learn(self, actor: Actor) -> dict[str, float]:
         """Begin an update from what the actor has collected, if the algorithm is ready for it. Gives no metrics yet.
@@ -132,13 +130,9 @@ class ThreadedLearner(Learner):
 
     def wait(self) -> None:
         """Wait until the update that is under way is done, as long as it takes; says every minute what for."""
-        begun = told = time.perf_counter()
-        while self._under_way is not None and not self._under_way.done():
-            wait((self._under_way,), _SLICE_SECONDS)
-            now = time.perf_counter()
-            if now - told > _DIAGNOSIS_SECONDS:
-                told = now
-                log.warning("%s: the next buffer is full and waits for %s.", self.name, self.diagnosis())
+        begun = time.perf_counter()
+        if self._under_way is not None:
+            await_telling(self._under_way, lambda: f"{self.diagnosis()} ({self.name}); the next buffer is full")
         self._waited += time.perf_counter() - begun
 
     def join(self, seconds: float) -> bool:

@@ -19,7 +19,7 @@ from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.rollout.slots import Slots, Source
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled.collect import Transitions, collect, start_play
+from jaxrl.training.compiled.collect import Made, Transitions, collect, from_before, start_play, still_open
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 from tests.helpers import settings_of
@@ -194,9 +194,10 @@ def play(env: JaxEnv, seed: int = 1, actor: Algorithm | None = None) -> list[Par
         return steps, after.view
 
     @quick_jit
-    def form(steps: Transitions, last: TeamView):
-        rollouts = {rows: stack(env, steps, last, (), team_rows=rows, time_horizon=HORIZON) for rows in (True, False)}
-        return rollouts, figures(env, steps)
+    def form(made: Made, steps: Transitions, last: TeamView):
+        whole = from_before(made, steps)
+        rollouts = {rows: stack(env, whole, last, (), team_rows=rows, time_horizon=HORIZON) for rows in (True, False)}
+        return rollouts, figures(env, steps), still_open(made, steps)
 
     def fill(x: Any) -> np.ndarray:
         return np.pad(x, [(0, CAPACITY - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
@@ -207,9 +208,9 @@ def play(env: JaxEnv, seed: int = 1, actor: Algorithm | None = None) -> list[Par
     numbered = np.broadcast_to(number, steps.extras["log_prob"].shape)
     steps = steps._replace(extras={"log_prob": numbered})
     halves = [jax.tree.map(lambda x, at=at: x[at : at + T], steps) for at in (0, T)]
-    parts = []
+    parts, made = [], jax.tree.map(lambda x: np.zeros_like(x[0]), Made(*(getattr(steps, f) for f in Made._fields)))
     for half, last in zip(halves, (view_at(steps, T), view), strict=True):
-        rollouts, sums = form(half, last)
+        rollouts, sums, made = form(made, half, last)
         parts.append(Part(half, last, jax.tree.map(fill, rollouts), sums))
     return parts
 

@@ -141,7 +141,7 @@ def test_the_sick_seed_is_frozen_and_the_other_goes_on_bit_for_bit(
     learned = [x[SICK_SEED] for name, x in state.items() if name.startswith("train/policy")]
     assert all(np.isfinite(x).all() for x in learned)
     status = json.loads((folder / "results" / what / "run_logs" / "training_status.json").read_text())[NAME]
-    assert status["best_seed"] == 0 and status["frozen_seeds"]["6"]["steps"] == before
+    assert status["seed"] == 5 and status["frozen_seeds"]["6"]["steps"] == before
     assert steps_of_events(folder, what, 5) == [300, 600] and steps_of_events(folder, what, 6) == [300]
 
 

@@ -53,7 +53,7 @@ SETTINGS = {
 TAGS = {
     "Environment/Cumulative Reward", "Environment/Group Cumulative Reward", "Environment/Episode Length",
     "Policy/Entropy", "Policy/Learning Rate", "Policy/Epsilon", "Policy/Beta", "Policy/Extrinsic Value Estimate",
-    "Policy/Extrinsic Reward", "Losses/Policy Loss", "Losses/Value Loss",
+    "Policy/Extrinsic Reward", "Policy/Largest Log Ratio", "Losses/Policy Loss", "Losses/Value Loss",
     "Environment/Uncovered Distance", "Environment/Touching Pairs",  # of this environment
 }  # fmt: skip
 pytestmark = [
@@ -145,7 +145,7 @@ def test_files(whole: Path) -> None:
     assert [entry["steps"] for entry in status[NAME]["checkpoints"]] == steps
     places = [place for entry in status[NAME]["checkpoints"] for place in entry["auxillary_file_paths"]]
     assert places == [f"results/whole/{NAME}/{NAME}-{step}" for step in steps]
-    assert status[NAME]["best_seed"] in range(len(SEEDS))
+    assert status[NAME]["seed"] in SEEDS
     loop = json.loads((whole / "run_logs" / "timers.json").read_text())["children"]
     assert {nodes.ITERATIONS, nodes.CHECKPOINT} <= set(loop[nodes.LEARNING]["children"])
     again = load_run_settings(whole / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
@@ -175,7 +175,7 @@ def stored_seeds(onnx: Path, arrays: dict[str, np.ndarray]) -> list[bool]:
 
 def test_the_onnx_file_is_the_best_seed(whole: Path) -> None:
     """The one that training_status.json names; and it decides."""
-    best = json.loads((whole / "run_logs" / "training_status.json").read_text())[NAME]["best_seed"]
+    best = SEEDS.index(json.loads((whole / "run_logs" / "training_status.json").read_text())[NAME]["seed"])
     assert stored_seeds(whole / f"{NAME}.onnx", state_of(whole)) == [i == best for i in range(len(SEEDS))]
     session = onnxruntime.InferenceSession(whole / f"{NAME}.onnx")
     obs, mask = session.get_inputs()
@@ -221,7 +221,7 @@ def test_initialize_from(whole: Path, folder: Path) -> None:
     env = make_environment(ENV)
     subject = Subject(NAME, env.spec, run.behaviors[NAME], (1, 2, 3), AREAS)
     state = restored(run, RunFolder(folder / "results", "child"), subject, zeros(folder))
-    best = json.loads((whole / "run_logs" / "training_status.json").read_text())[NAME]["best_seed"]
+    best = SEEDS.index(json.loads((whole / "run_logs" / "training_status.json").read_text())[NAME]["seed"])
     source = state_of(whole)
     for name, x in to_arrays(state).items():
         taken = name.startswith(("train/policy", "train/critic", "train/own"))
@@ -236,7 +236,8 @@ def test_saving_a_run_that_is_done_keeps_its_best_seed(whole: Path, folder: Path
     run, target = settings(folder, run_id="done", resume=True), RunFolder(folder / "results", "done")
     subject = Subject(NAME, make_environment(ENV).spec, run.behaviors[NAME], SEEDS, AREAS)
     status = json.loads(target.status.read_text())
-    status[NAME]["best_seed"] = 2
+    del status[NAME]["seed"]
+    status[NAME]["best_seed"] = 2  # as 0.6.0 wrote it, an index
     target.status.write_text(json.dumps(status))
     silent = ProgressBar(Console(file=io.StringIO()))
     with caplog.at_level("WARNING", "jaxrl"), CompiledRecorder(run, target, subject, silent) as recorder:
@@ -244,7 +245,8 @@ def test_saving_a_run_that_is_done_keeps_its_best_seed(whole: Path, folder: Path
         recorder.begin(step := int(state.train.step.min()))
         recorder.finish(state, step)
     assert f"has passed max_steps ({MAX_STEPS}) already" in caplog.text
-    assert json.loads(target.status.read_text())[NAME]["best_seed"] == 2
+    told = json.loads(target.status.read_text())[NAME]
+    assert (told["seed"], told["best_seed"]) == (SEEDS[2], None), "the number of the seed alone"
     assert stored_seeds(target.final_onnx(NAME), state_of(whole)) == [False, False, True]
 
 

@@ -16,7 +16,8 @@ from tests.jax_envs.toy_jax_env import make_toy, quick_compilation
 
 
 def figures(counts: Any, totals: Any) -> EpisodeFigures:
-    some, none = Moments(np.float32(counts), np.float32(totals), 0.0), Moments(np.zeros(2), np.zeros(2), 0.0)
+    means = np.float32(totals) / np.maximum(np.float32(counts), 1)
+    some, none = Moments(np.float32(counts), means, 0.0), Moments(np.zeros(2), np.zeros(2), 0.0)
     return EpisodeFigures(some, none, none, 0.0, 0.0, {})
 
 

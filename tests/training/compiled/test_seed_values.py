@@ -13,7 +13,9 @@ import yaml
 from rich.console import Console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.metrics.console import summary_line
 from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.statistics import CUMULATIVE_REWARD, GROUP_CUMULATIVE_REWARD, Summary, over_seeds
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import load_run_settings
@@ -43,14 +45,18 @@ def chunk(updates: tuple[int, int] = (2, 0)) -> IterationLog:
     """Four agent episodes of two teams in the first seed; one lone agent, which earns nothing, in the second."""
     return IterationLog(
         updates=np.array(updates),  # pyright: ignore[reportArgumentType]
-        metrics={"value_estimate/extrinsic": pair(3.0, 0.0), "learning_rate": pair(0.002, 0.0), "odd": pair(5.0, 0.0)},  # pyright: ignore
+        metric_sums={  # pyright: ignore[reportArgumentType]
+            "value_estimate/extrinsic": pair(3.0, 0.0),
+            "learning_rate": pair(0.002, 0.0),
+            "odd": pair(5.0, 0.0),
+        },
         episodes=EpisodeFigures(
-            reward=Moments(pair(4, 1), pair(12.0, 0.0), pair(40.0, 0.0)),
-            length=Moments(pair(4, 1), pair(20.0, 9.0), pair(110.0, 81.0)),
-            group_reward=Moments(pair(2, 0), pair(7.0, 0.0), pair(25.0, 0.0)),
+            reward=Moments(pair(4, 1), pair(3.0, 0.0), pair(4.0, 0.0)),
+            length=Moments(pair(4, 1), pair(5.0, 9.0), pair(10.0, 0.0)),
+            group_reward=Moments(pair(2, 0), pair(3.5, 0.0), pair(0.5, 0.0)),
             received=pair(14.0, 0.0),
             mates_reward=pair(6.0, 0.0),
-            stats={"Environment/Slain": Moments(pair(2, 1), pair(1.0, 1.0), pair(1.0, 1.0))},
+            stats={"Environment/Slain": Moments(pair(2, 1), pair(0.5, 1.0), pair(0.5, 0.0))},
         ),
         fault=np.full((2, 4), -1),  # pyright: ignore[reportArgumentType]
     )
@@ -98,7 +104,29 @@ def test_values_of_two_seeds(tmp_path: Path, log: Any, trainer_type: str, mates:
     assert first == {step: pytest.approx(expected) for step in (1000, 2000)}
     alone = {"Environment/Cumulative Reward": 0.0, "Environment/Episode Length": 9.0, "Environment/Slain": 1.0}
     assert second == {step: {**alone, "Policy/Extrinsic Reward": 0.0} for step in (1000, 2000)}
-    # seeds count equally: (3 + 0) / 2; teams earn in the first alone
+    # Seeds count equally: (3 + 0) / 2, with sqrt(1) and 0 within them; teams earn in the first alone.
     (line, _) = [record.getMessage() for record in log.records if "Step: " in record.getMessage()]
     assert line.startswith(f"{NAME} (2 seeds). Step: 1000.")
     assert line.endswith("Mean Reward: 1.500. Mean Group Reward: 3.500. Training.")
+
+
+def test_metrics_are_means_over_updates() -> None:
+    """Of the sums 3, 0.002 and 5 over 2 updates; a seed without one has none."""
+    told = chunk()
+    assert told.metric("learning_rate")[0] == told.metrics["learning_rate"][0] == 0.001
+    assert told.metrics["value_estimate/extrinsic"][0] == 1.5 and np.isnan(told.metrics["odd"][1])
+
+
+def test_the_spread_between_seeds_stands_beside_that_within_them() -> None:
+    """Seeds that end at 0.07 and 0.93, each ± 0.001, were told as 0.50 ± 0.001."""
+
+    def of(mean: float) -> dict[str, Summary]:
+        return {CUMULATIVE_REWARD: Summary(mean, mean=mean, std=0.001, sum=mean, count=1, histogram=None)}
+
+    together = over_seeds([of(0.07), of(0.93)])
+    assert together[CUMULATIVE_REWARD].between == pytest.approx(0.86 / 2**0.5)
+    line = summary_line("B", 1, 0.0, together)
+    assert "Mean Reward: 0.500. Std of Reward: 0.001 within seeds, 0.608 between seeds." in line
+    teams = together | {GROUP_CUMULATIVE_REWARD: over_seeds([of(1.0), of(2.0)])[CUMULATIVE_REWARD]}
+    line = summary_line("B", 1, 0.0, teams)
+    assert "Mean Group Reward: 1.500. Std of Group Reward: 0.001 within seeds, 0.707 between seeds." in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from jaxrl.training.host.loop import HostLoop
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.run import train
 from jaxrl.training.host.updates import Updates
+from jaxrl.types import JaxrlError
 from tests.event_files import read_events
 from tests.toy_runs import configured, environment
 from tests.trainer import config
@@ -37,6 +39,8 @@ class Recording(Callbacks):
         self.lengths: list[int] = []
         self.pieces: list[tuple[AgentRecord, Trajectory, Mapping[AgentRecord, Trajectory]]] = []
         self.metrics: Mapping[str, float] = {}
+        self.updated_at: list[int] = []
+        self.last: list[float] = []
 
     def note(self, what: str, episode: Episode) -> None:
         self.calls.append((what, episode.episode_id))
@@ -53,8 +57,9 @@ class Recording(Callbacks):
         self.note("start", episode)
 
     def on_episode_step(self, episode: Episode) -> None:
-        assert episode.length > 0
+        assert (episode.length > 0 and not episode.is_done(episode.agents[0].agent_id)) or episode.over
         self.note("step", episode)
+        self.last += [episode.agents[0].last_reward] if len(self.ended) == 0 else []
 
     def on_trajectory_complete(
         self, episode: Episode, agent: AgentRecord, trajectory: Trajectory, mates: Mapping[AgentRecord, Trajectory]
@@ -73,9 +78,10 @@ class Recording(Callbacks):
         episode.hist_data["numbers"] = [number, number + 1.0]
         episode.media["picture"] = np.full((2, 3, 3), number, np.uint8)
 
-    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
         self.calls.append(("updated", policy))
         self.metrics = metrics
+        self.updated_at.append(step)
 
     def on_checkpoint_saved(self, policy: str, step: int) -> None:
         self.calls.append((f"saved {step}", policy))
@@ -145,6 +151,16 @@ def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
     rest = recording.pieces[2]
     assert rest[0] is agent and rest[1].outcome is Outcome.TERMINATED
     np.testing.assert_array_equal(cut.last_obs[0], rest[1].obs[0][0])
+    # R61: which decision, of which environment, of which of its agents.
+    assert (cut.time_step.tolist(), rest[1].time_step.tolist()) == ([0, 1, 2], [3, 4])
+    assert [(t.worker, t.agent_index) for _, t, _ in recording.pieces[:2]] == [(0, 0), (0, 1)]
+    assert recording.updated_at == [70, 140]
+    assert recording.last == [*cut.reward.tolist(), *rest[1].reward.tolist()]
+    np.testing.assert_array_equal(agent.last_obs[0], rest[1].last_obs[0])
+    np.testing.assert_array_equal(agent.last_action.discrete, rest[1].action.discrete[-1])
+    episode = recording.ended[0]
+    assert (episode.agent_steps, episode.agent(agent.agent_id), agent.index) == (2 * LENGTH, agent, 0)
+    assert episode.policy_for(agent.agent_id) == "Toy" and episode.is_done(agent.agent_id) and agent.is_done
     assert cut.reward.sum() + rest[1].reward.sum() == pytest.approx(agent.own_return)
     shown = values(tmp_path / "results" / "two" / "Toy")[100]
     totals = [episode.total_return for episode in recording.ended[5:9]]
@@ -156,6 +172,57 @@ def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
     assert shown["Episode/Return_hist"] == 4 and shown["Episode/Agent Return_hist"] == 8
     assert shown["Episode/Length"] == shown["Episode/Length Max"] == LENGTH
     assert (shown["Custom/picture"].height, shown["Custom/picture"].width) == (2, 3)
+
+
+class Steering(Callbacks):
+    """Saves at the third step of episodes and stops the run at the ninth, as older callbacks are written: no step."""
+
+    def __init__(self) -> None:
+        self.count, self.updates, self.saved = 0, 0, []
+
+    def on_run_start(self, run: Any) -> None:
+        self.run = run
+
+    def on_episode_step(self, episode: Episode) -> None:
+        self.count += 1
+        if self.count == 3:
+            self.run.save()
+        if self.count == 9:
+            assert (self.run.step(), self.run.step("Toy"), self.run.max_steps()) == (16, 16, 200)
+            with pytest.raises(JaxrlError, match="got behavior 'Nobody', expected one of Toy"):
+                self.run.step("Nobody")
+            self.run.stop()
+
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:  # pyright: ignore
+        self.updates += 1
+
+    def on_checkpoint_saved(self, policy: str, step: int) -> None:
+        self.saved.append(step)
+
+
+class Changing(Callbacks):
+    def on_trajectory_complete(self, episode: Episode, agent: Any, trajectory: Trajectory, mates: Any) -> None:
+        trajectory.reward[:] = 0.0
+
+
+def test_callbacks_save_and_stop_a_run_and_change_no_trajectory(tmp_path: Path) -> None:
+    """One area, a team of two: what step() tells is what was decided before the message, of which 2 are booked then."""
+    steering = Steering()
+    few = {"hyperparameters": {"batch_size": 8, "buffer_size": 11, "num_epoch": 1}}
+    settings = configured(tmp_path, Toy={"max_steps": 200, **few})
+    with environment("Toy?team=0", areas=1) as started:
+        train(settings, started=started, callbacks=[steering])
+    assert (steering.saved, steering.count, steering.updates) == ([6, 18], 9, 1)
+    run = tmp_path / "results" / "two"
+    assert (run / "Toy.onnx").is_file(), "saved as at max_steps"
+    told = json.loads((run / "run_logs" / "training_status.json").read_text())["Toy"]["checkpoints"]
+    # P27: the one episode ended with decision 10, before the update with 12.
+    assert [(entry["steps"], entry["reward"]) for entry in told] == [(6, None), (18, None)]
+    with (
+        environment("Toy?team=0", areas=1) as started,
+        pytest.raises(CallbackError, match=r"read-only.*A trajectory is a copy: .* set `postprocess`"),
+    ):
+        train(configured(tmp_path, run_id="changed", Toy={"max_steps": 200}), started=started, callbacks=[Changing()])
 
 
 class Raising(Callbacks):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,20 @@ import pytest
 import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.status import read
 from jaxrl.cli import main
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.host.exact import environment_seeds, steps_of_run
+from jaxrl.training.host import learner, population
+from jaxrl.training.host.exact import environment_seeds, moment_of_run
+from jaxrl.training.host.learner import compile_ahead
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
 from tests.envs.toy_env import ToyEnv, ToySettings
@@ -55,15 +62,23 @@ def environment(toy: ToySettings) -> Iterator[tuple[Interrupt, EnvPool]]:
 
 
 def run(
-    results: Path, *, resume: bool = False, exact: bool = True, toy: ToySettings = TOY, changes: Any = None
+    results: Path,
+    *,
+    resume: bool = False,
+    exact: bool = True,
+    toy: ToySettings = TOY,
+    changes: Any = None,
+    parameters: Any = None,
 ) -> Path:
-    """Train in this process; the run's folder. `changes` are keys of every behavior."""
+    """Train in this process; the run's folder. `changes` are keys of every behavior, `parameters` the environment's."""
     names = [behavior.partition("?")[0] for behavior in toy.behaviors]
     written: dict[str, Any] = {
         "behaviors": {name: BEHAVIOR | {"max_steps": 400 + 60 * i} | (changes or {}) for i, name in enumerate(names)},
         "env_settings": {"seed": 3, "num_envs": WORKERS, "env_path": "jax:toy"},
         "checkpoint_settings": {"run_id": "run", "results_dir": str(results), "exact": exact, "resume": resume},
+        "environment_parameters": parameters,
     }
+    enable_compilation_cache()  # of the session: the resumed run compiles nothing
     results.mkdir(exist_ok=True)
     (results / "run.yaml").write_text(yaml.safe_dump(written))
     with environment(toy) as started:
@@ -77,11 +92,11 @@ def settings_of(path: Path) -> RunSettings:
     return settings.model_copy(update={"env_settings": several})
 
 
-def stopped(whole: Path, results: Path, keep: int) -> Path:
-    """A copy of the run as it was after its first `keep` checkpoints."""
+def stopped(whole: Path, results: Path, keep: int, more: Mapping[str, int] | None = None) -> Path:
+    """A copy of the run as it was after its first `keep` checkpoints, and `more` of some behaviors."""
     shutil.copytree(whole.parent, results)
     for folder in (path for path in (results / "run").glob("*/") if checkpoints(path)):
-        *_, last = kept = checkpoints(folder)[:keep]
+        *_, last = kept = checkpoints(folder)[: keep + (more or {}).get(folder.name, 0)]
         for item in checkpoints(folder)[len(kept) :]:
             remove(item)
         point_at(last.path, last.step)
@@ -95,22 +110,52 @@ def diff(first: Path, second: Path, capsys: pytest.CaptureFixture[str]) -> list[
 
 
 EQUAL = ["settings: equal", "versions: equal", "statistics: equal", "parameters: equal"]
-TWO = TOY.__class__(**{**TOY.__dict__, "behaviors": ("Toy?team=0", "Other?team=0")})
+TWO = replace(TOY, behaviors=("Toy?team=0", "Other?team=0"), group_reward=0.0)
 
 
-@pytest.mark.parametrize(
-    ("toy", "keep"),
-    [pytest.param(TOY, 1, id="one behavior"), pytest.param(TWO, 2, id="two behaviors", marks=pytest.mark.slow)],
-)
-def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path, capsys, toy, keep):
-    """Two behaviors are saved together, whoever's interval it was."""
-    whole = run(tmp_path / "whole", toy=toy)
+def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path, capsys):
+    whole = run(tmp_path / "whole")
     steps = [item.step for item in checkpoints(whole / "Toy")]
-    assert len(steps) >= 3 and (toy is TWO or steps[0] > 150)  # after the update that follows the interval
-    again = stopped(whole, tmp_path / "stopped", keep)
+    assert len(steps) >= 3 and steps[0] > 150  # after the update that follows the interval
+    again = stopped(whole, tmp_path / "stopped", 1)
     assert diff(whole, again, capsys)[3] != EQUAL[3]
-    run(tmp_path / "stopped", resume=True, toy=toy)
+    run(tmp_path / "stopped", resume=True)
     assert diff(whole, again, capsys) == EQUAL
+
+
+def lesson(threshold: float) -> dict[str, Any]:
+    criteria = {"measure": "progress", "behavior": "Other", "threshold": threshold, "min_lesson_length": 1}
+    return {"name": f"to {threshold}", "value": threshold, "completion_criteria": criteria}
+
+
+def test_behaviors_go_on_from_one_moment_after_a_kill_between_their_checkpoints(tmp_path, capsys, caplog, monkeypatch):
+    """Both are saved together, whoever's interval it was: one has its newest, the other not yet, as a kill leaves them.
+
+    The status tells of later lessons than those of that moment. Both have the same observations and settings, and so
+    one set of programs, and one compiled update.
+    """
+    made, compiled = [], []
+    monkeypatch.setattr(population, "compile_programs", lambda *of: made.append(of) or compile_programs(*of))
+    monkeypatch.setattr(learner, "compile_ahead", lambda *of: compiled.append(of) or compile_ahead(*of))
+    lessons = {"unknown": {"curriculum": [*map(lesson, (0.4, 0.6, 0.8)), {"name": "last", "value": 1.0}]}}
+    arguments = {"toy": TWO, "changes": {"trainer_type": "ppo", "max_steps": 400}, "parameters": lessons}
+    whole = run(tmp_path / "whole", **arguments)
+    assert len(checkpoints(whole / "Toy")) == len(checkpoints(whole / "Other")) >= 4
+    assert (len(made), len(compiled)) == (1, 1)
+    again = stopped(whole, tmp_path / "stopped", 1, {"Toy": 1})
+    folder = RunFolder(again.parent, "run")
+    noted = moment_of_run(folder).lessons or {}
+    lesson_then = noted["parameters"]["unknown"]["lesson_num"]
+    assert lesson_then < read(folder.status)["unknown"]["lesson_num"]
+    run(tmp_path / "stopped", resume=True, **arguments)
+    assert diff(whole, again, capsys) == EQUAL
+    assert any("of a later moment" in text for text in caplog.messages)
+    for name, kept in (("Toy", 0), ("Other", 1)):
+        for item in checkpoints(again / name):
+            if item != checkpoints(whole / name)[kept]._replace(path=item.path):
+                remove(item)
+    with pytest.raises(CheckpointError, match="are of different moments, and none is left"):
+        moment_of_run(folder)
 
 
 @pytest.mark.slow
@@ -132,7 +177,7 @@ def test_seeds_depend_on_run_worker_and_every_step(tmp_path):
     ]
     every = [seed for drawn in (seeds, *others) for seed in drawn]
     assert len(set(every)) == len(every) and all(0 <= seed < 2**31 for seed in every)
-    assert steps_of_run(RunFolder(tmp_path, "none")) == {}
+    assert moment_of_run(RunFolder(tmp_path, "none")).steps == {}
 
 
 def test_players_of_unity_are_refused(tmp_path, capsys):

@@ -32,7 +32,7 @@ SUMMARY, LAST = 100, 400
 class Scripted:
     """A behavior whose step and episodes the test decides."""
 
-    decisions, state, stopped = 0, None, False
+    decisions, updates, state, stopped = 0, 0, None, False
     name, spec = NAME, SPEC
 
     def __init__(self, settings: Any, estimates: Any, *, training: bool) -> None:
@@ -96,15 +96,18 @@ def values(folder: Path) -> dict[int, dict[str, float]]:
     return found
 
 
-def episode(*, team_rows: bool = True) -> list[Any]:
-    """Two mates; the first ends early. Own rewards 1, 2 | 4, 8 | 16, group rewards 10 each | 20 for the second | 5."""
+def episode(*, team_rows: bool = True, group: float = 1.0) -> list[Any]:
+    """Two mates; the first ends early. Own rewards 1, 2 | 4, 8 | 16, group rewards 10 each | 20 for the second | 5.
+
+    The latter times `group`.
+    """
     slots = Slots(SPEC, team_rows=team_rows, rows=1, members=1)
     both, one, two = ({"agents": a, "groups": [7] * len(a)} for a in ([1, 2], [1], [2]))
     messages: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = (
         ({}, both),
-        ({}, {**both, "reward": [1.0, 2.0], "group_reward": [10.0, 10.0]}),
-        ({**one, "reward": [4.0]}, {**two, "reward": [8.0], "group_reward": [20.0]}),
-        ({**two, "reward": [16.0], "group_reward": [5.0]}, {}),
+        ({}, {**both, "reward": [1.0, 2.0], "group_reward": [10.0 * group, 10.0 * group]}),
+        ({**one, "reward": [4.0]}, {**two, "reward": [8.0], "group_reward": [20.0 * group]}),
+        ({**two, "reward": [16.0], "group_reward": [5.0 * group]}, {}),
     )
     told = []
     for ended, deciding in messages:
@@ -280,3 +283,53 @@ def test_values_of_a_real_run(tmp_path: Path) -> None:
         constant = {"Policy/Learning Rate": 0.001, "Policy/Epsilon": 0.2, "Policy/Beta": 0.005}
         assert {tag: found[step][tag] for tag in constant} == pytest.approx(constant)
         assert found[step]["Policy/Entropy"] > 0
+
+
+def test_teams_that_are_paid_individually_are_judged_by_that(opened: Any, log: Any) -> None:
+    """MA-POCA without group rewards showed a mean of 0.000 everywhere; the tag stays in the files, as in ML-Agents'.
+
+    Once a team is paid, teams that were paid nothing before count in their mean: 100 and one of 5.
+    """
+    run = opened()
+    alone, paid = [episode(group=0.0)] * 100, [episode()]
+    with run.recorder:
+        statistics = run.recorder._statistics[NAME]
+        run.advance(50, [record for records in alone for record in records])
+        run.advance(SUMMARY)
+        assert statistics.mean_reward() == 15.5
+        assert statistics.result_line(NAME) == f"{NAME}: mean reward 15.500 over the last 100 episodes."
+        run.advance(150, [record for records in [*alone, *paid] for record in records])
+        run.advance(2 * SUMMARY)
+        assert statistics.mean_reward() == pytest.approx(0.35)
+    lines = [record.getMessage() for record in log.records if "Step: " in record.getMessage()]
+    assert "Mean Reward: 15.500. Std of Reward: 10.500. Training." in lines[0]
+    assert f"Mean Reward: 15.500. Mean Group Reward: {35 / 101:.3f}. Training." in lines[1]
+    assert values(run.folder)[SUMMARY]["Environment/Group Cumulative Reward"] == 0.0
+
+
+def test_p27_an_update_clears_the_returns_behind_a_checkpoints_reward(opened: Any) -> None:
+    """5 and 26 before the update, 5, 26, 5, 26 after it; a checkpoint after another update knows of none."""
+    run = opened()
+    with run.recorder:
+        run.advance(50, episode())
+        statistics = run.recorder._statistics[NAME]
+        assert statistics.checkpoint_reward() == 15.5
+        run.recorder.updated(run.behavior, {})  # what was collected was only kept: no update
+        assert statistics.checkpoint_reward() == 15.5
+        run.recorder.updated(run.behavior, {"policy_loss": 0.5})
+        assert statistics.checkpoint_reward() is None
+        run.advance(60, [*episode(), *episode()][:3])
+        assert statistics.checkpoint_reward() == pytest.approx(np.mean([5.0, 26.0, 5.0][:3]))
+        assert statistics.mean_reward() is not None, "what is shown lately is not cleared"
+
+
+def test_a_policy_that_does_not_know_its_own_decisions_is_told_once(opened: Any, log: Any) -> None:
+    """In the first update all are its own; later ones also learn from what was open during an update."""
+    run, told = opened(), []
+    with run.recorder:
+        run.advance(10)
+        for updates, largest in ((1, 1e-6), (2, 0.4), (1, 0.4), (1, 0.5)):
+            run.behavior.updates = updates
+            run.recorder.updated(run.behavior, {"largest_log_ratio": largest})
+            told.append(log.text.count("Policy/Largest Log Ratio: 0.4, expected about 0"))
+    assert told == [0, 0, 1, 1] and "Ratio: 0.5" not in log.text

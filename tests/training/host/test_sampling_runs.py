@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from test_two_behaviors import summaries
 
-from jaxrl.artifacts.metrics.progress import ProgressBar
-from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.training.host.loop import HostLoop
-from jaxrl.training.host.recorder import HostRecorder
+import jaxrl
 from jaxrl.training.host.run import train
 from tests import trainer
 from tests.toy_runs import SMALL, configured, environment
@@ -22,20 +17,20 @@ from tests.toy_runs import SMALL, configured, environment
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
 
 
-def test_x2_a_loop_turn_by_turn_tells_what_ended_before_what_was_learned(tmp_path: Path) -> None:
-    """X2, X3, X19, M27: `iterate` is the sampler; the counters of environment and agent steps are exact."""
-    settings = configured(tmp_path, Game={"max_steps": 200, "count_by": "env_steps"} | {"hyperparameters": FEW})
-    folder = RunFolder(str(tmp_path / "results"), "two")
-    folder.prepare()
-    progress = ProgressBar(Console(file=io.StringIO()))
-    with (
-        environment("Game?team=0") as (interrupt, pool),
-        HostRecorder(settings, folder, progress) as recorder,
-    ):
-        loop = HostLoop(settings, recorder, interrupt, pool)
+@pytest.mark.parametrize("areas", [1, 2])
+def test_x2_a_loop_turn_by_turn_tells_what_ended_before_what_was_learned(tmp_path: Path, areas: int) -> None:
+    """X2, X3, X19, M27: `iterate` is the sampler; the counters of environment and agent steps are exact.
+
+    R3: an environment step is one of an area, as in the compiled loop: 10 of 2 areas are 5 messages, with 4 decisions.
+    """
+    game, options = {"max_steps": 200, "count_by": "env_steps"}, {"env_settings": {"num_areas": areas}}
+    settings = configured(tmp_path, changes=options, Game=game | {"hyperparameters": FEW})
+    with environment("Game?team=0") as started, jaxrl.host_loop(settings, started=started) as loop:
         turns = list(loop.iterate())
     learned = [turn.learned["Game"] for turn in turns if turn.learned]
-    assert len(turns) == loop.env_steps + 1, "the first message is that of the reset"
+    assert (len(turns) - 1) * areas == loop.env_steps, "the first message is that of the reset"
+    assert max(update.held.agent_steps for update in learned) <= 4 * 10 / areas
+    assert loop.behaviors["Game"].actor.keeps <= 1.5 * 4 * 10 / areas, "nor is there room for more"
     assert [update.held.env_steps for update in learned] == [10] * len(learned) and len(learned) >= 2
     assert loop.behaviors["Game"].step > 200 and any(episodes for turn in turns for _, _, episodes in turn.acted)
     assert "policy_loss" in learned[0].metrics

@@ -18,13 +18,13 @@ from jaxrl.training.compiled.collect import Play, begin_play
 from jaxrl.training.compiled.evaluation import Trial, of_first_episodes
 from jaxrl.training.compiled.iteration import Plan
 from jaxrl.training.compiled.scene.iteration import Learner, ScenePlan, SceneState, collect_scene
-from jaxrl.training.compiled.stacking import EpisodeFigures, figures
+from jaxrl.training.compiled.stacking import EpisodeFigures, figures, together
 
 
 def evaluate_scene(
     scene: JaxScene, algorithms: Mapping[str, Algorithm], options: EvaluationSettings, name: str, state: SceneState
 ) -> EpisodeFigures:
-    """Sums over N = `options.episodes` episodes of each seed, float32 [S], of the behavior `name`; as `evaluate`.
+    """Of N = `options.episodes` episodes of each seed, float32 [S], of the behavior `name`; as `evaluate`.
 
     Args:
       algorithms: from `training.deterministic`, by behavior.
@@ -47,7 +47,7 @@ def evaluate_scene(
 
     def step(trial: Trial) -> Trial:
         played, over, ended = once(trial.steps, trial.play, trial.over)
-        return Trial(trial.steps + 1, played, over, jax.tree.map(jnp.add, trial.found, ended))
+        return Trial(trial.steps + 1, played, over, together(trial.found, ended))
 
     def goes_on(trial: Trial) -> Array:
         return (trial.steps < options.max_length) & ~trial.over.all()

@@ -36,6 +36,7 @@ from jaxrl.training.compiled.iteration import (
     IterationLog,
     JittedState,
     Plan,
+    add_log,
     connected,
     for_each,
     learned,
@@ -132,7 +133,7 @@ def collect_scene(plan: ScenePlan, state: SceneState) -> tuple[tuple[Areas, dict
             part.key, part.iteration
         )
         policies[name] = acting(algorithm, part.train)
-        plays[name] = with_statistics(algorithm, part.play, policies[name])
+        plays[name] = with_statistics(algorithm, part.play, policies[name])._replace(made=())
         noise[name] = noise_of(algorithm, jnp.swapaxes(keys, 0, 1), part.play.view.alive.shape[1:])
 
     def step(carry: tuple[Areas, dict[str, Play]], noise: dict[str, Any]) -> tuple[Any, dict[str, Transitions]]:
@@ -151,8 +152,9 @@ def collect_scene(plan: ScenePlan, state: SceneState) -> tuple[tuple[Areas, dict
             after[name] = play._replace(view=views[name])
         return (split(moved, seeds), after), here
 
-    after, steps = jax.lax.scan(step, (state.areas, plays), noise)
-    return after, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
+    (areas, plays), steps = jax.lax.scan(step, (state.areas, plays), noise)
+    plays = {name: play._replace(made=state.parts[name].play.made) for name, play in plays.items()}
+    return (areas, plays), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
 
 
 def iterate(plan: ScenePlan, state: SceneState) -> tuple[SceneState, dict[str, IterationLog]]:
@@ -212,9 +214,3 @@ def iterate_several(plan: ScenePlan, state: SceneState, count: Array) -> tuple[S
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     empty = {name: log._replace(fault=log.fault - 1) for name, log in empty.items()}
     return jax.lax.fori_loop(0, count, body, (state, empty))
-
-
-def add_log(total: IterationLog, log: IterationLog) -> IterationLog:
-    """Sums, and the first fault."""
-    fault = jnp.where(total.fault[:, :1] < 0, log.fault, total.fault)
-    return jax.tree.map(jnp.add, total, log)._replace(fault=fault)
