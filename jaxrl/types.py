@@ -10,7 +10,7 @@ discrete branches, `M` sum of the branch sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -162,6 +162,14 @@ class StepTiming(NamedTuple):
     own: float = 0.0  # the worker's, for the command before: unpacking actions, packing and sending the result
 
 
+class CopyFault(NamedTuple):
+    """One of the copies in an environment failed and was made anew (R64)."""
+
+    why: str
+    agents: Mapping[str, Collection[int]]  # ids by behavior id, of whom nothing is heard again
+    bad_data: bool = False  # what an agent said cannot be used
+
+
 class EnvMessage(NamedTuple):
     """What one environment answers to a reset or a step."""
 
@@ -173,3 +181,4 @@ class EnvMessage(NamedTuple):
     infos: Mapping[str, Any] = NOTHING  # what concerns all agents
     timing: StepTiming = StepTiming()  # parts of `seconds`, and what the worker itself took
     incarnation: int = 0  # how often the worker was started again: ids of another incarnation are other agents
+    faults: tuple[CopyFault, ...] = ()  # of copies, before this message

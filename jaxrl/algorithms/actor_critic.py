@@ -77,7 +77,8 @@ def prepare(
     networks: Networks, spec: BehaviorSpec, settings: BehaviorSettings, state: TrainState, rollout: Rollout
 ) -> tuple[TrainState, Batch, Metrics]:
     """Values, returns and advantages R − V (GAE) of a rollout [T, B, A], flattened to states [T·B, A]."""
-    state, rollout = batches.observe(networks.distribution, spec, state, rollout)
+    memory = settings.network_settings.memory
+    state, rollout = batches.observe(networks.distribution, spec, state, rollout, memory)
     obs, value, metrics = estimates(networks, settings, state, rollout)
     paid = streams.rewards(spec, settings, state, rollout, cooperative=False)
     returns = batches.stream_returns(rollout, value, settings, cooperative=False, rewards=paid)
@@ -87,7 +88,7 @@ def prepare(
         returns,
         advantage=returns - value,
         baseline=value[..., :0],
-        memory=settings.network_settings.memory,
+        memory=memory,
     )
     return state, batch, metrics | streams.means(settings, paid, rollout)
 

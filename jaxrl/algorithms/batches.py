@@ -5,7 +5,7 @@ Functions raise AssertionError where shapes differ from those named, so that not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import chex
@@ -44,13 +44,18 @@ class Batch(NamedTuple):
 
 
 def observe(
-    distribution: Distribution, spec: BehaviorSpec, state: TrainState, rollout: Rollout
+    distribution: Distribution,
+    spec: BehaviorSpec,
+    state: TrainState,
+    rollout: Rollout,
+    memory: MemorySettings | None = None,
 ) -> tuple[TrainState, Rollout]:
     """Bring the normaliser up to date, before values are estimated (as ML-Agents).
 
     The log-probabilities of the rollout move along: they become those that the policy which acted gives to the same
     actions when it sees what is trained on. Otherwise the first update of a run would take the change of its input for
-    a change of the policy. For decisions that an older policy has made, the same difference is added.
+    a change of the policy. For decisions that an older policy has made, the same difference is added. With memory it
+    goes along the sequences of `make_batch`, for it is made of what is seen.
     """
     chex.assert_rank(rollout.acted, 3)
     chex.assert_shape(rollout.obs, [(*rollout.acted.shape, *sensor.shape) for sensor in spec.observations])
@@ -67,10 +72,30 @@ def observe(
         given = (action, mask, spec.action)
         return actions.log_prob(new, *given) - actions.log_prob(old, *given)
 
-    inputs = (rollout.obs, rollout.action_mask, rollout.action, part(rollout.carry, "actor"))
-    moved = in_chunks(change, inputs, ACTOR_CHUNK)
+    inputs = (rollout.obs, rollout.action_mask, rollout.action)
+    if memory is None:
+        moved = in_chunks(change, (*inputs, ()), ACTOR_CHUNK)
+    else:
+        along = _along(rollout)
+        counts = along.moves | rollout.acted
+        pieces = sequences.cut((*inputs, part(along, "actor")), counts, memory.sequence_length)
+        moved = sequences.joined(in_chunks(_of_one(change), pieces, ACTOR_CHUNK), counts)
     log_prob = rollout.extras["log_prob"] + jnp.where(rollout.acted[..., None], moved, 0.0)
     return state, rollout._replace(extras={**rollout.extras, "log_prob": log_prob})
+
+
+def _of_one(change: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """`change` of one sequence [L, A, ...] alone."""
+
+    def one(*sequence: Any) -> jax.Array:
+        return change(*jax.tree.map(lambda x: x[None], sequence))[0]
+
+    return one
+
+
+def _along(rollout: Rollout) -> Sequences:
+    """The memories of all networks, for them to go along the rollout [T, B, A]."""
+    return Sequences(rollout.carry, rollout.begin, rollout.present & ~rollout.waiting)
 
 
 def stream_returns(
@@ -160,7 +185,7 @@ def make_batch(
         baseline=baseline,
     )
     if memory is not None:
-        batch = batch._replace(memory=Sequences(rollout.carry, rollout.begin, rollout.present & ~rollout.waiting))
+        batch = batch._replace(memory=_along(rollout))
     chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 3)
     if memory is not None:
         return sequences.cut(batch, batch.memory.moves | batch.acted, memory.sequence_length)

@@ -93,7 +93,8 @@ def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainSta
 
     V of the team and b_i of each member; the λ-return R of V over the team's rewards; the advantage R − b_i.
     """
-    state, rollout = batches.observe(on_policy.applied(bound.actor), bound.spec, state, rollout)
+    memory = bound.settings.network_settings.memory
+    state, rollout = batches.observe(on_policy.applied(bound.actor), bound.spec, state, rollout, memory)
     obs, value, baseline, metrics = estimates(bound, state, rollout)
     paid = streams.rewards(bound.spec, bound.settings, state, rollout, cooperative=True)
     returns = batches.stream_returns(rollout, value, bound.settings, cooperative=True, rewards=paid)
@@ -103,7 +104,7 @@ def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainSta
         returns,
         advantage=returns - baseline,
         baseline=baseline,
-        memory=bound.settings.network_settings.memory,
+        memory=memory,
     )
     return state, batch, metrics | streams.means(bound.settings, paid, rollout)
 

@@ -7,7 +7,7 @@ from functools import wraps
 import jax
 
 from jaxrl.algorithms import ALGORITHMS, Make
-from jaxrl.algorithms.interface import Algorithm, TrainState
+from jaxrl.algorithms.interface import Algorithm, TrainState, Varied
 from jaxrl.algorithms.postprocessing import postprocessed, resolve
 from jaxrl.algorithms.supported import refuse_foreign, refuse_untrained
 from jaxrl.connectors import make_chain
@@ -33,7 +33,8 @@ def connected(make: Make) -> Make:
             refuse_foreign(name, settings)
         chain = make_chain(spec, settings.connectors)
         algorithm = make(spec if chain is None else chain.spec, settings)
-        algorithm = algorithm._replace(varied=lambda values: make_connected(spec, with_values(settings, values)))
+        varied = Varied(lambda values: make_connected(spec, with_values(settings, values)), algorithm.learn)
+        algorithm = algorithm._replace(varied=varied)
         if settings.postprocess is not None:
             algorithm = postprocessed(algorithm, resolve(settings.postprocess), settings.postprocess)
         if chain is None:

@@ -19,7 +19,7 @@ import optax
 from jaxrl.algorithms import streams
 from jaxrl.algorithms.actor import Distribution, Step, act, adopt
 from jaxrl.algorithms.batches import Batch
-from jaxrl.algorithms.interface import Algorithm, Metrics, Params, PolicyState, Storage, TrainState
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, Algorithm, Metrics, Params, PolicyState, Storage, TrainState
 from jaxrl.learning import losses, minibatches
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer
@@ -40,7 +40,13 @@ def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Call
     return partial(module.apply, method=method)
 
 
-NEWEST_ROLLOUT = Storage(init=lambda: (), add=lambda _, rollout: rollout, take=lambda rollout: (rollout, ()))
+NEWEST_ROLLOUT = Storage(
+    init=lambda: (),
+    add=lambda _, rollout: rollout,
+    can_sample=lambda *_: True,  # with what is not learned from at once nothing could be done later
+    sample=lambda rollout, _: rollout,
+    kept=lambda _: (),
+)
 """What on-policy algorithms keep between two updates: nothing but what they learn from next."""
 
 
@@ -77,7 +83,6 @@ def make(
         init=init,
         act=partial(act, step, spec, settings.network_settings.deterministic),
         storage=NEWEST_ROLLOUT,
-        ready=lambda _: True,  # with what is not learned from at once nothing could be done later
         learn=lambda state, rollout: learn(state, masked(rollout)),
         estimate=estimate,
         period=buffer_size,
@@ -133,7 +138,9 @@ def policy_and_value_loss(
     policy_loss = losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, epsilon)
     value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
     total = policy_loss + 0.5 * value_loss - beta * entropy
-    return total, {"policy_loss": jnp.abs(policy_loss), "value_loss": value_loss, "entropy": entropy}
+    largest = jnp.max(jnp.where(batch.acted[..., None], jnp.abs(log_prob - batch.log_prob), 0.0), initial=0.0)
+    metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, LARGEST_LOG_RATIO: largest}
+    return total, metrics
 
 
 def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -163,6 +170,8 @@ def update(loss: Loss, settings: BehaviorSettings, state: TrainState, batch: Bat
         key,
         size=hyper.batch_size,
         epochs=hyper.num_epoch,
+        magnitudes=("policy_loss",),
+        largest=(LARGEST_LOG_RATIO,),
     )
     state = state.replace(
         policy=state.policy.replace(params=params["actor"]), critic=params["critic"], optimizer=optimizer, key=next_key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
@@ -30,6 +31,12 @@ class FlagParser(argparse.ArgumentParser):
     def mixed(self) -> bool:
         """Whether there are flags, and beside them any number of words: flags may stand between these."""
         return self._one_list and not self.flags.keys() <= {"-h", "--help"}
+
+
+def unrecognized(words: Sequence[str], flags: Collection[str]) -> str:
+    """argparse's text for words that no parser took, with the flag that the first of them resembles."""
+    near = difflib.get_close_matches(words[0].partition("=")[0], flags, n=1)
+    return f"unrecognized arguments: {' '.join(words)}" + (f" (did you mean {near[0]}?)" if near else "")
 
 
 def expanded(

@@ -17,7 +17,8 @@ from importlib import import_module
 from typing import Any
 
 from jaxrl import trust
-from jaxrl.cli.abbreviations import FlagParser, expanded
+from jaxrl.cli.abbreviations import FlagParser, expanded, unrecognized
+from jaxrl.near_names import unknown
 from jaxrl.types import JaxrlError
 
 _COMMANDS = {
@@ -36,6 +37,7 @@ _COMMANDS = {
     "import-torch": "a run of jaxrl from a checkpoint of ML-Agents (.pt), to continue or to start from",
     "export-torch": "a checkpoint of ML-Agents (.pt) from a run of jaxrl",
     "doctor": "whether this machine, and an environment, are fit for training, and what to do where not",
+    "completion": "what a shell needs to complete jaxrl's commands and flags",
     "plugins": "list what configurations can name, of jaxrl and of installed packages",
     "onnx": "what Unity would say of a model",
     "bench": "run the benchmarks, compare two files of their numbers, follow them over commits",
@@ -54,9 +56,15 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         from jaxrl.cli.flags import MLAGENTS_FLAGS
 
         given[1:] = expanded(given[1:], chosen.flags, MLAGENTS_FLAGS, chosen.error)
-    if chosen is not None and chosen.mixed:
-        return chosen.parse_intermixed_args(given[1:])
-    return parser.parse_args(given)
+    if chosen is None:
+        if given and not given[0].startswith("-"):
+            parser.error(unknown(given[0], given[0], _COMMANDS, what="no such command"))
+        return parser.parse_args(given)
+    mixed = chosen.mixed
+    found, rest = chosen.parse_known_intermixed_args(given[1:]) if mixed else parser.parse_known_args(given)
+    if rest:
+        chosen.error(unrecognized(rest, chosen.flags))
+    return found
 
 
 def run(given: argparse.Namespace) -> int:
@@ -89,8 +97,13 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser(chosen: str | None) -> tuple[FlagParser, FlagParser | None]:
-    """With the flags of the command that is chosen, and the parser of that command."""
+def whole_parser() -> FlagParser:
+    """With the flags of every command."""
+    return _parser(*_COMMANDS)[0]
+
+
+def _parser(*chosen: str | None) -> tuple[FlagParser, FlagParser | None]:
+    """With the flags of the commands that are chosen, and the parser of the last of them."""
     parser = FlagParser(
         prog="jaxrl", description="Train ML-Agents and JAX environments with MA-POCA, PPO and relatives."
     )
@@ -99,7 +112,7 @@ def _parser(chosen: str | None) -> tuple[FlagParser, FlagParser | None]:
     found = None
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        if name == chosen:
+        if name in chosen:
             found = command
             module = import_module(f"jaxrl.cli.{name.replace('-', '_')}")
             module.add_flags(command)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import SettingsError
 
-_PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
+_PLATFORMS = {"cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "tpu": "tpu"}
 _log = logging.getLogger(__name__)
 
 
 def choose_device(device: str | None, cpu_devices: int = 1) -> None:
-    """Make "cpu", "cuda" or "cuda:N" the place where JAX computes; None leaves the choice to JAX.
+    """Make "cpu", "gpu", "tpu", "cuda" or "cuda:N" the place where JAX computes; None leaves the choice to JAX.
 
     Where that is the CPU it shows as `cpu_devices` devices, each with its own share of the cores: seeds side by side
     gain more from that than from several threads in each small matrix product.
@@ -24,7 +25,9 @@ def choose_device(device: str | None, cpu_devices: int = 1) -> None:
     import jax
 
     name, _, index = (device or "").partition(":")
-    if name:
+    if name == "gpu":  # of whatever maker: JAX prefers it to a CPU, and its own word "gpu" asks for those of all makers
+        jax.config.update("jax_platforms", "")
+    elif name:
         jax.config.update("jax_platforms", "cpu" if name == "cpu" else f"{name},cpu")
     if index:
         jax.config.update("jax_cuda_visible_devices", index)
@@ -35,13 +38,24 @@ def choose_device(device: str | None, cpu_devices: int = 1) -> None:
     try:
         devices = jax.devices()
     except RuntimeError as error:
-        raise SettingsError(f"torch_settings.device: got {device!r}: JAX does not start: {error}") from None
+        text = f"torch_settings.device: got {device!r}: JAX does not start: {error}"
+        raise SettingsError(f"{text}; {advice(name)}" if name else text) from None
     if name and devices[0].platform != _PLATFORMS[name]:
-        raise SettingsError(
-            f"torch_settings.device: got {device!r}, but JAX offers only {devices[0].platform}: "
-            "install jax with CUDA support, check that nvidia-smi lists the device, or choose cpu"
-        )
+        offered = devices[0].platform
+        raise SettingsError(f"torch_settings.device: got {device!r}, but JAX offers only {offered}: {advice(name)}")
     _log.debug("devices: %s", devices)
+
+
+def advice(name: str) -> str:
+    """What to do where there is no such accelerator."""
+    if name == "tpu":
+        return "on a TPU machine install JAX for it (pip install -U 'jax[tpu]'), or choose cpu"
+    if name == "cpu" or sys.platform == "darwin":
+        return "choose cpu: JAX computes on no GPU of a Mac" if name != "cpu" else "install jax and jaxlib anew"
+    command = "install JAX for CUDA (pip install -U 'jax[cuda12]') and check that nvidia-smi lists the device"
+    if sys.platform == "win32":
+        return f"JAX has no CUDA on Windows itself: inside WSL2 {command}, or choose cpu"
+    return f"{command}, or choose cpu"
 
 
 def start_computing(device: str | None, at_once: int = 1) -> None:

@@ -55,6 +55,7 @@ _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--target-frame-rate", "engine_settings.target_frame_rate", int, "N"),
     ("--capture-frame-rate", "engine_settings.capture_frame_rate", int, "N"),
     ("--torch-device", "torch_settings.device", str, "cpu|cuda|cuda:N"),
+    ("--device", "torch_settings.device", str, "cpu|gpu|tpu"),
 )
 _SWITCHES = (
     ("--resume", "checkpoint_settings.resume"),

@@ -12,7 +12,7 @@ from jax import Array
 
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamActions, TeamStep, TeamView
 from jaxrl.jax_envs.sampling import of_episode
-from jaxrl.training.acting import Act, Moment
+from jaxrl.training.acting import Act, Moment, first_moment, next_moment
 
 
 class Sums(NamedTuple):
@@ -80,9 +80,8 @@ def play_episodes(
         alive = now.moment.view.alive.reshape(nobody.shape)
         sums = _added(env, now.sums, done, alive)
         staying = done.view._replace(alive=done.view.alive & ~sums.finished[:, None])
-        first = staying.alive & (~alive | done.terminated | done.truncated)
-        paid = jnp.stack([done.reward, done.group_reward], axis=-1)
-        moment = Moment(*jax.tree.map(_flat, (staying, first, alive, paid)))
+        came = (staying, done.terminated | done.truncated, done.reward, done.group_reward)
+        moment = next_moment(now.moment, *jax.tree.map(_flat, came))
         return _Going(now.time + 1, state, moment, memory, sums)
 
     none = Sums(
@@ -91,7 +90,7 @@ def play_episodes(
         lengths=jnp.zeros(areas, jnp.int32),
         finished=jnp.zeros(areas, bool),
     )
-    first = Moment(*jax.tree.map(_flat, (view, view.alive, nobody, jnp.zeros((*nobody.shape, 2), jnp.float32))))
+    first = first_moment(jax.tree.map(_flat, view))
     ended = jax.lax.while_loop(
         lambda now: (now.time < steps) & ~jnp.all(now.sums.finished),
         step,

@@ -7,7 +7,7 @@ as many rows as hold about the wanted number of them, in chunks of one size whos
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import chex
@@ -29,6 +29,8 @@ def run(
     *,
     size: int,
     epochs: int,
+    magnitudes: Collection[str] = (),
+    largest: Collection[str] = (),
 ) -> tuple[Carry, Metrics]:
     """Run all minibatches of `epochs` shuffles of the rows in which a member acted.
 
@@ -47,6 +49,8 @@ def run(
       key: typed key, consumed.
       size: members of a minibatch.
       epochs: passes over the batch.
+      magnitudes: metrics of which the absolute value in each minibatch is told.
+      largest: metrics that are no means, but not less than 0: the largest of the first minibatch is told.
 
     Returns:
       The last carry and the mean of each metric over all minibatches.
@@ -62,19 +66,25 @@ def run(
     count = jnp.maximum(valid.sum() // (chunks * chunk), 1)
     batch, valid, counts = spread((batch, valid, counts), None)
 
+    def told(name: str, total: jax.Array, x: jax.Array) -> jax.Array:
+        if name in largest:
+            return jnp.where(total < 0.0, x, total)
+        return total + (jnp.abs(x) if name in magnitudes else x)
+
     def epoch(carry: tuple[Carry, Metrics], key: jax.Array):
         order = shuffle(key, valid)
 
         def minibatch(i: jax.Array, carry: tuple[Carry, Metrics]):
             state, totals = carry
-            mean, metrics = _mean_gradient(gradient, state, batch, counts, order, i * chunks, chunks, chunk)
-            return apply(state, mean), jax.tree.map(jnp.add, totals, metrics)
+            mean, metrics = _mean_gradient(gradient, state, batch, counts, order, i * chunks, chunks, chunk, largest)
+            return apply(state, mean), {name: told(name, totals[name], x) for name, x in metrics.items()}
 
         return jax.lax.fori_loop(0, count, minibatch, carry), None
 
     shapes = jax.eval_shape(gradient, carry, jax.tree.map(lambda x: x[:chunk], batch))
-    (carry, totals), _ = jax.lax.scan(epoch, (carry, _zeros(shapes[1])), jax.random.split(key, epochs))
-    return carry, jax.tree.map(lambda x: x / (count * epochs), totals)
+    start = {name: x - (name in largest) for name, x in _zeros(shapes[1]).items()}
+    (carry, totals), _ = jax.lax.scan(epoch, (carry, start), jax.random.split(key, epochs))
+    return carry, {name: x if name in largest else x / (count * epochs) for name, x in totals.items()}
 
 
 def _chunks(counts: jax.Array, valid: jax.Array, size: int, chunk: int) -> jax.Array:
@@ -93,8 +103,12 @@ def _mean_gradient(
     first: jax.Array,
     chunks: jax.Array,
     chunk: int,
+    largest: Collection[str],
 ) -> tuple[Any, Metrics]:
-    """Mean over the members of a minibatch: Σ_k (n_k / n) mean_k over its chunks k, from chunk `first` on."""
+    """Mean over the members of a minibatch: Σ_k (n_k / n) mean_k over its chunks k, from chunk `first` on.
+
+    Of the metrics in `largest` the largest of the chunks.
+    """
 
     def rows(k: jax.Array) -> jax.Array:
         return jax.lax.dynamic_slice_in_dim(order, (first + k) * chunk, chunk)
@@ -107,7 +121,8 @@ def _mean_gradient(
     def add(k: jax.Array, sums: Any) -> Any:
         found = gradient(carry, spread(jax.tree.map(lambda x: x[rows(k)], batch), chunk))
         share = acted(k) / jnp.maximum(total, 1)
-        return jax.tree.map(lambda s, x: s + share * x, sums, found)
+        mean, metrics = jax.tree.map(lambda s, x: s + share * x, sums, found)
+        return mean, metrics | {name: jnp.maximum(sums[1][name], found[1][name]) for name in largest}
 
     shapes = jax.eval_shape(gradient, carry, jax.tree.map(lambda x: x[:chunk], batch))
     return jax.lax.fori_loop(0, chunks, add, _zeros(shapes))

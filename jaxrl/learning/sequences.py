@@ -25,7 +25,7 @@ def cut(states: Any, counts: jax.Array, length: int) -> Any:
     time, rows, _ = counts.shape
     length = min(length, time)
     pieces = -(-time // length)
-    order = jnp.argsort(~counts.any(-1), axis=0, stable=True)  # [T, B]
+    order = _order(counts)
 
     def of_rows(x: jax.Array) -> jax.Array:
         x = x[order, jnp.arange(rows)]
@@ -34,3 +34,16 @@ def cut(states: Any, counts: jax.Array, length: int) -> Any:
         return x.reshape(pieces * rows, length, *x.shape[3:])
 
     return jax.tree.map(of_rows, states)
+
+
+def joined(cut: jax.Array, counts: jax.Array) -> jax.Array:
+    """The way back: [N, L, A, ...] -> [T, B, A, ...], each state in the place that it had been cut from."""
+    time, rows, _ = counts.shape
+    x = jnp.swapaxes(cut.reshape(-1, rows, *cut.shape[1:]), 1, 2)
+    x = x.reshape(-1, *x.shape[2:])[:time]
+    return x[jnp.argsort(_order(counts), axis=0), jnp.arange(rows)]
+
+
+def _order(counts: jax.Array) -> jax.Array:
+    """int32 [T, B]: the states of each row, those that count in front."""
+    return jnp.argsort(~counts.any(-1), axis=0, stable=True)

@@ -8,7 +8,7 @@ memory with each, so the slots then end those that are `Overdue` likewise. Numpy
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -111,10 +111,15 @@ class Absences:
             steps[behavior_id] = _with_endings(steps.get(behavior_id), gone)
         return message._replace(steps=steps)
 
-    def forget(self, worker: int, incarnation: int) -> None:
-        """The worker is no more."""
-        self._messages.pop((worker, incarnation), None)
-        self._seen.pop((worker, incarnation), None)
+    def forget(self, worker: int, incarnation: int, agents: Mapping[str, Collection[int]] | None = None) -> None:
+        """The worker is no more, or these agents of it, by behavior id."""
+        if agents is None:
+            self._messages.pop((worker, incarnation), None)
+            self._seen.pop((worker, incarnation), None)
+            return
+        for behavior_id, ids in agents.items():
+            for agent in ids:
+                self._seen.get((worker, incarnation), {}).pop((behavior_id, agent), None)
 
 
 def absences(options: EnvironmentSettings) -> Absences | None:

@@ -6,7 +6,7 @@ An agent is known by its source and its id; a team by its source and its group i
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -103,9 +103,12 @@ class Occupants:
         """Forget an agent and return where it lived; None: nobody of that id lives."""
         return self._of.get(source, {}).pop(agent, None)
 
-    def forget(self, source: Source) -> list[Occupant]:
-        """Forget all agents of a source, and return where they lived."""
-        return list(self._of.pop(source, {}).values())
+    def forget(self, source: Source, agents: Collection[int] | None = None) -> list[Occupant]:
+        """Forget these agents of a source, or all, and return where they lived."""
+        if agents is None:
+            return list(self._of.pop(source, {}).values())
+        homes = (self.remove(source, agent) for agent in sorted(agents))
+        return [home for home in homes if home is not None]
 
     def free(self, row: int) -> None:
         """Nobody lives in the row any more."""

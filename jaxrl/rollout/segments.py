@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,9 +72,10 @@ class Segments:
                 found[record] = _trajectory(source, record, stream, last, None)
         return found
 
-    def forget(self, worker: int, incarnation: int) -> None:
-        """The worker is no more, and so are its agents."""
-        gone = [key for key in self._streams if (key[0].worker, key[0].incarnation) == (worker, incarnation)]
+    def forget(self, worker: int, incarnation: int, agents: Mapping[str, Collection[int]] | None = None) -> None:
+        """The worker is no more, and so are its agents; or these of it alone, by behavior id."""
+        of_worker = [key for key in self._streams if (key[0].worker, key[0].incarnation) == (worker, incarnation)]
+        gone = [key for key in of_worker if agents is None or key[1] in agents.get(key[0].behavior_id, ())]
         for key in gone:
             del self._streams[key]
 

@@ -50,7 +50,7 @@ class Slots:
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
         self._moving: dict[tuple[Source, int], tuple[SoFar, Occupant]] = {}  # (source, agent id) between two rows
         self._moved: list[tuple[Occupant, Occupant]] = []  # from and to, with this message
-        self._discarded: list[Source] = []
+        self._discarded: dict[Source, Collection[int] | None] = {}  # ids; None: all
         self._episodes = Episodes()
         self._tables = Tables(spec)
         self._overdue = Overdue()
@@ -121,17 +121,19 @@ class Slots:
             finished=finished - fewer, taken=dense(taken, self.spec, self._tables.alive.shape), left_out=left_out
         )
 
-    def discard(self, source: Source) -> int:
-        """Forget the agents of a source that is no more, or was reset; an unknown source is no error (U7, R10).
+    def discard(self, source: Source, agents: Collection[int] | None = None) -> int:
+        """Forget these agents, or all, of a source that is no more, or was reset; unknown ones are no error (U7, R10).
 
         The next `ingest` says so, whatever else it brings: their rows end as truncated with their newest observations,
         and no episode is reported. Their open decisions, whose outcome nobody will know, do not count as finished and
         are not trained on. Returns how many these are, one for each agent.
         """
-        if source in self._discarded:
+        before = self._discarded.get(source, ())
+        if before is None:
             return 0
-        self._discarded.append(source)
-        return len(self._occupants.of(source))
+        living = self._occupants.of(source)
+        self._discarded[source] = None if agents is None else {*before, *agents}
+        return len(living) - len(before) if agents is None else len(living.keys() & (set(agents) - set(before)))
 
     def sources(self, worker: int, incarnation: int) -> list[Source]:
         """Those of one process of a worker that have ever shown an agent."""
@@ -156,9 +158,10 @@ class Slots:
         return moved
 
     def _end_discarded(self) -> None:
-        """All rows of discarded sources end here."""
-        homes = [home for source in self._discarded for home in self._occupants.forget(source)]
-        for source in self._discarded:
+        """The rows of discarded agents end here."""
+        homes = []
+        for source, agents in self._discarded.items():
+            homes += self._occupants.forget(source, agents)
             self._cached.pop(source, None)
         self._discarded.clear()
         if not homes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -83,17 +83,38 @@ class EpisodeTracker:
             self._decide(here, message, behavior_id, steps, moved, noticed)
         return noticed
 
-    def lost(self, worker: int, incarnation: int, error: Exception | None) -> list[Episode]:
+    def lost(
+        self,
+        worker: int,
+        incarnation: int,
+        error: Exception | None,
+        agents: Mapping[str, Collection[int]] | None = None,
+    ) -> list[Episode]:
         """The worker is no more: its episodes end here, faulty (R10, X11). Unknown ones are no error.
 
         error: why; None: it was closed in order, and they are truncated without a fault.
+        agents: ids by behavior id; only the episodes in which they live. None: all.
         """
-        here = self._workers.pop((worker, incarnation), _Worker())
-        for episode in here.episodes.values():
+        here = self._workers.get((worker, incarnation), _Worker())
+        lost = list(here.episodes.values())
+        if agents is None:
+            self._workers.pop((worker, incarnation), None)
+        else:
+            lost = self._left_by(here, agents)
+        for episode in lost:
             episode.over, episode.truncated, episode.error = True, True, error
             for agent in episode.living:
                 agent.outcome = Outcome.LOST
-        return list(here.episodes.values())
+        return lost
+
+    def _left_by(self, here: _Worker, agents: Mapping[str, Collection[int]]) -> list[Episode]:
+        """Take the episodes of these agents from those that go on."""
+        known = [here.records.get((behavior_id, agent)) for behavior_id, ids in agents.items() for agent in ids]
+        lost = {id(found[0]) for found in known if found is not None}
+        here.records = {agent: found for agent, found in here.records.items() if id(found[0]) not in lost}
+        over = {key: episode for key, episode in here.episodes.items() if id(episode) in lost}
+        here.episodes = {key: episode for key, episode in here.episodes.items() if key not in over}
+        return list(over.values())
 
     def begin_anew(self, begun_at: int) -> None:
         """Nobody lives any more; ids of episodes are those of a run that begins with so many decisions."""

@@ -189,8 +189,12 @@ class CheckpointSettings(Section):
 
 
 def _device(value: str) -> str:
-    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", value):
-        raise expected("cpu, cuda or cuda:N")
+    if value == "mps":
+        raise expected(
+            "cpu, gpu, tpu, cuda or cuda:N: JAX has no released support for Apple's GPUs, on a Mac choose cpu"
+        )
+    if not re.fullmatch(r"cpu|gpu|tpu|cuda(:[0-9]+)?", value):
+        raise expected("cpu, gpu, tpu, cuda or cuda:N")
     return value
 
 
@@ -198,7 +202,7 @@ class TorchSettings(Section):
     """The accelerator, under the name that configuration files give it."""
 
     device: Annotated[Text, AfterValidator(_device)] | None = Field(
-        default=None, description="cpu, cuda or cuda:N; null: what JAX prefers"
+        default=None, description="cpu, gpu, tpu, cuda or cuda:N; null: what JAX prefers"
     )
 
 

@@ -18,7 +18,7 @@ class Moment(NamedTuple):
     """What members see when they decide, and what came before. A is any number of members, of any number of areas."""
 
     view: TeamView
-    begin: Array  # bool [A], whose episode begins
+    begin: Array  # bool [A], whose next decision is the first of its episode
     decided: Array  # bool [A], who has just been paid for a decision
     reward: Array  # float32 [A, 2], own and group reward for it
 
@@ -42,9 +42,23 @@ def trained_actions(algorithm: Algorithm) -> Act:
         sent = decision.sent
         if chain is not None:
             memory, sent = chains.sent(chain, memory, decision.action, sent, view.alive)
-        return TeamActions(continuous=sent.continuous, discrete=sent.discrete), (memory, decision.carry)
+        # who pauses remembers what it knew
+        carry = jax.tree.map(lambda x, new: jnp.where(_as(view.alive, x), new, x), carry, decision.carry)
+        return TeamActions(continuous=sent.continuous, discrete=sent.discrete), (memory, carry)
 
     return act
+
+
+def first_moment(view: TeamView) -> Moment:
+    """Before anybody has decided."""
+    nobody = jnp.zeros_like(view.alive)
+    return Moment(view, ~nobody, nobody, jnp.zeros((*nobody.shape, 2)))
+
+
+def next_moment(moment: Moment, view: TeamView, ended: Array, reward: Array, group_reward: Array) -> Moment:
+    """What members see next, and what came of `moment`: who `ended` begins anew, who paused goes on. All [A, ...]."""
+    decided = moment.view.alive
+    return Moment(view, ended | (moment.begin & ~decided), decided, jnp.stack([reward, group_reward], axis=-1))
 
 
 def _as(mask: Array, x: Array) -> Array:

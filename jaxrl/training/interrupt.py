@@ -16,12 +16,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import FrameType, TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jaxrl.artifacts.metrics.writers.background import THREAD
 
+log = logging.getLogger(__name__)
+
+TELL_SECONDS = 60.0
+"""Between two lines that say what is waited for."""
 EXIT_CODE = 130  # as a shell reports a program that was ended by Ctrl-C
 SAME_SECONDS = 0.5
 """Signals so close together count once: launchers pass Ctrl-C on to a program that the terminal has told already."""
@@ -127,9 +131,19 @@ def in_thread(interrupt: Interrupt, work: Callable[[], Result]) -> Result:
     made = thread.submit(work)
     thread.shutdown(wait=False)
     with interrupt.waiting():
-        while not made.done():
-            wait((made,), 0.5)  # in slices: Windows notices no interrupt before the end of one
+        await_telling(made, lambda: "the program of this run to be compiled")
     return made.result()
+
+
+def await_telling(future: Future[Any], what: Callable[[], str]) -> None:
+    """Wait as long as it takes, as XLA can be neither hurried nor stopped; every minute the log says for `what`."""
+    begun = told = time.monotonic()
+    while not future.done():
+        wait((future,), 0.5)  # in slices: Windows notices no interrupt before the end of one
+        now = time.monotonic()
+        if now - told >= TELL_SECONDS:
+            told = now
+            log.warning("Waiting for %s, for %.0f s so far.", what(), now - begun)
 
 
 class _Waiting:

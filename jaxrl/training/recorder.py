@@ -11,6 +11,7 @@ Files of an earlier run are touched only when training really begins, that is wh
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ from jaxrl.training.saver import Best, Snapshot
 from jaxrl.training.statistics_files import StatisticsFiles
 
 log = logging.getLogger(__name__)
+
+
+LARGE_LOG_RATIO = 0.1
+"""Half of what a ratio is usually clipped at; rounding gives 1e-6, on accelerators that multiply in 19 bits 1e-2."""
 
 
 class Statistics(Protocol):
@@ -94,6 +99,7 @@ class Recorder:
         self._phases = phases
         self._console = ConsoleWriter()
         self._tracks: dict[str, _Track] = {}
+        self._unlike: set[str] = set()  # behaviors that `check_ratio` has warned of
         lost, minutes = LostWrites(), settings.checkpoint_settings.checkpoint_minutes
         self.files = StatisticsFiles(settings, folder, self.status, lost)
         self.checkpoints = Checkpoints(folder, self.status, self.timers, lost, minutes)
@@ -123,6 +129,22 @@ class Recorder:
         self.checkpoints.meet(name)
         self.files.open(name, events if self.writes else (), described, step)
         self._console.hyperparameters(name, described)
+
+    def check_ratio(self, name: str, largest: float) -> None:
+        """Warn once of a behavior whose policy finds its own decisions otherwise likely than when it made them.
+
+        largest: metric `LARGEST_LOG_RATIO` of an update that learned from the newest policy's decisions alone.
+        """
+        if not largest > LARGE_LOG_RATIO or name in self._unlike:
+            return
+        self._unlike.add(name)
+        log.warning(
+            "%s: before anything was learned from them, decisions of this very policy are %.3g times as likely as when "
+            "it made them, or as unlikely (Policy/Largest Log Ratio: %.3g, expected about 0): what is learned from is "
+            "not what was seen or done. Look at networks, connectors, postprocess and algorithms of your own; without "
+            "any, this is a fault of jaxrl.",
+            name, math.exp(min(largest, 80.0)), largest,
+        )  # fmt: skip
 
     def write_summary(self, name: str, step: int, *, training: bool) -> None:
         """Write what was collected since the last summary, labelled with `step`: events, gauges, a console line.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -23,7 +22,7 @@ from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
 from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior, parts_of
-from jaxrl.training.acting import Act, Moment, memory_before, trained_actions
+from jaxrl.training.acting import Act, Moment, first_moment, memory_before, next_moment, trained_actions
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
 from jaxrl.types import ParameterValue
 from jaxrl.watch import addresses
@@ -231,16 +230,12 @@ def _play(
         actions, memory = act(policy, memory, moment, act_key)
         after, result = env.step(step_key, state, actions)
         going, view = jax.lax.cond(result.over, partial(begin, reset_key), lambda: (after, result.view))
-        decided, ended = moment.view.alive, result.terminated | result.truncated
-        first = view.alive & (~decided | ended)
-        reward = jnp.stack([result.reward, result.group_reward], axis=-1)
-        carry = (going, Moment(view, first, decided, reward), memory)
+        ended = result.terminated | result.truncated | result.over
+        carry = (going, next_moment(moment, view, ended, result.reward, result.group_reward), memory)
         return carry, (state, after, result.reward, result.group_reward, result.over)
 
     state, view = begin(reset_key)
-    nobody = jnp.zeros_like(view.alive)
-    first = Moment(view, view.alive, nobody, jnp.zeros((*nobody.shape, 2)))
-    return jax.lax.scan(step, (state, first, memory), jax.random.split(play_key, steps))[1]
+    return jax.lax.scan(step, (state, first_moment(view), memory), jax.random.split(play_key, steps))[1]
 
 
 def team_rewards(env: JaxEnv | JaxScene, game: Game) -> np.ndarray:

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.jax_envs.interface import State, TeamView
 from jaxrl.jax_envs.sampling import of_episode
-from jaxrl.jax_envs.scene import BehaviorStep, JaxScene
-from jaxrl.training.acting import Act, Moment
+from jaxrl.jax_envs.scene import JaxScene
+from jaxrl.training.acting import Act, Moment, first_moment, next_moment
 
 
 def play_scene(
@@ -45,22 +44,14 @@ def play_scene(
             return scene.reset(reset_key, of_episode(parameters, reset_key))
 
         going, views = jax.lax.cond(result.over, begin, lambda: (after, views))
-        following = {name: _following(moments[name], result.behaviors[name], views[name]) for name in names}
+        following = {}
+        for name, done in result.behaviors.items():
+            ended = done.terminated | done.truncated | result.over
+            following[name] = next_moment(moments[name], views[name], ended, done.reward, done.group_reward)
         own = {name: done.reward for name, done in result.behaviors.items()}
         group = {name: done.group_reward for name, done in result.behaviors.items()}
         return (going, following, after_memories), (state, after, own, group, result.over)
 
     state, views = scene.reset(reset_key, of_episode(parameters, reset_key))
-    first = {name: _first(views[name]) for name in names}
+    first = {name: first_moment(views[name]) for name in names}
     return jax.lax.scan(step, (state, first, memories), jax.random.split(play_key, steps))[1]
-
-
-def _first(view: TeamView) -> Moment:
-    nobody = jnp.zeros_like(view.alive)
-    return Moment(view, view.alive, nobody, jnp.zeros((*nobody.shape, 2)))
-
-
-def _following(moment: Moment, done: BehaviorStep, view: TeamView) -> Moment:
-    decided, ended = moment.view.alive, done.terminated | done.truncated
-    begin = view.alive & (~decided | ended)
-    return Moment(view, begin, decided, jnp.stack([done.reward, done.group_reward], axis=-1))

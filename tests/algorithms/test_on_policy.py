@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import chex
 import jax
@@ -13,8 +14,9 @@ from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_ro
 
 from jaxrl.algorithms import ALGORITHMS, batches, on_policy
 from jaxrl.algorithms.batches import Batch
-from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.interface import Algorithm, TrainState, nothing_remembered
 from jaxrl.networks import actions
+from jaxrl.networks.memory import part
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action
@@ -246,9 +248,26 @@ def acted_rollout(trainer: str, settings: BehaviorSettings, *, older: float = 0.
     algorithm = ALGORITHMS[trainer](SPEC, settings)
     state, rollout = fresh(algorithm), random_rollout(8, a=1 if trainer == "ppo" else 3)
     rollout = rollout._replace(obs=tuple(np.where(rollout.present[..., None], o + 3, 0) for o in rollout.obs))
-    decision = quick_jit(algorithm.act)(state.policy, rollout.obs, rollout.action_mask, (), jax.random.key(3))
-    log_prob = np.where(rollout.acted[..., None], decision.extras["log_prob"] + np.float32(older), 0)
-    return state, rollout._replace(action=decision.action, extras={"log_prob": log_prob})
+    act, key = quick_jit(algorithm.act), jax.random.key(3)
+    if not algorithm.memories:
+        decision = act(state.policy, rollout.obs, rollout.action_mask, (), key)
+        action, noted, carry = decision.action, decision.extras["log_prob"], ()
+    else:
+        action, noted, carry = remembering(algorithm, act, state, rollout, key)
+    log_prob = np.where(rollout.acted[..., None], noted + np.float32(older), 0)
+    return state, rollout._replace(action=action, extras={"log_prob": log_prob}, carry=carry)
+
+
+def remembering(algorithm: Algorithm, act: Any, state: TrainState, rollout: Rollout, key: Any) -> tuple[Any, ...]:
+    """Actions, their log-probabilities and the memory before each state, one state after the other."""
+    carry, found = nothing_remembered(algorithm, rollout.acted.shape[1:]), []
+    moves = rollout.present & ~rollout.waiting
+    for t, begin in enumerate(rollout.begin):
+        carry = {name: np.where(np.expand_dims(begin, tuple(range(2, x.ndim))), 0, x) for name, x in carry.items()}
+        decision = act(state.policy, tuple(o[t] for o in rollout.obs), rollout.action_mask[t], carry, key)
+        found.append((decision.action, decision.extras["log_prob"], carry))
+        carry = {**carry, "actor": np.where(moves[t][..., None], decision.carry["actor"], carry["actor"])}
+    return jax.tree.map(lambda *x: np.stack(x), *found)
 
 
 def ratios(trainer: str, settings: BehaviorSettings, state: TrainState, batch: Batch) -> np.ndarray:
@@ -256,7 +275,7 @@ def ratios(trainer: str, settings: BehaviorSettings, state: TrainState, batch: B
 
     @quick_jit
     def all_of_them(params, batch):
-        dist = steps_of(trainer, settings).distribution(params, batch.obs)
+        dist = steps_of(trainer, settings).distribution(params, batch.obs, part(batch.memory, "actor"))
         return jnp.exp(actions.log_prob(dist, batch.action, batch.action_mask, SPEC.action) - batch.log_prob)
 
     return np.asarray(all_of_them(state.policy.params, batch))[np.asarray(batch.acted)]
@@ -269,6 +288,24 @@ EVERY = pytest.mark.parametrize(
     [("ppo", {}), ("ppo", ONE_BODY), ("poca", {}), ("coma", CAPACITY), ("mappo", CAPACITY)],
     ids=["ppo", "ppo with one body", "poca", "coma", "mappo"],
 )
+
+
+def memory_of(kind: str) -> dict[str, Any]:
+    return {"network_settings__memory": {"memory_size": 4, "sequence_length": 3, "memory_type": kind}}
+
+
+@pytest.mark.parametrize(("trainer", "kind"), [("ppo", "gru"), ("mappo", "lstm"), ("poca", "lstm"), ("coma", "gru")])
+def test_ratios_are_one_before_the_first_step_along_sequences_too(trainer: str, kind: str) -> None:
+    """Memory is made of what is seen: of the sequences that are trained on, not of what was stored."""
+    settings = settings_of(trainer, SMALL | memory_of(kind) | ({} if trainer in ("ppo", "poca") else CAPACITY))
+    state, rollout = acted_rollout(trainer, settings)
+    prepare = quick_jit(steps_of(trainer, settings).prepare)
+    after, batch, _ = prepare(state, rollout)
+    assert batch.acted.shape[1] == 3 and batch.acted.sum() == rollout.acted.sum()
+    np.testing.assert_allclose(ratios(trainer, settings, after, batch), 1.0, atol=2e-5)
+    older = rollout._replace(extras={"log_prob": rollout.extras["log_prob"] + np.float32(0.3)})
+    _, batch, _ = prepare(state, older)
+    np.testing.assert_allclose(ratios(trainer, settings, after, batch), np.exp(-0.3), atol=1e-4)
 
 
 @EVERY

@@ -24,6 +24,7 @@ from team_rollouts import (
 )
 
 from jaxrl.algorithms import poca
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.learning import losses, minibatches
 from jaxrl.networks import actions
 from tests.helpers import poca_settings
@@ -142,13 +143,17 @@ def test_gradient_of_several_chunks_is_that_of_the_whole_minibatch() -> None:
         return jax.grad(loss, has_aux=True)(params_of(state), chunk, EPSILON, BETA)
 
     zeros = jax.tree.map(np.zeros_like, params_of(state))
+    told = {"magnitudes": ("policy_loss",), "largest": (LARGEST_LOG_RATIO,)}
     run = partial(minibatches.run, gradient, lambda sums, x: jax.tree.map(jnp.add, sums, x), zeros, size=64, epochs=1)
+    run = partial(run, **told)
     for rows in (batch, poison_unused(batch)):
         found, metrics = quick_jit(run)(rows, np.asarray(rows.acted), jax.random.key(0))
         (_, whole_metrics), whole = graded(state, batch)
         assert_close(found, whole, 1e-5)
         assert metrics["entropy"] == pytest.approx(float(whole_metrics["entropy"]), rel=1e-5)
         assert metrics["value_loss"] == pytest.approx(float(whole_metrics["value_loss"]), rel=1e-5)
+        assert metrics["policy_loss"] == pytest.approx(abs(float(whole_metrics["policy_loss"])), rel=1e-4)
+        assert metrics[LARGEST_LOG_RATIO] == pytest.approx(float(whole_metrics[LARGEST_LOG_RATIO]), rel=1e-5)
 
 
 def test_largest_team_only_ever_grows() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.cache import cache_folder
-from jaxrl.cli import commands, main
+from jaxrl.cli import commands, device, main
 from jaxrl.cli.flags import MLAGENTS_FLAGS, overrides_from, removed_flags
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import RunSettings, with_drawn_seed
@@ -64,6 +64,7 @@ def test_every_flag():
         "--target-frame-rate": ("engine_settings", "target_frame_rate", 5),
         "--capture-frame-rate": ("engine_settings", "capture_frame_rate", 6),
         "--torch-device": ("torch_settings", "device", "cpu"),
+        "--device": ("torch_settings", "device", "tpu"),
     }
     switches = {
         "--resume": ("checkpoint_settings", "resume"),
@@ -85,6 +86,54 @@ def test_every_flag():
     assert overrides_from(parse("--deterministic")) == deterministic
     assert removed_flags(parse("--torch", "--tensorflow")) == ["--torch", "--tensorflow"]
     assert overrides_from(parse("--torch")) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian", "c.yaml"], "no such command, did you mean train? there are "),
+        (["train", "c.yaml", "--nographics"], "unrecognized arguments: --nographics (did you mean --no-graphics?)"),
+        (["learn", "--run-idd=x"], "unrecognized arguments: --run-idd=x (did you mean --run-id?)"),
+        (["report", "a", "b", "--flims"], "unrecognized arguments: --flims (did you mean --films?)"),
+        (["train", "--xyzzy"], "unrecognized arguments: --xyzzy\n"),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_what_was_meant(capsys, words, said):
+    with pytest.raises(SystemExit, match="2"):
+        commands.parse(words)
+    assert said in capsys.readouterr().err
+
+
+def test_a_shell_learns_every_command_and_flag(capsys):
+    given = commands.parse(["completion", "bash"])
+    assert commands.run(given) == 0
+    script = capsys.readouterr().out
+    assert "--initialize-from" in script and "--films" in script and "upgrade-config" in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False, timeout=20).returncode == 0
+
+
+def test_python_m_jaxrl_is_the_command_and_its_help_imports_no_jax():
+    program = "import runpy, sys; sys.argv = ['jaxrl', '--help']\ntry: runpy.run_module('jaxrl', run_name='__main__')\n"
+    program += "except SystemExit: print(sorted({'jax', 'flax', 'shtab', 'pydantic'} & set(sys.modules)))"
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True, cwd=root
+    )
+    assert ended.stdout.startswith("usage: jaxrl ") and ended.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "advice"),
+    [
+        ("cuda", "win32", "inside WSL2 install JAX for CUDA (pip install -U 'jax[cuda12]')"),
+        ("gpu", "linux", "install JAX for CUDA (pip install -U 'jax[cuda12]') and check that nvidia-smi"),
+        ("cuda", "darwin", "choose cpu: JAX computes on no GPU of a Mac"),
+        ("tpu", "linux", "pip install -U 'jax[tpu]'"),
+    ],
+)
+def test_what_to_do_where_there_is_no_such_device(monkeypatch, name, system, advice):
+    monkeypatch.setattr(sys, "platform", system)
+    assert advice in device.advice(name)
 
 
 def test_env_args_take_the_rest():
@@ -230,8 +279,8 @@ BAD = {
     ),
     "device": (
         "behaviors: {A: {}}",
-        ["{config}", "--torch-device", "gpu"],
-        "torch_settings.device: got 'gpu', expected cpu, cuda or cuda:N",
+        ["{config}", "--torch-device", "mps"],
+        "torch_settings.device: got 'mps', expected cpu, gpu, tpu, cuda or cuda:N: JAX has no released support",
     ),
 }
 

@@ -47,7 +47,7 @@ class RandomStream:
         """What arrives next: some of the sources, in any order."""
         present = [source for source in SOURCES if self.chance(0.7)] or [SOURCES[0]]
         self.rng.shuffle(present)
-        return {source: self._write(source) for source in map(tuple, present)}
+        return {source: self._write(source) for source in present}
 
     def chance(self, p: float) -> bool:
         return bool(self.rng.random() < p)

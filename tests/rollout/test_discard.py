@@ -35,6 +35,18 @@ def test_r10_open_decisions_are_dropped_and_those_before_bootstrap_from_the_newe
     assert say.collector.feed({}).finished == 0
 
 
+def test_r64_of_a_source_that_goes_on_only_these_agents_are_dropped() -> None:
+    """The team of agents 1 and 2 is lost: two open decisions of five. Agent 101 is paid and asks again."""
+    say = started()
+    slots = say.collector.slots
+    assert slots.discard(ONE, [1, 2, 77]) == 2 and slots.discard(ONE, [1]) == 0
+    say.say(ask={101: 101, 3: 30}, reward=[5.0, 0.0])
+    trained = say.collector.take()
+    assert brief(trained) == [(1, 1, "continues", 32.0), (2, 1, "continues", 32.0), (101, 1, "continues", 101.0)]
+    assert [t.reward for t in trained] == [1.0, 2.0, 5.0]
+    assert sorted(slots._occupants.of(ONE)) == [3, 101]
+
+
 def test_it_is_told_with_the_next_message_of_anybody_also_after_an_update() -> None:
     """The open decisions of a row outlive the update, not the next message; then its rows are free."""
     say = started()

@@ -170,7 +170,10 @@ WRONG = [
         "checkpoint_settings.load_model: no longer supported, use resume: true",
     ),
     ("checkpoint_settings: {run_id: ''}", "checkpoint_settings.run_id: got ''"),
-    ("torch_settings: {device: gpu}", "torch_settings.device: got 'gpu', expected cpu, cuda or cuda:N"),
+    (
+        "torch_settings: {device: mps}",
+        "torch_settings.device: got 'mps', expected cpu, gpu, tpu, cuda or cuda:N: JAX has no",
+    ),
     # 9 environment parameters
     (sampler("sampler_type: uniform"), f"{M}.sampler_parameters: this key is required"),
     (sampler("sampler_parameters: {}"), f"{M}.sampler_type: this key is required"),
@@ -264,7 +267,7 @@ FLAGS = [  # section 2: the flag's key is named, and that it stands on the comma
     (["--num-envs", "2"], "env_settings.num_envs: got 2, expected 1 without env_path"),
     (["--num-areas", "0"], "env_settings.num_areas: got 0, expected a value greater than or equal to 1"),
     (["--load"], "checkpoint_settings.load_model: no longer supported, use resume: true or --resume"),
-    (["--torch-device", "xpu"], "torch_settings.device: got 'xpu', expected cpu, cuda or cuda:N"),
+    (["--torch-device", "xpu"], "torch_settings.device: got 'xpu', expected cpu, gpu, tpu, cuda or cuda:N"),
     (["--time-scale", "0"], "engine_settings.time_scale: got 0.0, expected a value greater than 0"),
     (["--base-port", "0"], "env_settings.base_port: got 0, expected a value greater than or equal to 1"),
 ]

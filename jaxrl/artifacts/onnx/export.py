@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from jaxrl.artifacts.onnx.graph import Connectors, build
 from jaxrl.artifacts.onnx.operators import check_operators
 from jaxrl.artifacts.onnx.parity import BATCHES, Moment, output_differences
 from jaxrl.artifacts.onnx.session import RuntimeErrors
+from jaxrl.compilation import quick_options
 from jaxrl.connectors import chain as chains
 from jaxrl.networks import actions
 from jaxrl.networks import normalizer as normalization
@@ -139,36 +141,47 @@ def _moments(asked: _Asked, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> l
     """
     memory, lead = asked.settings.memory, len(masks)
     if memory is None:
-        dist, _ = _answer(asked, obs, ())
-        return [Moment(obs, masks, dist, _sent(dist, asked.connectors))]
+        dist, _, sent = _answer(asked, obs, ())
+        return [Moment(obs, masks, dist, sent)]
     before = np.random.default_rng(0).uniform(-1.0, 1.0, (lead, memory.memory_size)).astype(np.float32)
     moments = []
     for number in range(MEMORY_STEPS):
         shown = tuple(np.roll(x, number, axis=0) for x in obs)
-        dist, after = _answer(asked, shown, before)
-        sent = _sent(dist, asked.connectors)
+        dist, after, sent = _answer(asked, shown, before)
         moments.append(Moment(shown, np.roll(masks, number, axis=0), dist, sent, before, after))
         before = after
     return moments
 
 
-def _answer(asked: _Asked, obs: tuple[np.ndarray, ...], carry: Any) -> tuple[ActionDistribution, Any]:
-    """The policy alone, on the host, and what it remembers then; full float32 also on an accelerator."""
-    spec, seen = asked.spec, tuple(jnp.asarray(x) for x in obs)
+def _answer(asked: _Asked, obs: tuple[np.ndarray, ...], carry: Any) -> tuple[ActionDistribution, Any, np.ndarray]:
+    """The policy alone, on the host, what it remembers then, and the mean as the environment gets it [N, C].
+
+    Full float32 also on an accelerator.
+    """
+    spec, seen = asked.spec, obs
     if asked.connectors is not None:
         chain, lead = asked.connectors[0], obs[0].shape[:1]
+        seen = tuple(jnp.asarray(x) for x in obs)
         spec, seen = chain.spec, chains.shown(chain, chains.start(*asked.connectors, lead), seen, lead)
     with jax.default_matmul_precision("highest"):
-        shown = normalization.normalize_all(asked.normalizer, seen)
-        return jax.device_get(Actor(spec, asked.settings).apply(asked.params, shown, carry, method="step"))
+        program = _program(None if any(x.ndim == 4 for x in obs) else jax.default_backend())
+        dist, after, mean = jax.device_get(
+            program(Actor(spec, asked.settings), asked.params, asked.normalizer, seen, carry)
+        )
+    sent = mean if asked.connectors is None else chains.sent_exported(asked.connectors[0], mean)
+    return dist, after, np.asarray(sent.continuous)
 
 
-def _sent(dist: ActionDistribution, connectors: Connectors | None) -> np.ndarray:
-    """The mean as the environment gets it, [N, C]."""
-    mean = actions.to_environment(Action(jnp.asarray(dist.mean), jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32)))
-    if connectors is None:
-        return np.asarray(mean.continuous)
-    return np.asarray(chains.sent_exported(connectors[0], mean).continuous)
+@cache
+def _program(quick: str | None) -> Callable[..., tuple[ActionDistribution, Any, Action]]:
+    """`_step` as one program, op by op it is 25 of them; quickly compiled for a platform, where nothing convolves."""
+    return jax.jit(_step, static_argnums=0, compiler_options=None if quick is None else quick_options(quick))
+
+
+def _step(actor: Actor, params: Any, normalizer: normalization.States, obs: tuple[Any, ...], carry: Any) -> Any:
+    dist, after = actor.apply(params, normalization.normalize_all(normalizer, obs), carry, method="step")
+    mean = Action(dist.mean, jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32))
+    return dist, after, actions.to_environment(mean)
 
 
 def _verify(path: Path, temporary: Path, spec: BehaviorSpec, moments: list[Moment]) -> float:

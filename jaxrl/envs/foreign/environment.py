@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,21 +14,33 @@ from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.foreign.area import Area, AreaOutcome
 from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
 from jaxrl.envs.foreign.infos import plain
-from jaxrl.envs.foreign.lives import Lives, agent_ids
-from jaxrl.envs.foreign.message import Draft
+from jaxrl.envs.foreign.lives import COMMON, Lives, agent_ids
+from jaxrl.envs.foreign.message import BadReportError, Draft
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, Rendering
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.interface import BadDataError, EnvironmentFailure
 from jaxrl.envs.parameters import Draws
-from jaxrl.types import Action, Aggregation, EnvironmentStat, EnvMessage, JaxrlError, ParameterValue
+from jaxrl.types import (
+    Action,
+    Aggregation,
+    BehaviorMessage,
+    CopyFault,
+    EnvironmentStat,
+    EnvMessage,
+    JaxrlError,
+    ParameterValue,
+)
 
-COMMON = "__common__"
-"""The key of an area's infos for what concerns all of its agents (RLlib's word)."""
+logger = logging.getLogger(__name__)
+
 _MONITOR = {"r": "Game/Return", "l": "Game/Length"}
 """Statistics from `infos["episode"]`, which monitors such as RecordEpisodeStatistics write at the end of a game."""
 
 
 class ForeignEnvironment:
     """Steps `areas` copies one after the other; a copy whose episode is over begins the next one in the same message.
+
+    A copy that fails in a step is made anew, and begins in the same message; its agents are named there, and of them
+    nothing is heard again. The others go on (R64). If it cannot be made or begin, that is a failure of all.
 
     Environment parameters are the `options` with which the episodes that begin from then on are reset.
 
@@ -75,15 +88,15 @@ class ForeignEnvironment:
         self._asked_ids: dict[str, np.ndarray] = {}
         self._areas: list[Area] = []
         self._lives: list[Lives] = []
-        ids = agent_ids()
+        self._make_area = make_area
+        self._shares = team_reward
+        self._ids = agent_ids()
+        self._faults: list[CopyFault] = []  # since the last message
+        self._renewed = 0
         try:
             for area in range(areas):
-                with self._reporting(area, "making it"):
-                    self._areas.append(make_area(area))
-                lives = Lives(
-                    self._areas[area], self._behaviors, self._place(area), team=area + 1, shares=team_reward, ids=ids
-                )
-                self._lives.append(lives)
+                self._areas.append(self._made(area))
+                self._lives.append(self._followed(area))
             if drawing.wanted and worker == 0:
                 rate = self._areas[0].frames_per_second
                 self._rendering = Rendering(drawing, self._place(0), frames_per_second=rate)
@@ -157,16 +170,56 @@ class ForeignEnvironment:
     def _advance(
         self, area: int, actions: Mapping[Any, Any], draft: Draft, infos: dict[str, Any], stats: list[EnvironmentStat]
     ) -> None:
-        with self._reporting(area, "step"):
-            outcome = self._areas[area].step(actions)
-        if self._rendering is not None and area == 0:
-            with self._reporting(area, "render"):
-                self._rendering.draw(self._areas[area].render)
-        with self._reporting(area, "what step gave"):
-            self._note(area, self._lives[area].follow(outcome, draft), outcome, infos)
-        if not outcome.living:
-            stats += _games(outcome)
+        try:
+            with self._reporting(area, "step"):
+                outcome = self._areas[area].step(actions)
+            if self._rendering is not None and area == 0:
+                with self._reporting(area, "render"):
+                    self._rendering.draw(self._areas[area].render)
+            with self._reporting(area, "what step gave"):
+                self._note(area, self._lives[area].follow(outcome, draft), outcome, infos)
+        except EnvironmentFailure as error:
+            self._renew(area, error, draft, infos)
+            return
+        if outcome.living:
+            return
+        stats += _games(outcome)
+        try:
             self._begin(area, None, draft, infos)
+        except EnvironmentFailure as error:
+            self._renew(area, error, draft, infos, endings=False)
+
+    def _renew(
+        self, area: int, error: EnvironmentFailure, draft: Draft, infos: dict[str, Any], *, endings: bool = True
+    ) -> None:
+        """Another copy in the place of one that failed. What its agents said in this message is taken back.
+
+        endings: also that they ended; what fails is not the beginning of their next episode.
+        """
+        agents = draft.drop(area, endings=endings)
+        for name, ids in self._lives[area].known().items():
+            agents[name] = sorted({*agents.get(name, ()), *ids})
+        self._faults.append(CopyFault(str(error), agents, isinstance(error, BadDataError)))
+        infos.pop(str(area), None)
+        for name, asked in self._asked.items():
+            self._asked[name] = [one for one in asked if one[0] != area]
+        self._asked = {name: asked for name, asked in self._asked.items() if asked}
+        try:
+            self._areas[area].close()
+        except Exception as closing:
+            logger.warning("%s: closing it after a fault: %s: %s", self._place(area), type(closing).__name__, closing)
+        self._areas[area] = self._made(area)
+        self._lives[area] = self._followed(area)
+        self._renewed += 1
+        self._begin(area, area_seeds(self._seed, self._renewed, area)[-1], draft, infos)
+
+    def _made(self, area: int) -> Area:
+        with self._reporting(area, "making it"):
+            return self._make_area(area)
+
+    def _followed(self, area: int) -> Lives:
+        place = self._place(area)
+        return Lives(self._areas[area], self._behaviors, place, number=area, shares=self._shares, ids=self._ids)
 
     def _note(
         self, area: int, asking: list[tuple[AgentKind, Any]], outcome: AreaOutcome, infos: dict[str, Any]
@@ -188,15 +241,34 @@ class ForeignEnvironment:
         return given
 
     def _message(self, draft: Draft, infos: dict[str, Any], stats: list[EnvironmentStat], start: float) -> EnvMessage:
-        steps = draft.messages()
+        steps = self._said(draft, infos)
         self._asked_ids = {name: message.deciding.agent_id for name, message in steps.items()}
         new, self._behaviors.new = self._behaviors.new, {}
         self._specs |= new
         seconds = time.perf_counter() - start
         self._idle = 0.0 if self._asked else self._idle + seconds
+        faults, self._faults = tuple(self._faults), []
         return EnvMessage(
-            worker=self._worker, steps=steps, new_specs=new, stats=tuple(stats), seconds=seconds, infos=infos
+            worker=self._worker,
+            steps=steps,
+            new_specs=new,
+            stats=tuple(stats),
+            seconds=seconds,
+            infos=infos,
+            faults=faults,
         )
+
+    def _said(self, draft: Draft, infos: dict[str, Any]) -> dict[str, BehaviorMessage]:
+        """The messages of the draft, in which a copy may turn out to have failed; a new one that fails does for all."""
+        renewed = set[int]()
+        while True:
+            try:
+                return draft.messages()
+            except BadReportError as error:
+                if error.area in renewed or not self._asked_ids:
+                    raise
+                renewed.add(error.area)
+                self._renew(error.area, error, draft, infos)
 
     def _check_idle(self, start: float) -> None:
         if self._idle + time.perf_counter() - start > self._timeout:
@@ -219,9 +291,9 @@ class ForeignEnvironment:
             raise EnvironmentFailure(f"{self._place(area)}: {doing} raised {type(error).__name__}: {error}") from error
 
 
-def area_seeds(seed: int, areas: int) -> list[int]:
+def area_seeds(seed: int, areas: int, *of: int) -> list[int]:
     """One seed per copy, int32 and not negative; those of neighbouring workers have nothing to do with each other."""
-    return [int(np.random.SeedSequence([seed, area]).generate_state(1)[0] >> 1) for area in range(areas)]
+    return [int(np.random.SeedSequence([seed, area, *of]).generate_state(1)[0] >> 1) for area in range(areas)]
 
 
 def _games(outcome: AreaOutcome) -> list[EnvironmentStat]:

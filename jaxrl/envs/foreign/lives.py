@@ -17,6 +17,10 @@ from jaxrl.envs.foreign.observations import MASK, ObservationError, SpaceError
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure
 from jaxrl.types import NO_GROUP
 
+COMMON = "__common__"
+"""The key of an area's infos for what concerns all of its agents (RLlib's word)."""
+RESERVED = (COMMON, "__all__")
+"""No agents' names (R65)."""
 ACTION_TAKEN = "action_taken"
 """The key of `infos` under which an environment tells what an agent really did, as an element of its action space."""
 
@@ -39,18 +43,19 @@ class Lives:
 
     Args:
         place: worker and area, for errors.
-        team: group id of its agents, if they are teams.
+        number: of the copy.
         shares: whether the mean of a team's rewards is paid to all of it, instead of each its own.
         ids: gives the agent ids of a worker.
     """
 
     def __init__(
-        self, area: Area, behaviors: Behaviors, place: str, *, team: int, shares: bool, ids: Iterator[int]
+        self, area: Area, behaviors: Behaviors, place: str, *, number: int, shares: bool, ids: Iterator[int]
     ) -> None:
         self._area = area
         self._behaviors = behaviors
         self._place = place
-        self._group = team if area.teams else NO_GROUP
+        self._copy = number
+        self._group = number + 1 if area.teams else NO_GROUP
         self._shares = shares
         self._ids = ids
         self._lives: dict[Any, Life] = {}
@@ -65,6 +70,13 @@ class Lives:
         if not outcome.living:
             raise EnvironmentFailure(f"{self._place}: reset gave no agent; expected at least one")
         return self.follow(outcome, draft)
+
+    def known(self) -> dict[str, list[int]]:
+        """Ids of the living, by behavior."""
+        ids: dict[str, list[int]] = {}
+        for life in self._lives.values():
+            ids.setdefault(life.kind.name, []).append(life.agent_id)
+        return ids
 
     def follow(self, outcome: AreaOutcome, draft: Draft) -> list[tuple[AgentKind, Any]]:
         """Book what one step brought. Returns who asks, in the order of the draft.
@@ -88,6 +100,9 @@ class Lives:
                 truncated = not over
             draft.end(life.kind, self._report(agent, life, truncated=truncated and not terminated))
         asked = [agent for agent in outcome.asked if agent in outcome.obs and agent in self._lives]
+        if len(set(asked)) < len(asked):
+            agent = next(agent for i, agent in enumerate(asked) if agent in asked[:i])
+            raise EnvironmentFailure(f"{self._where(agent)}: is asked twice in one step; expected each agent once")
         for agent in asked:
             life = self._lives[agent]
             draft.ask(life.kind, self._report(agent, life, mask=self._mask(agent, life.kind, outcome)))
@@ -97,6 +112,8 @@ class Lives:
         """Newest observations and infos; agents that are new among the living begin."""
         for agent in outcome.living:
             if agent not in self._lives:
+                if agent in RESERVED:
+                    raise EnvironmentFailure(f"{self._place}: {agent!r} is no name for an agent, it means all of them")
                 self._lives[agent] = Life(kind=self._kind(agent), agent_id=next(self._ids))
         for agent, life in self._lives.items():
             if agent in outcome.obs:
@@ -133,6 +150,7 @@ class Lives:
         assert life.obs is not None
         report = Report(
             where=self._where(agent),
+            area=self._copy,
             agent_id=life.agent_id,
             group_id=self._group,
             reward=life.reward,

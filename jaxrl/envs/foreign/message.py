@@ -23,6 +23,7 @@ class Report(NamedTuple):
     """What one agent says in one message."""
 
     where: str  # worker, area and name, for errors
+    area: int
     agent_id: int
     group_id: int
     reward: float  # own, since its last report
@@ -32,6 +33,17 @@ class Report(NamedTuple):
     taken: tuple[np.ndarray, np.ndarray] | None  # [C] and [D], if it did not do what it was told
     mask: np.ndarray | None = None  # bool [M]; None: all is allowed, or it ended
     truncated: bool = False  # of an end
+
+
+class BadReportError(BadDataError):
+    """What an agent of the copy `area` said cannot be used."""
+
+    def __init__(self, text: str, area: int) -> None:
+        super().__init__(text)
+        self.area = area
+
+    def __reduce__(self) -> Any:
+        return BadDataError, self.args
 
 
 class Draft:
@@ -52,6 +64,16 @@ class Draft:
         self._kinds[kind.name] = kind
         self._asking.setdefault(kind.name, []).append(report)
 
+    def drop(self, area: int, *, endings: bool) -> dict[str, list[int]]:
+        """Take back what agents of a copy said, with or without their endings; their ids by behavior."""
+        ids: dict[str, list[int]] = {}
+        for reports in (self._asking, self._ended) if endings else (self._asking,):
+            for name, said in reports.items():
+                ids.setdefault(name, []).extend(report.agent_id for report in said if report.area == area)
+                reports[name] = [report for report in said if report.area != area]
+        self._kinds = {name: k for name, k in self._kinds.items() if self._ended.get(name) or self._asking.get(name)}
+        return ids
+
     @property
     def empty(self) -> bool:
         """Whether nobody said anything."""
@@ -61,7 +83,7 @@ class Draft:
         """All that was said, by behavior.
 
         Raises:
-            BadDataError: an observation or reward is not finite; the text says which agent's.
+            BadReportError: an observation or reward is not finite; the text says which agent's.
         """
         return {
             name: _message(kind.spec, self._ended.get(name, []), self._asking.get(name, []))
@@ -112,7 +134,9 @@ def _check_finite(what: str, values: np.ndarray, reports: list[Report]) -> None:
         return
     position = np.unravel_index(int(np.argmin(finite)), values.shape)
     hint = "mend the environment's code"
-    raise BadDataError(f"{reports[int(position[0])].where}, {what}: {values[position]} is not a finite number; {hint}")
+    report = reports[int(position[0])]
+    text = f"{report.where}, {what}: {values[position]} is not a finite number; {hint}"
+    raise BadReportError(text, report.area)
 
 
 def _masks(spec: BehaviorSpec, asking: list[Report]) -> np.ndarray:

@@ -45,9 +45,9 @@ class Inbox:
         self._dropped, self._results = self._results, {}
 
     def lose(self, loss: Loss) -> None:
-        """A process is lost; a result of its agents, which are no more, is dropped."""
+        """A process or a copy is lost; a result of a process's agents, which are no more, is dropped."""
         self._losses.append(loss)
-        if loss.worker in self._results:
+        if loss.agents is None and loss.worker in self._results:
             self._dropped[loss.worker] = self._results.pop(loss.worker)
 
     def take_losses(self) -> list[Loss]:

@@ -7,6 +7,7 @@ new process never answered waits longer each time, so that what cannot start doe
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 _FIRST_WAIT = 1.0  # seconds before the second attempt in a row
@@ -22,12 +23,13 @@ class RestartLimits(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A worker's process is no more, and what its agents had begun is lost. Another process follows."""
+    """A worker's process, or one copy in it, is no more, and what its agents had begun is lost. Another one follows."""
 
     worker: int
     incarnation: int  # of the process that is lost
     why: str
     in_order: bool = False  # it was closed (play mode was stopped): no fault, and no restart
+    agents: Mapping[str, Collection[int]] | None = None  # ids by behavior id; None: all of the process
 
 
 class Restarts:

@@ -19,7 +19,7 @@ from jaxrl.envs.workers.restarts import Loss, Restarts
 from jaxrl.envs.workers.retirement import LONGEST_SECONDS, Retirement
 from jaxrl.envs.workers.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result
 from jaxrl.envs.workers.worker import FailureReport, FaultKind, reset_message
-from jaxrl.types import ParameterValue
+from jaxrl.types import EnvMessage, ParameterValue
 
 logger = logging.getLogger(__name__)
 
@@ -157,8 +157,24 @@ class Supervisor:
             self.owes = False
             if not self._answered:
                 self._answers_first()
-            self._inbox.put(decode_result(message, self.number, self._incarnation))
+            self._take(decode_result(message, self.number, self._incarnation))
         return False
+
+    def _take(self, result: EnvMessage) -> None:
+        """Copies that failed count as restarts of the worker; the result is dropped where they are too many."""
+        now = time.monotonic()
+        for fault in result.faults:
+            text = f"failed in one of its copies: {fault.why}"
+            refusal = self._restarts.refusal(now) if self._restarts is not None else "it has no restarts"
+            if refusal is not None or (fault.bad_data and not self._restart_bad_data):
+                kind = FaultKind.BAD_DATA if fault.bad_data else FaultKind.FAULT
+                self._fail(text, None, kind, hangs=False)
+                return
+            assert self._restarts is not None
+            self._restarts.begin(now, in_vain=False)
+            logger.warning("A copy in worker %d is made anew (%s): it %s", self.number, self._restarts, text)
+            self._inbox.lose(Loss(self.number, self._incarnation, text, agents=fault.agents))
+        self._inbox.put(result)
 
     def _answers_first(self) -> None:
         self._proven = self._answered = True

@@ -115,13 +115,14 @@ def encode_result(result: EnvMessage) -> Message:
         result.seconds,
         dict(result.infos),
         tuple(result.timing),
+        result.faults,
     )
     return Message(kind="result", facts=facts, arrays=arrays)
 
 
 def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMessage:
     """The inverse of `encode_result`."""
-    behaviors, new_specs, stats, seconds, env_infos, timing = message.facts
+    behaviors, new_specs, stats, seconds, env_infos, timing, faults = message.facts
     steps, first = {}, 0
     for behavior, ended_obs, deciding_obs, infos, has_taken in behaviors:
         ended = message.arrays[first : (first := first + _RECORD_ARRAYS + ended_obs)]
@@ -142,6 +143,7 @@ def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMes
         infos=env_infos,
         timing=StepTiming(*timing),
         incarnation=incarnation,
+        faults=faults,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from flax.errors import FlaxError
 from jax.interpreters import partial_eval
 
-from jaxrl.algorithms.interface import Algorithm, acting, nothing_remembered
+from jaxrl.algorithms.interface import Algorithm, Varied, acting, nothing_remembered
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs import SeveralBehaviorsError
 from jaxrl.jax_envs.contract import JaxEnvError
@@ -84,6 +84,12 @@ def check_values(
                 raise SettingsError(f"values[{key!r}][{index}]: {wrong}")
     if values and algorithm.varied is None:
         raise SettingsError("values: this algorithm cannot be made for traced settings: give it Algorithm.varied")
+    if values and isinstance(algorithm.varied, Varied) and algorithm.varied.learn is not algorithm.learn:
+        raise SettingsError(
+            "values: `learn` of this algorithm was replaced after it was made, and would be made again as it was "
+            "before: put the function that makes it behind `trainer_type: FILE.py:make_x`, or replace "
+            "Algorithm.varied too, (values) -> Algorithm"
+        )
 
 
 def check_fit(env: JaxEnv, algorithm: Algorithm) -> None:

@@ -2,8 +2,9 @@
 
 Every `every` trainer steps the members of the worst quarter are given the learner of a member of the best quarter,
 networks and optimizer, and its settings, each changed a little: times 0.8 or 1.25 within its space, or with probability
-1/4 drawn anew. Environments go on where they are. Until it has episodes of its own, such a member is judged by those of
-the one it learned from. Who learned from whom stands in `population.csv`.
+1/4 drawn anew. Environments go on where they are; what their agents remember is forgotten, for no other network than
+the old one can read it. Until it has episodes of its own, such a member is judged by those of the one it learned from.
+Who learned from whom stands in `population.csv`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from jaxrl.jax_envs import environment_in
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.checks import refuse_curricula
+from jaxrl.training.compiled.collect import Play
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
 from jaxrl.training.compiled.loop import JittedLoop, Part
@@ -139,6 +141,7 @@ class PopulationLoop(JittedLoop):
         train = jax.tree.map(lambda x: x[found.parents], state.train)
         state = state.replace(
             train=train.replace(key=state.train.key),  # each goes on with its own draws
+            play=forgotten(state.play, found.parents != np.arange(len(scores))),
             frozen=state.frozen[found.parents],
             values={key: jnp.asarray(of) for key, of in found.values.items()},
             recent=inherited(state.recent, found.parents),
@@ -157,6 +160,12 @@ class PopulationLoop(JittedLoop):
         copies = ", ".join(f"{row['member']} from {row['parent']}" for row in rows if row["member"] != row["parent"])
         log.info("Population at step %d: best score %.4g; %s.", step, np.nanmax(scores), copies)
         _append(path, rows)
+
+
+def forgotten(play: Play, which: np.ndarray) -> Play:
+    """The areas, whose members remember nothing in the seeds of which `which` [S] is True: it is another network's."""
+    carry = jax.tree.map(lambda x: jnp.where(which.reshape(-1, *[1] * (x.ndim - 1)), 0.0, x), play.carry)
+    return play._replace(carry=carry)
 
 
 def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

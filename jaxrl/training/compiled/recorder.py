@@ -15,6 +15,7 @@ from typing import Self
 import jax
 import numpy as np
 
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
@@ -60,6 +61,7 @@ class CompiledRecorder(Recorder):
         super().__init__(settings, folder, progress, PHASES)
         self._prefix = "" if alone else f"{folder.run_id}: "
         self._tells = True
+        self._all_new = False  # whatever is learned from has been decided by the newest policy
         self.lessons = lessons or SeedLessons(settings.environment_parameters, subject, self._prefix)
         self._record(subject)
 
@@ -81,6 +83,7 @@ class CompiledRecorder(Recorder):
         `frozen`: by seed, those that a resumed run has left behind.
         """
         name, seeds = self.subject.name, self.subject.seeds
+        self._all_new = step == 0
         for index in np.flatnonzero(frozen).tolist():
             self._statistics.freeze(index)
             log.warning(
@@ -113,6 +116,10 @@ class CompiledRecorder(Recorder):
     def add(self, chunk: IterationLog, recent: Recent) -> None:
         """Some iterations have run; `recent` stands after them."""
         self._statistics.add(chunk, recent)
+        if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were open meanwhile
+            self._all_new = False
+            largest = chunk.metrics.get(LARGEST_LOG_RATIO, np.zeros(1))
+            self.check_ratio(self.subject.name, float(np.nanmax(largest, initial=0.0)))
 
     def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
         """A seed is left behind at trainer step `step`, where its numbers were last good."""

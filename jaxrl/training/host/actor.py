@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout import noise
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.occupants import first_size
@@ -176,12 +177,13 @@ class Actor:
         self.room.discard()
         self.fresh, self.held, self.env_steps = 0, 0, 0
 
-    def lose(self, worker: int, incarnation: int) -> int:
-        """A process of a worker is no more: drop what its agents had begun. Returns their number, one decision each."""
+    def lose(self, loss: Loss) -> int:
+        """Drop what the agents of a lost process or copy had begun. Returns their number, one decision each."""
         if self.room is None:
             return 0
-        slots = self.room.slots
-        return sum(map(slots.discard, slots.sources(worker, incarnation)))
+        slots, agents = self.room.slots, loss.agents
+        sources = slots.sources(loss.worker, loss.incarnation)
+        return sum(slots.discard(s, None if agents is None else agents.get(s.behavior_id, ())) for s in sources)
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""

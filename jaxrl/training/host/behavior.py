@@ -118,9 +118,15 @@ class Behavior(NamedTuple):
         """
         actions, episodes, finished = self.actor.act(messages, untrained)
         self.learner.step += finished
-        if self.training:
+        self.learner.tell_ready()
+        if self.training and self._may_learn():
             self.learner.compile_for(self.actor)
         return actions, episodes
+
+    def _may_learn(self) -> bool:
+        """Whether the buffer can fill before the run is over: else the update is not compiled ahead."""
+        missing = self.actor.keeps - self.actor.held
+        return self.settings.count_by == "env_steps" or self.step + missing < self.settings.last_step
 
     def unfinished(self) -> bool:
         """Whether there is something left to do."""

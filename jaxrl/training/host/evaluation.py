@@ -75,9 +75,9 @@ class Evaluation:
                 (result,) = pool.recv()
             for loss in pool.losses():
                 for actor in self._actors.values():
-                    actor.lose(loss.worker, loss.incarnation)
+                    actor.lose(loss)
                 if self._absences is not None:
-                    self._absences.forget(loss.worker, loss.incarnation)
+                    self._absences.forget(loss.worker, loss.incarnation, loss.agents)
             records += self._step(pool, result, behaviors).get(name, [])
             if _played(records) >= options.episodes:
                 break

@@ -5,7 +5,7 @@ In use only with callbacks, a mapping or an episode window; otherwise the loop h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from jaxrl.callbacks import Follows
@@ -69,15 +69,22 @@ class Following:
                 if self._segments is not None:
                     self._segments.decided(source, steps, records, action)
 
-    def lost(self, worker: int, incarnation: int, error: Exception | None) -> list[Episode]:
-        """A worker is no more: `on_faulty_episode`, then `on_episode_end` of each of its episodes, which it returns.
+    def lost(
+        self,
+        worker: int,
+        incarnation: int,
+        error: Exception | None,
+        agents: Mapping[str, Collection[int]] | None = None,
+    ) -> list[Episode]:
+        """A worker, or these agents of it, are no more: `on_faulty_episode`, then `on_episode_end` of each of their
+        episodes, which it returns.
 
         error: why; None: it was closed in order, and its episodes are truncated without a fault.
         """
-        episodes = self.tracker.lost(worker, incarnation, error)
+        episodes = self.tracker.lost(worker, incarnation, error, agents)
         for kept in (self.router, self._segments):
             if kept is not None:
-                kept.forget(worker, incarnation)
+                kept.forget(worker, incarnation, agents)
         for episode in episodes:
             if error is not None:
                 self.hooks.call("on_faulty_episode", episode, error)

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, PolicyState, TrainState, acting, put_away
+from jaxrl.algorithms.interface import Algorithm, Counts, Metrics, PolicyState, TrainState, acting, store_rollout
 from jaxrl.rollout import trajectory, whole_episodes
 from jaxrl.rollout.rollout import Rollout, rollout_of
 from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.actor import Actor
+from jaxrl.training.interrupt import await_telling
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -46,8 +48,7 @@ def learn(
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows and learn from them: the one call per update."""
     rollout, buffer = take(buffer, *begin)
-    state, experience, store = put_away(algorithm, state, store, rollout)
-    state, metrics = algorithm.learn(state, experience)
+    state, store, metrics = learn_from(algorithm, state, store, rollout)
     return state, store, buffer, metrics
 
 
@@ -55,9 +56,9 @@ def learn_from(
     algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
 ) -> tuple[TrainState, Any, Metrics]:
     """Learn from a rollout that was taken before: the one call of an update beside which collection goes on."""
-    state, experience, store = put_away(algorithm, state, store, rollout)
-    state, metrics = algorithm.learn(state, experience)
-    return state, store, metrics
+    state, store = store_rollout(algorithm, state, store, rollout)
+    state, metrics = algorithm.learn(state, store)
+    return state, algorithm.storage.kept(store), metrics
 
 
 def keep(
@@ -65,8 +66,8 @@ def keep(
 ) -> tuple[TrainState, Any, TrajectoryState]:
     """Take all rows into the store, where nothing is learned yet."""
     rollout, buffer = take(buffer, *begin)
-    state, _, store = put_away(algorithm, state, store, rollout)
-    return state, store, buffer
+    state, store = store_rollout(algorithm, state, store, rollout)
+    return state, algorithm.storage.kept(store), buffer
 
 
 def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
@@ -94,16 +95,23 @@ class LearnerPrograms(NamedTuple):
     ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
 
 
-def compile_ahead(program: Any, *arguments: Any) -> Future[Any] | None:
-    """Compile a jitted program for arguments like these in a thread; None if it is an ordinary function.
+def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | None:
+    """Compile a behavior's update for arguments like these in a thread; None if it is an ordinary function.
 
     Python waits for the thread when it exits: cut off within XLA, it would crash the process.
     """
+
+    def work() -> Any:
+        began = time.perf_counter()
+        compiled = program.lower(*shapes).compile()
+        log.info("%s: the update is compiled, which took %.1f s.", name, time.perf_counter() - began)
+        return compiled
+
     if not hasattr(program, "lower"):
         return None
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
     thread = ThreadPoolExecutor(1, "jaxrl-compile")
-    compiled = thread.submit(lambda: program.lower(*shapes).compile())
+    compiled = thread.submit(work)
     thread.shutdown(wait=False)
     return compiled
 
@@ -127,6 +135,8 @@ class Learner:
         self.settings = settings
         self.algorithm = algorithm
         self.training = training
+        self._compiling_since: float | None = time.perf_counter()  # until the first decision
+        log.info("%s: compiling, once.", name)
         self.state, self.store, key_data = programs.start(algorithm, key)
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
         self.step = 0  # counted on the host; state.step follows at each update
@@ -154,6 +164,14 @@ class Learner:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
+    def tell_ready(self) -> None:
+        """Say once, after the first decision, how long that took to compile."""
+        if self._compiling_since is not None:
+            log.info(
+                "%s: decisions are compiled, which took %.1f s.", self.name, time.perf_counter() - self._compiling_since
+            )
+            self._compiling_since = None
+
     def compile_for(self, actor: Actor, *, at_once: bool = False) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done, or for an actor that still grows."""
         if actor.buffer is None:
@@ -172,15 +190,16 @@ class Learner:
     def _compile(self, sizes: tuple[Any, Any], program: Any, *arguments: Any) -> None:
         """Begin to compile the update, unless another learner of these programs has."""
         known = self._programs.ahead if self._programs.ahead is not None else {}
-        self._ahead, self._sizes = known.get(sizes) or compile_ahead(program, *arguments), sizes
+        self._ahead, self._sizes = known.get(sizes) or compile_ahead(self.name, program, *arguments), sizes
         if self._ahead is not None:
             known[sizes] = self._ahead
 
     def await_program(self, actor: Actor) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
         self.compile_for(actor, at_once=True)
-        while self._ahead is not None and not self._ahead.done():
-            wait((self._ahead,), 0.5)  # in slices: Windows notices no interrupt before the end of one
+        if self._ahead is not None and not self._ahead.done():
+            log.info("%s: the first update waits until it is compiled, once.", self.name)
+            await_telling(self._ahead, lambda: f"the update of {self.name} to be compiled")
 
     def learn(self, actor: Actor) -> dict[str, float]:
         """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.
@@ -201,7 +220,7 @@ class Learner:
         assert actor.buffer is not None
         self.fresh += actor.fresh
         self.held = Held(actor.env_steps, actor.fresh)
-        if self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
+        if self.algorithm.storage.can_sample(self.store, Counts(fresh=self.fresh, total=self.step)):
             self._warn_of_few(actor.fresh)
             return True
         arguments = (self.algorithm, self.state, self.store, actor.buffer, *actor.begin)

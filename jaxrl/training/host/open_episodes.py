@@ -71,12 +71,12 @@ class OpenEpisodes:
         return stepped
 
     def lose(self, loss: Loss) -> None:
-        """A worker's process is no more: its agents' episodes end as truncated, without their open decisions (R10)."""
+        """A process, or a copy in it, is no more: its agents' episodes end as truncated, less open decisions (R10)."""
         for name, dropped in self._forget(loss).items():
             self._recorder.lost(name, loss, dropped)
         if self.following is not None:
             error = None if loss.in_order else EnvironmentFailure(loss.why)
-            self.following.lost(loss.worker, loss.incarnation, error)  # no statistics: their returns are only a part
+            self.following.lost(loss.worker, loss.incarnation, error, loss.agents)  # no statistics: a part is no return
 
     def break_off(self) -> None:
         """All environments are reset: the open episodes of each end as those of a lost process."""
@@ -101,8 +101,8 @@ class OpenEpisodes:
     def _forget(self, loss: Loss) -> dict[str, int]:
         """Nobody who acts knows the agents of a process any more; by behavior, the open decisions that are dropped."""
         behaviors = self._population.behaviors.values()
-        dropped = {behavior.name: behavior.actor.lose(loss.worker, loss.incarnation) for behavior in behaviors}
+        dropped = {behavior.name: behavior.actor.lose(loss) for behavior in behaviors}
         self._population.policies.lose(loss)
         if self._absences is not None:
-            self._absences.forget(loss.worker, loss.incarnation)
+            self._absences.forget(loss.worker, loss.incarnation, loss.agents)
         return dropped

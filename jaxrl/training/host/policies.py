@@ -161,9 +161,9 @@ class Policies:
         return chosen, acted
 
     def lose(self, loss: Loss) -> None:
-        """A process of a worker is no more: frozen policies forget its agents, as the behaviors do."""
+        """A process, or a copy in it, is no more: frozen policies forget its agents, as the behaviors do."""
         for policy in self._frozen.values():
-            policy.actor.lose(loss.worker, loss.incarnation)
+            policy.actor.lose(loss)
 
     def begin_anew(self) -> None:
         """All environments are reset: frozen policies forget their agents, as `Behavior.begin_anew`."""

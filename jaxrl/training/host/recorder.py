@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
 from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.metrics import timers as nodes
@@ -147,6 +148,8 @@ class HostRecorder(Recorder):
         """An update has run; there are no metrics where what was collected was only kept for later."""
         if metrics:
             self._statistics[behavior.name].update(metrics)
+        if behavior.updates == 1:  # later ones also learn from decisions that were open during an update
+            self.check_ratio(behavior.name, metrics.get(LARGEST_LOG_RATIO, 0.0))
 
     def environment(self, result: EnvMessage) -> None:
         """Statistics that an environment sent belong to every behavior that it has shown so far."""

@@ -5,7 +5,7 @@ Without a mapping the loop does not come here: a message passes whole to the act
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,11 +58,17 @@ class Router:
             for agent in gone:
                 del followed[agent]
 
-    def forget(self, worker: int, incarnation: int) -> None:
-        """The worker is no more."""
-        for kept in (self._followed, self._orphans):
-            for source in [s for s in kept if (s.worker, s.incarnation) == (worker, incarnation)]:
-                del kept[source]
+    def forget(self, worker: int, incarnation: int, agents: Mapping[str, Collection[int]] | None = None) -> None:
+        """The worker is no more, or these agents of it, by behavior id."""
+
+        def gone(source: Source, agent: int) -> bool:
+            here = (source.worker, source.incarnation) == (worker, incarnation)
+            return here and (agents is None or agent in agents.get(source.behavior_id, ()))
+
+        for source, followed in self._followed.items():
+            self._followed[source] = {agent: name for agent, name in followed.items() if not gone(source, agent)}
+        for source, orphans in self._orphans.items():
+            self._orphans[source] = {agent for agent in orphans if not gone(source, agent)}
 
     def _share_out(self, source: Source, steps: BehaviorMessage, own: str, shares: dict[str, Share]) -> None:
         followed, orphans = self._followed.setdefault(source, {}), self._orphans.get(source, set())

@@ -47,6 +47,11 @@ class Learning(Protocol):
         ...
 
     @property
+    def updates(self) -> int:
+        """Updates in this run."""
+        ...
+
+    @property
     def decisions(self) -> int:
         """Calls of `decide` so far."""
         ...

@@ -26,6 +26,7 @@ from jaxrl.rollout.records import Ending, RowsMessage
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.learner import Learner
+from jaxrl.training.interrupt import await_telling
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,6 @@ JOIN_SECONDS = 60.0
 """How long the end of a run waits for an update that is under way (U46)."""
 LEAVE_SECONDS = 5.0
 """The same after Ctrl-C or SIGTERM: what is saved without it is the policy before, which is whole."""
-_SLICE_SECONDS = 0.5  # Windows notices no interrupt before the end of a wait
-_DIAGNOSIS_SECONDS = 60.0
 
 
 class Staleness:
@@ -131,13 +130,9 @@ class ThreadedLearner(Learner):
 
     def wait(self) -> None:
         """Wait until the update that is under way is done, as long as it takes; says every minute what for."""
-        begun = told = time.perf_counter()
-        while self._under_way is not None and not self._under_way.done():
-            wait((self._under_way,), _SLICE_SECONDS)
-            now = time.perf_counter()
-            if now - told > _DIAGNOSIS_SECONDS:
-                told = now
-                log.warning("%s: the next buffer is full and waits for %s.", self.name, self.diagnosis())
+        begun = time.perf_counter()
+        if self._under_way is not None:
+            await_telling(self._under_way, lambda: f"{self.diagnosis()} ({self.name}); the next buffer is full")
         self._waited += time.perf_counter() - begun
 
     def join(self, seconds: float) -> bool:

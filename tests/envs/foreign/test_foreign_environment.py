@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
+
 import numpy as np
 import pytest
 from games import Stairs, choose, stairs_env
@@ -12,6 +15,8 @@ from jaxrl.envs.foreign.environment import ForeignEnvironment, area_seeds
 from jaxrl.envs.foreign.observations import SpaceError
 from jaxrl.envs.gymnasium.area import GymnasiumArea
 from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.envs.workers.restarts import Loss, RestartLimits
 from jaxrl.types import NO_GROUP, Action, Aggregation, SamplerSpec
 
 NAME = "Stairs-v0"
@@ -159,11 +164,61 @@ def test_x12_a_monitor_reports_the_whole_game_where_an_episode_is_one_life():
         ("mask", "area 1, agent 'agent', action_mask: got 4 entries, expected 3"),
     ],
 )
-def test_faults_name_worker_area_agent_and_what(wrong, words):
-    env = stairs_env(Stairs(), Stairs(wrong))
+def test_r64_a_fault_names_worker_area_agent_and_what_and_costs_its_own_copy_alone(wrong, words):
+    """Agent 1 is heard of no more; agent 0 ends as it would, and both copies begin their next episode."""
+    env = stairs_env(Stairs(), broken := Stairs(wrong))
     message = env.step(choose(env.reset()))
-    with pytest.raises(EnvironmentFailure, match=words):
-        env.step(choose(message))
+    message = env.step(choose(message))
+    (fault,) = message.faults
+    assert re.search(words, fault.why) and fault.bad_data == (wrong in ("nan", "shape", "reward")) and broken.closed
+    (ended, deciding), lost = message.steps[NAME][:2], set(fault.agents[NAME])
+    assert 1 in lost and ended.agent_id.tolist() == [0] and ended.reward.tolist() == [2.0]
+    assert len(deciding.agent_id) == 2 and not lost & {0, *deciding.agent_id.tolist()}
+    assert broken.seeds[0] != broken.seeds[-1] is not None, "repeats, and not what it did before"
+    assert env.step(choose(message)).faults == ()
+
+
+def test_r64_copies_that_failed_count_as_restarts_of_their_worker():
+    def make(wrong: str, worker: int) -> ForeignEnvironment:
+        return stairs_env(Stairs(), Stairs(wrong), Stairs(wrong), worker=worker)
+
+    def played(wrong: str, lifetime: int, **options) -> list[Loss]:
+        with EnvPool(
+            partial(make, wrong), 1, inline=True, limits=RestartLimits(lifetime=lifetime, rate=-1), **options
+        ) as pool:
+            pool.reset()
+            for _ in range(3):
+                (result,) = pool.recv()
+                pool.send(0, choose(result))
+            pool.recv()
+            return pool.losses()
+
+    losses = played("raises", 2)
+    assert [(loss.worker, loss.incarnation, dict(loss.agents or {})) for loss in losses] == [
+        (0, 0, {NAME: [1]}),
+        (0, 0, {NAME: [2]}),
+    ]
+    with pytest.raises(EnvironmentFailure, match=r"not started again: it has had 1, .*area 2: step raised ValueError"):
+        played("raises", 1)
+    with pytest.raises(EnvironmentFailure, match=r"area 1, agent 'agent', .*nan is not a finite.*on_bad_data: restart"):
+        played("nan", 2)
+    assert len(played("nan", 2, restart_bad_data=True)) == 2
+
+
+def test_r65_an_agent_twice_and_a_name_that_means_all_are_refused():
+    class Named(GymnasiumArea):
+        names: tuple[str, ...] = ()
+
+        def reset(self, seed, options):
+            outcome = super().reset(seed, options)
+            return outcome._replace(living=self.names, asked=self.names, obs={name: [0.0, 0.0] for name in self.names})
+
+    for names, words in (("agent", "agent"), "agent 'agent': is asked twice"), (("__all__",), "'__all__' is no name"):
+        area = Named(Stairs(), "Stairs-v0")
+        area.names = names
+        env = ForeignEnvironment(worker=0, name="x", make_area=lambda _, area=area: area, areas=1, seed=1)
+        with pytest.raises(EnvironmentFailure, match=words):
+            env.reset()
 
 
 def test_a_copy_that_cannot_be_made_closes_the_others():

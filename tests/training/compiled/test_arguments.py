@@ -79,6 +79,15 @@ def test_seeds_cannot_differ_in_what_the_algorithm_acts_by() -> None:
     check_acting(ENV, PPO, values)
 
 
+def test_a_learn_that_was_replaced_is_not_made_again_as_it_was() -> None:
+    mine = PPO._replace(learn=lambda *seen: PPO.learn(*seen))
+    values = {"hyperparameters.beta": [0.1, 0.2]}
+    with pytest.raises(jaxrl.JaxrlError, match="values: `learn` of this algorithm was replaced after it was made"):
+        jaxrl.make_jitted_trainer(ENV, mine, SETTINGS, seeds=2, values=values)
+    check_values(mine._replace(varied=lambda values: mine), SETTINGS, 2, values)
+    check_values(PPO._replace(act=lambda *seen: PPO.act(*seen)), SETTINGS, 2, values)
+
+
 def test_what_is_no_environment_of_one_behavior_is_named() -> None:
     scene = jaxrl.make_scene("jax:wall_jump")
     with pytest.raises(jaxrl.JaxrlError, match=r"has several behaviors \(SmallWallJump, BigWallJump\)"):

@@ -1,8 +1,9 @@
-"""The noise of a rollout: drawn for all decisions at once it is what each decision would draw."""
+"""The noise of a rollout: drawn for all decisions at once it is what each decision would draw. And whoever pauses."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,14 @@ import numpy as np
 
 from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import nothing_remembered
+from jaxrl.algorithms.interface import Decision, PolicyState, nothing_remembered
+from jaxrl.client.episodes import play_episodes
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.training.acting import memory_before, trained_actions
 from jaxrl.training.compiled.collect import collect, start_play
+from jaxrl.types import Action
+from jaxrl.watch.film import play
+from tests.helpers import make_spec
 
 
 def test_noise_drawn_at_once_is_that_of_the_single_decisions() -> None:
@@ -30,3 +37,40 @@ def test_noise_drawn_at_once_is_that_of_the_single_decisions() -> None:
     ]
     assert len(np.unique(both[0])) > 1
     np.testing.assert_array_equal(*both)
+
+
+def in_turns() -> JaxEnv:
+    """Two members who decide in turns, six decisions in all; each earns the number that it does."""
+    spec = make_spec((1,), continuous=1)
+
+    def view(time: Any) -> TeamView:
+        obs = (jnp.full((2, 1), time, jnp.float32),)
+        return TeamView(obs, jnp.ones((2, 0), bool), time % 2 == jnp.arange(2))
+
+    def step(key: Any, time: Any, actions: TeamActions) -> tuple[Any, TeamStep]:
+        alive, over, nobody = time % 2 == jnp.arange(2), time == 5, jnp.zeros(2, bool)
+        own = jnp.where(alive, actions.continuous[:, 0], 0.0)
+        return time + 1, TeamStep(view(time + 1), own, jnp.zeros(2), nobody | over, nobody, over, {})
+
+    return JaxEnv("Turns", spec, 2, {}, lambda *_: (jnp.int32(0), view(jnp.int32(0))), step)
+
+
+def test_who_pauses_remembers_in_training_as_in_a_rollout() -> None:
+    """Each does the number of its decisions so far, 0 + 1 + 2. Not 0, forgotten; nor 0 + 2 + 4, while it paused."""
+    env = in_turns()
+
+    def act(_policy: Any, obs: Any, mask: Any, carry: Any, _key: Any) -> Decision:
+        action = Action(carry["n"], jnp.zeros((*mask.shape[:-1], 0), jnp.int32))
+        return Decision(action, action, {"log_prob": jnp.zeros((*mask.shape[:-1], 1))}, {"n": carry["n"] + 1.0})
+
+    made = ALGORITHMS["ppo"](env.spec, make_settings("ppo"))._replace(act=act, noise=None, memories=(("n", (1,)),))
+    policy = PolicyState(params=jnp.zeros(1), normalizer=())
+    memory = memory_before(made, policy, 2)
+    sums = play_episodes(env, trained_actions(made), 1, policy, memory, jax.random.key(0), {}, jnp.int32(20))
+    assert sums.finished.all() and sums.returns.tolist() == [[3.0, 3.0]]
+    game = play(env, trained_actions(made), policy, memory, jax.random.key(0), {}, steps=12)
+    assert game.reward.sum(1).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0] * 2
+    begun = start_play(env, nothing_remembered(made), jax.random.split(jax.random.key(1), 1), 1, {})
+    _, steps = collect(env, made, policy, begun, jax.random.split(jax.random.key(2), (12, 1)), {})
+    assert steps.sums.reward[5].tolist() == [[[3.0, 3.0]]]
+    assert jnp.where(steps.alive, steps.action.continuous[..., 0], 0).sum((1, 2, 3)).tolist() == [0, 0, 1, 1, 2, 2] * 2

@@ -53,7 +53,7 @@ SETTINGS = {
 TAGS = {
     "Environment/Cumulative Reward", "Environment/Group Cumulative Reward", "Environment/Episode Length",
     "Policy/Entropy", "Policy/Learning Rate", "Policy/Epsilon", "Policy/Beta", "Policy/Extrinsic Value Estimate",
-    "Policy/Extrinsic Reward", "Losses/Policy Loss", "Losses/Value Loss",
+    "Policy/Extrinsic Reward", "Policy/Largest Log Ratio", "Losses/Policy Loss", "Losses/Value Loss",
     "Environment/Uncovered Distance", "Environment/Touching Pairs",  # of this environment
 }  # fmt: skip
 pytestmark = [

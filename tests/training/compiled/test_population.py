@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms.interface import TrainState
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space, space
-from jaxrl.training.compiled.population import DRAWN_ANEW, first_generation, next_generation, train_population
+from jaxrl.training.compiled.collect import Play
+from jaxrl.training.compiled.iteration import JittedState
+from jaxrl.training.compiled.population import (
+    DRAWN_ANEW,
+    PopulationLoop,
+    first_generation,
+    next_generation,
+    train_population,
+)
+from jaxrl.training.compiled.recent import none_yet
 from jaxrl.training.interrupt import Interrupt
 from tests.jax_envs.toy_jax_env import NAME
 
@@ -38,6 +50,30 @@ def test_the_worst_quarter_learns_from_the_best():
                 assert 1e-5 <= found.values[RATE][member] <= 1e-1
     assert abs(anew / (2 * draws) - DRAWN_ANEW) < 0.08  # 3.7 standard deviations
     assert 0.4 < factors.count(0.8) / len(factors) < 0.6
+
+
+def test_a_copy_does_not_remember_what_the_loser_knew():
+    """Areas stay where they are: what stands in their memory are the loser's numbers, which the copy cannot read."""
+    rows = np.arange(1.0, 5.0, dtype=np.float32)
+    train = TrainState(policy=rows, critic=(), optimizer=(), own={}, signals={}, step=rows, key=rows)
+    carry = {"actor": jnp.broadcast_to(rows[:, None, None, None], (4, 2, 3, 5))}
+    none = jnp.zeros(4)
+    state = JittedState(
+        train=train, store=(), fresh=none, play=Play((), rows, (), carry, open=()), parameters={},
+        values={RATE: none + 1e-3},
+        key=none, iteration=none, frozen=none > 0, recent=none_yet(4),
+    )  # fmt: skip
+    recorder = SimpleNamespace(scores=lambda: np.array([3.0, 1.0, 8.0, 2.0]), thaw=lambda frozen: None)
+    loop = SimpleNamespace(
+        part=SimpleNamespace(recorder=recorder), spaces=SPACES, seed=0, _tell=lambda *_: None,
+        trainer=SimpleNamespace(place=lambda state: state),
+    )  # fmt: skip
+    after = PopulationLoop.evolved(loop, state, 10)  # pyright: ignore[reportArgumentType]
+    assert (
+        after.train.policy.tolist() == [1, 3, 3, 4]
+        and after.train.key.tolist() == after.play.view.tolist() == rows.tolist()
+    )
+    assert np.asarray(after.play.carry["actor"])[:, 0, 0, 0].tolist() == [1, 0, 3, 4]
 
 
 def test_values_stay_in_their_space():

@@ -32,7 +32,7 @@ SUMMARY, LAST = 100, 400
 class Scripted:
     """A behavior whose step and episodes the test decides."""
 
-    decisions, state, stopped = 0, None, False
+    decisions, updates, state, stopped = 0, 0, None, False
     name, spec = NAME, SPEC
 
     def __init__(self, settings: Any, estimates: Any, *, training: bool) -> None:
@@ -321,3 +321,15 @@ def test_p27_an_update_clears_the_returns_behind_a_checkpoints_reward(opened: An
         run.advance(60, [*episode(), *episode()][:3])
         assert statistics.checkpoint_reward() == pytest.approx(np.mean([5.0, 26.0, 5.0][:3]))
         assert statistics.mean_reward() is not None, "what is shown lately is not cleared"
+
+
+def test_a_policy_that_does_not_know_its_own_decisions_is_told_once(opened: Any, log: Any) -> None:
+    """In the first update all are its own; later ones also learn from what was open during an update."""
+    run, told = opened(), []
+    with run.recorder:
+        run.advance(10)
+        for updates, largest in ((1, 1e-6), (2, 0.4), (1, 0.4), (1, 0.5)):
+            run.behavior.updates = updates
+            run.recorder.updated(run.behavior, {"largest_log_ratio": largest})
+            told.append(log.text.count("Policy/Largest Log Ratio: 0.4, expected about 0"))
+    assert told == [0, 0, 1, 1] and "Ratio: 0.5" not in log.text

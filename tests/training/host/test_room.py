@@ -14,6 +14,7 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.rollout import rollout_of
 from jaxrl.rollout.slots import Source
+from jaxrl.training.host import learner
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
@@ -104,6 +105,20 @@ def test_one_agent_ten_times_as_fast() -> None:
     say(crowd, range(16))
     until_due(crowd, *fast)
     assert ASKED < stored(crowd) == crowd.actor.fresh <= ASKED + 16
+
+
+@pytest.mark.parametrize(("last", "comes"), [(ASKED, False), (ASKED + 1, True)])
+def test_an_update_is_compiled_ahead_where_it_can_come(monkeypatch, caplog, last: int, comes: bool) -> None:
+    """A buffer of 512 is due with the 513th decision, which a run of 512 steps does not learn from any more."""
+    crowd, ahead = behavior(), []
+    monkeypatch.setattr(learner, "compile_ahead", lambda *arguments: ahead.append(arguments[0]))
+    crowd.learner.settings = crowd.settings.model_copy(update={"max_steps": last})
+    with caplog.at_level(logging.INFO, "jaxrl"):
+        until_due(crowd, range(1))
+    assert (crowd.step, crowd.unfinished()) == (ASKED + 1, comes)
+    assert ahead == ["Crowd"] * comes
+    told = [text for text in caplog.messages if "decisions are compiled, which took" in text]
+    assert len(told) == 1 and told[0].startswith("Crowd: ")
 
 
 @pytest.mark.slow

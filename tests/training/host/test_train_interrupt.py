@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from jaxrl.training.interrupt import EXIT_CODE, SAME_SECONDS, Interrupt
+from jaxrl.training.interrupt import EXIT_CODE, SAME_SECONDS, Interrupt, in_thread
 from tests import trainer
 
 pytestmark = trainer.MARKS
@@ -126,7 +126,7 @@ def slow(x):
         x = jnp.sort(jnp.sin(x @ x + i), axis=0)
     return x
 with Interrupt() as interrupt:
-    compiled = compile_ahead(jax.jit(slow), jnp.ones((64, 64)))
+    compiled = compile_ahead("Slow", jax.jit(slow), jnp.ones((64, 64)))
     print("ready", flush=True)
     try:
         with interrupt.waiting():
@@ -148,3 +148,17 @@ def test_an_interrupted_process_does_not_wait_for_the_compiler():
         output, error = process.communicate(timeout=60)
         assert (process.returncode, output) == (0, "saved\n"), error
         assert time.monotonic() - begin < 5
+
+
+def test_a_long_wait_for_a_program_tells_what_for_and_what_failed_there_is_raised(monkeypatch, caplog):
+    monkeypatch.setattr("jaxrl.training.interrupt.TELL_SECONDS", 0.0)
+
+    def fails() -> None:
+        time.sleep(0.3)
+        raise ValueError("cannot be compiled")
+
+    with Interrupt() as signals, pytest.raises(ValueError, match="cannot be compiled"):
+        in_thread(signals, fails)
+    assert [record.getMessage()[:55] for record in caplog.records] == [
+        "Waiting for the program of this run to be compiled, for"
+    ]

@@ -32,7 +32,8 @@ TAGS = {
     "Environment/Cumulative Reward", "Environment/Cumulative Reward_hist", "Environment/Group Cumulative Reward",
     "Environment/Group Cumulative Reward_hist", "Environment/Episode Length", "Policy/Entropy", "Policy/Learning Rate",
     "Policy/Epsilon", "Policy/Beta", "Policy/Extrinsic Value Estimate", "Policy/Extrinsic Baseline Estimate",
-    "Policy/Extrinsic Reward", "Losses/Policy Loss", "Losses/Value Loss", "Losses/Baseline Loss",
+    "Policy/Extrinsic Reward", "Policy/Largest Log Ratio", "Losses/Policy Loss", "Losses/Value Loss",
+    "Losses/Baseline Loss",
 }  # fmt: skip
 FROM_THE_ENVIRONMENT = {"Environment/Dragon Slain", "Environment/Escaped", "Environment/Held Out"}
 
