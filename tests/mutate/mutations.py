@@ -18,9 +18,7 @@ MUTATIONS = (
         "decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)",
         "decided = newest",
     ),
-    Mutation(
-        "A3", "rollout/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"
-    ),
+    Mutation("A3", "rollout/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"),
     Mutation(
         "A4",
         "rollout/slots.py",
