@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutate.mutations import MUTATIONS
+from tests.mutate.runner import chosen_tests, mutated
+
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "tests" / "behaviours.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")]
@@ -76,11 +79,49 @@ def test_what_is_kept_names_a_test_and_what_differs_its_reason() -> None:
     assert [row[0] for row in DEFINED if len(row) == 4 and row[2] == "kept" and "`" not in row[3]] == []
 
 
-def test_every_test_that_is_named_exists() -> None:
-    exists = {
-        node.name
-        for path in sources("tests")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef)
+def marks_of(path: Path) -> dict[str, str]:
+    """Tests of a module by name, each with what decorates it and the module's own marks."""
+    tree = ast.parse(path.read_text())
+    marks = [
+        ast.unparse(n) for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "pytestmark"
+    ]
+    skips = [text for text in map(ast.unparse, tree.body) if "pytest.importorskip" in text]
+    return {
+        node.name: "\n".join([*marks, *skips, *map(ast.unparse, node.decorator_list)])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     }
-    assert set(re.findall(r"`(test_\w+)`", TEXT)) - exists == set()
+
+
+def only_with(marks: str) -> list[str]:
+    """Packages without which the test is skipped."""
+    return re.findall(r"(?:importorskip|find_spec)\('([\w.]+)'", marks)
+
+
+def test_every_test_that_is_named_exists_and_runs_with_the_ordinary_suite() -> None:
+    """Not where it needs a package that the extra `dev` lacks, and not where all of its cases are slow."""
+    dev = (ROOT / "pyproject.toml").read_text().partition("dev = [")[2].partition("\n]")[0].replace("-", "_")
+    cited = re.findall(r"`([\w/]+\.py)::(test_\w+)`", TEXT)
+    assert len(cited) > 150
+    assert re.findall(r"`test_\w+`", TEXT) == [], "name the file as well: `folder/test_x.py::test_y`"
+    known = {file: marks_of(ROOT / "tests" / file) for file, _ in cited if (ROOT / "tests" / file).is_file()}
+    problems = []
+    for file, name in cited:
+        marks = known.get(file, {}).get(name)
+        if marks is None:
+            problems.append(f"{file}::{name} does not exist")
+        elif re.search(r"^(pytestmark = .*)?pytest\.mark\.slow", marks, re.M):
+            problems.append(f"{file}::{name} is slow")
+        else:
+            lacking = [package for package in only_with(marks) if package.partition(".")[0] not in dev]
+            problems += [f"{file}::{name} is skipped without {package}" for package in lacking]
+    assert problems == []
+
+
+def test_every_mutation_can_be_made_and_its_row_cites_a_test() -> None:
+    """`python -m tests.mutate` breaks the code in these places; here only that they are still there."""
+    rows = {row[0] for row in DEFINED if len(row) == 4}
+    assert len(MUTATIONS) >= 60 and {m.row[0] for m in MUTATIONS} == {"A", "R", "X", "P", "S", "B"}
+    for mutation in MUTATIONS:
+        assert mutation.row in rows and chosen_tests(mutation, TEXT)
+        ast.parse(mutated(mutation, (ROOT / "jaxrl" / mutation.file).read_text()))

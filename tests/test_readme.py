@@ -12,10 +12,11 @@ from typing import Any
 import jaxrl
 
 README = Path(__file__).parents[1] / "README.md"
+GUIDE = README.parent / "docs" / "game-developer.md"
 
 
 def test_the_program_of_the_readme_trains_four_seeds():
-    _, program = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (program,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(program.strip().splitlines()) <= 13
     short = program
     for printed, reduced in {"range(7)": "range(2)", "state, 7)": "state, 1)", "4096": "256", "512": "64"}.items():
@@ -29,9 +30,13 @@ def test_the_program_of_the_readme_trains_four_seeds():
     assert all(0 < a < b for a, b in zip(*steps, strict=True))
 
 
-def test_the_callbacks_of_the_readme_are_callbacks():
+def test_a_newcomer_reads_it_in_two_minutes():
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 80
+
+
+def test_the_callbacks_of_the_guide_are_callbacks():
     """Every method that it defines is one that is called, and the policy that it maps to is the one that it adds."""
-    program, _ = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    program, _ = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
     found: dict[str, Any] = {}
     exec(program, found)
     own = {name for name in vars(found["Mine"]) if not name.startswith("_")}

@@ -13,6 +13,8 @@ import numpy as np
 
 FLOOR = 0.1
 GRADIENT_FLOOR = 1e-3
+TINY = 1e-7
+"""A gradient below it is rounding noise."""
 
 
 class Comparison:
@@ -33,13 +35,12 @@ class Comparison:
         size = np.abs(theirs) if elementwise else np.abs(theirs).max()
         self.errors[name] = float((np.abs(ours - theirs) / np.maximum(size, floor)).max())
 
-    def add_after_adam(self, name: str, ours, theirs, gradient, bound: float) -> None:
-        """Weights after Adam: tight where |gradient| >= 1e-7; elsewhere Adam amplifies noise up to `bound`."""
+    def add_after_adam(self, name: str, ours, theirs, noise, bound: float) -> None:
+        """Weights after Adam: where the first gradient is `noise` (below `TINY`), that is amplified up to `bound`."""
         ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-        if ours.shape != theirs.shape or ours.shape != gradient.shape:
+        if ours.shape != theirs.shape or ours.shape != noise.shape:
             self.errors[name] = np.inf
             return
-        noise = np.abs(gradient) < 1e-7
         beyond = np.abs(ours - theirs) > 1.001 * bound + 1e-6 * np.abs(theirs)
         if (noise & beyond).any():
             self.errors[name] = np.inf

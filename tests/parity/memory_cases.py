@@ -15,7 +15,7 @@ from jaxrl.learning import returns
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.memory import Sequences
 from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork, update_max_team
-from tests.parity.cases import Case, check_supported, present_of
+from tests.parity.cases import Case, check_memory, check_supported, present_of
 from tests.parity.compare import Comparison
 from tests.parity.forward_cases import add_distribution, add_streams
 
@@ -127,6 +127,7 @@ class _State(NamedTuple):
 def run_memory_trajectories(case: Case) -> Comparison:
     """Everything under o<i>/ of a trajectory case: our pure functions give the numbers of the shared memory as well."""
     check_supported(case)
+    check_memory(case)
     comparison = Comparison()
     critic, imported = _critic(case)
     poca, size = case.meta["algorithm"] == "poca", case.network.memory.memory_size

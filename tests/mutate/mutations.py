@@ -1,0 +1,278 @@
+"""Faults that somebody might make, by the row of behaviours.md whose tests have to catch them."""
+
+from __future__ import annotations
+
+from tests.mutate.runner import Mutation
+
+MUTATIONS = (
+    # Agent processor and manager
+    Mutation(
+        "A1",
+        "rollout/occupants.py",
+        "return self._of.setdefault(source, {})",
+        "return self._of.setdefault(source._replace(worker=0), {})",
+    ),
+    Mutation(
+        "A2",
+        "rollout/trajectory.py",
+        "decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)",
+        "decided = newest",
+    ),
+    Mutation("A3", "rollout/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"),
+    Mutation(
+        "A4",
+        "rollout/slots.py",
+        "for row in self._tables.close().tolist():",
+        "for row in self._tables.close().tolist()[:0]:",
+    ),
+    Mutation(
+        "A5", "rollout/slots.py", "return records._replace(lengths=records.lengths + [0] * unknown)", "return records"
+    ),
+    Mutation("A5", "rollout/slots.py", "return NO_EPISODES._replace(lengths=[0] * unknown)", "return NO_EPISODES"),
+    Mutation(
+        "A6",
+        "rollout/trajectory.py",
+        "jnp.where(arrived, NO_DECISION, state.open_at),",
+        "jnp.full_like(state.open_at, NO_DECISION),",
+    ),
+    Mutation(
+        "A7",
+        "rollout/tables.py",
+        "np.where(final, np.where(interrupted, Ending.TRUNCATED, Ending.CUT), Ending.LEFT)",
+        "np.where(final, np.where(interrupted, Ending.TERMINATED, Ending.CUT), Ending.LEFT)",
+    ),
+    Mutation(
+        "A8",
+        "rollout/trajectory.py",
+        "cut = continues & (age >= time_horizon)",
+        "cut = continues & (age > time_horizon)",
+    ),
+    Mutation(
+        "A9",
+        "rollout/tables.py",
+        "            table[0][places] = last\n",
+        "            table[0][places] = table[1][places]\n",
+    ),
+    Mutation("A10", "rollout/episodes.py", "        self.lengths[slots] += 1\n", "        self.lengths[slots] += 2\n"),
+    Mutation(
+        "A11",
+        "rollout/episodes.py",
+        "self.sums = np.pad(self.sums, [*more, (0, 0)])",
+        "self.sums = np.zeros_like(np.pad(self.sums, [*more, (0, 0)]))",
+    ),
+    Mutation(
+        "A13",
+        "rollout/slots.py",
+        "again = np.array([agent in homes for agent in ids], bool)",
+        "again = np.ones(len(ids), bool)",
+    ),
+    Mutation("A15", "rollout/trajectory.py", "own = where(begins(steps), jnp.zeros_like(x), x)", "own = x"),
+    Mutation(
+        "A16", "rollout/tables.py", "self._present[1] = self.alive & acts[:, None]", "self._present[1] = self._deciding"
+    ),
+    Mutation(
+        "A17",
+        "rollout/slots.py",
+        "if home is not None and home.group != groups[i] and agent not in ended",
+        "if home is None and agent not in ended",
+    ),
+    Mutation(
+        "A19",
+        "rollout/trajectory.py",
+        "told = jnp.where(steps.ending == Ending.DROPPED, Ending.OPEN, steps.ending)",
+        "told = steps.ending",
+    ),
+    Mutation("A20", "rollout/segments.py", "len(stream.rewards) >= horizon", "len(stream.rewards) > horizon"),
+    Mutation(
+        "A21",
+        "rollout/trajectory.py",
+        "alive = (state.open_at >= 0).any(-1)  # [B]",
+        "alive = (state.open_at >= 0).all(-1) & False",
+    ),
+    Mutation(
+        "A25", "artifacts/metrics/statistics.py", "value = {Aggregation.SUM: total,", "value = {Aggregation.SUM: mean,"
+    ),
+    Mutation(
+        "A26",
+        "artifacts/metrics/statistics.py",
+        "is not Aggregation.MOST_RECENT or worker == 0",
+        "is not Aggregation.MOST_RECENT or worker >= 0",
+    ),
+    Mutation(
+        "A29",
+        "training/host/shown.py",
+        "for behavior_id in (*result.new_specs, *result.steps)",
+        "for behavior_id in result.steps",
+    ),
+    # Environment runner
+    Mutation("R2", "rollout/running.py", "over = arrived.any(-1) & ~goes_on", "over = arrived.any(-1)"),
+    Mutation(
+        "R3", "training/host/loop.py", "behavior.actor.env_steps += stepped", "behavior.actor.env_steps += 2 * stepped"
+    ),
+    Mutation("R10", "rollout/slots.py", "        self._discarded.append(source)\n", ""),
+    Mutation(
+        "R20",
+        "training/host/following.py",
+        "            if not agent.mapped:\n                self._map(episode, agent)",
+        "            self._map(episode, agent)",
+    ),
+    Mutation(
+        "R41",
+        "training/host/following.py",
+        "agent.policy, agent.samples = agent.behavior, True\n                self._map(episode, agent)",
+        "agent.policy, agent.samples = agent.behavior, True",
+    ),
+    Mutation(
+        "R44",
+        "rollout/outside.py",
+        "pack(cells._replace(action=raw, extras=extras), state.layout)",
+        "pack(cells._replace(action=raw), state.layout)",
+    ),
+    Mutation(
+        "R45",
+        "rollout/outside.py",
+        "open_at = jnp.where(members, NO_DECISION, state.open_at)",
+        "open_at = state.open_at",
+    ),
+    Mutation(
+        "R51",
+        "rollout/running.py",
+        "self.complete += int(self._finished[over].sum())",
+        "self.complete += int(self._finished.sum())",
+    ),
+    Mutation("R54", "training/host/loop.py", "        self.notices.messages(results)\n", ""),
+    Mutation("R59", "training/host/loop.py", "            self.notices.collected(behavior)\n", ""),
+    Mutation(
+        "R56",
+        "training/host/learner.py",
+        "self.held = Held(actor.env_steps, actor.fresh)",
+        "self.held = Held(actor.env_steps, actor.held)",
+    ),
+    Mutation(
+        "X3",
+        "training/host/loop.py",
+        "        if over:  # before their samples are learned from (M18)\n            self.recorder.followed(over)\n",
+        "",
+    ),
+    Mutation("X8", "rollout/tracker.py", "    record.group_return += group\n", ""),
+    Mutation(
+        "X11",
+        "rollout/tracker.py",
+        "episode.over, episode.truncated, episode.error = True, True, error",
+        "episode.over, episode.truncated = True, True",
+    ),
+    Mutation(
+        "X13",
+        "training/host/following.py",
+        'self.hooks.call("on_episode_created", episode)',
+        'self.hooks.call("on_episode_start", episode)',
+    ),
+    Mutation(
+        "X18",
+        "rollout/followed.py",
+        'f"{seed} {begun_at} {worker} {incarnation} {number}"',
+        'f"{seed} {begun_at} {worker} {number}"',
+    ),
+    Mutation("X20", "rollout/limit.py", "decided >= most - 1", "decided >= most"),
+    # MA-POCA's trainer
+    Mutation(
+        "P4",
+        "rollout/tables.py",
+        "follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)",
+        "follows = np.ones_like(now)",
+    ),
+    Mutation(
+        "P6",
+        "algorithms/batches.py",
+        "means = (mean_over_trajectories(estimate[..., i], acted, last) for i in range(len(signals)))",
+        "means = (losses.masked_mean(estimate[..., i], acted) for i in range(len(signals)))",
+    ),
+    Mutation("P8", "training/signal_rewards.py", "(mates if cooperative else 0.0)", "mates"),
+    Mutation("P9", "rollout/episodes.py", "            if self._alive[team] > 0:\n                continue\n", ""),
+    Mutation("P10", "algorithms/batches.py", "paid[name] * signal.strength,", "paid[name],"),
+    Mutation(
+        "P11",
+        "learning/returns.py",
+        "here = r + g * ((1.0 - m) * next_value + m * next_return)",
+        "here = r + g * (m * next_value + (1.0 - m) * next_return)",
+    ),
+    Mutation(
+        "P12",
+        "algorithms/batches.py",
+        "advantage=losses.normalize_advantages(advantage.mean(-1), rollout.acted),",
+        "advantage=losses.normalize_advantages(advantage[..., 0], rollout.acted),",
+    ),
+    Mutation(
+        "P13",
+        "training/host/behavior.py",
+        "return actor.full or actor.fresh > actor.keeps",
+        "return actor.full or actor.fresh > 2 * actor.keeps",
+    ),
+    Mutation(
+        "P15",
+        "learning/minibatches.py",
+        "word = jnp.where(valid, random, random | jnp.uint32(1 << 31))",
+        "word = random",
+    ),
+    Mutation("P16", "learning/minibatches.py", "jax.tree.map(lambda x: x / (count * epochs), totals)", "totals"),
+    Mutation(
+        "P18", "training/host/actor.py", "        self.room.taken(buffer)\n        self.held", "        self.held"
+    ),
+    Mutation("P26", "algorithms/counterfactual.py", "total + 0.25 * baseline_loss", "total + 0.5 * baseline_loss"),
+    # Manager of environment processes
+    Mutation("S8", "envs/workers/pool.py", "        self._inbox.drop()\n", ""),
+    Mutation(
+        "S9",
+        "envs/workers/pool.py",
+        "                worker.tell(parameters_message(parameters))\n",
+        "                pass\n",
+    ),
+    Mutation("S11", "envs/workers/worker.py", 'trace = "".join(traceback.format_exception(error))', 'trace = ""'),
+    Mutation(
+        "S16", "envs/workers/pool.py", "self._gather(still_owing=possible - min_ready)", "self._gather(still_owing=0)"
+    ),
+    Mutation(
+        "S23", "envs/workers/restarts.py", "if 0 <= rate <= len(self._recent):", "if 0 <= rate < len(self._recent):"
+    ),
+    Mutation(
+        "S23", "envs/workers/restarts.py", "while self._recent and now - self._recent[0] >= period:", "while False:"
+    ),
+    Mutation(
+        "S29",
+        "envs/workers/worker.py",
+        "    log_as_worker(worker, level)\n",
+        "    log_as_worker(worker, logging.ERROR)\n",
+    ),
+    # Base of trainers
+    Mutation(
+        "B4",
+        "training/host/behavior.py",
+        "        self.learner.step += finished\n",
+        "        self.learner.step += 2 * finished\n",
+    ),
+    Mutation(
+        "B11",
+        "algorithms/on_policy.py",
+        "lambda p, d: p - learning_rate * d, params, direction",
+        "lambda p, d: p - 1e-3 * d, params, direction",
+    ),
+    Mutation("B16", "artifacts/metrics/step_clock.py", "step + new_steps >= following", "step + new_steps > following"),
+    Mutation(
+        "B18",
+        "training/host/updates.py",
+        "not behavior.training or not behavior.unfinished() or not behavior.actor.held",
+        "not behavior.training or not behavior.actor.held",
+    ),
+    Mutation(
+        "B19",
+        "training/host/behavior.py",
+        "        metrics = self.learner.learn(self.actor)\n        self.actor.policy = self.learner.policy\n",
+        "        metrics = self.learner.learn(self.actor)\n",
+    ),
+    Mutation(
+        "B26",
+        "training/host/behavior.py",
+        "self.learner.state, self.learner.step = state, step",
+        "self.learner.state = state",
+    ),
+)
