@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxrl.algorithms import make_algorithm, make_settings, trainer_type
     from jaxrl.algorithms.coma import make_coma
     from jaxrl.algorithms.hyperparameters import PPOHyperparameters
-    from jaxrl.algorithms.interface import Algorithm
+    from jaxrl.algorithms.interface import Algorithm, Counts, Decision, PolicyState, Storage, TrainState
     from jaxrl.algorithms.mappo import make_mappo
     from jaxrl.algorithms.poca import make_poca
     from jaxrl.algorithms.ppo import make_ppo
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from jaxrl.rewards import reward_signal
     from jaxrl.rewards.interface import RewardSignal
     from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
+    from jaxrl.rollout.rollout import Rollout
+    from jaxrl.rollout.transitions import Transitions, transitions
     from jaxrl.settings import BehaviorSettings
     from jaxrl.settings.behavior import Hyperparameters
     from jaxrl.settings.rewards import OwnSignalSettings
@@ -54,7 +56,9 @@ _HOMES = {
     "BehaviorSpec": "jaxrl.types",
     "BehaviorStep": "jaxrl.jax_envs.scene",
     "Callbacks": "jaxrl.callbacks",
+    "Counts": "jaxrl.algorithms.interface",
     "Curve": "jaxrl.report.events",
+    "Decision": "jaxrl.algorithms.interface",
     "Episode": "jaxrl.rollout.followed",
     "Follows": "jaxrl.callbacks",
     "HostLoop": "jaxrl.training.host.loop",
@@ -71,13 +75,18 @@ _HOMES = {
     "Policy": "jaxrl.client.policy",
     "PolicyAction": "jaxrl.client.policy",
     "PolicyError": "jaxrl.client.policy_inputs",
+    "PolicyState": "jaxrl.algorithms.interface",
     "RewardSignal": "jaxrl.rewards.interface",
+    "Rollout": "jaxrl.rollout.rollout",
     "RunMetrics": "jaxrl.report.metrics",
     "SceneStep": "jaxrl.jax_envs.scene",
+    "Storage": "jaxrl.algorithms.interface",
     "TeamActions": "jaxrl.jax_envs.interface",
     "TeamStep": "jaxrl.jax_envs.interface",
     "TeamView": "jaxrl.jax_envs.interface",
+    "TrainState": "jaxrl.algorithms.interface",
     "Trajectory": "jaxrl.rollout.followed",
+    "Transitions": "jaxrl.rollout.transitions",
     "Turn": "jaxrl.training.host.loop",
     "check_environment": "jaxrl.jax_envs.contract",
     "gymnasium_view": "jaxrl.client.gymnasium_view",
@@ -96,6 +105,7 @@ _HOMES = {
     "read_metrics": "jaxrl.report.metrics",
     "reward_signal": "jaxrl.rewards",
     "trainer_type": "jaxrl.algorithms",
+    "transitions": "jaxrl.rollout.transitions",
     "unity_environment": "jaxrl.client.environment",
 }
 
@@ -108,7 +118,9 @@ __all__ = [
     "BehaviorSpec",
     "BehaviorStep",
     "Callbacks",
+    "Counts",
     "Curve",
+    "Decision",
     "Episode",
     "Follows",
     "HostLoop",
@@ -125,13 +137,18 @@ __all__ = [
     "Policy",
     "PolicyAction",
     "PolicyError",
+    "PolicyState",
     "RewardSignal",
+    "Rollout",
     "RunMetrics",
     "SceneStep",
+    "Storage",
     "TeamActions",
     "TeamStep",
     "TeamView",
+    "TrainState",
     "Trajectory",
+    "Transitions",
     "Turn",
     "check_environment",
     "gymnasium_view",
@@ -150,6 +167,7 @@ __all__ = [
     "read_metrics",
     "reward_signal",
     "trainer_type",
+    "transitions",
     "unity_environment",
 ]
 

@@ -56,26 +56,30 @@ class Decision(NamedTuple):
     carry: Any  # memory after the decision, a pytree of arrays [..., *]; () without memory
 
 
+class Counts(NamedTuple):
+    """How much a store has been given, in finished agent decisions: whole numbers or traced ones."""
+
+    fresh: Any  # since the last update
+    total: Any  # in the whole run
+
+
 class Storage(NamedTuple):
-    """What an algorithm keeps between two updates. On-policy: the newest rollout. With replay: a ring of transitions.
+    """What an algorithm keeps of what happens (after flashbax). On-policy: the newest rollout. Replay: transitions.
 
-    init: () → store, no array in it twice: the loops update it in place.
-    add:  (store, rollout) → store.
-    take: (store) → (experience, store): what `learn` learns from, and what is kept. A replay gives itself for both.
-
-    After each `add` something is taken, also where `learn` is not due yet. What `take` keeps has the form of `init`.
+    init:       () → store, no array in it twice: the loops update it in place.
+    add:        (store, rollout) → store. It costs what the rollout costs, however large the store is, and keeps nothing
+                of decisions that are not `acted`: so a loop masks what is added, and never a store.
+    can_sample: (store, Counts) → whether `learn` is due with what the store will have been given. The loops ask it for
+                each period; what is plain True is learned from without asking the device.
+    sample:     (store, key) → what one step of `learn` is computed from; the key is consumed.
+    kept:       (store) → what goes on after an update, or in place of one, of the form of `init`.
     """
 
     init: Callable[[], Any]
     add: Callable[[Any, Rollout], Any]
-    take: Callable[[Any], tuple[Any, Any]]
-
-
-class Fill(NamedTuple):
-    """How much has gone into the store, in finished agent decisions: whole numbers or traced ones."""
-
-    fresh: Any  # since the last update
-    total: Any  # in the whole run
+    can_sample: Callable[[Any, Counts], Any]
+    sample: Callable[[Any, jax.Array], Any]
+    kept: Callable[[Any], Any]
 
 
 class Varied(NamedTuple):
@@ -95,9 +99,9 @@ class Algorithm(NamedTuple):
     act:      (PolicyState, obs [..., A, *shape], action_mask bool [..., A, M], carry, key) → Decision; the key is
               consumed. In its place it takes what `noise` has drawn from it.
     storage:  see `Storage`.
-    ready:    (Fill) → whether `learn` is due. The loops ask it for each period, when the store has what was collected.
-    learn:    (TrainState, experience) → (TrainState, Metrics): normaliser brought up to date, rewards and returns, all
-              epochs and minibatches. The step is that of the decisions which the store has been given.
+    learn:    (TrainState, store) → (TrainState, Metrics): normaliser brought up to date, rewards and returns, all
+              epochs and minibatches. On-policy the store is the rollout. The step is that of the decisions which the
+              store has been given.
     estimate: (TrainState, Rollout) → Metrics: what statistics show of values and entropy between two updates.
     remember: (PolicyState, obs [..., A, *shape], present bool [..., A], Decision) → carry, in which what critics
               remember has gone on as well, by the critic in `PolicyState.critic`. None: they remember nothing.
@@ -114,7 +118,6 @@ class Algorithm(NamedTuple):
     init: Callable[[jax.Array], TrainState]
     act: Callable[[PolicyState, tuple[Any, ...], Any, Any, jax.Array], Decision]
     storage: Storage
-    ready: Callable[[Fill], Any]
     learn: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
     estimate: Callable[[TrainState, Rollout], Metrics]
     period: int  # agent decisions from one `add` to the next: how much of the streams a buffer has to hold
@@ -138,12 +141,21 @@ def acting(algorithm: Algorithm, state: TrainState) -> PolicyState:
     return state.policy if algorithm.remember is None else state.policy.replace(critic=state.critic)
 
 
-def put_away(algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout) -> tuple[TrainState, Any, Any]:
+def replays(algorithm: Algorithm) -> bool:
+    """Whether something is kept from one update to the next."""
+    return bool(jax.tree.leaves(jax.eval_shape(algorithm.storage.init)))
+
+
+def store_rollout(
+    algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout, keep: Any = True
+) -> tuple[TrainState, Any]:
     """A rollout goes into the store, and its decisions are counted: what a loop does whether or not `learn` is due.
 
-    Returns:
-      The state with its step brought up to date, what the store gives to learn from, and what it keeps.
+    keep: bool [], whether a store that goes on gets anything of it; it counts all the same.
+
+    Returns the state with its step brought up to date, and the store.
     """
-    experience, store = algorithm.storage.take(algorithm.storage.add(store, rollout))
     count = jnp.minimum(rollout.acted.sum(dtype=jnp.int32), LARGEST_STEP - state.step)
-    return state.replace(step=state.step + count), experience, store
+    if keep is not True and replays(algorithm):
+        rollout = rollout._replace(acted=rollout.acted & keep)
+    return state.replace(step=state.step + count), algorithm.storage.add(store, rollout)

@@ -40,7 +40,13 @@ def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Call
     return partial(module.apply, method=method)
 
 
-NEWEST_ROLLOUT = Storage(init=lambda: (), add=lambda _, rollout: rollout, take=lambda rollout: (rollout, ()))
+NEWEST_ROLLOUT = Storage(
+    init=lambda: (),
+    add=lambda _, rollout: rollout,
+    can_sample=lambda *_: True,  # with what is not learned from at once nothing could be done later
+    sample=lambda rollout, _: rollout,
+    kept=lambda _: (),
+)
 """What on-policy algorithms keep between two updates: nothing but what they learn from next."""
 
 
@@ -77,7 +83,6 @@ def make(
         init=init,
         act=partial(act, step, spec, settings.network_settings.deterministic),
         storage=NEWEST_ROLLOUT,
-        ready=lambda _: True,  # with what is not learned from at once nothing could be done later
         learn=lambda state, rollout: learn(state, masked(rollout)),
         estimate=estimate,
         period=buffer_size,

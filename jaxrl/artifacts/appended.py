@@ -12,6 +12,8 @@ from jaxrl.artifacts import files
 class AppendedFile:
     """Unbuffered; opened at the first `append`, so that a folder that is missing costs that piece alone.
 
+    One that was deleted meanwhile begins anew.
+
     Args:
       path: for messages.
       opened: gives the file, open for writing; it goes on where that stands.
@@ -19,24 +21,32 @@ class AppendedFile:
 
     def __init__(self, path: Path, opened: Callable[[], io.FileIO]) -> None:
         self.path = path
-        self.end = 0  # bytes of whole pieces
+        self._end = 0  # bytes of whole pieces
         self._opened = opened
         self._file: io.FileIO | None = None
+
+    @property
+    def end(self) -> int:
+        """Bytes of whole pieces; 0 before the first one, also the first after the file was deleted."""
+        if self._file is not None and not self.path.exists():
+            self.close()
+            self._file, self._end = None, 0
+        return self._end
 
     def append(self, data: bytes) -> None:
         """Hand the whole piece to the system, or nothing of it. Raises ArtifactError; the next one tries again."""
         try:
-            if self._file is None:
+            if self.end == 0 and self._file is None:
                 self._file = self._opened()
-                self.end = self._file.tell()
-            self._file.seek(self.end)
+                self._end = self._file.tell()
+            self._file.seek(self._end)
             self._file.truncate()
             written = 0
             while written < len(data):
                 written += self._file.write(data[written:])
         except OSError as error:
             raise files.write_error(self.path, error) from error
-        self.end += len(data)
+        self._end += len(data)
 
     def close(self) -> None:
         """May be called twice. Raises ArtifactError."""

@@ -16,6 +16,7 @@ import os
 import platform
 import shlex
 import sys
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,8 @@ from jaxrl.regular_files import read_regular
 
 NAME = "run.lock"
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+LOOK_SECONDS = 0.5
+"""Between two looks whether the folder is still there."""
 _READ_SECONDS = 1.0  # an owner has taken the lock and not yet written its name
 _log = logging.getLogger(__name__)
 
@@ -47,10 +50,14 @@ class Owner(NamedTuple):
         return f"process {self.process} on {self.host}, since {self.started}: {self.command}"
 
 
+_mine: dict[Path, RunLock] = {}  # of this process, by folder
+
+
 class RunLock:
     """Context manager: this process alone writes to `folder`, which is made if it is not there.
 
-    A folder that was made for the lock alone goes with it. Not inherited by child processes that Python starts.
+    A folder that was made for the lock alone goes with it. Not inherited by child processes that Python starts. Where
+    somebody deletes the folder meanwhile, it is made and locked anew within LOOK_SECONDS (see `keep`).
 
     Raises on entry:
       RunLockedError: another process of this machine holds it, or the file names one of another machine.
@@ -61,6 +68,9 @@ class RunLock:
         self.path = folder / NAME
         self._descriptor = -1
         self._made: list[Path] = []
+        self._keeping = threading.Lock()
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look, daemon=True, name="jaxrl-lock")
 
     def __enter__(self) -> RunLock:
         folder = self.path.parent.absolute()
@@ -75,12 +85,53 @@ class RunLock:
         except BaseException:
             self._let_go(remove=False)
             raise
+        _mine[folder] = self
+        self._watch.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        del _mine[self.path.parent.absolute()]
+        self._over.set()
+        self._watch.join()
         self._let_go(remove=True)
+
+    def keep(self) -> None:
+        """As the function `keep`."""
+        with self._keeping:
+            if self._is_there():
+                return
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                before, self._descriptor = self._descriptor, _take(self.path)
+                try:
+                    self._replace_owner()
+                except BaseException:
+                    os.close(self._descriptor)
+                    self._descriptor = before
+                    raise
+                os.close(before)
+            except OSError:  # the write that follows says so
+                return
+        _log.error(
+            "%s was deleted while the run goes on. What it writes from now on is there; what else was deleted is lost.",
+            self.path,
+        )
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                self.keep()
+            except RunLockedError as error:  # the run itself learns of it before it writes
+                _log.error("%s", error)
+                return
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
+        except OSError as error:  # what cannot be looked at is taken to be there
+            return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
     def _replace_owner(self) -> None:
         before, here = _read(self.path), platform.node()
@@ -98,6 +149,7 @@ class RunLock:
 
     def _let_go(self, *, remove: bool) -> None:
         """Remove the file while it is still ours, where the system allows that, then the lock and empty folders."""
+        remove = remove and self._is_there()
         descriptor, self._descriptor = self._descriptor, -1
         if remove and os.name != "nt":
             _unlink(self.path)
@@ -108,6 +160,16 @@ class RunLock:
         for folder in self._made:
             with contextlib.suppress(OSError):  # something else is in it
                 folder.rmdir()
+
+
+def keep(folder: Path) -> None:
+    """A lock of this process that was deleted, alone or with its folder, is taken anew. Does nothing without one.
+
+    Whoever is to write calls this before. Raises RunLockedError: another process was faster, the folder is its own now.
+    """
+    lock = _mine.get(folder.absolute())
+    if lock is not None:
+        lock.keep()
 
 
 class Held(NamedTuple):

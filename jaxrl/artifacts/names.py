@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def behavior_name(behavior_id: str) -> str:
             'the YAML: letters, digits, blanks, "-", "_" and "." inside are fine.'
         )
     return name
+
+
+def check_together(behaviors: Iterable[str]) -> None:
+    """Raise RunFolderError where two behaviors of a run would write to one path, on some system at least."""
+    taken: dict[str, str] = {}
+    for name in dict.fromkeys(map(behavior_name, behaviors)):
+        for path in (name.lower(), f"{name}.onnx".lower()):
+            if taken.setdefault(path, name) != name:
+                raise RunFolderError(
+                    f"behaviors {taken[path]!r} and {name!r} would both write to {path!r} in the run's folder (some "
+                    "systems do not tell a from A). Rename one in Unity (Behavior Parameters) and in the YAML."
+                )
 
 
 def check_run_names(results_dir: Path, run_id: str) -> None:

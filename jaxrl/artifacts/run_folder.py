@@ -31,8 +31,8 @@ from types import MappingProxyType
 from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as checkpoints
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
-from jaxrl.artifacts.lock import RunLock
-from jaxrl.artifacts.names import RunFolderError, behavior_name, check_behavior_size, check_run_names
+from jaxrl.artifacts.lock import RunLock, keep
+from jaxrl.artifacts.names import RunFolderError, behavior_name, check_behavior_size, check_run_names, check_together
 from jaxrl.artifacts.status import DAMAGED
 from jaxrl.settings import CheckpointSettings
 
@@ -117,6 +117,10 @@ class RunFolder:
                 with suppress(OSError):  # it is there, and players or the run have written into it
                     self.logs.rmdir()
 
+    def keep(self) -> None:
+        """Call before writing to a claimed folder: one that was deleted is claimed anew. Raises RunLockedError."""
+        keep(self.path)
+
     def check(
         self,
         resume: bool = False,
@@ -144,6 +148,7 @@ class RunFolder:
             raise files.write_error(self.path, error) from error
         for name in behaviors:
             self.behavior(name)
+        check_together(behaviors)
         if initialize_from is not None:
             self._check_source(initialize_from)
         for name, path in () if resume else behaviors.items():

@@ -29,5 +29,25 @@ def leaving_at_once() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def leaving_tidily() -> Iterator[None]:
+    """Inside the block SIGTERM and SIGHUP raise SystemExit (143, 129), so that what was begun is taken back."""
+    names = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # no SIGHUP on Windows
+    main = threading.current_thread() is threading.main_thread()
+    old = {number: signal.getsignal(number) for number in names if main}
+    for number in [number for number, handler in old.items() if handler is signal.SIG_DFL]:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # what is taken back is taken back whole
+    raise SystemExit(128 + number)
+
+
 def _leave(number: int, frame: object) -> None:
     os._exit(128 + number)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jaxrl.cli.leaving import leaving_tidily
 from jaxrl.types import JaxrlError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run(given: argparse.Namespace) -> None:
     setup_logging(rich.get_console(), debug=getattr(given, "debug", False))
     if given.films and check_out(given.out).suffix.lower() != ".html":
         raise ReportError(f"--films: {given.out} is a picture, which holds no films. Give a file that ends with .html.")
-    with tempfile.TemporaryDirectory(prefix="jaxrl-report-") as folder:
+    with leaving_tidily(), tempfile.TemporaryDirectory(prefix="jaxrl-report-") as folder:
         films = _films(given.runs, Path(folder), given.trust) if given.films else {}
         remarks = write_report(given.runs, given.out, films)
     for remark in remarks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from jaxrl.artifacts import files, unfinished
 from jaxrl.report.events import ReportError
 from jaxrl.report.figures import png, require_matplotlib
 from jaxrl.report.films import Film, films_html, films_of
@@ -33,13 +34,18 @@ def write_report(runs: Sequence[str | Path], out: str | Path, films: Mapping[Pat
         content = page(experiments, remarks, films_html(films_of(experiments, films or {}), path.parent)).encode()
     else:
         content = png(experiments)
+    target = path.resolve()
+    unfinished_file = unfinished.beside(target, unfinished.FILE)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished_file.write_bytes(content)
+        files.replace(unfinished_file, target)
     except OSError as error:
         raise ReportError(
             f"--out {path}: cannot be written ({error.strerror or error}). Choose another file."
         ) from error
+    finally:
+        unfinished.discard(unfinished_file)
     return remarks
 
 

@@ -3,7 +3,7 @@
 With `env_settings.missing: truncate` their ending is written into the message at hand, before anybody else reads it: no
 reward, the newest observation as the last one. If one shows up after all, it is a new agent. By default an absent agent
 keeps its open decision, as in ML-Agents (U2), but not for ever: rows for all that ever were would cost more time and
-memory with each, so the slots end those that are `Overdue` likewise. Numpy only.
+memory with each, so the slots then end those that are `Overdue` likewise. Numpy only.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ class Slots:
         members: int,
         max_length: int | None = None,
         leave_out_taken: bool = False,
+        interrupt_overdue: bool = True,
     ) -> None:
         self.spec = spec
         self.max_length = max_length  # decisions after which an agent's episode is interrupted here; None: never
@@ -53,6 +54,7 @@ class Slots:
         self._episodes = Episodes()
         self._tables = Tables(spec)
         self._overdue = Overdue()
+        self._interrupt_overdue = interrupt_overdue
         self._resize(rows, members)
 
     @property
@@ -174,7 +176,7 @@ class Slots:
 
         They are interrupted with their newest observations. Whoever is in these messages stays.
         """
-        if not self._crowded(messages):  # nearly always
+        if not self._interrupt_overdue or not self._crowded(messages):  # nearly always
             return []
         overdue, records = self._overdue(self._tables.alive), []
         for source in self._occupants.sources() if overdue.any() else ():

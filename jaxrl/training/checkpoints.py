@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.folder import BEST, POINTER, checkpoint_path
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.timers import Timers
@@ -60,7 +61,7 @@ class Checkpoints:
         *,
         final: bool = False,
     ) -> None:
-        """A checkpoint and its ONNX file, unless the last one shows this very moment.
+        """A checkpoint and its ONNX file, unless the last one shows this very moment and is there.
 
         They are written beside the training. One that cannot be written is told in the log, and the run goes on; the
         `final` one is waited for.
@@ -69,10 +70,12 @@ class Checkpoints:
           DivergedError: what was learned is not finite.
           ExportError: of this save if it is final, or of the one before.
           CheckpointError: the final one cannot be written; or the disk does not answer.
+          RunLockedError: the folder was deleted, and belongs to another run now.
         """
+        self._folder.keep()
         with self._timers(nodes.CHECKPOINT):
             self.settle(name)
-            if self._saved[name] != moment:
+            if self._saved[name] != moment or not (self._folder.behavior(name) / POINTER).exists():
                 frozen = saver.copied(snapshot())
                 self._writer.begin(name, partial(self._write, frozen, reward), final=final)
                 self._saved[name], self._saved_at[name] = moment, time.monotonic()
@@ -85,9 +88,11 @@ class Checkpoints:
 
         It is written beside the training, as others are, and lost where a disk is full. Raises as `save`.
         """
+        self._folder.keep()
         with self._timers(nodes.CHECKPOINT):
             self.settle(_best_of(name))
-            before = self._status.get(name, BEST_CHECKPOINT)
+            there = checkpoint_path(self._folder.behavior(name), BEST).exists()
+            before = self._status.get(name, BEST_CHECKPOINT) if there else None
             if before is not None and before["statistic"] == best.statistic and before["value"] >= best.value:
                 return
             frozen = saver.copied(snapshot())

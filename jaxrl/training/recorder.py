@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ import jax
 
 from jaxrl import trust
 from jaxrl.artifacts import run_manifest
-from jaxrl.artifacts.files import write_text
+from jaxrl.artifacts.files import ArtifactError, write_text
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.console import ConsoleWriter
 from jaxrl.artifacts.metrics.progress import ProgressBar
@@ -154,6 +155,9 @@ class Recorder:
         track = self._tracks[name]
         taken = track.statistics.take()
         self.files.summaries(name, step, taken)
+        if self.writes and not self.folder.configuration.exists():  # the run's folder was deleted
+            with suppress(ArtifactError):
+                self._describe(resume=True)
         if training:
             track.highest = track.judge.see(step, taken)
         together = taken[0] if len(taken) == 1 else over_seeds(taken)
@@ -227,7 +231,7 @@ class Recorder:
         """Close event files and write configuration, timers and status. Nothing if training never began."""
         steps = [*self.checkpoints.last_steps(), *self.files.last_steps()]
         if self.begun and self.writes:
-            steps += [self._write_configuration, partial(self.timers.write, self.folder.timers), self.status.write]
+            steps.append(self._describe_end)
         take_all(steps, value)
 
     def _begin(self) -> None:
@@ -239,10 +243,18 @@ class Recorder:
         self.folder.begin(resume)
         if resume:
             self.status.resume()
+        self._describe(resume)
+        trust.remember(self.folder.path, self.settings.model_dump(mode="json"))
+
+    def _describe(self, resume: bool) -> None:
         devices = [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
         run_manifest.write(self.folder.logs, devices, resume=resume)
         self._write_configuration()
-        trust.remember(self.folder.path, self.settings.model_dump(mode="json"))
+
+    def _describe_end(self) -> None:
+        """Not into a folder that belongs to another run now."""
+        self.folder.keep()
+        take_all([self._write_configuration, partial(self.timers.write, self.folder.timers), self.status.write], None)
 
     def _write_configuration(self) -> None:
         write_text(self.folder.configuration, to_yaml(self.settings))

@@ -73,6 +73,8 @@ class StatisticsFiles:
 
     def _write(self, writes: Sequence[Callable[[], None]]) -> None:
         """One thing into each event file of a behavior; a file that cannot be written goes without it."""
+        if writes:
+            self._folder.keep()
         errors = []
         for write in writes:
             try:

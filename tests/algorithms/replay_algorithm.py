@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.interface import Algorithm, Decision, Fill, Metrics, PolicyState, Storage, TrainState
+from jaxrl.algorithms.interface import Algorithm, Counts, Decision, Metrics, PolicyState, Storage, TrainState
 from jaxrl.networks import normalizer
-from jaxrl.rewards import extrinsic
 from jaxrl.rollout.rollout import Rollout
+from jaxrl.rollout.transitions import flat, transitions
 from jaxrl.types import Action, BehaviorSpec
 
 
@@ -37,7 +37,7 @@ class ReplaySettings(NamedTuple):
     hidden: int = 16
 
 
-class Transitions(NamedTuple):
+class Kept(NamedTuple):
     """Finished decisions, N of them."""
 
     obs: tuple[jax.Array, ...]  # [N, *shape]
@@ -50,7 +50,7 @@ class Transitions(NamedTuple):
 class Ring(NamedTuple):
     """The newest transitions."""
 
-    kept: Transitions
+    kept: Kept
     count: jax.Array  # int32 [], given so far: number n stands in place n % N
 
 
@@ -73,8 +73,13 @@ def make_replay(spec: BehaviorSpec, settings: ReplaySettings) -> Algorithm:
     return Algorithm(
         init=partial(init, network, spec, settings),
         act=partial(act, network, settings),
-        storage=Storage(partial(empty, spec, settings.ring), partial(add, settings.gamma), lambda ring: (ring, ring)),
-        ready=partial(ready, settings),
+        storage=Storage(
+            init=partial(empty, spec, settings.ring),
+            add=partial(add, settings.gamma),
+            can_sample=partial(can_sample, settings),
+            sample=partial(sample, settings),
+            kept=lambda ring: ring,
+        ),
         learn=partial(learn, network, settings),
         estimate=partial(estimate, network),
         period=settings.per_update,
@@ -121,29 +126,8 @@ def empty(spec: BehaviorSpec, size: int) -> Ring:
     def obs() -> tuple[jax.Array, ...]:
         return tuple(jnp.zeros((size, *sensor.shape), sensor.dtype) for sensor in spec.observations)
 
-    kept = Transitions(obs(), jnp.zeros(size, jnp.int32), jnp.zeros(size), jnp.zeros(size), obs())
+    kept = Kept(obs(), jnp.zeros(size, jnp.int32), jnp.zeros(size), jnp.zeros(size), obs())
     return Ring(kept, jnp.zeros((), jnp.int32))
-
-
-def transitions(gamma: float, rollout: Rollout) -> Transitions:
-    """Every state [T, B, A] as if a finished decision began in it, flattened to N = T·B·A.
-
-    What comes after a decision is the next state of the row in which the member does not still wait for its reward:
-    that of its next decision, or the last it has seen of an episode that was cut off.
-    """
-    length, rows, members = rollout.acted.shape
-    time = jnp.arange(length)[:, None, None]
-    free = jax.lax.cummin(jnp.where(rollout.waiting, length - 1, time), axis=0, reverse=True)
-    after = jnp.concatenate([free[1:], free[-1:]]), jnp.arange(rows)[:, None], jnp.arange(members)
-    over = rollout.terminated | rollout.left
-    every = Transitions(
-        obs=rollout.obs,
-        action=rollout.action.discrete[..., 0],
-        reward=extrinsic.reward((), rollout, cooperative=False),
-        discount=jnp.where(over, 0.0, gamma),
-        next_obs=tuple(o[after] for o in rollout.obs),
-    )
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), every)
 
 
 def add(gamma: float, ring: Ring, rollout: Rollout) -> Ring:
@@ -153,30 +137,37 @@ def add(gamma: float, ring: Ring, rollout: Rollout) -> Ring:
     count = finished.sum(dtype=jnp.int32)
     newest = finished & (number >= count - size)  # of more than the ring holds
     place = jnp.where(newest, (ring.count + number) % size, size)  # beyond the end: not written
-    kept = jax.tree.map(lambda into, x: into.at[place].set(x, mode="drop"), ring.kept, transitions(gamma, rollout))
+    found = flat(transitions(rollout))
+    new = Kept(found.obs, found.action.discrete[..., 0], found.reward, gamma * found.discount, found.next_obs)
+    kept = jax.tree.map(lambda into, x: into.at[place].set(x, mode="drop"), ring.kept, new)
     return Ring(kept, ring.count + count)
 
 
-def ready(settings: ReplaySettings, fill: Fill) -> Any:
+def can_sample(settings: ReplaySettings, _ring: Ring, counts: Counts) -> Any:
     """Enough has been seen at all, and since the last update."""
-    return (fill.total >= settings.initial) & (fill.fresh >= settings.per_update)
+    return (counts.total >= settings.initial) & (counts.fresh >= settings.per_update)
+
+
+def sample(settings: ReplaySettings, ring: Ring, key: jax.Array) -> Kept:
+    """A minibatch, drawn with replacement from all that is kept."""
+    held = jnp.minimum(ring.count, ring.kept.action.shape[0])
+    drawn = jax.random.randint(key, (settings.batch,), 0, held)
+    return jax.tree.map(lambda x: x[drawn], ring.kept)
 
 
 def learn(network: QNetwork, settings: ReplaySettings, state: TrainState, ring: Ring) -> tuple[TrainState, Metrics]:
-    """Some minibatches, drawn with replacement from all that is kept."""
+    """Some minibatches."""
     key, next_key = jax.random.split(state.key)
     optimizer = optax.adam(settings.learning_rate)
-    held = jnp.minimum(ring.count, ring.kept.action.shape[0])
 
-    def loss(params: Any, target: Any, batch: Transitions) -> jax.Array:
+    def loss(params: Any, target: Any, batch: Kept) -> jax.Array:
         later = network.apply(target, batch.next_obs, 1).max(-1)
         q = jnp.take_along_axis(network.apply(params, batch.obs, 1), batch.action[:, None], axis=-1)[:, 0]
         return jnp.square(batch.reward + batch.discount * later - q).mean()
 
     def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         params, target, moments = carry
-        drawn = jax.random.randint(key, (settings.batch,), 0, held)
-        batch = jax.tree.map(lambda x: x[drawn], ring.kept)
+        batch = sample(settings, ring, key)
         error, gradient = jax.value_and_grad(loss)(params, target, batch)
         change, moments = optimizer.update(gradient, moments)
         params = optax.apply_updates(params, change)

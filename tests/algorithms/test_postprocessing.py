@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import put_away
+from jaxrl.algorithms.interface import store_rollout
 from jaxrl.algorithms.postprocessing import PostprocessingError, postprocessed, resolve
 from jaxrl.rollout import trajectory
 from jaxrl.rollout.rollout import Rollout, rollout_of
@@ -38,11 +38,11 @@ def rollout() -> Rollout:
 def test_r57_rewards_are_shaped_by_what_the_mates_did() -> None:
     algorithm = ALGORITHMS["poca"](SPEC, settings_of("poca", {**SMALL, "postprocess": "tests.algorithms.hooks:shared"}))
     state = algorithm.init(jax.random.key(0))
-    counted, experience, _ = put_away(algorithm, state, algorithm.storage.init(), rollout())
+    counted, experience = store_rollout(algorithm, state, algorithm.storage.init(), rollout())
     np.testing.assert_allclose(experience.reward, [[[1.0 + 1.5, 3.0 + 0.5]], [[2.0 + 2.5, 5.0 + 1.0]]])
     assert int(counted.step) == 3
     plain = ALGORITHMS["poca"](SPEC, settings_of("poca", SMALL))
-    _, untouched, _ = put_away(plain, state, plain.storage.init(), rollout())
+    _, untouched = store_rollout(plain, state, plain.storage.init(), rollout())
     np.testing.assert_array_equal(untouched.reward, rollout().reward)
 
 

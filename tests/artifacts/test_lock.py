@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.artifacts.lock import NAME, RunLock, RunLockedError
+from jaxrl.artifacts import lock
+from jaxrl.artifacts.lock import NAME, RunLock, RunLockedError, keep
 
 ROOT = Path(__file__).parents[2]
 CONTENDER = """
@@ -120,3 +122,32 @@ def test_a_child_process_does_not_keep_it(tmp_path):
     with RunLock(tmp_path):
         pass
     child.communicate(timeout=10)
+
+
+def test_of_a_deleted_folder_it_is_taken_anew_and_said_so(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
+    with RunLock(tmp_path / "run"):
+        for _ in range(2):
+            shutil.rmtree(tmp_path / "run")
+            deadline = time.monotonic() + 20.0
+            while not (tmp_path / "run" / NAME).exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            keep(tmp_path / "run")  # waits for the thread, if it is writing its name
+            other = contender(tmp_path / "run")
+            assert answer(other).startswith(f"lost {tmp_path / 'run'} is written by another run (process {os.getpid()}")
+            end(other)
+    assert caplog.text.count("run.lock was deleted while the run goes on") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_was_faster_after_a_deletion_has_it_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "LOOK_SECONDS", 60.0)
+    with RunLock(tmp_path / "run"):
+        shutil.rmtree(tmp_path / "run")
+        other = contender(tmp_path / "run")
+        assert answer(other) == "won\n"
+        for _ in range(2):
+            with pytest.raises(RunLockedError, match=f"process {other.pid} on"):
+                keep(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / NAME).read_text())["process"] == other.pid, "left alone"
+    end(other)

@@ -310,3 +310,11 @@ def test_a_run_may_lie_in_folders_below_the_results_but_in_no_other_run(tmp_path
     for name in ("../out", "levels/../../out", "/out", "levels//easy", "levels/", "levels/."):
         with pytest.raises(RunFolderError, match="cannot be the name of a folder"):
             RunFolder(results, name).check()
+
+
+@pytest.mark.parametrize("names", [("B", "B.onnx"), ("b.ONNX", "B"), ("Walker", "walker?team=1")])
+def test_behaviors_whose_files_would_be_the_same_are_refused(tmp_path, names):
+    with pytest.raises(RunFolderError, match=r"would both write to '(b\.onnx|walker)' in the run's folder") as caught:
+        RunFolder(tmp_path, "run").check(behaviors=dict.fromkeys(names))
+    assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
+    RunFolder(tmp_path, "run").check(behaviors=dict.fromkeys(["B?team=0", "B?team=1", "C.onnx"]))

@@ -105,7 +105,6 @@ def test_a_slip_of_the_pen_is_told_what_was_meant(capsys, words, said):
 
 
 def test_a_shell_learns_every_command_and_flag(capsys):
-    pytest.importorskip("shtab")
     given = commands.parse(["completion", "bash"])
     assert commands.run(given) == 0
     script = capsys.readouterr().out

@@ -41,3 +41,17 @@ def test_remarks_are_shown_and_errors_reach_the_caller(tmp_path, capsys):
         call(tmp_path / "missing", "--out", tmp_path / "b.html")
     with pytest.raises(SystemExit):
         call()
+
+
+def test_a_report_that_cannot_be_written_whole_leaves_the_one_before(tmp_path):
+    resource = pytest.importorskip("resource")  # not on Windows
+    run, out = write_run(tmp_path, "a"), tmp_path / "out" / "a.html"
+    call(run, "--out", out)
+    before, limits = out.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(ReportError, match="cannot be written"):
+            call(run, "--out", out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert out.read_bytes() == before and list(out.parent.iterdir()) == [out]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.report_folders import write_run
+
 ROOT = Path(__file__).parents[2]
 AT_IMPORT = """
 import os, signal, sys
@@ -54,3 +56,16 @@ def test_while_jax_is_imported_of_a_compiled_run(tmp_path):
 def test_ctrl_c_of_another_command(tmp_path):
     ended = run(tmp_path, "jaxrl.jax_envs.served.launcher", signal.SIGINT, "make-player", "basic", str(tmp_path))
     assert ended.returncode == 130 and "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_report_that_is_ended_takes_back_what_it_began(tmp_path, monkeypatch):
+    """SIGTERM while films are made: their folder is gone, and the report of before is whole."""
+    write_run(tmp_path, "first")
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "report.html").write_text("before")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    ended = run(tmp_path, "jaxrl.watch.film", signal.SIGTERM, "report", "first", "--films")
+    assert ended.returncode == 143 and "Traceback" not in ended.stderr
+    assert not [path for path in (tmp_path / "temporary").iterdir() if path.name.startswith("jaxrl-report-")]
+    assert (tmp_path / "report.html").read_text() == "before"

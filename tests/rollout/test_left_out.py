@@ -17,6 +17,7 @@ from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.networks import actions, normalizer
 from jaxrl.rollout.rollout import rollout_of
 from jaxrl.rollout.silence import OutsideActionError
+from jaxrl.settings import EnvironmentSettings
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import Action, BehaviorMessage, Taken
@@ -134,7 +135,7 @@ def test_r44_m21_an_action_of_the_environment_replaces_the_stored_one_with_its_l
 
 
 def test_r44_left_out_the_action_still_stands_there_for_the_mates() -> None:
-    actor = acting(leave_out_taken=True)
+    actor = acting(environment=EnvironmentSettings(outside_actions="leave_out"))
     actor.act(asks([1, 2]))
     _, _, finished = actor.act(asks([1, 2], took([2], [0.5], [1])))
     assert finished == 1 and actor.buffer is not None
@@ -166,3 +167,12 @@ def test_an_algorithm_that_learns_from_its_own_actions_alone_says_so() -> None:
     actor.act(asks([1]))
     with pytest.raises(OutsideActionError, match="outside_actions: leave_out"):
         actor.act(asks([1], took([1], [0.0], [0])))
+
+
+@pytest.mark.parametrize(("missing", "living"), [("carry", 15), ("truncate", 33)])
+def test_only_the_default_ends_agents_before_missing_after(missing: Any, living: int) -> None:
+    """18 agents vanish after two requests, one asks 30 times alone, then 14 come: too many for the 32 rows."""
+    actor = acting(environment=EnvironmentSettings(missing=missing))
+    for agents in [range(18)] * 2 + [range(18, 19)] * 30 + [range(18, 33)]:
+        actor.act(asks(list(agents)))
+    assert actor.room is not None and actor.room.slots.living.sum() == living

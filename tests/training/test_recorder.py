@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,9 +22,11 @@ from rich.console import Console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.ppo import make_ppo
+from jaxrl.artifacts import lock
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.store import require_latest, restore
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.lock import RunLockedError
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.run_folder import RunFolder
@@ -155,6 +158,8 @@ def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
 class Summaries:
     """Statistics of two seeds in which something has always happened."""
 
+    group_rewards = False
+
     def take(self) -> list[dict[str, Summary]]:
         return [{"Policy/Entropy": Summary(value=1.0, mean=1.0, std=0.0, sum=1.0, count=1, histogram=None)}] * 2
 
@@ -245,3 +250,44 @@ def test_an_evaluation_writes_nothing(tmp_path: Path, log: Any) -> None:
         files.write_summary(NAME, 500, training=False)
     assert {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()} == before
     assert "only evaluates it" in log.text and f"{NAME} (2 seeds). Step: 500." in log.text
+
+
+def test_a_run_whose_folder_is_deleted_goes_on_in_a_new_one(tmp_path: Path, log: Any) -> None:
+    """Said once; checkpoints, events, tables and configuration are written anew, also of a moment already saved."""
+    folder = RunFolder(tmp_path / "results", "run")
+    with folder.claimed(settings(tmp_path).checkpoint_settings), recorder(tmp_path) as files:
+        files.begin(0)
+        files._tracks[NAME].statistics = Summaries()
+        files.write_summary(NAME, 1, training=True)
+        save(files, 1)
+        shutil.rmtree(folder.path)
+        files.write_summary(NAME, 2, training=True)
+        assert folder.configuration.exists() and (folder.logs / "manifest.json").exists(), "also if it is killed now"
+        files.checkpoints.save(NAME, 1, partial(snapshot, files, 1), 1.0, final=True)
+        files.write_summary(NAME, 3, training=True)
+    assert log.text.count("was deleted while the run goes on") == 1 and "cannot be written" not in log.text
+    assert [found.step for found in checkpoints(folder.behavior(NAME))] == [1] and folder.status.exists()
+    for seed in ("seed_1", "seed_2"):
+        events = read_events(next((folder.behavior(NAME) / seed).glob("events.*")))
+        assert [event.step for event in events if event.summary.value] == [2, 3]
+        lines = (folder.behavior(NAME) / seed / "metrics.csv").read_text().splitlines()
+        assert [line.split(",")[0] for line in lines] == ["step", "2", "3"]
+
+
+def test_nothing_is_written_into_a_deleted_folder_that_another_run_has_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "LOOK_SECONDS", 60.0)  # whoever is faster: here the other one
+    folder = RunFolder(tmp_path / "results", "run")
+    script = "import sys; from pathlib import Path; from jaxrl.artifacts.lock import RunLock\n"
+    script += "with RunLock(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    command, options = [sys.executable, "-c", script, str(folder.path)], settings(tmp_path).checkpoint_settings
+    with pytest.raises(RunLockedError), folder.claimed(options), recorder(tmp_path) as files:
+        files.begin(0)
+        files._tracks[NAME].statistics = Summaries()
+        shutil.rmtree(folder.path)
+        other = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert other.stdout is not None and other.stdout.readline() == b"\n"
+        files.write_summary(NAME, 2, training=True)
+    assert [path.name for path in folder.path.iterdir()] == ["run.lock"]
+    other.communicate(b"", timeout=60)

@@ -17,7 +17,16 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, TrainState, acting, nothing_remembered, put_away
+from jaxrl.algorithms.interface import (
+    Algorithm,
+    Counts,
+    Metrics,
+    TrainState,
+    acting,
+    nothing_remembered,
+    replays,
+    store_rollout,
+)
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.training.compiled import connecting
@@ -39,6 +48,8 @@ from jaxrl.training.compiled.recent import Recent, none_yet
 from jaxrl.training.compiled.recent import counted as with_recent
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack, together
 
+EVERY_SEED = "every seed"
+"""Name of the axis over which learners are mapped side by side."""
 METRIC, PARAMETERS = 2, 3
 """Kinds of `fault_of` beside those of `stacking.first_fault`."""
 
@@ -222,8 +233,10 @@ def learned(
         state.iteration,
     )
     learn = partial(_learn, plan)
-    updated = jax.vmap(learn)(*arguments) if plan.side_by_side else jax.lax.map(lambda x: learn(*x), arguments)
-    train, store, fresh, log = updated
+    if plan.side_by_side or replays(plan.algorithm):  # one after the other would take each seed's store out, and back
+        train, store, fresh, log = jax.vmap(learn, axis_name=EVERY_SEED)(*arguments)
+    else:
+        train, store, fresh, log = jax.lax.map(lambda x: learn(*x), arguments)
     frozen = state.frozen | (log.fault[:, 0] >= 0)
     chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
     train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
@@ -287,12 +300,12 @@ def _learn(
     if values and varied is not None:
         algorithm = algorithm._replace(learn=varied(values).learn)  # all else may have been replaced
     rollout = stack(plan.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=plan.time_horizon)
-    counted, experience, kept = put_away(algorithm, train, store, rollout)
+    active, seen = ~frozen & (train.step <= plan.max_steps), first_fault(steps, last[0])
+    counted, store = store_rollout(algorithm, train, store, rollout, active & (seen[0] < 0))
     given = fresh + counted.step - train.step
-    learned, metrics = algorithm.learn(counted, experience)
-    active = ~frozen & (train.step <= plan.max_steps)
-    due = active & algorithm.ready(Fill(fresh=given, total=counted.step))
-    fault = jnp.where(frozen, -1, fault_of(first_fault(steps, last[0]), due, metrics, learned))
+    due = active & algorithm.storage.can_sample(store, Counts(fresh=given, total=counted.step))
+    learned, metrics = _where_due(algorithm, due, counted, store)
+    fault = jnp.where(frozen, -1, fault_of(seen, due, metrics, learned))
     sound = ~frozen & (fault[0] < 0)
     active, due = active & sound, due & sound
     log = IterationLog(
@@ -302,11 +315,23 @@ def _learn(
         fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
     )
     after = jax.tree.map(partial(jnp.where, due), (learned, jnp.zeros_like(given)), (counted, given))
-    before = (train, fresh), store
-    (train, fresh), store = jax.tree.map(partial(jnp.where, active), (after, kept), before)
+    train, fresh = jax.tree.map(partial(jnp.where, active), after, (train, fresh))
     if plan.goes_on:
         train = train.replace(step=jnp.where(sound, counted.step, train.step))
-    return train, store, fresh, log
+    return train, algorithm.storage.kept(store), fresh, log
+
+
+def _where_due(algorithm: Algorithm, due: Array, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
+    """`learn` of one seed. With a store that goes on it is computed only where it is due for some seed."""
+    if not replays(algorithm):
+        return algorithm.learn(state, store)
+    _, metrics = jax.eval_shape(algorithm.learn, state, store)
+
+    def wait() -> tuple[TrainState, Metrics]:
+        return state, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+
+    somewhere = jax.lax.pmax(due.astype(jnp.int32), EVERY_SEED) > 0
+    return jax.lax.cond(somewhere, lambda: algorithm.learn(state, store), wait)
 
 
 def fault_of(seen: Array, due: Array, metrics: Metrics, learned: TrainState) -> Array:

@@ -35,8 +35,7 @@ def save(subject: Subject, state: JittedState, path: str | Path, *, keep: int = 
     seeds = state.key.shape[0]
     if seeds != len(subject.seeds):
         raise CheckpointError(f"{path}: the state has {seeds} seed(s), this trainer {len(subject.seeds)}")
-    held = contents(state)
-    whole = state.replace(train=held.train, play=held.play)
+    whole = state.replace(train=contents(state).train)
     folder = _folder(path).behavior(subject.name)
     return checkpoint.save(folder, step_of(state), whole, spec=subject.spec, settings=_described(subject), keep=keep)
 
@@ -65,7 +64,7 @@ def restore(
     held = {leaf.partition("/")[0] for leaf in info.leaves}
     blank = _blank(shapes)
     absent = [name for name in vars(blank) if name not in held and jax.tree.leaves(getattr(blank, name))]
-    wanted = blank.replace(train=contents(blank).train, play=contents(blank).play, **dict.fromkeys(absent, ()))
+    wanted = blank.replace(train=contents(blank).train, **dict.fromkeys(absent, ()))
 
     def fitting(wanted: JittedState) -> JittedState:
         unfit = trees.leaf_mismatches(info.leaves, trees.leaves_of(wanted))

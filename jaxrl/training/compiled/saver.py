@@ -49,11 +49,8 @@ class Subject(NamedTuple):
 def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     """What a checkpoint holds: everything but what follows from the settings.
 
-    Which seeds are frozen stands in it only if one is, decisions that are open only if a member pauses: the rest of a
-    checkpoint is as it was before there were any.
+    Which seeds are frozen stands in it only if one is: the rest of a checkpoint is as it was before there were any.
     """
-    if not np.any(state.play.open.waits):
-        state = with_open(state, (), ())
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
     state = state.replace(newest=(), recent=())  # which the next iterations tell anew
@@ -61,22 +58,17 @@ def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
 
-def with_open(state: JittedState, open_decisions: Any, made: Any) -> JittedState:
-    """The state with other open decisions."""
-    return state.replace(play=state.play._replace(open=open_decisions, made=made))
-
-
 def restore_open(
     restore: Callable[[JittedState], JittedState], leaves: Mapping[str, Any], wanted: JittedState, like: JittedState
 ) -> JittedState:
-    """What `restore` makes of `wanted`, `contents` of a state in which nobody pauses, and of a checkpoint's `leaves`.
+    """What `restore` makes of `wanted` and a checkpoint's `leaves`; none of before 0.7.0 knows of open decisions.
 
-    Decisions that are open are restored where the checkpoint holds some; else there are none, as in `like`.
+    Then there are none, as in `like`, in which nobody pauses.
     """
-    none = like.play.open, like.play.made
     if any(leaf.startswith("play/open/") for leaf in leaves):
-        return restore(with_open(wanted, *none))
-    return with_open(restore(wanted), *none)
+        return restore(wanted)
+    saved = restore(wanted.replace(play=wanted.play._replace(open=(), made=())))
+    return saved.replace(play=saved.play._replace(open=like.play.open, made=like.play.made))
 
 
 def seed_of(tree: Any, index: int) -> Any:

@@ -21,7 +21,7 @@ from jaxrl.rollout.occupants import first_size
 from jaxrl.rollout.records import Ingested, RowsMessage
 from jaxrl.rollout.slots import Slots, Source
 from jaxrl.rollout.trajectory_state import TrajectoryState
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import BehaviorSettings, EnvironmentSettings
 from jaxrl.training.host import connecting
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.room import CutWarning, Room
@@ -29,6 +29,7 @@ from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
 
+USUAL = EnvironmentSettings()
 UNTRAINED = 1024
 """Decisions that an actor keeps that nobody learns from: statistics are drawn from them."""
 VANISHED = (
@@ -43,7 +44,7 @@ class Actor:
 
     Args:
       keeps: agent decisions that the buffer is to hold.
-      leave_out_taken: nobody learns from decisions that agents took otherwise than they were told.
+      environment: what becomes of actions that agents took otherwise, and of agents that vanish.
       run_key: two words; with the number of a decision they fix its noise.
       env_steps: messages of each worker that the buffer is to hold instead; None: `keeps` counts.
       max_length: decisions after which an agent's episode is interrupted; None: never.
@@ -63,7 +64,7 @@ class Actor:
         env_steps: int | None = None,
         max_length: int | None = None,
         whole_episodes_only: bool = False,
-        leave_out_taken: bool = False,
+        environment: EnvironmentSettings = USUAL,
     ) -> None:
         self.name = name
         self.spec = spec
@@ -76,7 +77,7 @@ class Actor:
         self._run_key = run_key
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.held = 0  # decisions that the buffer holds, those of running episodes too
-        self.leave_out_taken = leave_out_taken
+        self.environment = environment
         self.room: Room | None = None  # from the first message on, which says for how many agents
         self._keeps = keeps
         self._env_steps = env_steps
@@ -153,7 +154,7 @@ class Actor:
             room.buffer, raw = replace(self.policy, room.buffer, members, action)
             if self.algorithm.connectors is not None:
                 self._connected = connecting.taken(self.algorithm.connectors, self._connected, members, raw, action)
-        elif ingested.taken is not None and not self.leave_out_taken:
+        elif ingested.taken is not None and self.environment.outside_actions == "train":
             raise connecting.not_adopted(self.name, self.algorithm)
         if ingested.left_out is not None:
             room.buffer = self.programs.leave_out(room.buffer, ingested.left_out)
@@ -203,7 +204,8 @@ class Actor:
             rows=rows,
             members=members,
             max_length=self._max_length,
-            leave_out_taken=self.leave_out_taken,
+            leave_out_taken=self.environment.outside_actions == "leave_out",
+            interrupt_overdue=self.environment.missing == "carry",
         )
         return Room(
             self.name,
@@ -228,7 +230,7 @@ def make_actor(
     *,
     learned: bool,
     areas: int = 1,
-    leave_out_taken: bool = False,
+    environment: EnvironmentSettings,
 ) -> Actor:
     """An actor as the settings of its behavior want it, whoever acts: who learns, is frozen, or is evaluated.
 
@@ -248,7 +250,7 @@ def make_actor(
         env_steps=-(-size // areas) if learned and settings.count_by == "env_steps" else None,
         max_length=settings.max_episode_length,
         whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
-        leave_out_taken=leave_out_taken,
+        environment=environment,
     )
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.rollout.episodes import EpisodeRecords
 from jaxrl.rollout.slots import Source
-from jaxrl.settings import LARGEST_STEP, BehaviorSettings
-from jaxrl.training.host.actor import Actor, make_actor
+from jaxrl.settings import LARGEST_STEP, BehaviorSettings, EnvironmentSettings
+from jaxrl.training.host.actor import USUAL, Actor, make_actor
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.threaded import ThreadedLearner
@@ -168,7 +168,7 @@ def make_behavior(
     *,
     training: bool,
     areas: int = 1,
-    leave_out_taken: bool = False,
+    environment: EnvironmentSettings = USUAL,
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed.
 
@@ -187,7 +187,7 @@ def make_behavior(
         learner.run_key,
         learned=training,
         areas=areas,
-        leave_out_taken=leave_out_taken,
+        environment=environment,
     )
     if isinstance(learner, ThreadedLearner):
         actor.watch = lambda steps: learner.staleness.note(steps, learner.updates)

@@ -147,9 +147,9 @@ def _actor_for(behavior: Behavior) -> Actor:
     algorithm = deterministic(spec, settings)
     programs = compile_programs(algorithm, settings.segment_limit).actor
     key = jax.random.key_data(jax.random.key(0)).tolist()  # of noise that is never asked for
-    left_out = behavior.actor.leave_out_taken
+    options = behavior.actor.environment
     policy = behavior.state.policy
-    return make_actor(name, spec, settings, algorithm, programs, policy, key, learned=False, leave_out_taken=left_out)
+    return make_actor(name, spec, settings, algorithm, programs, policy, key, learned=False, environment=options)
 
 
 def _played(records: list[EpisodeRecords]) -> int:

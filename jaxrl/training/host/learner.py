@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, Fill, Metrics, PolicyState, TrainState, acting, put_away
+from jaxrl.algorithms.interface import Algorithm, Counts, Metrics, PolicyState, TrainState, acting, store_rollout
 from jaxrl.rollout import trajectory, whole_episodes
 from jaxrl.rollout.rollout import Rollout, rollout_of
 from jaxrl.rollout.trajectory_state import TrajectoryState
@@ -48,8 +48,7 @@ def learn(
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows and learn from them: the one call per update."""
     rollout, buffer = take(buffer, *begin)
-    state, experience, store = put_away(algorithm, state, store, rollout)
-    state, metrics = algorithm.learn(state, experience)
+    state, store, metrics = learn_from(algorithm, state, store, rollout)
     return state, store, buffer, metrics
 
 
@@ -57,9 +56,9 @@ def learn_from(
     algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
 ) -> tuple[TrainState, Any, Metrics]:
     """Learn from a rollout that was taken before: the one call of an update beside which collection goes on."""
-    state, experience, store = put_away(algorithm, state, store, rollout)
-    state, metrics = algorithm.learn(state, experience)
-    return state, store, metrics
+    state, store = store_rollout(algorithm, state, store, rollout)
+    state, metrics = algorithm.learn(state, store)
+    return state, algorithm.storage.kept(store), metrics
 
 
 def keep(
@@ -67,8 +66,8 @@ def keep(
 ) -> tuple[TrainState, Any, TrajectoryState]:
     """Take all rows into the store, where nothing is learned yet."""
     rollout, buffer = take(buffer, *begin)
-    state, _, store = put_away(algorithm, state, store, rollout)
-    return state, store, buffer
+    state, store = store_rollout(algorithm, state, store, rollout)
+    return state, algorithm.storage.kept(store), buffer
 
 
 def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
@@ -221,7 +220,7 @@ class Learner:
         assert actor.buffer is not None
         self.fresh += actor.fresh
         self.held = Held(actor.env_steps, actor.fresh)
-        if self.algorithm.ready(Fill(fresh=self.fresh, total=self.step)):
+        if self.algorithm.storage.can_sample(self.store, Counts(fresh=self.fresh, total=self.step)):
             self._warn_of_few(actor.fresh)
             return True
         arguments = (self.algorithm, self.state, self.store, actor.buffer, *actor.begin)

@@ -78,7 +78,7 @@ def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) 
         policy,
         run_key,
         learned=False,
-        leave_out_taken=like.actor.leave_out_taken,
+        environment=like.actor.environment,
     )
     return Frozen(name, actor)
 

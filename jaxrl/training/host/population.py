@@ -155,7 +155,7 @@ class Population:
             key,
             training=training,
             areas=self._workers * self._settings.env_settings.num_areas,
-            leave_out_taken=self._settings.env_settings.outside_actions == "leave_out",
+            environment=self._settings.env_settings,
         )
 
     def _alike(self, spec: BehaviorSpec, settings: BehaviorSettings, *, training: bool) -> tuple[Algorithm, Programs]:

@@ -16,6 +16,7 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.metrics.step_times import StepTimes
+from jaxrl.artifacts.names import check_together
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.episodes import EpisodeRecords
@@ -52,6 +53,7 @@ class HostRecorder(Recorder):
         self.times = StepTimes(self.timers)
         self.lessons: Lessons | None = None  # of the run's loop
         self._statistics: dict[str, EpisodeStatistics] = {}
+        self._loaded: list[str] = []
         self._opened: dict[str, Learning] = {}
         self._teams = SharedLearners()
         self._shown = ShownBehaviors()
@@ -60,8 +62,11 @@ class HostRecorder(Recorder):
     def load(self, behavior: Learning) -> None:
         """A behavior appeared: the weights that it starts from, if asked. Comes before `open` of any that came with it.
 
-        Raises CheckpointError. Nothing is written, and of an earlier run nothing is removed.
+        Raises CheckpointError, or RunFolderError where its files would be those of another. Nothing is written, and of
+        an earlier run nothing is removed.
         """
+        self._loaded.append(behavior.name)
+        check_together(self._loaded)
         options = self.settings.checkpoint_settings
         if options.resume:
             path = self._continued(behavior.name)

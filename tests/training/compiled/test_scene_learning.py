@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import Fill
+from jaxrl.algorithms.interface import Counts
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolder
@@ -147,5 +147,5 @@ def test_agents_are_counted_over_many_beginnings() -> None:
 
 
 def test_a_rollout_without_anybody_is_not_learned_from() -> None:
-    ready = _met_somebody(ALGORITHM["Dial"]).ready
-    assert not bool(ready(Fill(fresh=jnp.int32(0), total=jnp.int32(9)))) and bool(ready(Fill(jnp.int32(1), 9)))
+    due = _met_somebody(ALGORITHM["Dial"]).storage.can_sample
+    assert not bool(due((), Counts(fresh=jnp.int32(0), total=jnp.int32(9)))) and bool(due((), Counts(jnp.int32(1), 9)))

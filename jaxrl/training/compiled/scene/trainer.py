@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -179,4 +178,6 @@ def pieces(lengths: Mapping[str, int]) -> tuple[int, dict[str, int]]:
 
 def _met_somebody(algorithm: Algorithm) -> Algorithm:
     """Who was absent all along has nothing to learn from."""
-    return algorithm._replace(ready=lambda fill: jnp.asarray(algorithm.ready(fill)) & (fill.fresh > 0))
+    due = algorithm.storage.can_sample
+    met = algorithm.storage._replace(can_sample=lambda store, counts: due(store, counts) & (counts.fresh > 0))
+    return algorithm._replace(storage=met)
