@@ -222,9 +222,7 @@ MUTATIONS = (
         "word = random",
     ),
     Mutation("P16", "learning/minibatches.py", "x if name in largest else x / (count * epochs)", "x"),
-    Mutation(
-        "P18", "training/host/actor.py", "        self.room.taken(buffer)\n        self.held", "        self.held"
-    ),
+    Mutation("P18", "rollout/trajectory.py", "clock = _turned(state, alive, jnp.arange(rows))", "clock = state.clock"),
     Mutation("P26", "algorithms/counterfactual.py", "total + 0.25 * baseline_loss", "total + 0.5 * baseline_loss"),
     Mutation(
         "P14",
