@@ -72,6 +72,18 @@ def test_p10_several_streams_are_paid_discounted_and_learned(cooperative: bool) 
     np.testing.assert_allclose(means["reward/first"], 2 * first[rollout.acted].mean(), rtol=1e-5)
 
 
+def test_p6_estimates_count_each_trajectory_once() -> None:
+    """One decision of estimate 0 that ends, then three of 1: 0.5, where the mean over decisions were 0.75."""
+    rollout = random_rollout(0, t=4, a=1)
+    everybody = np.ones_like(rollout.acted)
+    ends = everybody & (np.arange(4) == 0)[:, None, None]
+    calm = dict.fromkeys(("truncated", "left", "cut"), ~everybody)
+    estimate: Any = np.where(ends, np.float32(0), np.float32(1))[..., None]
+    rollout = rollout._replace(acted=everybody, terminated=ends, **calm)
+    found = batches.by_stream("value_estimate", estimate, rollout, made("ppo", {"extrinsic": {}}))
+    assert float(found["value_estimate/extrinsic"]) == pytest.approx(0.5)
+
+
 def test_each_signal_learns_with_its_own_settings() -> None:
     settings, rollout = made("ppo"), random_rollout(3, t=8, a=3)
     after, metrics = streams.learn(SPEC, settings, fresh(settings), rollout)

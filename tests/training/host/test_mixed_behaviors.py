@@ -82,6 +82,7 @@ def test_statistics_of_an_environment_belong_to_all_that_it_has_shown() -> None:
     shown_by = ShownBehaviors()
     assert shown_by.of(message(0, ("A?team=0", "A?team=1"), ("A?team=0", "A?team=1"))) == ["A"]
     assert shown_by.of(message(0, ("B?team=0",), ("B?team=0",))) == ["A", "B"]
+    assert shown_by.of(message(2, (), ("C?team=0",))) == ["C"], "announced before any agent of it is seen"
     assert shown_by.of(message(0, ())) == ["A", "B"] and shown_by.of(message(1, ("B?team=0",))) == ["B"]
 
 

@@ -98,6 +98,7 @@ def test_r2_r51_an_update_is_due_when_ended_episodes_have_enough() -> None:
     assert behavior.actor.fresh == 22 and behavior.actor.held == 44
     behavior.learn()
     assert int(behavior.state.step) == 22 and behavior.actor.held == 22 and behavior.actor.fresh == 0
+    assert behavior.learner.held.agent_steps == 22, "R56: what it was learned from, not what is kept"
     say(behavior, [], end=[0])
     assert behavior.actor.fresh == 23, "all of its episode, the decisions before the update too"
     trained = rollout_of(behavior.actor.buffer, *behavior.actor.begin)
