@@ -49,8 +49,8 @@ def run(
       key: typed key, consumed.
       size: members of a minibatch.
       epochs: passes over the batch.
-      magnitudes: metrics of which the absolute value in each minibatch is told.
-      largest: metrics that are no means, but not less than 0: the largest of the first minibatch is told.
+      magnitudes: metrics, where `gradient` gives them, of which the absolute value in each minibatch is told.
+      largest: such that are no means, but not less than 0: the largest of the first minibatch is told.
 
     Returns:
       The last carry and the mean of each metric over all minibatches.
@@ -65,6 +65,8 @@ def run(
     chunks = _chunks(counts, valid, size, chunk)
     count = jnp.maximum(valid.sum() // (chunks * chunk), 1)
     batch, valid, counts = spread((batch, valid, counts), None)
+    shapes = jax.eval_shape(gradient, carry, jax.tree.map(lambda x: x[:chunk], batch))
+    largest = [name for name in largest if name in shapes[1]]
 
     def told(name: str, total: jax.Array, x: jax.Array) -> jax.Array:
         if name in largest:
@@ -81,7 +83,6 @@ def run(
 
         return jax.lax.fori_loop(0, count, minibatch, carry), None
 
-    shapes = jax.eval_shape(gradient, carry, jax.tree.map(lambda x: x[:chunk], batch))
     start = {name: x - (name in largest) for name, x in _zeros(shapes[1]).items()}
     (carry, totals), _ = jax.lax.scan(epoch, (carry, start), jax.random.split(key, epochs))
     return carry, {name: x if name in largest else x / (count * epochs) for name, x in totals.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -49,8 +50,10 @@ class Rollout(NamedTuple):
 def masked(rollout: Rollout) -> Rollout:
     """The rollout with zeros wherever its masks say that nothing is: what stood there, NaN even, reaches nobody.
 
-    A gradient would find it again behind every later mask, as 0 * NaN.
+    A gradient would find it again behind every later mask, as 0 * NaN. Raises AssertionError unless all arrays have the
+    same axes [T, B, A].
     """
+    chex.assert_equal_shape_prefix(jax.tree.leaves(rollout), 3)
     present, acted = partial(where, rollout.present, fill=0), partial(where, rollout.acted, fill=0)
     told = ("reward", "mates_reward", "group_reward", "terminated", "truncated", "left", "cut")
     return rollout._replace(

@@ -51,7 +51,7 @@ def test_golden_message():
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 4095, 4096])
 def test_every_length_of_the_packed_header(size):
     numbers = np.arange(size, dtype=np.float32)
-    steps = decode_steps("B", [agent(1, numbers.tolist(), (size,))] * 2, vector_spec((size,)))
+    steps = decode_steps("B", [agent(i, numbers.tolist(), (size,)) for i in (1, 2)], vector_spec((size,)))
     np.testing.assert_array_equal(steps.deciding.obs[0], [numbers, numbers])
 
 

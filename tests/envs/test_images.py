@@ -65,7 +65,10 @@ def test_images_equal_the_packages_decoder(mapping, channels_first):
     sensor = spec.behavior.observations[0]
     assert (sensor.shape, sensor.dimension_property, sensor.dtype) == ((4, 4, 5), IMAGE_PROPERTIES, "uint8")
     expected = 255 * rpc_utils.process_pixels(data, 4, mapping).transpose(2, 0, 1)
-    image = decode_steps("B", [info, info], spec).deciding.obs[0]
+    other = type(info)()
+    other.CopyFrom(info)
+    other.id += 1
+    image = decode_steps("B", [info, other], spec).deciding.obs[0]
     assert image.dtype == np.uint8 and image.shape == (2, 4, 4, 5)
     whole = mapping.count(3) < 2
     np.testing.assert_allclose(image[1], expected, rtol=0, atol=1e-3 if whole else 0.501)

@@ -79,13 +79,17 @@ TEAM = [
         (
             "group_reward=jnp.zeros(1)",
             "group_reward=jnp.ones(2)",
-            "reward or group_reward of a member that was not alive",
+            "reward or group_reward of a member that was neither alive nor pausing",
         ),
-        ("terminated=arrived[None]", "terminated=arrived & jnp.array([True, True])", "for a member that was not alive"),
+        (
+            "terminated=arrived[None]",
+            "terminated=arrived & jnp.array([True, True])",
+            "for a member that was neither alive nor pausing",
+        ),
         (
             "alive=jnp.asarray(alive)[None]",
             "alive=jnp.array([True, True]) & alive",
-            "a member that was alive has not ended",
+            "a member that was alive, or paused, has not ended",
         ),
     ],
 )

@@ -110,8 +110,8 @@ def test_room_to_spare_equals_absent_members_and_too_little_is_an_error() -> Non
 
     value, baseline = apply(params, obs, encoding, present, 1.0)
     more = apply(params, tuple(map(padded, obs)), padded(encoding), padded(present), 1.0)
-    np.testing.assert_array_equal(value, more[0])
-    np.testing.assert_array_equal(baseline, more[1][:, :2])
+    for few, of_more in ((value, more[0]), (baseline, more[1][:, :2])):  # sums of other lengths, on some processors
+        np.testing.assert_allclose(few, of_more, rtol=0, atol=2e-7)
     with pytest.raises(TeamCapacityError, match=r"team_capacity: 4.*teams of 5 members.*write at least 5"):
         apply(*jax.tree.map(jnp.asarray, random_critic(5)[1:]), 1.0)
 

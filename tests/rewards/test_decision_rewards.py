@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from jaxrl.rewards.extrinsic import EXTRINSIC
+from jaxrl.rollout.occupants import Source
 from tests.helpers import decision_steps, message, terminal_steps
 from tests.rollout.row_collector import SPEC, RowCollector, observe
 
-SOURCE = (0, "Push?team=0")
+SOURCE = Source(0, "Push?team=0")
 HERO, MATE, THIRD = 1, 2, 3
 COOPERATIVE = pytest.mark.parametrize("cooperative", [True, False], ids=["team", "member"])
 Pay = Mapping[int, tuple[float, float]]

@@ -129,7 +129,7 @@ BAD = [
     ("env_settings: {mode: fast}", "env_settings.mode: got 'fast', expected one of 'lockstep' or 'async'"),
     ("engine_settings: {time_scale: 0}", "engine_settings.time_scale: got 0, expected a value greater than 0"),
     ("checkpoint_settings: {load_model: true}", "checkpoint_settings.load_model: no longer supported, use resume"),
-    ("torch_settings: {device: tpu}", "torch_settings.device: got 'tpu', expected cpu, cuda or cuda:N"),
+    ("torch_settings: {device: npu}", "torch_settings.device: got 'npu', expected"),
     ("debug: 7", "debug: got 7, expected true or false"),
     (
         "environment_parameters: {m: {sampler_type: uniform, sampler_parameters: {min_value: 2, max_value: 1}}}",

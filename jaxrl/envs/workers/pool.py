@@ -84,7 +84,7 @@ class EnvPool:
                     startup_timeout=startup_timeout,
                     restarts=limits and Restarts(limits),
                     restart_bad_data=restart_bad_data,
-                    others_run=partial(self._others_run, number),
+                    others_run=partial(_others_run, self._workers, number),
                 )
                 self._workers.append(worker)
         except BaseException:
@@ -216,9 +216,6 @@ class EnvPool:
         if not self._close.alive:
             raise RuntimeError("the pool is closed; make a new one")
 
-    def _others_run(self, number: int) -> bool:
-        return any(worker.runs for worker in self._workers if worker.number != number)
-
     def _owing(self) -> list[Supervisor]:
         return [worker for worker in self._workers if worker.owes]
 
@@ -244,3 +241,7 @@ class EnvPool:
 
 def _close_all(workers: Sequence[Supervisor]) -> None:
     close_workers([worker.handle for worker in workers])
+
+
+def _others_run(workers: Sequence[Supervisor], number: int) -> bool:
+    return any(worker.runs for worker in workers if worker.number != number)

@@ -113,9 +113,10 @@ def make_jitted_trainer(
     plan = Plan(env, algorithm, usual, *sizes, accelerated, values or {}, told)
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
     numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
-    shapes = jax.eval_shape(begin, numbers)
     try:
-        program = compile_program(partial(iterate_several, plan), mesh, shapes, shardings(mesh, shapes))
+        shapes = jax.eval_shape(begin, numbers)
+        places = shardings(mesh, shapes)
+        program = compile_program(partial(iterate_several, plan), mesh, shapes, places)
     except UNFITTING:
         check_fit(env, algorithm)
         raise
@@ -128,7 +129,7 @@ def make_jitted_trainer(
         return _place(mesh, begin(seed_numbers(numbers, seeds)))
 
     def run(state: JittedState, count: int) -> tuple[JittedState, IterationLog]:
-        return program(state, np.int32(count))
+        return program(jax.tree.map(_empty_to, state, places), np.int32(count))
 
     return JittedTrainer(
         init=init,
@@ -199,3 +200,8 @@ def _replaced(state: JittedState, some: JittedState, first: Array) -> JittedStat
 
 def _place(mesh: Mesh, state: JittedState) -> JittedState:
     return jax.device_put(state, shardings(mesh, state))
+
+
+def _empty_to(x: Array, place: NamedSharding) -> Array:
+    """Arrays without a number come out of a program on all devices, wherever they are asked for."""
+    return x if x.size else jax.device_put(x, place)

@@ -6,7 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.networks.models import ValueNetwork
 from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer
+from jaxrl.training.compiled.stacking import together
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.helpers import ppo_settings, settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation
@@ -57,7 +58,7 @@ class Counted(NamedTuple):
         for count in chunks:
             state, log = self.trainer.run(state, count)
             logs.append(jax.device_get(log))
-        return to_arrays(state), jax.tree.map(lambda *x: np.sum(x, axis=0), *logs)
+        return to_arrays(state), reduce(together, logs)
 
 
 @cache

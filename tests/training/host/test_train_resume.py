@@ -140,7 +140,7 @@ def test_inference_acts_and_saves_nothing(start, tmp_path):
     assert "Not Training." in process.stdout and "Mean Reward" in process.stdout and process.stderr.count("\n") <= 2
     run = tmp_path / "results" / "run"
     names = {path.split("/")[-1].split(".")[0] for path in trainer.contents(run)}
-    assert names == {"configuration", "events", "metrics", "timers", "training_status"}
+    assert names == {"configuration", "events", "manifest", "metrics", "timers", "training_status"}
 
 
 def test_inference_resume_acts_with_the_saved_weights(start, results, tmp_path):
@@ -173,8 +173,8 @@ def countdown(configuration, spec) -> Behavior:
 def collect(behavior: Behavior, env: UnityHostEnv, result: EnvMessage) -> EnvMessage:
     """Act until the behavior is ready to learn; the result that waits for actions."""
     while not behavior.due():
-        actions, _ = behavior.act({(0, name): steps for name, steps in result.steps.items()})
-        result = env.step({name: action for (_, name), action in actions.items()})
+        actions, _ = behavior.act({Source(0, name): steps for name, steps in result.steps.items()})
+        result = env.step({name: action for (_, name, _), action in actions.items()})
     return result
 
 
