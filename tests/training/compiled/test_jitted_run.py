@@ -131,7 +131,7 @@ def test_files(whole: Path) -> None:
     steps = [found.step for found in checkpoints(whole / NAME)]
     assert len(steps) == MAX_STEPS // INTERVAL and steps[-1] > MAX_STEPS
     expected = {"configuration.yaml", f"{NAME}.onnx", f"{NAME}/checkpoint"}
-    expected |= {"run_logs/timers.json", "run_logs/training_status.json"}
+    expected |= {"run_logs/manifest.json", "run_logs/timers.json", "run_logs/training_status.json"}
     expected |= {f"{NAME}/seed_{seed}/metrics.csv" for seed in SEEDS}
     expected |= {
         f"{NAME}/{NAME}-{step}{rest}" for step in steps for rest in (".onnx", "/checkpoint.json", "/manifest.json")
