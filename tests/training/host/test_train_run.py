@@ -68,7 +68,10 @@ def test_exactly_these_files(run):
     steps = run.steps()
     assert len(steps) == 3 and steps[-1] > 1500
     expected = {"configuration.yaml", f"{NAME}.onnx", f"{NAME}/checkpoint", f"{NAME}/metrics.csv"}
-    expected |= {f"run_logs/{name}" for name in ("timers.json", "training_status.json", "Player-0.log")}
+    logs = ("manifest.json", "timers.json", "training_status.json", "Player-0.log")
+    expected |= {f"run_logs/{name}" for name in logs}
+        f"run_logs/{name}" for name in ("manifest.json", "timers.json", "training_status.json", "Player-0.log")
+    }
     expected |= {f"{NAME}/{NAME}-{step}.onnx" for step in steps}
     expected |= {f"{NAME}/{NAME}-{step}/{name}.json" for step in steps for name in ("checkpoint", "manifest")}
     found = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
