@@ -70,8 +70,6 @@ def test_exactly_these_files(run):
     expected = {"configuration.yaml", f"{NAME}.onnx", f"{NAME}/checkpoint", f"{NAME}/metrics.csv"}
     logs = ("manifest.json", "timers.json", "training_status.json", "Player-0.log")
     expected |= {f"run_logs/{name}" for name in logs}
-        f"run_logs/{name}" for name in ("manifest.json", "timers.json", "training_status.json", "Player-0.log")
-    }
     expected |= {f"{NAME}/{NAME}-{step}.onnx" for step in steps}
     expected |= {f"{NAME}/{NAME}-{step}/{name}.json" for step in steps for name in ("checkpoint", "manifest")}
     found = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
