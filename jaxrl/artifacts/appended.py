@@ -28,22 +28,18 @@ class AppendedFile:
     @property
     def end(self) -> int:
         """Bytes of whole pieces; 0 before the first one, also the first after the file was deleted."""
-        if self._file is not None and not self.path.exists():
-            self.close()
-            self._file, self._end = None, 0
+        self._forget_deleted()
         return self._end
 
     def append(self, data: bytes) -> None:
         """Hand the whole piece to the system, or nothing of it. Raises ArtifactError; the next one tries again."""
         try:
-            if self.end == 0 and self._file is None:
-                self._file = self._opened()
-                self._end = self._file.tell()
-            self._file.seek(self._end)
-            self._file.truncate()
+            file = self._open()
+            file.seek(self._end)
+            file.truncate()
             written = 0
             while written < len(data):
-                written += self._file.write(data[written:])
+                written += file.write(data[written:])
         except OSError as error:
             raise files.write_error(self.path, error) from error
         self._end += len(data)
@@ -56,3 +52,15 @@ class AppendedFile:
             self._file.close()
         except OSError as error:
             raise files.write_error(self.path, error) from error
+
+    def _open(self) -> io.FileIO:
+        self._forget_deleted()
+        if self._file is None:
+            self._file = self._opened()
+            self._end = self._file.tell()
+        return self._file
+
+    def _forget_deleted(self) -> None:
+        if self._file is not None and not self.path.exists():
+            self.close()
+            self._file, self._end = None, 0
