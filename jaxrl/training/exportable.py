@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from jaxrl.algorithms import BUILT_IN, on_policy
+from jaxrl.algorithms import BUILT_IN, policy_gradient
 from jaxrl.artifacts.checkpoint.tree import leaves_of
 from jaxrl.connectors.chain import Chain
 from jaxrl.networks.encoders import kind_of
@@ -39,6 +39,6 @@ def obstacles(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | Non
 def _is_actor(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | None, params: Any) -> bool:
     shown, shape = spec if chain is None else chain.spec, settings.network_settings
     actor = Actor(shown, shape)
-    wanted = jax.eval_shape(actor.init, jax.random.key(0), on_policy.no_obs(shown), start(shape.memory, (1, 1)))
+    wanted = jax.eval_shape(actor.init, jax.random.key(0), policy_gradient.no_obs(shown), start(shape.memory, (1, 1)))
     given = {path: entry for path, entry in leaves_of(params).items() if not path.startswith(_VALUE_HEADS)}
     return given == leaves_of(wanted)

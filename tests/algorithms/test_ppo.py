@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from team_rollouts import (
     SPEC,
     assert_close,
     fresh,
+    now_of,
     params_of,
     poison_unused,
     quick_jit,
@@ -19,7 +20,7 @@ from team_rollouts import (
     steps_of,
 )
 
-from jaxrl.algorithms import actor_critic, ppo
+from jaxrl.algorithms import ppo
 from jaxrl.learning import returns
 from tests.helpers import ppo_settings
 
@@ -32,15 +33,13 @@ def parts(shared: bool):
     """A learner, and jitted prepare, loss with gradient and update."""
     settings = ppo_settings(**SMALL, hyperparameters__shared_critic=shared)
     algorithm = ppo.make_ppo(SPEC, settings)
-    networks = ppo.make_networks(SPEC, settings)
-    loss = partial(actor_critic.loss, networks, SPEC)
+    steps = steps_of("ppo", settings)
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(loss, has_aux=True)(params_of(state), batch, EPSILON, BETA)
+        return jax.value_and_grad(steps.parts.loss, has_aux=True)(params_of(state), batch, now_of(state))
 
-    steps = steps_of("ppo", settings)
-    return fresh(algorithm), quick_jit(steps.prepare), graded, quick_jit(steps.update), networks
+    return fresh(algorithm), quick_jit(steps.prepare), graded, quick_jit(steps.update), steps.parts
 
 
 @BODIES
