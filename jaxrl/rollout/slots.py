@@ -13,9 +13,8 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from jaxrl.rollout.absence import Overdue, interrupted
+from jaxrl.rollout.absence import Overdue, interrupted, limited
 from jaxrl.rollout.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
-from jaxrl.rollout.limit import limited
 from jaxrl.rollout.occupants import Occupant, Occupants, Places, Source, places_of
 from jaxrl.rollout.records import Gone, Ingested, Moved
 from jaxrl.rollout.silence import Silence, dense

@@ -24,8 +24,7 @@ from jaxrl.envs.gymnasium import simulator as gymnasium
 from jaxrl.envs.pettingzoo import simulator as pettingzoo
 from jaxrl.settings import load_run_settings
 from jaxrl.training.acting import memory_before, trained_actions
-from jaxrl.training.lessons import present_values
-from jaxrl.training.saved_lessons import read_lessons
+from jaxrl.training.lessons import present_values, read_lessons
 from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import BehaviorSpec, EnvMessage, ParameterValue
 from jaxrl.watch.acting import untrained_actions
