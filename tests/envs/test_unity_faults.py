@@ -20,7 +20,7 @@ from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.unity.decode import InvalidData, InvalidMessage
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.envs.unity.ports import EDITOR_PORT, port_problem
-from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.envs.workers.worker import INCARNATION
 
 OF_AGENTS = (
     *("nan_observation", "infinite_reward", "wrong_shape", "broken_png", "camera_grows"),
