@@ -22,8 +22,8 @@ MAY_COMPILE = {
     "training/compiled/scene/trainer.py",  # the same for several behaviors
     "jax_envs/served/serve.py",  # a player process has its own shell
     "client/policy.py",  # a policy in Python
-    "watch/film.py",  # and so has the film of a game
-    "watch/player.py",
+    "tools/watch/film.py",  # and so has the film of a game
+    "tools/watch/player.py",
     "jax_envs/contract.py",  # and the play that checks an environment
     "artifacts/onnx/export.py",  # what the policy says, which a file is compared with
     "compilation.py",  # tries an option

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from jaxrl.artifacts.metrics.episode_figures import CUSTOM
-from jaxrl.rollout.followed import Episode
+from jaxrl.rollout.following.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.policies import Acted

@@ -19,8 +19,8 @@ from jaxrl.artifacts.metrics.step_times import StepTimes
 from jaxrl.artifacts.names import check_together
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.followed import Episode
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.following.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host import saver as host_saver

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxrl.rollout.absence import some
-from jaxrl.rollout.followed import AgentRecord
-from jaxrl.rollout.occupants import Source
+from jaxrl.rollout.booking.absence import some
+from jaxrl.rollout.booking.occupants import Source
+from jaxrl.rollout.following.followed import AgentRecord
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, EnvMessage, Taken
 
 Chosen = dict[int, dict[str, Action]]

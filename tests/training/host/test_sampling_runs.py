@@ -13,7 +13,7 @@ import pytest
 from test_two_behaviors import summaries
 
 import jaxrl
-from jaxrl.rollout.rollout import rollout_of
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.training.host import recorder
 from jaxrl.training.host.run import train
 from tests import trainer
