@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Turn(NamedTuple):
-    """One turn of the loop: what ended before what was learned (M18)."""
+    """One turn of the loop: what ended before what was learned."""
 
     results: Sequence[EnvMessage]
     acted: Sequence[Acted]  # with the episodes that ended
