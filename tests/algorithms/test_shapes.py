@@ -16,12 +16,12 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS, policy_gradient
 from jaxrl.rewards import extrinsic
 from jaxrl.rewards.signals import bind
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.cells import Cells, Layout, blank, pack, unpack, width
+from jaxrl.rollout.booking.records import RowsMessage
+from jaxrl.rollout.buffer import trajectory
+from jaxrl.rollout.buffer.cells import Cells, Layout, blank, pack, unpack, width
+from jaxrl.rollout.buffer.pages import Pages
+from jaxrl.rollout.buffer.repaging import repage, resize
 from jaxrl.rollout.chunks import in_chunks
-from jaxrl.rollout.pages import Pages
-from jaxrl.rollout.records import RowsMessage
-from jaxrl.rollout.repaging import repage, resize
 from jaxrl.types import Action
 from tests.algorithms.team_rollouts import SMALL, SPEC, random_rollout, returns_of, steps_of
 from tests.helpers import settings_of

@@ -15,14 +15,14 @@ import jax
 import numpy as np
 
 from jaxrl.rewards.extrinsic import EXTRINSIC
-from jaxrl.rollout import outside, trajectory
-from jaxrl.rollout.cells import pack
-from jaxrl.rollout.pages import Pages
-from jaxrl.rollout.records import Ingested
-from jaxrl.rollout.repaging import repage, resize
+from jaxrl.rollout.booking.records import Ingested
+from jaxrl.rollout.booking.slots import Slots, Source
+from jaxrl.rollout.buffer import outside, trajectory
+from jaxrl.rollout.buffer.cells import pack
+from jaxrl.rollout.buffer.pages import Pages
+from jaxrl.rollout.buffer.repaging import repage, resize
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.slots import Slots, Source
-from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, ObservationSpec
 from tests.algorithms.team_rollouts import returns_of
 from tests.helpers import ppo_settings

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from row_collector import SPEC, RowCollector, allowed, observe
 
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.slots import Source
 from jaxrl.types import BehaviorMessage
 from tests.algorithms.team_rollouts import returns_of
 from tests.helpers import decision_steps, message, ppo_settings, terminal_steps

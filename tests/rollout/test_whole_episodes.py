@@ -12,11 +12,11 @@ from random_streams import RandomStream
 from row_collector import EXTRINSIC, RowCollector, Transition, transitions
 from script import Script
 
-from jaxrl.rollout import whole_episodes
-from jaxrl.rollout.records import Ending, Ingested
+from jaxrl.rollout.booking.records import Ending, Ingested
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.buffer import whole_episodes
+from jaxrl.rollout.buffer.running import RunningEpisodes
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.running import RunningEpisodes
-from jaxrl.rollout.slots import Source
 from jaxrl.types import BehaviorMessage
 from tests.algorithms.team_rollouts import returns_of
 from tests.helpers import ppo_settings

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl.jax_envs.dungeon_escape import DungeonSettings, make_dungeon_escape
-from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.training.compiled.collect import Transitions
 from jaxrl.training.compiled.stacking import EpisodeFigures
 from tests.algorithms.team_rollouts import returns_of
