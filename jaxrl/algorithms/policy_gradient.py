@@ -33,6 +33,7 @@ from jaxrl.learning.trajectories import mean_over_trajectories
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, part
+from jaxrl.networks.policy import PolicyNetwork, actor_network
 from jaxrl.rewards.signals import Signals, bind
 from jaxrl.rollout.chunks import each_second, in_chunks, of_states
 from jaxrl.rollout.rollout import EverySecond, Rollout, masked
@@ -142,6 +143,7 @@ class Parts(NamedTuple):
     own: Mapping[str, Any] = {}  # the algorithm's part of a fresh state
     watch: Callable[[Any, Rollout], Any] = lambda own, rollout: own
     added: Mapping[str, AddedLoss] = {}
+    network: PolicyNetwork | None = None  # what acts as a file has it; None: jaxrl's `Actor`
     optimizers: Mapping[str, optax.GradientTransformation] = {}  # by group; of the others `ADAM`
 
 
@@ -185,12 +187,15 @@ NEWEST_ROLLOUT = Storage(
 def make(parts: Parts) -> Algorithm:
     """The algorithm. Rollouts reach its parts with zeros in every cell that their masks leave out."""
     spec, settings = parts.spec, parts.settings
-    memory, signals = settings.network_settings.memory, bind(spec, settings)
+    memory, signals = settings.network_settings.memory, partial(bind, spec, settings)
+    if not settings.network_settings.deterministic:  # who leaves nothing to chance is there to be looked at
+        bound = signals()  # once: a maker may read files, and outside of all traces
+        signals = lambda: bound  # noqa: E731
     return Algorithm(
-        init=partial(init_state, parts, signals),
+        init=lambda key: init_state(parts, signals(), key),
         act=partial(act, parts),
         storage=NEWEST_ROLLOUT,
-        learn=lambda state, rollout: learn(parts, signals, state, masked(rollout)),
+        learn=lambda state, rollout: learn(parts, signals(), state, masked(rollout)),
         estimate=lambda state, rollout: estimate(parts, state, masked(rollout)),
         period=settings.hyperparameters.buffer_size,
         extras=(("log_prob", (spec.action.columns,)),),
@@ -199,6 +204,7 @@ def make(parts: Parts) -> Algorithm:
         adopt=partial(adopt, parts),
         remember=partial(remember, parts) if memory and parts.critic_step else None,
         noise=partial(actions.noise, spec=spec.action),
+        policy=parts.network or actor_network(spec, settings.network_settings),
     )
 
 

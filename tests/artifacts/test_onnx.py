@@ -27,6 +27,7 @@ from jaxrl.artifacts.onnx import parity as onnx_parity
 from jaxrl.artifacts.onnx import session as onnx_session
 from jaxrl.networks.encoders import UnsupportedObservationError
 from jaxrl.networks.models import SharedActorCritic
+from jaxrl.networks.policy import actor_network
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 CONTINUOUS_OUTPUTS = ["continuous_actions", "continuous_action_output_shape", "deterministic_continuous_actions"]
@@ -170,14 +171,14 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_unsupported_observations_are_named():
     spec = BehaviorSpec((ObservationSpec("ray", (3,)), ObservationSpec("map", (4, 5))), ActionSpec(1, ()))
     with pytest.raises(UnsupportedObservationError, match=r"observation 1 .'map'.* of kind 'rank2'"):
-        onnx_graph.build(spec, SETTINGS, {}, (None, None))
+        onnx_graph.build(spec, actor_network(spec, SETTINGS), {}, (None, None))
 
 
 def test_parameters_that_no_builder_knows_and_missing_ones_are_named(tmp_path):
     policy = make_policy(make_spec(ActionSpec(1, ())))
     params = policy["actor_params"]["params"]
     params["memory"] = {"kernel": np.zeros((2, 2), np.float32)}
-    with pytest.raises(exporter.ExportError, match=r"the export does not know: memory/kernel\. .*num_layers: 2"):
+    with pytest.raises(exporter.ExportError, match=r"the export does not know: memory/kernel\. .*network_settings"):
         exporter.export(tmp_path / "a.onnx", **policy)
     del params["memory"], params["body"]["layer_1"]["bias"]
     with pytest.raises(exporter.ExportError, match=r"no parameter 'body/layer_1/bias', it has body/layer_0/bias, "):
