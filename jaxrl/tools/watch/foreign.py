@@ -27,8 +27,7 @@ from jaxrl.tools.watch.acting import untrained_actions
 from jaxrl.tools.watch.filmed_area import FilmedArea, Shot
 from jaxrl.tools.watch.player import Player
 from jaxrl.training.acting import memory_before, trained_actions
-from jaxrl.training.lessons import present_values
-from jaxrl.training.saved_lessons import read_lessons
+from jaxrl.training.lessons import present_values, read_lessons
 from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import BehaviorSpec, EnvMessage, ParameterValue
 
