@@ -6,6 +6,7 @@ too, and must not load JAX.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import lazy_loader
@@ -20,9 +21,7 @@ _named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 def __getattr__(name: str) -> Any:
     """The function of that name, imported now; `__version__` is that of the installed package."""
     if name == "__version__":
-        from jaxrl.artifacts.versions import versions
-
-        return versions()["jaxrl_version"]
+        return import_module("jaxrl.artifacts.versions").versions()["jaxrl_version"]
     try:
         return _named(name)
     except AttributeError as error:
