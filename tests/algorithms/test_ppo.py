@@ -21,6 +21,7 @@ from team_rollouts import (
 )
 
 from jaxrl.algorithms import ppo
+from jaxrl.algorithms.policy_gradient import Seen
 from jaxrl.learning import returns
 from tests.helpers import ppo_settings
 
@@ -73,13 +74,14 @@ def test_nan_in_masked_elements_changes_neither_loss_nor_gradient(shared: bool) 
 
 def test_advantage_is_gae_of_an_unbroken_row() -> None:
     """Nothing ends and everybody acts; the last state bootstraps."""
-    state, prepare, *_, networks = parts(False)
+    state, prepare, *_, of_ppo = parts(False)
     rollout = random_rollout(3, a=1)
     everywhere = np.ones_like(rollout.acted)
     calm = dict.fromkeys(("terminated", "truncated", "left", "cut", "waiting"), ~everywhere)
     rollout = rollout._replace(present=everywhere, acted=everywhere & (np.arange(5) < 4)[:, None, None], **calm)
     after, batch, _ = prepare(state, rollout)
-    _, value = networks.both(params_of(after), jax.tree.map(lambda x: x.reshape(5, 4, 1, -1), batch.obs), everywhere)
+    states = jax.tree.map(lambda x: x.reshape(5, 4, 1, -1), batch.obs)
+    value, _ = of_ppo.estimates(params_of(after), Seen(states, rollout.action, everywhere, ()), {})
     reward = (rollout.reward + rollout.group_reward)[:-1]
     raw = np.asarray(returns.gae(reward, value[:-1, ..., 0], value[-1, ..., 0], 0.99, 0.95))
     found = np.asarray(batch.advantage).reshape(5, 4, 1)[:-1]

@@ -11,6 +11,8 @@ from pydantic import Field
 import jaxrl
 
 PLACE = "tests.rewards.own_signals"
+MADE: list[Any] = []
+"""Settings that `make_guess` was given."""
 KEYS: list[Any] = []
 """Keys that `make_keys` was given, as numbers: by `init`, then by `learn`."""
 
@@ -34,6 +36,7 @@ def make_first(spec: Any, settings: Any) -> jaxrl.RewardSignal:
 @jaxrl.reward_signal(settings=GuessSettings)
 def make_guess(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     """The squared error of a linear guess at the sum of what the first sensor shows; one step of gradient descent."""
+    MADE.append(settings)
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
         return {"weight": jnp.zeros(spec.observations[0].shape), "steps": jnp.zeros((), jnp.int32)}
@@ -54,6 +57,15 @@ def make_guess(spec: Any, settings: Any) -> jaxrl.RewardSignal:
         return after, {"loss": value, "steps": after["steps"]}
 
     return jaxrl.RewardSignal(reward=reward, init=init, learn=learn)
+
+
+def make_before(spec: Any, settings: Any) -> jaxrl.RewardSignal:
+    """As signals were until 0.6: what its team was paid, of a rollout."""
+
+    def reward(state: Any, rollout: Any, *, cooperative: bool) -> jax.Array:
+        return jnp.where(rollout.acted, rollout.group_reward, 0.0)
+
+    return jaxrl.RewardSignal(reward=reward)
 
 
 def make_keys(spec: Any, settings: Any) -> jaxrl.RewardSignal:

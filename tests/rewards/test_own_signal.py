@@ -18,11 +18,12 @@ from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.own_code import OwnCodeError
 from jaxrl.rewards.signals import bind
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, to_yaml
+from jaxrl.training.deterministic import deterministic
 from jaxrl.training.signal_rewards import per_episode
 from tests.algorithms.team_rollouts import SMALL, SPEC, random_rollout
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import make_toy, quick_compilation
-from tests.rewards.own_signals import KEYS, PLACE, GuessSettings
+from tests.rewards.own_signals import KEYS, MADE, PLACE, GuessSettings
 from tests.training.host import test_exact as exact
 
 SIGNALS = {
@@ -126,6 +127,25 @@ def test_its_keys_are_its_own() -> None:
     assert len(set(theirs)) == 4 and not set(theirs) & {tuple(key) for key in learners}
 
 
+def test_a_signal_is_made_once_and_not_at_all_where_nobody_learns() -> None:
+    settings = made("ppo")
+    MADE.clear()
+    algorithm, rollout = jaxrl.make_algorithm(SPEC, settings), random_rollout(0, a=1)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    for _ in range(2):
+        jax.eval_shape(lambda s, r: (algorithm.learn(s, r), algorithm.estimate(s, r)), state, rollout)
+    deterministic(SPEC, settings)
+    assert [settings.reward_signals["guess"], settings.reward_signals["second_guess"]] == MADE
+
+
+def test_one_of_before_is_given_the_rollout_with_a_warning() -> None:
+    settings, rollout = made("ppo", {"paid": {"type": f"{PLACE}:make_before"}}), random_rollout(3)
+    with pytest.warns(FutureWarning, match=r"reward_signals.paid: .*:make_before: a signal is given the transitions"):
+        signals = bind(SPEC, settings)
+    paid = signals.rewards(signals.init(jax.random.key(0)), rollout, cooperative=False)["paid"]
+    np.testing.assert_array_equal(paid, np.where(rollout.acted, rollout.group_reward, 0.0))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_compiled_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
@@ -153,7 +173,9 @@ def test_a_resumed_run_of_the_host_loop_equals_one_that_was_never_stopped(
 ) -> None:
     slow = {"type": f"{PLACE}:make_guess", "learning_rate": 1e-5}  # the toy shows large numbers
     changes = {"reward_signals": {"extrinsic": {}, "guess": slow}}
+    MADE.clear()
     whole = exact.run(tmp_path / "whole", changes=changes)
+    assert len(MADE) == 1
     again = exact.stopped(whole, tmp_path / "stopped", 1)
     exact.run(tmp_path / "stopped", resume=True, changes=changes)
     assert exact.diff(whole, again, capsys) == exact.EQUAL
