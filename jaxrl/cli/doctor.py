@@ -52,10 +52,11 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _findings(settings: RunSettings, *, alone: bool, written: bool) -> Iterator[Finding]:
+    from jaxrl.tools.doctor.configuration import configuration
     from jaxrl.tools.doctor.environment import environment
     from jaxrl.tools.doctor.findings import Outcome
     from jaxrl.tools.doctor.hardware import hardware
-    from jaxrl.tools.doctor.software import configuration, software
+    from jaxrl.tools.doctor.software import software
 
     yield from software()
     yield from hardware(Path(settings.checkpoint_settings.results_dir))

@@ -110,7 +110,7 @@ MUTATIONS = (
     ),
     Mutation(
         "A29",
-        "training/host/shown.py",
+        "training/host/recorder.py",
         "for behavior_id in (*result.new_specs, *result.steps)",
         "for behavior_id in result.steps",
     ),
@@ -190,7 +190,7 @@ MUTATIONS = (
         'f"{seed} {begun_at} {worker} {incarnation} {number}"',
         'f"{seed} {begun_at} {worker} {number}"',
     ),
-    Mutation("X20", "rollout/booking/limit.py", "decided >= most - 1", "decided >= most"),
+    Mutation("X20", "rollout/booking/absence.py", "decided >= most - 1", "decided >= most"),
     # MA-POCA's trainer
     Mutation(
         "P4",

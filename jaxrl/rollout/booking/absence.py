@@ -1,20 +1,20 @@
-"""Agents that vanish without an ending (M5): after so many messages without them they count as interrupted.
+"""Episodes that the environment does not end: of agents that vanish (M5), and of those that go on for too long (X20).
 
-With `env_settings.missing: truncate` their ending is written into the message at hand, before anybody else reads it: no
-reward, the newest observation as the last one. If one shows up after all, it is a new agent. By default an absent agent
-keeps its open decision, as in ML-Agents (U2), but not for ever: rows for all that ever were would cost more time and
-memory with each, so the slots then end those that are `Overdue` likewise. Numpy only.
+After so many messages without them agents count as interrupted. With `env_settings.missing: truncate` their ending is
+written into the message at hand, before anybody else reads it: no reward, the newest observation as the last one. If
+one shows up after all, it is a new agent. By default an absent agent keeps its open decision, as in ML-Agents (U2), but
+not for ever: rows for all that ever were would cost more time and memory with each, so the slots then end those that
+are `Overdue` likewise. Numpy only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from jaxrl.rollout.booking.entries import all_ended, some_deciding
-from jaxrl.rollout.booking.occupants import Places, Source
+from jaxrl.rollout.booking.occupants import Occupant, Places, Source, places_of
 from jaxrl.settings import EnvironmentSettings
 from jaxrl.types import BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
 
@@ -147,6 +147,53 @@ def _with_endings(steps: BehaviorMessage | None, gone: list[tuple[int, _Seen]]) 
         tuple(np.stack([last.steps.obs[k][last.place] for _, last in gone]) for k in range(len(gone[0][1].steps.obs))),
     )
     if steps is None:
-        nobody = some_deciding(gone[0][1].steps, np.zeros(0, np.int64))
-        return BehaviorMessage(ended=late, deciding=nobody)
-    return steps._replace(ended=all_ended(steps.ended, late))
+        return BehaviorMessage(ended=late, deciding=some(gone[0][1].steps, []))
+    return steps._replace(ended=_joined(steps.ended, late))
+
+
+def limited(message: BehaviorMessage, homes: Mapping[int, Occupant], lengths: np.ndarray, most: int) -> BehaviorMessage:
+    """The message with an end of the episode for agents that ask after `most` decisions of it (X20).
+
+    In the data, without a word to the environment: such an agent is told apart into an interrupted one, which ends with
+    what it now sees and has earned, and a new one under the same id, whose first request earns nothing.
+
+    Args:
+      homes: where the living agents of its source live, by id.
+      lengths: int64 [B, A], finished decisions of each slot's episode.
+    """
+    deciding = message.deciding
+    ids = deciding.agent_id.tolist()
+    known = [(i, homes[agent]) for i, agent in enumerate(ids) if agent in homes]
+    decided = lengths[places_of([home for _, home in known])]
+    late = [known[i][0] for i in np.flatnonzero(decided >= most - 1).tolist()]
+    ended = set(message.ended.agent_id.tolist()) if late else ()
+    late = [i for i in late if ids[i] not in ended]
+    if not late:
+        return message
+    over = some(deciding, late)
+    cut = TerminalSteps(*over[:4], truncated=np.ones(len(late), bool), obs=over.obs)
+    rewards = deciding.reward.copy(), deciding.group_reward.copy()
+    for reward in rewards:
+        reward[late] = 0.0
+    deciding = deciding._replace(reward=rewards[0], group_reward=rewards[1])
+    return message._replace(ended=_joined(message.ended, cut), deciding=deciding)
+
+
+_Steps = TypeVar("_Steps", TerminalSteps, DecisionSteps)
+
+
+def some(steps: _Steps, places: Sequence[int] | np.ndarray) -> _Steps:
+    """The agents at these places, in that order."""
+    return _of_arrays(lambda x: x[np.asarray(places, np.int64)], steps)
+
+
+def _joined(first: TerminalSteps, second: TerminalSteps) -> TerminalSteps:
+    """Ended agents of both, those of `first` in front."""
+    return _of_arrays(lambda *pair: np.concatenate(pair), first, second)
+
+
+def _of_arrays(function: Callable[..., np.ndarray], *steps: _Steps) -> _Steps:
+    """Steps whose every array is what `function` makes of theirs."""
+    fields: list[Any] = [function(*arrays) for arrays in zip(*(each[:-1] for each in steps), strict=True)]
+    obs = tuple(function(*sensors) for sensors in zip(*(each.obs for each in steps), strict=True))
+    return steps[0]._make([*fields, obs])

@@ -13,9 +13,8 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from jaxrl.rollout.booking.absence import Overdue, interrupted
+from jaxrl.rollout.booking.absence import Overdue, interrupted, limited
 from jaxrl.rollout.booking.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
-from jaxrl.rollout.booking.limit import limited
 from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, places_of
 from jaxrl.rollout.booking.records import Gone, Ingested, Moved
 from jaxrl.rollout.booking.silence import Silence, dense

@@ -8,12 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 
-from jaxrl.algorithms.supported import unsupported
 from jaxrl.envs.protobuf import register
-from jaxrl.settings import RunSettings
 from jaxrl.tools.doctor.findings import Finding, fail, ok, warn
-from jaxrl.training.checks import check_connectors, check_exact
-from jaxrl.types import JaxrlError
 
 OLDEST, NEWEST = (3, 11), (3, 13)
 """Versions of Python that jaxrl is tested on."""
@@ -96,17 +92,3 @@ def _applies(requirement: str) -> bool:
 def _fits(installed: str, sign: str, version: str) -> bool:
     numbers = [tuple(int(part) for part in re.findall(r"\d+", text)[:3]) for text in (installed, version)]
     return numbers[0] >= numbers[1] if sign == ">=" else numbers[0] == numbers[1]
-
-
-def configuration(settings: RunSettings) -> Finding:
-    """The behaviors of the file with their algorithms, or what `jaxrl train` would refuse before it starts anything."""
-    problems = unsupported(settings)
-    for check in () if problems else (check_connectors, check_exact):
-        try:
-            check(settings)
-        except JaxrlError as error:
-            problems.append(str(error))
-    if problems:
-        return fail("settings", "; ".join(problems))
-    behaviors = [f"{path.removeprefix('behaviors.')}: {own.trainer_type}" for path, own in settings.every_behavior()]
-    return ok("settings", ", ".join(behaviors) or "no behavior is listed, and there is no default_settings")

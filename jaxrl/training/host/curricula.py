@@ -11,8 +11,7 @@ from jaxrl.settings import RunSettings
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.lessons import LessonChange, Lessons
-from jaxrl.training.saved_lessons import read_lessons
+from jaxrl.training.lessons import LessonChange, Lessons, read_lessons
 from jaxrl.types import Aggregation, EnvMessage
 
 log = logging.getLogger(__name__)

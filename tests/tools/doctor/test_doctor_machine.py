@@ -10,8 +10,8 @@ from jaxrl.algorithms import make_settings
 from jaxrl.settings import RunSettings
 from jaxrl.tools.bench.lines import Accelerator
 from jaxrl.tools.doctor import hardware, software
+from jaxrl.tools.doctor.configuration import configuration
 from jaxrl.tools.doctor.findings import Outcome
-from jaxrl.tools.doctor.software import configuration
 
 OK, WARN, FAIL = Outcome.OK, Outcome.WARN, Outcome.FAIL
 CPU = Accelerator(backend="cpu", kind="cpu", count=1)
