@@ -6,6 +6,7 @@ states come back as numpy arrays and are drawn one by one.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,24 +17,31 @@ import numpy as np
 from jax import Array
 
 from jaxrl import trust as trusted
-from jaxrl.envs.address import Kind, parse_address
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.envs import simulator
+from jaxrl.envs.address import Kind, parse_address, split_function, unknown
 from jaxrl.envs.foreign.arguments import keyword_arguments
-from jaxrl.jax_envs import environment_of
+from jaxrl.jax_envs import ENVIRONMENTS, environment_of, is_installed
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
 from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior, parts_of
-from jaxrl.tools.watch import addresses
+from jaxrl.settings import load_run_settings
 from jaxrl.tools.watch.acting import untrained_actions
-from jaxrl.tools.watch.addresses import WatchError
 from jaxrl.tools.watch.painter import Frame, check_ending, write_film
-from jaxrl.tools.watch.scene import play_scene
 from jaxrl.training.acting import Act, Moment, first_moment, memory_before, next_moment, trained_actions
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
-from jaxrl.types import ParameterValue
+from jaxrl.types import JaxrlError, ParameterValue
 
 _FILM_SECONDS, _FASTEST, _SLOWEST = 10.0, 0.06, 0.4
 _SHORTEST = 0.02  # seconds of a picture that viewers of GIF files still keep to
 _LONGEST, _LONGEST_WIDE = 480, 800  # pixels; of scenes more than twice as wide as high
+FOREIGN = (Kind.GYMNASIUM, Kind.PETTINGZOO)
+_SHOWN = 8  # names of runs in one message
+_UNITY = (
+    "{what} draws in a window of its own, of which no film is made; to see a trained policy play in it: "
+    "jaxrl train {config}{env} --run-id={run} --results-dir={results} --resume --inference"
+)
 
 
 class WatchSummary(NamedTuple):
@@ -96,11 +104,11 @@ def watch(
         trusted.accept(run)
     if environment is not None:
         trusted.ours(environment)
-    name = addresses.environment_of(run) if environment is None else environment
-    addresses.check_watchable(name, run)
-    if parse_address(name).kind in addresses.FOREIGN:
+    name = _address_of(run) if environment is None else environment
+    check_watchable(name, run)
+    if parse_address(name).kind in FOREIGN:
         return _watch_foreign(name, run, out, env_args, seed, episodes, steps, deterministic)
-    arguments = addresses.arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
+    arguments = arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
     return _watch_game(_environment(name, arguments), run, out, seed, episodes, steps, deterministic)
 
 
@@ -188,7 +196,7 @@ def _watch_foreign(
 def _environment(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
     """The environment that can be drawn. A served one is the same environment, compiled."""
     kind, short = parse_address(name)
-    env = environment_of(addresses.compiled(short or "") if kind is Kind.PLAYER else name, **arguments)
+    env = environment_of(compiled(short or "") if kind is Kind.PLAYER else name, **arguments)
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
     return env
@@ -294,3 +302,115 @@ def caption(title: str, clock: int, total: np.ndarray, told: str = "") -> str:
     """The line under a picture: decisions of this episode, what each team has earned in it, and what it shows."""
     earned = " : ".join(f"{round(float(value), 2) + 0.0:.2f}" for value in total)
     return f"{title}step {clock}   reward {earned}" + (f"   {told}" if told else "")
+
+
+def play_scene(
+    scene: JaxScene,
+    acts: Mapping[str, Act],
+    steps: int,
+    policies: dict[str, Any],
+    memories: dict[str, Any],
+    key: Array,
+    parameters: dict[str, Any],
+) -> tuple[Any, ...]:
+    """`steps` decisions, one episode after the other: the fields of a `film.Game`, rewards by behavior.
+
+    `key` is consumed. `acts`, `policies` and `memories` stand by behavior.
+    """
+    reset_key, play_key = jax.random.split(key)
+    names = [part.name for part in scene.parts]
+
+    def step(carry: tuple[State, dict[str, Moment], dict[str, Any]], key: Array) -> tuple[Any, tuple[Any, ...]]:
+        step_key, reset_key, *act_keys = jax.random.split(key, 2 + len(names))
+        state, moments, memories = carry
+        actions, after_memories = {}, {}
+        for name, act_key in zip(names, act_keys, strict=True):
+            sent = acts[name](policies[name], memories[name], moments[name], act_key)
+            actions[name], after_memories[name] = sent
+        after, result = scene.step(step_key, state, actions)
+        views = result.view
+
+        def begin() -> tuple[State, dict[str, TeamView]]:
+            return scene.reset(reset_key, of_episode(parameters, reset_key))
+
+        going, views = jax.lax.cond(result.over, begin, lambda: (after, views))
+        following = {}
+        for name, done in result.behaviors.items():
+            ended = done.terminated | done.truncated | result.over
+            following[name] = next_moment(moments[name], views[name], ended, done.reward, done.group_reward)
+        own = {name: done.reward for name, done in result.behaviors.items()}
+        group = {name: done.group_reward for name, done in result.behaviors.items()}
+        return (going, following, after_memories), (state, after, own, group, result.over)
+
+    state, views = scene.reset(reset_key, of_episode(parameters, reset_key))
+    first = {name: first_moment(views[name]) for name in names}
+    return jax.lax.scan(step, (state, first, memories), jax.random.split(play_key, steps))[1]
+
+
+class WatchError(JaxrlError):
+    """What was asked for cannot be shown. The text says why and what to do."""
+
+
+def _address_of(run: Path | None) -> str:
+    """The address in the configuration of a run. Raises WatchError: there is none."""
+    if run is None:
+        raise WatchError("Nothing to watch: name an environment, such as jax:dungeon_escape, or a run with --run")
+    path = RunFolder(run.parent, run.name).configuration
+    if not path.is_file():
+        runs = sorted(found.parent.name for found in run.glob("*/configuration.yaml"))
+        if runs:
+            raise WatchError(
+                f"{run}: is the folder of a sweep or of several runs, and no run itself; name one of them, such as "
+                f"--run {shlex.quote(str(run / runs[0]))} (there are: {', '.join(runs[:_SHOWN])}"
+                f"{f' and {len(runs) - _SHOWN} more' if len(runs) > _SHOWN else ''})"
+            )
+        raise WatchError(f"{path}: not there, so the run does not tell its environment; name it before --run")
+    address = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings.env_path
+    if address is None:
+        raise WatchError(_unity("the Unity Editor", None, run))
+    return address
+
+
+def arguments_of(run: Path | None, address: str) -> dict[str, Any]:
+    """What the run's environment was made with, if `address` is compiled and is that environment; else nothing."""
+    path = None if run is None else RunFolder(run.parent, run.name).configuration
+    if path is None or not path.is_file() or not parse_address(address).kind.compiled:
+        return {}
+    options = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings
+    return keyword_arguments(options.env_args) if options.env_path == address else {}
+
+
+def check_watchable(address: str, run: Path | None) -> None:
+    """Raise WatchError unless there is such an environment, of a kind that can be drawn.
+
+    Raises JaxrlError: the package of Gymnasium or PettingZoo is missing, or has no such environment.
+    """
+    kind, name = parse_address(address)
+    if kind in FOREIGN:
+        simulator(kind).check(name)
+        return
+    if kind in (Kind.JAXMARL, Kind.GYMNAX, Kind.RLLIB):
+        raise WatchError(f"{address}: the environments of {kind} have no picture here; watch jax:NAME instead")
+    if kind is Kind.UNITY and (Path(address).exists() or Path(address).name != address):
+        raise WatchError(_unity(f"{address}: a Unity build", address, run))
+    own = kind is Kind.FUNCTION or (kind is Kind.PLAYER and split_function(name or "") is not None)
+    known = kind in (Kind.JAX, Kind.PLAYER) and (name in ENVIRONMENTS or is_installed(name))
+    if not own and not known:
+        prefix = f"{Kind.PLAYER if kind is Kind.PLAYER else Kind.JAX}:"
+        raise WatchError(unknown(address, name or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=prefix))
+
+
+def compiled(name: str) -> str:
+    """The address at which an environment that a player serves can be compiled."""
+    return name if split_function(name) else f"{Kind.JAX}:{name}"
+
+
+def _unity(what: str, build: str | None, run: Path | None) -> str:
+    config = "CONFIG" if run is None else shlex.quote(str(run / "configuration.yaml"))
+    return _UNITY.format(
+        what=what,
+        config=config,
+        env="" if build is None else f" --env={shlex.quote(build)}",
+        run="ID" if run is None else shlex.quote(run.name),
+        results="results" if run is None else shlex.quote(str(run.parent)),
+    )
