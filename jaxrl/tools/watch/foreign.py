@@ -28,8 +28,7 @@ from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.pettingzoo import simulator as pettingzoo
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.settings import load_run_settings
-from jaxrl.tools.watch.acting import untrained_actions
-from jaxrl.training.acting import Act, Moment, memory_before, trained_actions
+from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
 from jaxrl.training.lessons import present_values, read_lessons
 from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, ParameterValue
