@@ -101,8 +101,9 @@ def test_seeds_with_values_of_their_own_learn_with_them() -> None:
     )
     with quick_compilation():
         algorithm = jaxrl.make_algorithm(env.spec, settings)
-        trainer = jaxrl.make_jitted_trainer(env, algorithm, settings, areas=3, seeds=2)
-    begun = trainer.init([0, 1], values={"hyperparameters.learning_rate": [0.0, 0.01]})
+        values = {"hyperparameters.learning_rate": [0.0, 0.01]}
+        trainer = jaxrl.make_jitted_trainer(env, algorithm, settings, areas=3, seeds=2, values=values)
+    begun = trainer.init([0, 1])
     before = jax.device_get(begun.train)
     after, _ = trainer.run(begun, 2)
     after = jax.device_get(after.train)
