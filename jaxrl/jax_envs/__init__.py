@@ -141,9 +141,9 @@ def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
     )
 
 
-def environment_in(options: EnvironmentSettings) -> JaxEnv:
-    """As `make_environment`, of what `env_settings` say."""
-    return make_environment(options.env_path or "", **keyword_arguments(options.env_args))
+def environment_in(options: EnvironmentSettings) -> JaxEnv | JaxScene:
+    """As `environment_of`, of what `env_settings` say."""
+    return environment_of(options.env_path or "", **keyword_arguments(options.env_args))
 
 
 def make_scene(env_path: str, /, **arguments: Any) -> JaxScene:

@@ -15,7 +15,7 @@ from jaxrl.algorithms.interface import TrainState
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space, space
 from jaxrl.training.compiled.collect import Play
-from jaxrl.training.compiled.iteration import JittedState
+from jaxrl.training.compiled.iteration import JittedState, Report, SceneState
 from jaxrl.training.compiled.population import (
     DRAWN_ANEW,
     PopulationLoop,
@@ -63,12 +63,15 @@ def test_a_copy_does_not_remember_what_the_loser_knew():
         values={RATE: none + 1e-3},
         key=none, iteration=none, frozen=none > 0, recent=none_yet(4),
     )  # fmt: skip
+    state = SceneState(areas=(), parts={NAME: state}, parameters={})  # pyright: ignore[reportArgumentType]
+    reports = {NAME: Report(none, np.zeros(4, bool), none, {RATE: np.full(4, 1e-3)}, none_yet(4), ())}
     recorder = SimpleNamespace(scores=lambda: np.array([3.0, 1.0, 8.0, 2.0]), thaw=lambda frozen: None)
     loop = SimpleNamespace(
-        part=SimpleNamespace(recorder=recorder), spaces=SPACES, seed=0, _tell=lambda *_: None,
+        members=SimpleNamespace(parts=[SimpleNamespace(recorder=recorder, name=NAME)]), spaces=SPACES,
+        targets={RATE: [(NAME, RATE)]}, seed=0, _tell=lambda *_: None,
         trainer=SimpleNamespace(place=lambda state: state),
     )  # fmt: skip
-    after = PopulationLoop.evolved(loop, state, 10)  # pyright: ignore[reportArgumentType]
+    after = PopulationLoop.evolved(loop, state, reports, 10).parts[NAME]  # pyright: ignore[reportArgumentType]
     assert (
         after.train.policy.tolist() == [1, 3, 3, 4]
         and after.train.key.tolist() == after.play.view.tolist() == rows.tolist()
