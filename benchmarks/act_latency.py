@@ -30,8 +30,8 @@ from jaxrl import make_settings
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm, PolicyState, acting
 from jaxrl.cli.device import choose_device
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.noise import noise_key
-from jaxrl.rollout.slots import Source
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps

@@ -154,7 +154,7 @@ def buffer_mb(side: int) -> float:
     """Of 1,000 agent steps in the learner's buffer: one row of 1,000 states."""
     import jax
 
-    from jaxrl.rollout import trajectory
+    from jaxrl.rollout.buffer import trajectory
 
     spec, capacity = spec_of(side), 1000
     state = jax.eval_shape(

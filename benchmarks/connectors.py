@@ -25,8 +25,8 @@ import numpy as np
 from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.cli.device import choose_device
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.noise import noise_key
-from jaxrl.rollout.slots import Source
 from jaxrl.training.compiled.collect import collect, start_play
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.programs import compile_programs

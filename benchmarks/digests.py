@@ -4,7 +4,8 @@
     python benchmarks/digests.py --compare before.json       # on the commit after: names every run that differs
 
 Host loop: whole commands over real players with one and two workers in lockstep. Compiled loop: one and four seeds.
-PPO, MA-POCA, MAPPO and COMA on discrete, continuous and hybrid actions. A digest covers every float array of the
+PPO, MA-POCA, MAPPO and COMA on discrete, continuous and hybrid actions; commands with memory, images, connectors,
+lessons, two behaviors and sweeps. A digest covers every float array of the
 learner (weights, Adam's moments, normaliser), whatever it is called, so that names and places may change. Digests
 hold for one machine, one number of cores and one version of JAX.
 """
@@ -74,14 +75,78 @@ def host(trainer: str, player: str, workers: int) -> str:
         return digest(saved(Path(folder, "run")))
 
 
-def saved(run: Path) -> list[Any]:
-    """Leaves of the learner in the last checkpoint below a run's folder, read without jaxrl."""
+def saved(*runs: Path) -> list[Any]:
+    """Leaves of the learners in the checkpoints below folders of runs, the last of each, read without jaxrl."""
     import jax
     import orbax.checkpoint as ocp
 
-    (folder,) = {path.parent for path in run.glob("*/*/checkpoint.json")}
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-        return jax.tree.leaves(checkpointer.restore(folder / "arrays")["train"])
+    found: list[Any] = []
+    for behavior in sorted({path.parents[1] for run in runs for path in run.glob("**/checkpoint.json")}):
+        folder = max((path.parent for path in behavior.glob("*/checkpoint.json")), key=_step)
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            found += jax.tree.leaves(checkpointer.restore(folder / "arrays")["train"])
+    return found
+
+
+def _step(folder: Path) -> int:
+    return int(json.loads((folder / "checkpoint.json").read_text())["step"])
+
+
+def command(words: str, changes: dict[str, Any]) -> str:
+    """`jaxrl WORDS`, a file of settings in place of FILE, a results folder in place of RESULTS."""
+    own = {"network_settings": {"normalize": False, "hidden_units": 16, "num_layers": 1}} | changes
+    lessons, environment = own.pop("lessons", None), own.pop("environment")
+    written: dict[str, Any] = {
+        "default_settings": settings("ppo", normalize=False) | own,
+        "env_settings": {"num_areas": 4, "seed": 7, "base_port": PORT, "env_path": environment},
+    }
+    written |= {"environment_parameters": lessons} if lessons else {}
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "run.yaml").write_text(yaml.safe_dump(written))
+        given = words.replace("FILE", f"{folder}/run.yaml").replace("RESULTS", folder).split()
+        ended = subprocess.run([sys.executable, "-m", "jaxrl.cli", *given], cwd=ROOT, capture_output=True, text=True)
+        if ended.returncode:
+            raise RuntimeError(ended.stdout + ended.stderr)
+        return digest(saved(Path(folder)))
+
+
+def commands() -> dict[str, Callable[[], str]]:
+    """What the Python interface does not reach, and what only a whole run has."""
+    memory = {"hidden_units": 16, "num_layers": 1, "memory": {"sequence_length": 8, "memory_size": 16}}
+    ends = {"behavior": "Hallway", "measure": "progress", "threshold": 0.5}
+    lessons = {
+        "length": {
+            "curriculum": [
+                {"name": "short", "value": 4.0, "completion_criteria": ends},
+                {"name": "long", "value": 8.0},
+            ]
+        }
+    }
+    connected = {
+        "connectors": [{"type": "normalize"}, {"type": "frame_stack", "frames": 2}, {"type": "previous_action"}]
+    }
+    cases: dict[str, tuple[str, dict[str, Any]]] = {
+        "memory": ("hallway", {"network_settings": memory}),
+        "images": ("grid_world", {"max_steps": 600}),
+        "connectors": ("basic", connected),
+        "lessons": ("hallway", {"lessons": lessons}),
+        "scene": ("wall_jump", {}),
+        "scene_memory": ("wall_jump", {"network_settings": memory, "trainer_type": "poca"}),
+    }
+    train = "train FILE --run-id=run --results-dir=RESULTS --force"
+    found = {}
+    for name, (environment, changes) in cases.items():
+        for loop, kind in (("host", "player"), ("compiled", "jax")):
+            found[f"{loop}/command/{name}"] = partial(
+                command, train, changes | {"environment": f"{kind}:{environment}"}
+            )
+    basic = {"environment": "jax:basic"}
+    found["compiled/command/seeds"] = partial(command, f"{train} --seeds=2", basic)
+    rates = "hyperparameters.learning_rate=1e-3,3e-4"
+    found["compiled/command/sweep"] = partial(
+        command, f"sweep FILE --results-dir=RESULTS --run-id=run --set {rates}", basic
+    )
+    return found
 
 
 def hybrid_environment() -> Any:
@@ -146,7 +211,7 @@ def runs() -> dict[str, Callable[[], str]]:
         found[f"compiled/{trainer}/continuous/1"] = partial(compiled, trainer, "ball3d", 1)
     found["host/ppo/continuous/2"] = partial(host, "ppo", "ball3d", 2)
     found["host/poca/continuous/1"] = partial(host, "poca", "ball3d", 1)
-    return found
+    return found | commands()
 
 
 def main() -> int:

@@ -32,9 +32,9 @@ from jaxrl.artifacts.zoo import CARD, Card, Curve, Evaluation
 from jaxrl.cli.device import choose_device
 from jaxrl.client.evaluation import evaluate
 from jaxrl.jax_envs import make_environment
-from jaxrl.report.events import read_folder
+from jaxrl.tools.report.events import read_folder
+from jaxrl.tools.watch import film
 from jaxrl.training.trained_policy import load_trained
-from jaxrl.watch import film
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 EPISODES, SEED = 256, 1000  # of the evaluation

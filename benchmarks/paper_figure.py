@@ -11,7 +11,7 @@ import numpy as np
 from paper_report import Results, smoothed
 from paper_tasks import TASKS, TRAINERS
 
-from jaxrl.report import statistics
+from jaxrl.tools.report import statistics
 
 STYLES = {"poca": ("#0072B2", "-"), "coma": ("#D55E00", (0, (5, 1.5))), "ppo": ("#009E73", (0, (1.2, 1.2)))}
 """Color and dashes: of Okabe and Ito's palette, told apart by the color-blind, and by dashes in print."""

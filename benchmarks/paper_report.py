@@ -1,6 +1,6 @@
 """What the runs of paper.py say: numbers over seeds and their tables in Markdown.
 
-Statistics are those of `jaxrl report` (`jaxrl.report.statistics`): 95 % percentile bootstrap over seeds. Of
+Statistics are those of `jaxrl report` (`jaxrl.tools.report.statistics`): 95 % percentile bootstrap over seeds. Of
 each seed: the final return, the mean of its points in the last 10 % of training, and the area under its curve divided
 by the agent steps, which is the mean return over training. P(MA-POCA better) is the probability that a random seed of
 MA-POCA has more than a random seed of the other trainer, ties counting one half.
@@ -15,9 +15,9 @@ from paper_tasks import TASKS, TRAINERS
 from paper_toy import NETWORKS
 from paper_training import Outcome
 
-from jaxrl.report import statistics
-from jaxrl.report.events import Curve, final_score
-from jaxrl.report.statistics import Estimate
+from jaxrl.tools.report import statistics
+from jaxrl.tools.report.events import Curve, final_score
+from jaxrl.tools.report.statistics import Estimate
 
 WINDOW = 0.05
 """Share of the training over which a drawn curve is averaged."""

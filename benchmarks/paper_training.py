@@ -20,7 +20,7 @@ from paper_tasks import TASKS, TRAINERS, Task, environment_for, settings_for
 
 from jaxrl import make_jitted_trainer
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.report.events import Curve
+from jaxrl.tools.report.events import Curve
 
 POINTS = 200
 PROGRESS_SECONDS = 10.0

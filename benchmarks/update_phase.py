@@ -35,10 +35,10 @@ from jaxrl import make_settings
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.interface import nothing_remembered
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.cells import pack
-from jaxrl.rollout.records import Ending
-from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.rollout.booking.records import Ending
+from jaxrl.rollout.buffer import trajectory
+from jaxrl.rollout.buffer.cells import pack
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 

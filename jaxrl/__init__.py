@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from jaxrl.jax_envs.contract import check_environment
     from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
     from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
-    from jaxrl.report.events import Curve
-    from jaxrl.report.metrics import RunMetrics, read_metrics
     from jaxrl.rewards import reward_signal
     from jaxrl.rewards.interface import RewardSignal
-    from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
+    from jaxrl.rollout.following.followed import AgentRecord, Episode, Trajectory
     from jaxrl.rollout.rollout import Rollout
     from jaxrl.rollout.transitions import Transitions, transitions
     from jaxrl.settings import BehaviorSettings
     from jaxrl.settings.behavior import Hyperparameters
     from jaxrl.settings.rewards import OwnSignalSettings
+    from jaxrl.tools.report.events import Curve
+    from jaxrl.tools.report.metrics import RunMetrics, read_metrics
     from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer
     from jaxrl.training.compiled.trainer import make_jitted_trainer
     from jaxrl.training.host.loop import HostLoop, Turn
@@ -49,7 +49,7 @@ mlagents_import.install()
 
 _HOMES = {
     "ActionSpec": "jaxrl.types",
-    "AgentRecord": "jaxrl.rollout.followed",
+    "AgentRecord": "jaxrl.rollout.following.followed",
     "Algorithm": "jaxrl.algorithms.interface",
     "BehaviorPart": "jaxrl.jax_envs.scene",
     "BehaviorSettings": "jaxrl.settings",
@@ -57,9 +57,9 @@ _HOMES = {
     "BehaviorStep": "jaxrl.jax_envs.scene",
     "Callbacks": "jaxrl.callbacks",
     "Counts": "jaxrl.algorithms.interface",
-    "Curve": "jaxrl.report.events",
+    "Curve": "jaxrl.tools.report.events",
     "Decision": "jaxrl.algorithms.interface",
-    "Episode": "jaxrl.rollout.followed",
+    "Episode": "jaxrl.rollout.following.followed",
     "Follows": "jaxrl.callbacks",
     "HostLoop": "jaxrl.training.host.loop",
     "Hyperparameters": "jaxrl.settings.behavior",
@@ -78,14 +78,14 @@ _HOMES = {
     "PolicyState": "jaxrl.algorithms.interface",
     "RewardSignal": "jaxrl.rewards.interface",
     "Rollout": "jaxrl.rollout.rollout",
-    "RunMetrics": "jaxrl.report.metrics",
+    "RunMetrics": "jaxrl.tools.report.metrics",
     "SceneStep": "jaxrl.jax_envs.scene",
     "Storage": "jaxrl.algorithms.interface",
     "TeamActions": "jaxrl.jax_envs.interface",
     "TeamStep": "jaxrl.jax_envs.interface",
     "TeamView": "jaxrl.jax_envs.interface",
     "TrainState": "jaxrl.algorithms.interface",
-    "Trajectory": "jaxrl.rollout.followed",
+    "Trajectory": "jaxrl.rollout.following.followed",
     "Transitions": "jaxrl.rollout.transitions",
     "Turn": "jaxrl.training.host.loop",
     "check_environment": "jaxrl.jax_envs.contract",
@@ -102,7 +102,7 @@ _HOMES = {
     "make_scene": "jaxrl.jax_envs",
     "make_settings": "jaxrl.algorithms",
     "pettingzoo_view": "jaxrl.client.pettingzoo_view",
-    "read_metrics": "jaxrl.report.metrics",
+    "read_metrics": "jaxrl.tools.report.metrics",
     "reward_signal": "jaxrl.rewards",
     "trainer_type": "jaxrl.algorithms",
     "transitions": "jaxrl.rollout.transitions",

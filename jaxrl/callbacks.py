@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jaxrl import own_code
-from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
+from jaxrl.rollout.following.followed import AgentRecord, Episode, Trajectory
 from jaxrl.types import JaxrlError
 
 

@@ -16,11 +16,11 @@ from tensorboardX.record_writer import masked_crc32c
 
 from jaxrl.artifacts import lock
 from jaxrl.cli import main
-from jaxrl.dashboard.results import DashboardError, Results
-from jaxrl.dashboard.server import Server
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
-from jaxrl.report.events import read_folder
-from tests.report.report_folders import write_events, write_run
+from jaxrl.tools.dashboard.results import DashboardError, Results
+from jaxrl.tools.dashboard.server import Server
+from jaxrl.tools.report.events import read_folder
+from tests.tools.report.report_folders import write_events, write_run
 
 BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)

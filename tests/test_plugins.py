@@ -29,7 +29,7 @@ from jaxrl.jax_envs import make_environment
 from jaxrl.plugins import Kind, PluginError
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.training import offered
-from jaxrl.training.exportable import obstacles
+from jaxrl.training.saver import obstacles
 from jaxrl.types import JaxrlError
 from tests.helpers import make_spec
 

@@ -19,7 +19,7 @@ from jaxrl.envs.gymnasium import simulator as gymnasium
 from jaxrl.envs.pettingzoo.simulator import check
 from jaxrl.jax_envs.served.launcher import resolve_player
 from jaxrl.trust import UntrustedError
-from tests.report.report_folders import write_events
+from tests.tools.report.report_folders import write_events
 
 ROOT = Path(__file__).parents[1]
 EVIL = """

@@ -11,7 +11,7 @@ from flax import struct
 
 from jaxrl.connectors.chain import Chain
 from jaxrl.networks.normalizer import NormalizerState
-from jaxrl.rollout.cells import Extras
+from jaxrl.rollout.buffer.cells import Extras
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import LARGEST_STEP
 from jaxrl.types import Action

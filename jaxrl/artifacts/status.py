@@ -65,7 +65,7 @@ class _Entries(BaseModel):
 
     checkpoints: list[_Saved] = []
     lesson_num: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] | None = None  # a list: by seed
-    smoothed: _Number = 0.0  # of an environment parameter, as `since_look`, see jaxrl.training.saved_lessons
+    smoothed: _Number = 0.0  # of an environment parameter, as `since_look`, see jaxrl.training.lessons
     since_look: Annotated[list[_Number], Field(min_length=2, max_length=2)] = [0.0, 0]
     lessons: _Episodes | None = None
     seed: Annotated[int, Field(ge=0)] | None = None

@@ -58,7 +58,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _measure(given: argparse.Namespace) -> int:
-    from jaxrl.bench import suite
+    from jaxrl.tools.bench import suite
 
     seconds = given.timeout or (QUICK_SECONDS if given.quick else FULL_SECONDS)
     suite.run(
@@ -73,13 +73,13 @@ def _measure(given: argparse.Namespace) -> int:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    from jaxrl.bench.compare import compare
+    from jaxrl.tools.bench.compare import compare
 
     return 0 if compare(given.first, given.second, given.fail_above) else 1
 
 
 def _history(given: argparse.Namespace) -> int:
-    from jaxrl.bench.history import print_history
+    from jaxrl.tools.bench.history import print_history
 
     print_history(given.places)
     return 0

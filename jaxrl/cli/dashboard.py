@@ -34,8 +34,8 @@ def run(given: argparse.Namespace) -> int:
     import rich
 
     from jaxrl.artifacts.metrics.console import setup_logging
-    from jaxrl.dashboard.results import Results
-    from jaxrl.dashboard.server import Server
+    from jaxrl.tools.dashboard.results import Results
+    from jaxrl.tools.dashboard.server import Server
 
     setup_logging(rich.get_console(), debug=given.debug)
     with Server(Results(given.results), given.host, given.port) as server:

@@ -24,7 +24,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print a line for settings, versions, statistics and parameters; the exit code says whether all are equal."""
     from jaxrl.cli.device import choose_device
-    from jaxrl.report.difference import compare_files, compare_parameters, pair_of
+    from jaxrl.tools.report.difference import compare_files, compare_parameters, pair_of
 
     try:
         pair = pair_of(given.first, given.second)

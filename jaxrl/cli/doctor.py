@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxrl.doctor.findings import Finding
     from jaxrl.settings import RunSettings
+    from jaxrl.tools.doctor.findings import Finding
 
 FIT, UNFIT = 0, 1
 """Exit codes."""
@@ -39,7 +39,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print each finding as it is made. Raises SettingsError for a configuration that cannot be read."""
-    from jaxrl.doctor.findings import Outcome
+    from jaxrl.tools.doctor.findings import Outcome
 
     settings, counts = _settings(given), dict.fromkeys(Outcome, 0)
     for finding in _findings(settings, alone=given.no_env, written=given.config is not None):
@@ -52,11 +52,11 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _findings(settings: RunSettings, *, alone: bool, written: bool) -> Iterator[Finding]:
-    from jaxrl.doctor.configuration import configuration
-    from jaxrl.doctor.environment import environment
-    from jaxrl.doctor.findings import Outcome
-    from jaxrl.doctor.hardware import hardware
-    from jaxrl.doctor.software import software
+    from jaxrl.tools.doctor.configuration import configuration
+    from jaxrl.tools.doctor.environment import environment
+    from jaxrl.tools.doctor.findings import Outcome
+    from jaxrl.tools.doctor.hardware import hardware
+    from jaxrl.tools.doctor.software import software
 
     yield from software()
     yield from hardware(Path(settings.checkpoint_settings.results_dir))

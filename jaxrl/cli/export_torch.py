@@ -36,7 +36,7 @@ def run(given: argparse.Namespace) -> int:
     if given.behavior is None and given.out is not None and len(names) > 1:
         raise JaxrlError(f"--behavior: {given.run} holds {', '.join(names)}, and --out is one file: say whose")
     choose_device("cpu")
-    from jaxrl.training.host.migration import export_run
+    from jaxrl.torch.migration import export_run
 
     for name in names if given.behavior is None and names else [given.behavior]:
         path, step = export_run(given.run, name, given.out, given.seed, trust=given.trust)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.types import BehaviorSpec, JaxrlError
 
 if TYPE_CHECKING:
-    from jaxrl.artifacts.torch_checkpoint import TorchCheckpoint
     from jaxrl.settings import RunSettings
-    from jaxrl.training.host.migration import Imported
+    from jaxrl.torch.checkpoint import TorchCheckpoint
+    from jaxrl.torch.migration import Imported
 
 LATEST = "checkpoint.pt"
 
@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
             f"{given.source}: no such file; ML-Agents keeps it as results/<run-id>/<Behavior>/{LATEST}"
         )
     choose_device("cpu")
-    from jaxrl.training.host.migration import Source, import_run
+    from jaxrl.torch.migration import Source, import_run
 
     settings, sources = _settings(given), []
     for name, path in _checkpoints(given, settings):
@@ -115,9 +115,9 @@ def _checkpoints(given: argparse.Namespace, settings: RunSettings) -> Iterator[t
 
 
 def _read(path: Path) -> TorchCheckpoint:
-    from jaxrl.artifacts.torch_checkpoint import parsed
-    from jaxrl.artifacts.torch_file.reading import read_torch_file
-    from jaxrl.artifacts.torch_import import TorchImportError
+    from jaxrl.torch.checkpoint import parsed
+    from jaxrl.torch.reading import read_torch_file
+    from jaxrl.torch.weights import TorchImportError
 
     contents = read_torch_file(path)
     try:
@@ -132,7 +132,7 @@ def _spec(
     """What the behavior sees and does, and the ONNX file of the same step, if it is there."""
     from jaxrl.artifacts.onnx.behaviors import behavior_of_environment
     from jaxrl.artifacts.onnx.model_spec import observations_of
-    from jaxrl.artifacts.torch_settings import action_of
+    from jaxrl.torch.settings import action_of
 
     exact = path.with_name(f"{name}-{read.step}.onnx")
     model = given.onnx or (exact if exact.is_file() else None)

@@ -13,7 +13,7 @@ from jaxrl.cli.leaving import leaving_tidily
 from jaxrl.types import JaxrlError
 
 if TYPE_CHECKING:
-    from jaxrl.report.films import Film
+    from jaxrl.tools.report.films import Film
 
 FILM_STEPS = 200
 """Decisions in a film of --films, at most: some 200 kB."""
@@ -49,8 +49,8 @@ def run(given: argparse.Namespace) -> None:
     import rich
 
     from jaxrl.artifacts.metrics.console import setup_logging
-    from jaxrl.report.events import ReportError
-    from jaxrl.report.report import check_out, write_report
+    from jaxrl.tools.report.events import ReportError
+    from jaxrl.tools.report.report import check_out, write_report
 
     setup_logging(rich.get_console(), debug=getattr(given, "debug", False))
     if given.films and check_out(given.out).suffix.lower() != ".html":
@@ -67,16 +67,16 @@ def _films(runs: Sequence[str], folder: Path, trust: bool) -> dict[Path, Film]:
     """An episode of each run, played on the CPU; a run that cannot be played is named and has none."""
     from jaxrl.cli.device import choose_device
     from jaxrl.compilation import enable_compilation_cache
-    from jaxrl.report.films import Film
-    from jaxrl.report.runs import read_run
-    from jaxrl.report.sweep import expanded
+    from jaxrl.tools.report.films import Film
+    from jaxrl.tools.report.runs import read_run
+    from jaxrl.tools.report.sweep import expanded
 
     folders = [folder for run in runs for folder in expanded(Path(run))]
     for run in folders:
         read_run(run)  # what is no run is refused before anything is played
     choose_device("cpu")
     enable_compilation_cache()
-    from jaxrl.watch.film import watch
+    from jaxrl.tools.watch.film import watch
 
     films = {}
     for number, path in enumerate(dict.fromkeys(folders)):

@@ -16,10 +16,10 @@ from jaxrl.artifacts.run_folder import RunFolderError
 from jaxrl.cli.device import start_computing
 from jaxrl.cli.sweep_processes import Ended, Job, go_through
 from jaxrl.envs.address import is_compiled
-from jaxrl.report.events import Curve, final_score
-from jaxrl.report.sweep import score_of, seeds_of
 from jaxrl.settings import RunSettings
 from jaxrl.settings.sweep import Space
+from jaxrl.tools.report.events import Curve, final_score
+from jaxrl.tools.report.sweep import score_of, seeds_of
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.study import FILE, SearchError, Study, Trial
 

@@ -22,11 +22,11 @@ from jaxrl.cli.sweep_processes import SweepError, train_in_processes
 from jaxrl.cli.sweep_resume import begun_or_new, with_seed_of_sweep
 from jaxrl.cli.version import version_line
 from jaxrl.envs.address import is_compiled
-from jaxrl.report.sweep import write_results
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError, load_run_settings, with_drawn_seed
 from jaxrl.settings.inheritance import merge
 from jaxrl.settings.loading import without_remarks
 from jaxrl.settings.sweep import Point, grid, overrides_of, space
+from jaxrl.tools.report.sweep import write_results
 from jaxrl.training.checks import check_run
 from jaxrl.training.interrupt import Interrupt
 

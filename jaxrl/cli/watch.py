@@ -48,7 +48,7 @@ def run(given: argparse.Namespace) -> None:
     choose_device("cpu")
     enable_compilation_cache()
     from jaxrl.artifacts.zoo import run_path
-    from jaxrl.watch.film import watch
+    from jaxrl.tools.watch.film import watch
 
     summary = watch(
         given.environment,

@@ -1,4 +1,4 @@
-"""What an update learns from: the states that stand in a trajectory buffer, or that were stacked, time-major.
+"""What an update learns from: states that stood in a trajectory buffer, or that were stacked, time-major.
 
 Algorithms and rewards know `Rollout` and no buffer. Letters: T time, B rows, A members, M numbers of an action
 mask; P pages of a buffer, which become the rows.
@@ -11,11 +11,8 @@ from typing import Any, NamedTuple
 
 import chex
 import jax
-import jax.numpy as jnp
 
 from jaxrl.rollout.masks import where
-from jaxrl.rollout.records import Ending
-from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.types import Action
 
 
@@ -64,48 +61,3 @@ def masked(rollout: Rollout) -> Rollout:
         begin=present(rollout.begin),
         **{name: acted(getattr(rollout, name)) for name in told},
     )
-
-
-def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
-    """What stands in the buffer now as something to learn from, [T, P, A, ...].
-
-    Of the pages that rows write to only the first `size` states, int32 [B]; by default all of them.
-    """
-    cells = state.cells
-    time = jnp.arange(state.shape[0])[:, None, None]
-    held = time < _sizes(state, state.size if size is None else size)[None, :, None]  # [T, P, 1]
-    present, chose = cells.present & held, cells.acted & held
-    ending = cells.outcome[..., 3]
-    acted = chose & (ending != Ending.OPEN)  # so never in the last state of a living team
-    source = jax.lax.cummax(jnp.where(chose, time, 0), axis=0)  # index of each member's newest decision
-    pages, members = jnp.arange(state.shape[1])[:, None], jnp.arange(state.shape[2])
-    rollout = Rollout(
-        obs=cells.obs,
-        carry=cells.carry,
-        action_mask=cells.action_mask,
-        action=Action(*(x[source, pages, members] for x in cells.action)),
-        extras=cells.extras,
-        begin=chose & cells.begin,
-        present=present,
-        acted=acted,
-        # A state in which nobody acted is a final one: its members wait for nothing.
-        waiting=present & ~chose & chose.any(-1, keepdims=True),
-        reward=cells.outcome[..., 0],
-        mates_reward=cells.outcome[..., 1],
-        group_reward=cells.outcome[..., 2],
-        terminated=ending == Ending.TERMINATED,
-        truncated=ending == Ending.TRUNCATED,
-        left=ending == Ending.LEFT,
-        cut=ending == Ending.CUT,
-    )
-    return masked(rollout)
-
-
-def _sizes(state: TrajectoryState, size: Any) -> jax.Array:
-    """int32 [P]: states of each page, `size` [B] of those that rows write to.
-
-    Pages are given out in order: one below the newest that no row writes is full.
-    """
-    capacity, pages, _ = state.shape
-    given = jnp.arange(pages) <= state.page.max()
-    return jnp.where(given, capacity, 0).at[state.page].set(size)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.files import ArtifactError
-from jaxrl.training.lost_writes import LostWrites
+from jaxrl.training.errors import LostWrites
 
 SAY_SECONDS = 30.0
 GIVE_UP_SECONDS = 600.0

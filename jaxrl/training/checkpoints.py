@@ -19,7 +19,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import BEST_CHECKPOINT, TrainingStatus
 from jaxrl.training import saver
 from jaxrl.training.checkpoint_writer import CheckpointWriter
-from jaxrl.training.lost_writes import LostWrites
+from jaxrl.training.errors import LostWrites
 from jaxrl.training.saver import Best, Snapshot
 
 

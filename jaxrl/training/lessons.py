@@ -11,8 +11,12 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrl.artifacts import status
+from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.status import LESSON
 from jaxrl.settings import Curriculum, EnvironmentParameter, Lesson, Sampler
 from jaxrl.settings.environment_parameters import (
     MEASURES,
@@ -26,6 +30,8 @@ from jaxrl.types import ParameterValue, SamplerSpec
 
 log = logging.getLogger(__name__)
 
+EPISODES = "lessons"
+"""Entry in training_status.json of a behavior that lessons are measured by: its newest episodes."""
 KEPT = 0.25
 """Share of the value before in a smoothed measure."""
 _SEEDS = 2**31
@@ -255,6 +261,30 @@ def present_values(
     lessons = Lessons(parameters, seed)
     lessons.restore(state or {})
     return lessons.values()
+
+
+def entries_of(lessons: Lessons) -> dict[str, dict[str, Any]]:
+    """What training_status.json is to hold of them: `lesson_num` of every parameter, as ML-Agents has it.
+
+    Beside it stands what an exact continuation needs: what is smoothed, and below each behavior its newest episodes.
+    ML-Agents leaves keys that it does not know as they are.
+    """
+    state = lessons.state()
+    entries = {name: dict(noted) for name, noted in state["parameters"].items()}
+    for name, episodes in state["behaviors"].items():
+        entries.setdefault(name, {})[EPISODES] = episodes
+    return entries
+
+
+def read_lessons(path: Path) -> dict[str, Any]:
+    """What `Lessons.restore` takes; nothing where there is no status that can be read, which whoever loads it says."""
+    try:
+        values = status.read(path)
+    except ArtifactError:
+        return {}
+    parameters = {name: entries for name, entries in values.items() if isinstance(entries.get(LESSON), int)}
+    behaviors = {name: entries[EPISODES] for name, entries in values.items() if EPISODES in entries}
+    return {"parameters": parameters, "behaviors": behaviors}
 
 
 def _stages(parameters: Mapping[str, EnvironmentParameter], seed: int) -> dict[str, tuple[Stage, ...]]:

@@ -30,16 +30,16 @@ from jaxrl.artifacts.metrics.console import ConsoleWriter
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
 from jaxrl.artifacts.metrics.timers import Timers
+from jaxrl.artifacts.onnx.export import ExportError
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
 from jaxrl.artifacts.status import TrainingStatus
 from jaxrl.settings import BehaviorSettings, RunSettings, to_yaml
-from jaxrl.training import memory_reach
 from jaxrl.training.checkpoints import Checkpoints
-from jaxrl.training.closing import take_all
+from jaxrl.training.errors import DivergedError, LostWrites
 from jaxrl.training.judging import Highest, Judge
-from jaxrl.training.lost_writes import LostWrites
 from jaxrl.training.saver import Best, Snapshot
 from jaxrl.training.statistics_files import StatisticsFiles
+from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Recorder:
         if not track.statistics.group_rewards:
             together.pop(tags.GROUP_CUMULATIVE_REWARD, None)
         self._console.summaries(track.title, step, together)
-        short = memory_reach.remark(track.described, together)
+        short = memory_remark(track.described, together)
         if short is not None:
             log.info("%s: %s.", track.title, short)
             track.described = {}
@@ -267,3 +267,48 @@ def _in_words(summary: Summary) -> str:
 
 def _constant(value: float) -> Summary:
     return Summary(value=value, mean=value, std=0.0, sum=value, count=1, histogram=None)
+
+
+def memory_remark(described: Mapping[str, Any], summaries: Mapping[str, Summary]) -> str | None:
+    """Whether episodes last longer than the sequences that a memory learns from, for the user; None: they do not.
+
+    What was seen before a sequence began has no gradient: that it should have been remembered is never learned from it
+    (truncated backpropagation). In the probe whose cue must be remembered for k decisions the best return, 1, is
+    reached with sequence_length k + 1, and chance with less. ML-Agents' episode length leaves the last decision out, so
+    one is added.
+
+    Args:
+      described: settings of the behavior as plain values.
+    """
+    memory = (described.get("network_settings") or {}).get("memory")
+    length = summaries.get(tags.EPISODE_LENGTH)
+    if memory is None or length is None or not length.count or length.mean + 1 <= memory["sequence_length"]:
+        return None
+    return (
+        f"episodes last {length.mean + 1:.0f} decisions, network_settings.memory.sequence_length is "
+        f"{memory['sequence_length']}: to remember something for longer than that is not learned; raise it (at most "
+        "batch_size) if the task needs it"
+    )
+
+
+def take_all(steps: Sequence[Callable[[], object]], cause: BaseException | None) -> None:
+    """Take every step, whatever becomes of the others, and raise the first error if nothing was wrong before.
+
+    Otherwise what is wrong now is logged, unless it follows from the cause: a full disk is reported once.
+    """
+    first = None
+    for step in steps:
+        try:
+            step()
+        except JaxrlError as error:
+            if cause is None:
+                cause = first = error
+            elif not _follows(error, cause):
+                log.error("%s", error)
+    if first is not None:
+        raise first
+
+
+def _follows(error: JaxrlError, cause: BaseException) -> bool:
+    kinds = (ArtifactError, ExportError, DivergedError)
+    return any(isinstance(error, kind) and isinstance(cause, kind) for kind in kinds)

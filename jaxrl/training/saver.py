@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import BUILT_IN
+from jaxrl.algorithms import BUILT_IN, on_policy
 from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import store as checkpoint
@@ -24,19 +24,23 @@ from jaxrl.artifacts.checkpoint.grown import Grown, grown
 from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, MOMENT
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
-from jaxrl.artifacts.checkpoint.tree import Leaves, leaf_paths
+from jaxrl.artifacts.checkpoint.tree import Leaves, leaf_paths, leaves_of
 from jaxrl.artifacts.onnx import export as onnx
 from jaxrl.artifacts.run_folder import SEEDS, RunFolder
 from jaxrl.artifacts.status import CHECKPOINTS, TrainingStatus
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import Chain
+from jaxrl.networks.encoders import kind_of
+from jaxrl.networks.memory import start
+from jaxrl.networks.models import Actor
 from jaxrl.settings import BehaviorSettings
+from jaxrl.settings.networks import ENCODERS
 from jaxrl.training.errors import DivergedError
-from jaxrl.training.exportable import obstacles
 from jaxrl.training.trained_policy import STEP, best_seed
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
+_VALUE_HEADS = "params/values/"
 
 
 class Snapshot(NamedTuple):
@@ -52,7 +56,7 @@ class Snapshot(NamedTuple):
     described: dict[str, Any]  # settings as plain JSON values, which explain a mismatch on resume
     samples: tuple[tuple[np.ndarray, ...], np.ndarray]  # real observations [N, *shape], masks [N, M]: check the export
     notes: Mapping[str, Any] = {}  # entries of the behavior in training_status.json
-    lessons: Mapping[str, Mapping[str, Any]] = {}  # entries there of parameters and behaviors, see saved_lessons.py
+    lessons: Mapping[str, Mapping[str, Any]] = {}  # entries there of parameters and behaviors, see `lessons.entries_of`
 
 
 class Best(NamedTuple):
@@ -132,6 +136,31 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
     status.set_final(name, step, final, reward, [])
     status.write()
     log.info("Copied %s to %s.", exported, final)
+
+
+def obstacles(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | None, params: Any) -> list[str]:
+    """What a file cannot do of this policy, in words; empty where it can do everything.
+
+    `params`: of the policy, arrays or their shapes. An algorithm of one's own has a file if they are those of
+    `networks.models.Actor`.
+    """
+    shape, shown = settings.network_settings, spec if chain is None else chain.spec
+    found = [] if chain is None else [f"its connectors ({', '.join(chain.unexportable)})"] if chain.unexportable else []
+    if shape.vis_encode_type not in ENCODERS and any(kind_of(o) == "visual" for o in shown.observations):
+        found.append(f"the image encoder {shape.vis_encode_type}")
+    if shape.body_type is not None:
+        found.append(f"the hidden layers {shape.body_type}")
+    if settings.trainer_type not in BUILT_IN and not _is_actor(spec, settings, chain, params):
+        found.append(f"the network of {settings.trainer_type}, which is not jaxrl's Actor")
+    return found
+
+
+def _is_actor(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | None, params: Any) -> bool:
+    shown, shape = spec if chain is None else chain.spec, settings.network_settings
+    actor = Actor(shown, shape)
+    wanted = jax.eval_shape(actor.init, jax.random.key(0), on_policy.no_obs(shown), start(shape.memory, (1, 1)))
+    given = {path: entry for path, entry in leaves_of(params).items() if not path.startswith(_VALUE_HEADS)}
+    return given == leaves_of(wanted)
 
 
 def tell_unexportable(name: str, spec: BehaviorSpec, settings: BehaviorSettings, algorithm: Algorithm) -> None:

@@ -17,7 +17,7 @@ from jaxrl.artifacts.metrics.writers import OfRun, Place, StatisticsWriter, aske
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import RECORDS, TrainingStatus
 from jaxrl.settings import RunSettings
-from jaxrl.training.lost_writes import LostWrites
+from jaxrl.training.errors import LostWrites
 
 
 class StatisticsFiles:

@@ -11,7 +11,7 @@ from team_rollouts import quick_jit
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.models import Actor, TeamCritic, ValueNetwork
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.training.host.behavior import Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn

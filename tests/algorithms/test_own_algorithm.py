@@ -20,7 +20,7 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.cli.device import _show_as
 from jaxrl.own_code import OwnCodeError, load
 from jaxrl.settings import SettingsError
-from jaxrl.training.exportable import obstacles
+from jaxrl.training.saver import obstacles
 from tests.helpers import make_spec
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,9 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import store_rollout
 from jaxrl.algorithms.postprocessing import PostprocessingError, postprocessed, resolve
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.rollout import Rollout, rollout_of
+from jaxrl.rollout.buffer import trajectory
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import SettingsError
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.algorithms import hooks

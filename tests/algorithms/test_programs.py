@@ -13,9 +13,9 @@ import pytest
 from team_rollouts import SMALL, SPEC, quick_jit
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.rollout.cells import pack
-from jaxrl.rollout.slots import Source
-from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.buffer.cells import pack
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn

@@ -12,8 +12,8 @@ import pytest
 from replay_algorithm import QNetwork, ReplaySettings, Ring, add, empty, make_replay
 from team_rollouts import quick_jit, random_rollout
 
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.buffer import trajectory
 from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior

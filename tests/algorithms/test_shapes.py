@@ -16,11 +16,11 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS, actor_critic, batches, coma, counterfactual, on_policy, poca, ppo
 from jaxrl.algorithms.chunks import in_chunks
 from jaxrl.rewards import extrinsic
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.cells import Cells, Layout, blank, pack, unpack, width
-from jaxrl.rollout.pages import Pages
-from jaxrl.rollout.records import RowsMessage
-from jaxrl.rollout.repaging import repage, resize
+from jaxrl.rollout.booking.records import RowsMessage
+from jaxrl.rollout.buffer import trajectory
+from jaxrl.rollout.buffer.cells import Cells, Layout, blank, pack, unpack, width
+from jaxrl.rollout.buffer.pages import Pages
+from jaxrl.rollout.buffer.repaging import repage, resize
 from jaxrl.types import Action
 from tests.algorithms.team_rollouts import SMALL, SPEC, bound_of, random_rollout
 from tests.helpers import settings_of

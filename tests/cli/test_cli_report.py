@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from jaxrl.cli import report
-from jaxrl.report.events import ReportError
-from tests.report.report_folders import write_run
+from jaxrl.tools.report.events import ReportError
+from tests.tools.report.report_folders import write_run
 
 
 def call(*argv):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jaxrl.report.runs import read_run
-from jaxrl.report.sweep import expanded
+from jaxrl.tools.report.runs import read_run
+from jaxrl.tools.report.sweep import expanded
 
 ROOT = Path(__file__).parents[2]
 CONFIG = {

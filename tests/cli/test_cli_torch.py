@@ -12,9 +12,9 @@ import yaml
 
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.artifacts.checkpoint.folder import checkpoints
-from jaxrl.artifacts.torch_file.reading import read_torch_file
-from jaxrl.artifacts.torch_file.writing import write_torch_file
 from jaxrl.cli import main
+from jaxrl.torch.reading import read_torch_file
+from jaxrl.torch.writing import write_torch_file
 from jaxrl.training.trained_policy import load_trained
 from tests import trainer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.report_folders import write_run
+from tests.tools.report.report_folders import write_run
 
 ROOT = Path(__file__).parents[2]
 AT_IMPORT = """
@@ -65,7 +65,7 @@ def test_a_report_that_is_ended_takes_back_what_it_began(tmp_path, monkeypatch):
     (tmp_path / "temporary").mkdir()
     (tmp_path / "report.html").write_text("before")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    ended = run(tmp_path, "jaxrl.watch.film", signal.SIGTERM, "report", "first", "--films")
+    ended = run(tmp_path, "jaxrl.tools.watch.film", signal.SIGTERM, "report", "first", "--films")
     assert ended.returncode == 143 and "Traceback" not in ended.stderr
     assert not [path for path in (tmp_path / "temporary").iterdir() if path.name.startswith("jaxrl-report-")]
     assert (tmp_path / "report.html").read_text() == "before"

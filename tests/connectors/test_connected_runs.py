@@ -15,7 +15,7 @@ import yaml
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint.folder import checkpoints, remove
 from jaxrl.cli import main
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.policies import make_frozen, weights_of
 from jaxrl.training.host.population import Population

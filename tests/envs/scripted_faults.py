@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from jaxrl.envs.interface import BadDataError, EnvironmentClosed, PortTakenError
-from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.envs.workers.worker import INCARNATION
 from jaxrl.types import Action, EnvMessage, JaxrlError, ParameterValue
 from tests.envs.toy_env import ToyEnv, ToySettings
 

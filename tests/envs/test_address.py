@@ -8,9 +8,9 @@ from jaxrl.envs import SIMULATORS, simulator
 from jaxrl.envs.address import PREFIXED, Address, Kind, UnknownEnvironmentError, is_compiled, parse_address
 from jaxrl.jax_envs import ADAPTERS, make_environment
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.tools.watch.film import watch
 from jaxrl.training.checks import check_environment_settings
 from jaxrl.training.host.launch import make_factory
-from jaxrl.watch.film import watch
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ import pytest
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.foreign.environment import area_seeds
+from jaxrl.envs.foreign.simulator import make_environment
 from jaxrl.envs.gymnasium import simulator
-from jaxrl.envs.gymnasium.simulator import check, make_gymnasium
+from jaxrl.envs.gymnasium.simulator import check, open_area
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError
@@ -28,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 
 def factory(name: str, **settings: Any):
     arguments = settings.pop("arguments", {})
-    return partial(make_gymnasium, name, arguments, **{"areas": 1, "seed": 3, "timeout": 10.0} | settings)
+    usual = {"seed": 3, "timeout": 10.0}
+    return partial(make_environment, partial(open_area, name, arguments), f"gymnasium:{name}", **usual | settings)
 
 
 def test_pendulum_goes_as_gymnasium_steps_it_itself():
@@ -122,8 +124,8 @@ def test_drawing_is_refused_where_jaxrl_does_not_draw(key, value):
 
 def test_a_worker_imports_no_jax():
     code = (
-        "import sys; from jaxrl.envs.gymnasium.simulator import make_gymnasium\n"
-        "make_gymnasium('CartPole-v1', {}, 0, areas=1, seed=0, timeout=1).reset()\n"
+        "import sys; from jaxrl.envs.gymnasium.simulator import make_factory; from jaxrl.settings import RunSettings\n"
+        "make_factory('CartPole-v1', RunSettings(env_settings={'seed': 0}), '')(0).reset()\n"
         "import jaxrl.envs.pettingzoo.area\n"
         "print([name for name in ('jax', 'flax', 'torch') if name in sys.modules])"
     )

@@ -17,8 +17,8 @@ from unity_build import free_port, write_build
 
 from jaxrl.envs.unity.simulator import make_unity
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.rollout.records import Ending
-from jaxrl.rollout.slots import Slots, Source
+from jaxrl.rollout.booking.records import Ending
+from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.types import Action, EnvMessage, SamplerSpec
 
 SCRIPT = Path(__file__).parent / "countdown_player.py"

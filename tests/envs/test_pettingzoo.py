@@ -11,9 +11,10 @@ import pytest
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.foreign.environment import area_seeds
+from jaxrl.envs.foreign.simulator import make_environment
 from jaxrl.envs.pettingzoo import simulator
 from jaxrl.envs.pettingzoo.area import PettingZooArea
-from jaxrl.envs.pettingzoo.simulator import check, make_pettingzoo
+from jaxrl.envs.pettingzoo.simulator import check, open_area
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError
 from jaxrl.training.checks import check_environment_settings
@@ -24,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pygame'
 
 def factory(name: str, **settings: Any):
     arguments = settings.pop("arguments", {})
-    usual = {"team_reward": False, "teams": True, "areas": 1, "seed": 3, "timeout": 10.0}
-    return partial(make_pettingzoo, name, arguments, **usual | settings)
+    opened = partial(open_area, name, arguments, teams=settings.pop("teams", True))
+    return partial(make_environment, opened, f"pettingzoo:{name}", **{"seed": 3, "timeout": 10.0} | settings)
 
 
 def first_allowed(message: EnvMessage) -> dict[str, Action]:

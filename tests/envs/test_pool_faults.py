@@ -136,8 +136,8 @@ def test_a_hung_worker_is_noticed_although_others_keep_answering():
 
 
 def test_closing_a_hung_worker_is_bounded(monkeypatch):
-    monkeypatch.setattr("jaxrl.envs.workers.shutdown._CLOSE_SECONDS", 0.5)
-    monkeypatch.setattr("jaxrl.envs.workers.shutdown._FORCE_SECONDS", 0.5)
+    monkeypatch.setattr("jaxrl.envs.workers.pool._CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr("jaxrl.envs.workers.pool._FORCE_SECONDS", 0.5)
     for how in ("hang", "stop"):
         pool = EnvPool(partial(FailingEnv, how=how), 2, timeout=0.3)
         with failure(r"has not answered"):
@@ -155,7 +155,7 @@ def test_a_failed_start_up_closes_the_others_and_raises_the_first_error(tmp_path
 
 
 def test_a_start_up_that_takes_too_long_is_reported(monkeypatch):
-    monkeypatch.setattr("jaxrl.envs.workers.shutdown._CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("jaxrl.envs.workers.pool._CLOSE_SECONDS", 0.2)
     with failure(r"worker 0 has not answered its start-up for"):
         EnvPool(partial(SlowEnv, start=30.0), 1, startup_timeout=0.5)
 

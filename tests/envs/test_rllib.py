@@ -10,9 +10,9 @@ import pytest
 from gymnasium import spaces
 
 from jaxrl.envs.address import UnknownEnvironmentError
-from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.foreign.simulator import make_environment
 from jaxrl.envs.rllib import simulator
-from jaxrl.envs.rllib.simulator import make_factory, make_rllib
+from jaxrl.envs.rllib.simulator import make_factory, open_area
 from jaxrl.settings import EnvironmentSettings, RunSettings
 from jaxrl.types import Action
 
@@ -63,8 +63,7 @@ def build(monkeypatch, **config):
         )
 
     monkeypatch.setattr(simulator.own_code, "load", load)
-    usual = {"team_reward": False, "teams": True, "areas": 1, "seed": 3, "timeout": 10.0}
-    return make_rllib("m:Shift", config, 0, **usual), made
+    return make_environment(partial(open_area, "m:Shift", config), "rllib:m:Shift", 0, seed=3), made
 
 
 def choose(message, value):
@@ -98,8 +97,8 @@ def test_lives_rewards_and_endings_are_those_of_the_dictionaries(monkeypatch, cu
 def test_what_rllib_does_not_define_is_named(monkeypatch):
     env, _ = build(monkeypatch, length=3, forgets=True)
     message = env.reset()
-    with pytest.raises(EnvironmentFailure, match="step raised ValueError: returned terminateds without '__all__'"):
-        env.step(choose(message, 0))
+    (fault,) = env.step(choose(message, 0)).faults
+    assert "step raised ValueError: returned terminateds without '__all__'" in fault.why
     area = partial(simulator._class, "os:system")
     monkeypatch.undo()
     with pytest.raises(UnknownEnvironmentError, match="rllib:os:system: system is no class with reset and step"):

@@ -15,12 +15,12 @@ import psutil
 import pytest
 from unity_build import BEHAVIOR, ROOT, actions, children, free_port, opener, write_build
 
-from jaxrl.doctor import environment as doctor
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.unity.decode import InvalidData, InvalidMessage
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.envs.unity.ports import EDITOR_PORT, port_problem
-from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.envs.workers.worker import INCARNATION
+from jaxrl.tools.doctor import environment as doctor
 
 OF_AGENTS = (
     *("nan_observation", "infinite_reward", "wrong_shape", "broken_png", "camera_grows"),

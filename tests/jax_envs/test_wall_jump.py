@@ -18,8 +18,8 @@ from jaxrl.jax_envs.interface import TeamActions
 from jaxrl.jax_envs.scene import SceneStep, start_scene
 from jaxrl.jax_envs.served.launcher import make_player
 from jaxrl.jax_envs.wall_jump import BIG, LIMIT, SMALL, WallJumpState, make_wall_jump
+from jaxrl.tools.watch.film import watch
 from jaxrl.types import Action
-from jaxrl.watch.film import watch
 from tests import trainer
 from tests.jax_envs.toy_jax_env import quick_jit
 

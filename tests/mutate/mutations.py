@@ -8,84 +8,94 @@ MUTATIONS = (
     # Agent processor and manager
     Mutation(
         "A1",
-        "rollout/occupants.py",
+        "rollout/booking/occupants.py",
         "return self._of.setdefault(source, {})",
         "return self._of.setdefault(source._replace(worker=0), {})",
     ),
     Mutation(
         "A2",
-        "rollout/trajectory.py",
+        "rollout/buffer/trajectory.py",
         "decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)",
         "decided = newest",
     ),
-    Mutation("A3", "rollout/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"),
+    Mutation("A3", "rollout/booking/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"),
     Mutation(
         "A4",
-        "rollout/slots.py",
+        "rollout/booking/slots.py",
         "for row in self._tables.close().tolist():",
         "for row in self._tables.close().tolist()[:0]:",
     ),
     Mutation(
-        "A5", "rollout/slots.py", "return records._replace(lengths=records.lengths + [0] * unknown)", "return records"
+        "A5",
+        "rollout/booking/slots.py",
+        "return records._replace(lengths=records.lengths + [0] * unknown)",
+        "return records",
     ),
-    Mutation("A5", "rollout/slots.py", "return NO_EPISODES._replace(lengths=[0] * unknown)", "return NO_EPISODES"),
+    Mutation(
+        "A5", "rollout/booking/slots.py", "return NO_EPISODES._replace(lengths=[0] * unknown)", "return NO_EPISODES"
+    ),
     Mutation(
         "A6",
-        "rollout/trajectory.py",
+        "rollout/buffer/trajectory.py",
         "jnp.where(arrived, NO_DECISION, state.open_at),",
         "jnp.full_like(state.open_at, NO_DECISION),",
     ),
     Mutation(
         "A7",
-        "rollout/tables.py",
+        "rollout/booking/tables.py",
         "np.where(final, np.where(interrupted, Ending.TRUNCATED, Ending.CUT), Ending.LEFT)",
         "np.where(final, np.where(interrupted, Ending.TERMINATED, Ending.CUT), Ending.LEFT)",
     ),
     Mutation(
         "A8",
-        "rollout/trajectory.py",
+        "rollout/buffer/trajectory.py",
         "cut = continues & (age >= time_horizon)",
         "cut = continues & (age > time_horizon)",
     ),
     Mutation(
         "A9",
-        "rollout/tables.py",
+        "rollout/booking/tables.py",
         "            table[0][places] = last\n",
         "            table[0][places] = table[1][places]\n",
     ),
-    Mutation("A10", "rollout/episodes.py", "        self.lengths[slots] += 1\n", "        self.lengths[slots] += 2\n"),
+    Mutation(
+        "A10", "rollout/booking/episodes.py", "        self.lengths[slots] += 1\n", "        self.lengths[slots] += 2\n"
+    ),
     Mutation(
         "A11",
-        "rollout/episodes.py",
+        "rollout/booking/episodes.py",
         "self.sums = np.pad(self.sums, [*more, (0, 0)])",
         "self.sums = np.zeros_like(np.pad(self.sums, [*more, (0, 0)]))",
     ),
     Mutation(
         "A13",
-        "rollout/slots.py",
+        "rollout/booking/slots.py",
         "again = np.array([agent in homes for agent in ids], bool)",
         "again = np.ones(len(ids), bool)",
     ),
-    Mutation("A15", "rollout/trajectory.py", "own = where(begins(steps), jnp.zeros_like(x), x)", "own = x"),
+    Mutation("A15", "rollout/buffer/trajectory.py", "own = where(begins(steps), jnp.zeros_like(x), x)", "own = x"),
     Mutation(
-        "A16", "rollout/tables.py", "self._present[1] = self.alive & acts[:, None]", "self._present[1] = self._deciding"
+        "A16",
+        "rollout/booking/tables.py",
+        "self._present[1] = self.alive & acts[:, None]",
+        "self._present[1] = self._deciding",
     ),
     Mutation(
         "A17",
-        "rollout/slots.py",
+        "rollout/booking/slots.py",
         "if home is not None and home.group != groups[i] and agent not in ended",
         "if home is None and agent not in ended",
     ),
     Mutation(
         "A19",
-        "rollout/trajectory.py",
+        "rollout/buffer/trajectory.py",
         "told = jnp.where(steps.ending == Ending.DROPPED, Ending.OPEN, steps.ending)",
         "told = steps.ending",
     ),
-    Mutation("A20", "rollout/segments.py", "len(stream.rewards) >= horizon", "len(stream.rewards) > horizon"),
+    Mutation("A20", "rollout/following/segments.py", "len(stream.rewards) >= horizon", "len(stream.rewards) > horizon"),
     Mutation(
         "A21",
-        "rollout/trajectory.py",
+        "rollout/buffer/trajectory.py",
         "alive = (state.open_at >= 0).any(-1)  # [B]",
         "alive = (state.open_at >= 0).all(-1) & False",
     ),
@@ -100,16 +110,16 @@ MUTATIONS = (
     ),
     Mutation(
         "A29",
-        "training/host/shown.py",
+        "training/host/recorder.py",
         "for behavior_id in (*result.new_specs, *result.steps)",
         "for behavior_id in result.steps",
     ),
     # Environment runner
-    Mutation("R2", "rollout/running.py", "over = arrived.any(-1) & ~goes_on", "over = arrived.any(-1)"),
+    Mutation("R2", "rollout/buffer/running.py", "over = arrived.any(-1) & ~goes_on", "over = arrived.any(-1)"),
     Mutation(
         "R3", "training/host/loop.py", "behavior.actor.env_steps += stepped", "behavior.actor.env_steps += 2 * stepped"
     ),
-    Mutation("R10", "rollout/slots.py", "        self._end_discarded()\n", ""),
+    Mutation("R10", "rollout/booking/slots.py", "        self._end_discarded()\n", ""),
     Mutation(
         "R20",
         "training/host/following.py",
@@ -131,19 +141,19 @@ MUTATIONS = (
     ),
     Mutation(
         "R44",
-        "rollout/outside.py",
+        "rollout/buffer/outside.py",
         "pack(cells._replace(action=raw, extras=extras), state.layout)",
         "pack(cells._replace(action=raw), state.layout)",
     ),
     Mutation(
         "R45",
-        "rollout/outside.py",
+        "rollout/buffer/outside.py",
         "open_at = jnp.where(members, NO_DECISION, state.open_at)",
         "open_at = state.open_at",
     ),
     Mutation(
         "R51",
-        "rollout/running.py",
+        "rollout/buffer/running.py",
         "self.complete += int(self._finished[over].sum())",
         "self.complete += int(self._finished.sum())",
     ),
@@ -161,10 +171,10 @@ MUTATIONS = (
         "        if over:  # before their samples are learned from (M18)\n            self.recorder.followed(over)\n",
         "",
     ),
-    Mutation("X8", "rollout/tracker.py", "    record.group_return += group\n", ""),
+    Mutation("X8", "rollout/following/tracker.py", "    record.group_return += group\n", ""),
     Mutation(
         "X11",
-        "rollout/tracker.py",
+        "rollout/following/tracker.py",
         "episode.over, episode.truncated, episode.error = True, True, error",
         "episode.over, episode.truncated = True, True",
     ),
@@ -176,15 +186,15 @@ MUTATIONS = (
     ),
     Mutation(
         "X18",
-        "rollout/followed.py",
+        "rollout/following/followed.py",
         'f"{seed} {begun_at} {worker} {incarnation} {number}"',
         'f"{seed} {begun_at} {worker} {number}"',
     ),
-    Mutation("X20", "rollout/limit.py", "decided >= most - 1", "decided >= most"),
+    Mutation("X20", "rollout/booking/absence.py", "decided >= most - 1", "decided >= most"),
     # MA-POCA's trainer
     Mutation(
         "P4",
-        "rollout/tables.py",
+        "rollout/booking/tables.py",
         "follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)",
         "follows = np.ones_like(now)",
     ),
@@ -195,7 +205,9 @@ MUTATIONS = (
         "means = (losses.masked_mean(estimate[..., i], acted) for i in range(len(signals)))",
     ),
     Mutation("P8", "training/signal_rewards.py", "(mates if cooperative else 0.0)", "mates"),
-    Mutation("P9", "rollout/episodes.py", "            if self._alive[team] > 0:\n                continue\n", ""),
+    Mutation(
+        "P9", "rollout/booking/episodes.py", "            if self._alive[team] > 0:\n                continue\n", ""
+    ),
     Mutation("P10", "algorithms/batches.py", "paid[name] * signal.strength,", "paid[name],"),
     Mutation(
         "P11",
@@ -222,7 +234,9 @@ MUTATIONS = (
         "word = random",
     ),
     Mutation("P16", "learning/minibatches.py", "x if name in largest else x / (count * epochs)", "x"),
-    Mutation("P18", "rollout/trajectory.py", "clock = _turned(state, alive, jnp.arange(rows))", "clock = state.clock"),
+    Mutation(
+        "P18", "rollout/buffer/trajectory.py", "clock = _turned(state, alive, jnp.arange(rows))", "clock = state.clock"
+    ),
     Mutation("P26", "algorithms/counterfactual.py", "total + 0.25 * baseline_loss", "total + 0.5 * baseline_loss"),
     Mutation(
         "P14",

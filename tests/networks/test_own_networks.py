@@ -16,7 +16,7 @@ from jaxrl.networks.observations import check_observations
 from jaxrl.networks.onnx_graph import ExportError
 from jaxrl.own_code import NotThereError, OwnCodeError
 from jaxrl.settings import NetworkSettings, SettingsError
-from jaxrl.training.exportable import obstacles
+from jaxrl.training.saver import obstacles
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 OWN = """

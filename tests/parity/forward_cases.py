@@ -8,10 +8,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jaxrl.artifacts import torch_import
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork, update_max_team
+from jaxrl.torch import weights as torch_weights
 from jaxrl.types import Action, ActionSpec
 from tests.parity.cases import Case, check_supported
 from tests.parity.compare import Comparison
@@ -33,14 +33,14 @@ def run_forward(case: Case) -> Comparison:
 def _actor(case: Case, comparison: Comparison) -> ActionDistribution:
     """The distribution; with `shared_critic` the values of the shared body are compared on the way."""
     weights = case.below("w/actor/")
-    streams = torch_import.streams_of(weights)
+    streams = torch_weights.streams_of(weights)
     if case.meta["shared_critic"]:
         network = SharedActorCritic(case.spec, case.network, streams)
-        layout = torch_import.shared_layout(case.spec, case.network, streams)
+        layout = torch_weights.shared_layout(case.spec, case.network, streams)
     else:
         network = Actor(case.spec, case.network)
-        layout = torch_import.actor_layout(case.spec, case.network)
-    imported = torch_import.import_weights(weights, layout, case.spec)
+        layout = torch_weights.actor_layout(case.spec, case.network)
+    imported = torch_weights.import_weights(weights, layout, case.spec)
     obs = normalizer.normalize_all(imported.normalizer, case.observations("in/obs_"))
     encoding = jax.jit(partial(network.apply, method="encode"))(imported.params, obs)
     comparison.add("out/actor_encoding", encoding, case.arrays["out/actor_encoding"])
@@ -53,9 +53,9 @@ def _actor(case: Case, comparison: Comparison) -> ActionDistribution:
 
 def _value_network(case: Case, comparison: Comparison) -> None:
     weights = case.below("w/critic/")
-    streams = torch_import.streams_of(weights)
-    layout = torch_import.value_layout(case.spec, case.network, streams)
-    imported = torch_import.import_weights(weights, layout, case.spec)
+    streams = torch_weights.streams_of(weights)
+    layout = torch_weights.value_layout(case.spec, case.network, streams)
+    imported = torch_weights.import_weights(weights, layout, case.spec)
     obs = normalizer.normalize_all(imported.normalizer, case.observations("in/obs_"))
     value = jax.jit(ValueNetwork(case.spec, case.network, streams).apply)(imported.params, obs)
     add_streams(case, comparison, "out/value", value, streams)
@@ -120,9 +120,9 @@ def _choose(dist: ActionDistribution, index: int) -> Action:
 def _team_critic(case: Case, comparison: Comparison) -> None:
     """The numbered calls in their order; the running maximum carries over from one to the next."""
     weights = case.below("w/critic/")
-    streams = torch_import.streams_of(weights)
-    layout = torch_import.team_critic_layout(case.spec, case.network, streams)
-    imported = torch_import.import_weights(weights, layout, case.spec)
+    streams = torch_weights.streams_of(weights)
+    layout = torch_weights.team_critic_layout(case.spec, case.network, streams)
+    imported = torch_weights.import_weights(weights, layout, case.spec)
     critic = TeamCritic(case.spec, case.network, streams)
     whole, value_only = jax.jit(critic.apply), jax.jit(partial(critic.apply, method="value_only"))
     obs, action, present = case.team("in/")

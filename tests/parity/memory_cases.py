@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.artifacts import torch_import
 from jaxrl.learning import returns
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.memory import Sequences
 from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork, update_max_team
+from jaxrl.torch import weights as torch_weights
 from tests.parity.cases import Case, check_memory, check_supported, present_of
 from tests.parity.compare import Comparison
 from tests.parity.forward_cases import add_distribution, add_streams
@@ -51,25 +51,25 @@ def run_memory_forward(case: Case) -> Comparison:
     return comparison
 
 
-def _actor(case: Case) -> tuple[Any, torch_import.Imported]:
+def _actor(case: Case) -> tuple[Any, torch_weights.Imported]:
     weights = case.below("w/actor/")
     arguments = (case.spec, case.network)
     if case.meta["shared_critic"]:
-        arguments = (*arguments, torch_import.streams_of(weights))
-        network, layout = SharedActorCritic(*arguments), torch_import.shared_layout(*arguments)
+        arguments = (*arguments, torch_weights.streams_of(weights))
+        network, layout = SharedActorCritic(*arguments), torch_weights.shared_layout(*arguments)
     else:
-        network, layout = Actor(*arguments), torch_import.actor_layout(*arguments)
-    return network, torch_import.import_weights(weights, layout, case.spec)
+        network, layout = Actor(*arguments), torch_weights.actor_layout(*arguments)
+    return network, torch_weights.import_weights(weights, layout, case.spec)
 
 
-def _critic(case: Case) -> tuple[Any, torch_import.Imported]:
+def _critic(case: Case) -> tuple[Any, torch_weights.Imported]:
     weights = case.below("w/critic/")
-    arguments = (case.spec, case.network, torch_import.streams_of(weights))
+    arguments = (case.spec, case.network, torch_weights.streams_of(weights))
     if case.meta["algorithm"] == "poca":
-        network, layout = TeamCritic(*arguments), torch_import.team_critic_layout(*arguments)
+        network, layout = TeamCritic(*arguments), torch_weights.team_critic_layout(*arguments)
     else:
-        network, layout = ValueNetwork(*arguments), torch_import.value_layout(*arguments)
-    return network, torch_import.import_weights(weights, layout, case.spec)
+        network, layout = ValueNetwork(*arguments), torch_weights.value_layout(*arguments)
+    return network, torch_weights.import_weights(weights, layout, case.spec)
 
 
 def _sequences(case: Case, arrays: Any) -> Any:

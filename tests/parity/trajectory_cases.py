@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.artifacts import torch_import
 from jaxrl.learning import returns
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.models import TeamCritic, ValueNetwork, update_max_team
+from jaxrl.torch import weights as torch_weights
 from jaxrl.types import Action
 from tests.parity.cases import Case, check_supported, present_of
 from tests.parity.compare import Comparison
@@ -64,12 +64,12 @@ def run_trajectories(case: Case) -> Comparison:
 
 def _load(case: Case) -> tuple[Setting, Carry]:
     weights = case.below("w/critic/")
-    arguments = (case.spec, case.network, torch_import.streams_of(weights))
+    arguments = (case.spec, case.network, torch_weights.streams_of(weights))
     if case.meta["algorithm"] == "poca":
-        network, layout = TeamCritic(*arguments), torch_import.team_critic_layout(*arguments)
+        network, layout = TeamCritic(*arguments), torch_weights.team_critic_layout(*arguments)
     else:
-        network, layout = ValueNetwork(*arguments), torch_import.value_layout(*arguments)
-    imported = torch_import.import_weights(weights, layout, case.spec)
+        network, layout = ValueNetwork(*arguments), torch_weights.value_layout(*arguments)
+    imported = torch_weights.import_weights(weights, layout, case.spec)
     return Setting(case, network, imported.params), Carry(imported.normalizer, imported.max_team)
 
 

@@ -13,11 +13,11 @@ from jaxrl.algorithms import actor_critic, on_policy, poca, ppo
 from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.algorithms.on_policy import Loss
-from jaxrl.artifacts import torch_import
 from jaxrl.learning import losses
 from jaxrl.networks import normalizer
 from jaxrl.networks.memory import Sequences
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
+from jaxrl.torch import weights as torch_weights
 from tests.parity.cases import Case, NetworkShape, check_memory, check_supported
 from tests.parity.compare import GRADIENT_FLOOR, TINY, Comparison
 from tests.parity.memory_cases import stored_memory
@@ -53,8 +53,8 @@ class Settings(NamedTuple):
 class Layouts(NamedTuple):
     """Where actor and critic lie in the checkpoint; the critic is None where they share a body."""
 
-    actor: torch_import.Layout
-    critic: torch_import.Layout | None
+    actor: torch_weights.Layout
+    critic: torch_weights.Layout | None
 
 
 def run_losses(case: Case) -> Comparison:
@@ -136,20 +136,20 @@ def _compare_weights(case: Case, comparison: Comparison, layouts: Layouts, state
         if noise is None:
             noise = np.abs(case.arrays[f"g1/{name}"]) < TINY
         comparison.add_after_adam(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"], noise, bound)
-    fixed = {f"actor/{k}": v for k, v in torch_import.export_normalizer(state.policy.normalizer).items()}
+    fixed = {f"actor/{k}": v for k, v in torch_weights.export_normalizer(state.policy.normalizer).items()}
     if layouts.critic is not None:
         fixed |= {name.replace("actor/", "critic/", 1): array for name, array in fixed.items()}
     if case.meta["algorithm"] == "poca":
-        fixed[f"critic/{torch_import.MAX_TEAM}"] = np.asarray(state.own["max_team"])
+        fixed[f"critic/{torch_weights.MAX_TEAM}"] = np.asarray(state.own["max_team"])
     for name, array in fixed.items():
         comparison.add(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"])
 
 
 def _exported(layouts: Layouts, trees: dict[str, Any]) -> dict[str, np.ndarray]:
     """Our trees {"actor", "critic"} under the names of the checkpoint."""
-    arrays = {f"actor/{k}": v for k, v in torch_import.export_arrays(trees["actor"], layouts.actor).items()}
+    arrays = {f"actor/{k}": v for k, v in torch_weights.export_arrays(trees["actor"], layouts.actor).items()}
     if layouts.critic is not None:
-        arrays |= {f"critic/{k}": v for k, v in torch_import.export_arrays(trees["critic"], layouts.critic).items()}
+        arrays |= {f"critic/{k}": v for k, v in torch_weights.export_arrays(trees["critic"], layouts.critic).items()}
     return arrays
 
 
@@ -164,23 +164,23 @@ def _settings(case: Case) -> Settings:
 
 
 def _streams(case: Case) -> tuple[str, ...]:
-    return torch_import.streams_of(case.below("w/actor/" if case.meta["shared_critic"] else "w/critic/"))
+    return torch_weights.streams_of(case.below("w/actor/" if case.meta["shared_critic"] else "w/critic/"))
 
 
 def _layouts(case: Case) -> Layouts:
     arguments = (case.spec, case.network, _streams(case))
     if case.meta["shared_critic"]:
-        return Layouts(torch_import.shared_layout(*arguments), None)
-    critic = torch_import.team_critic_layout if case.meta["algorithm"] == "poca" else torch_import.value_layout
-    return Layouts(torch_import.actor_layout(case.spec, case.network), critic(*arguments))
+        return Layouts(torch_weights.shared_layout(*arguments), None)
+    critic = torch_weights.team_critic_layout if case.meta["algorithm"] == "poca" else torch_weights.value_layout
+    return Layouts(torch_weights.actor_layout(case.spec, case.network), critic(*arguments))
 
 
 def _state(case: Case, layouts: Layouts) -> tuple[TrainState, normalizer.States]:
-    actor = torch_import.import_weights(case.below("w/actor/"), layouts.actor, case.spec)
+    actor = torch_weights.import_weights(case.below("w/actor/"), layouts.actor, case.spec)
     params: dict[str, Any] = {"actor": actor.params, "critic": {}}
     own: dict[str, Any] = {}
     if layouts.critic is not None:
-        critic = torch_import.import_weights(case.below("w/critic/"), layouts.critic, case.spec)
+        critic = torch_weights.import_weights(case.below("w/critic/"), layouts.critic, case.spec)
         params["critic"] = critic.params
         if critic.max_team is not None:
             own["max_team"] = update_max_team(critic.max_team, case.team("mb/")[2])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl.rewards.extrinsic import EXTRINSIC
-from jaxrl.rollout.occupants import Source
+from jaxrl.rollout.booking.occupants import Source
 from tests.helpers import decision_steps, message, terminal_steps
 from tests.rollout.row_collector import SPEC, RowCollector, observe
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from row_collector import Transition, chosen
 
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.types import NO_GROUP, BehaviorMessage
 
 Member = tuple[int, int, int]  # uid, serial and weight of an observation

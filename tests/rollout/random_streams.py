@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from row_collector import SPEC, allowed, observe
 
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.types import NO_GROUP, BehaviorMessage
 from tests.helpers import decision_steps, message, terminal_steps
 

@@ -16,14 +16,14 @@ import numpy as np
 
 from jaxrl.algorithms import batches
 from jaxrl.rewards.extrinsic import EXTRINSIC
-from jaxrl.rollout import outside, trajectory
-from jaxrl.rollout.cells import pack
-from jaxrl.rollout.pages import Pages
-from jaxrl.rollout.records import Ingested
-from jaxrl.rollout.repaging import repage, resize
+from jaxrl.rollout.booking.records import Ingested
+from jaxrl.rollout.booking.slots import Slots, Source
+from jaxrl.rollout.buffer import outside, trajectory
+from jaxrl.rollout.buffer.cells import pack
+from jaxrl.rollout.buffer.pages import Pages
+from jaxrl.rollout.buffer.repaging import repage, resize
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.slots import Slots, Source
-from jaxrl.rollout.trajectory_state import TrajectoryState
 from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, ObservationSpec
 from tests.helpers import ppo_settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from row_collector import SPEC, RowCollector, Transition, allowed, observe
 
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
 from tests.helpers import decision_steps, message, terminal_steps
 
 ONE = Source(0, "Push?team=0")

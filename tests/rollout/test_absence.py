@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from script import ONE
 
-from jaxrl.rollout.absence import Absences
-from jaxrl.rollout.records import Ending, Ingested
-from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.booking.absence import Absences
+from jaxrl.rollout.booking.records import Ending, Ingested
+from jaxrl.rollout.booking.slots import Slots
 from jaxrl.types import BehaviorMessage, EnvMessage
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from jaxrl.rollout.cells import Cells, Layout, blank, pack, unpack, width
+from jaxrl.rollout.buffer.cells import Cells, Layout, blank, pack, unpack, width
 from jaxrl.rollout.noise import noise_key, typed
 from jaxrl.types import Action
 from tests.helpers import make_spec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from script import ONE, Script, brief, script
 
-from jaxrl.rollout.slots import Slots, Source
+from jaxrl.rollout.booking.slots import Slots, Source
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 OTHER = Source(1, "Push?team=0")

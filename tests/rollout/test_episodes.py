@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.slots import Slots, Source
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.slots import Slots, Source
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 SPEC = make_spec((1,), branches=(2,))

@@ -15,8 +15,8 @@ from script import ONE, Script, brief, script
 
 from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.networks import actions, normalizer
-from jaxrl.rollout.rollout import rollout_of
-from jaxrl.rollout.silence import OutsideActionError
+from jaxrl.rollout.booking.silence import OutsideActionError
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import EnvironmentSettings
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.programs import compile_programs

@@ -7,8 +7,8 @@ import pytest
 from script import ONE, Script
 from test_whole_episodes import WholeEpisodes
 
-from jaxrl.rollout import slots
-from jaxrl.rollout.slots import Slots
+from jaxrl.rollout.booking import slots
+from jaxrl.rollout.booking.slots import Slots
 
 
 def limited(most: int, **options) -> tuple[Script, WholeEpisodes, list]:

@@ -9,8 +9,8 @@ from row_collector import RowCollector
 from script import ONE, Script, brief, script
 
 from jaxrl.rewards.extrinsic import EXTRINSIC
-from jaxrl.rollout.records import Ending
-from jaxrl.rollout.slots import Slots, Source
+from jaxrl.rollout.booking.records import Ending
+from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.types import NO_GROUP
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxrl.rollout.slots import Slots, Source
+from jaxrl.rollout.booking.slots import Slots, Source
 from tests.helpers import decision_steps, make_spec, message
 
 SPEC = make_spec((2,), branches=(3,))

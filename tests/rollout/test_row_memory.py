@@ -26,7 +26,7 @@ from jaxrl.networks import actions
 from jaxrl.networks.memory import Sequences, part
 from jaxrl.networks.models import Actor as Network
 from jaxrl.networks.models import TeamCritic
-from jaxrl.rollout.rollout import rollout_of
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host import actor as actors
 from jaxrl.training.host.actor import Actor

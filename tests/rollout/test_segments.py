@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from script import ONE
 
-from jaxrl.rollout.followed import AgentRecord, Outcome, Trajectory
-from jaxrl.rollout.segments import Segments
+from jaxrl.rollout.following.followed import AgentRecord, Outcome, Trajectory
+from jaxrl.rollout.following.segments import Segments
 from jaxrl.types import Action, BehaviorMessage, Taken
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 

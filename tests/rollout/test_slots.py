@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrl.rollout.occupants import first_size
-from jaxrl.rollout.pages import Pages
-from jaxrl.rollout.records import Ending, Ingested
-from jaxrl.rollout.slots import Slots, Source, next_power_of_two
+from jaxrl.rollout.booking.occupants import first_size
+from jaxrl.rollout.booking.records import Ending, Ingested
+from jaxrl.rollout.booking.slots import Slots, Source, next_power_of_two
+from jaxrl.rollout.buffer.pages import Pages
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 SPEC = make_spec((2,), branches=(3,))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.rollout.followed import Episode, Outcome, episode_id
-from jaxrl.rollout.segments import Segments
-from jaxrl.rollout.slots import Source
-from jaxrl.rollout.tracker import EpisodeTracker, Noticed
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.following.followed import Episode, Outcome, episode_id
+from jaxrl.rollout.following.segments import Segments
+from jaxrl.rollout.following.tracker import EpisodeTracker, Noticed
 from jaxrl.types import NO_GROUP, NOTHING, Action, BehaviorMessage, EnvMessage
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 

@@ -16,11 +16,11 @@ from script import ONE, brief, script
 from jaxrl.algorithms.interface import Decision
 from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.networks.actions import to_environment
-from jaxrl.rollout import trajectory
+from jaxrl.rollout.booking.slots import Slots
+from jaxrl.rollout.buffer import trajectory
+from jaxrl.rollout.buffer.repaging import resize
+from jaxrl.rollout.buffer.trajectory_state import NO_DECISION
 from jaxrl.rollout.noise import noise_key
-from jaxrl.rollout.repaging import resize
-from jaxrl.rollout.slots import Slots
-from jaxrl.rollout.trajectory_state import NO_DECISION
 from jaxrl.training.host.decide import decide
 from jaxrl.types import Action
 from tests.helpers import decision_steps, message, ppo_settings

@@ -16,8 +16,8 @@ import pytest
 from row_collector import SPEC, RowCollector, allowed, observe
 
 from jaxrl.algorithms import batches
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.slots import Source
 from jaxrl.types import BehaviorMessage
 from tests.helpers import decision_steps, message, ppo_settings, terminal_steps
 

@@ -13,11 +13,11 @@ from row_collector import EXTRINSIC, RowCollector, Transition, transitions
 from script import Script
 
 from jaxrl.algorithms import batches
-from jaxrl.rollout import whole_episodes
-from jaxrl.rollout.records import Ending, Ingested
+from jaxrl.rollout.booking.records import Ending, Ingested
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.buffer import whole_episodes
+from jaxrl.rollout.buffer.running import RunningEpisodes
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.running import RunningEpisodes
-from jaxrl.rollout.slots import Source
 from jaxrl.types import BehaviorMessage
 from tests.helpers import ppo_settings
 

@@ -13,7 +13,7 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.envs.player.teams import Teams
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.served.serve import CompiledAreas
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.behavior import Programs, make_behavior

@@ -12,7 +12,7 @@ import pytest
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.training.checkpoint_writer import CheckpointWriter
-from jaxrl.training.lost_writes import LostWrites
+from jaxrl.training.errors import LostWrites
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxrl.artifacts.metrics.statistics import EPISODE_LENGTH, Summary
-from jaxrl.training.memory_reach import remark
+from jaxrl.training.recorder import memory_remark as remark
 
 
 def summaries(mean: float) -> dict[str, Summary]:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from gymnasium import spaces
 
+from jaxrl.envs.foreign.behaviors import unnumbered
+
 
 class AreaOutcome(NamedTuple):
     """What one copy answers to a reset or a step. All mappings are by the agent's name and may lack agents."""
@@ -49,3 +51,33 @@ class Area(Protocol):
     def close(self) -> None:
         """Release what it holds."""
         ...
+
+
+class WrappedArea:
+    """What copies of Gymnasium's, PettingZoo's and RLlib's environments share: a part of `Area`."""
+
+    def __init__(self, env: Any, *, teams: bool) -> None:
+        self.teams = teams
+        self.frames_per_second: float | None = (getattr(env, "metadata", None) or {}).get("render_fps")
+        self._env = env
+
+    def behavior(self, agent: Any) -> str:
+        """The name without its number."""
+        return unnumbered(agent)
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._env.render()
+
+    def close(self) -> None:
+        """Close it, if it can be."""
+        getattr(self._env, "close", lambda: None)()
+
+    def _begun(self, seed: int | None, options: Mapping[str, Any] | None) -> Any:
+        """What its own `reset` answers."""
+        return self._env.reset(seed=seed, options=None if options is None else dict(options))
+
+
+def mappings(infos: Any) -> dict[Any, Mapping[Any, Any]]:
+    """Those of the agents that have any."""
+    return {agent: told for agent, told in (infos or {}).items() if isinstance(told, Mapping)}

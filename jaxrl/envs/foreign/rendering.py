@@ -6,15 +6,18 @@ by itself. Nothing here ends a run but a wrong picture: without a window, or wit
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import logging
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+from PIL import Image
 
-from jaxrl.envs.foreign.film import Film, FilmError
-from jaxrl.envs.foreign.viewer import ViewerError, Window
 from jaxrl.envs.interface import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ PICTURES, ITSELF = "rgb_array", "human"
 _FRAMES_PER_SECOND = 30.0
 
 logger = logging.getLogger(__name__)
+GIF_FRAMES = 1000
+"""A GIF is kept in memory until its end: what comes after so many pictures is left out."""
+_ENCODER_SECONDS = 10.0
 
 
 class DrawingOptions(NamedTuple):
@@ -79,11 +85,6 @@ def make_drawn(make: Callable[..., Any], options: DrawingOptions) -> Any:
     return make(render_mode=mode)
 
 
-def rate_of(env: Any) -> float | None:
-    """Frames per second that an environment of Gymnasium or PettingZoo asks for."""
-    return (getattr(env, "metadata", None) or {}).get("render_fps")
-
-
 def checked_picture(given: Any, place: str, advice: str) -> np.ndarray:
     """What `render` gave, if that is a picture. Raises EnvironmentFailure."""
     if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
@@ -92,6 +93,161 @@ def checked_picture(given: Any, place: str, advice: str) -> np.ndarray:
     raise EnvironmentFailure(
         f"{place}: render gave {kind}, expected a picture, uint8 (height, width, 3), or True, False or None; {advice}"
     )
+
+
+class FilmError(Exception):
+    """A film cannot be written. The text says why."""
+
+
+class Film:
+    """Grows picture by picture; the file appears under its own name when it is finished.
+
+    Args:
+        folder: is made with the first picture.
+        episode: its number, in the name of the file. A file of that name is left alone: this one gets `-2`, and so on.
+        frames_per_second: at most 50 in a GIF.
+    """
+
+    def __init__(self, folder: Path, episode: int, frames_per_second: float) -> None:
+        self._folder = folder
+        self._stem = f"episode-{episode:06d}"
+        self._rate = frames_per_second
+        self._mp4 = importlib.util.find_spec("imageio_ffmpeg") is not None
+        self._draft = folder / f".{self._stem}{self._ending}"
+        self._encoder: subprocess.Popen[bytes] | None = None
+        self._shape: tuple[int, ...] = ()
+        self._pictures: list[Image.Image] = []
+
+    @property
+    def _ending(self) -> str:
+        return ".mp4" if self._mp4 else ".gif"
+
+    def add(self, picture: np.ndarray) -> None:
+        """Append uint8 [H, W, 3]. Raises FilmError: another size than before, or it cannot be written."""
+        if not self._shape:
+            self._shape = picture.shape
+        elif picture.shape != self._shape:
+            raise FilmError(f"a picture of {picture.shape} follows one of {self._shape}")
+        try:
+            if self._mp4:
+                self._encode(picture)
+            elif len(self._pictures) < GIF_FRAMES:
+                self._pictures.append(Image.fromarray(picture))
+        except (OSError, RuntimeError) as error:
+            raise FilmError(f"{self._draft} cannot be written ({error})") from error
+
+    def finish(self) -> Path | None:
+        """Write what is there and return the file; None: there was no picture. Raises FilmError."""
+        if not self._shape:
+            return None
+        try:
+            encoder, self._encoder = self._encoder, None
+            if encoder is not None:
+                self._end(encoder)
+            else:
+                self._write_gif()
+            target = self._free_name()
+            os.replace(self._draft, target)
+        except (OSError, RuntimeError) as error:
+            self.discard()
+            raise FilmError(f"{self._draft} cannot be written ({error})") from error
+        return target
+
+    def discard(self) -> None:
+        """Leave no file."""
+        encoder, self._encoder = self._encoder, None
+        with contextlib.suppress(OSError, RuntimeError):
+            if encoder is not None:
+                self._end(encoder)
+        with contextlib.suppress(OSError):
+            self._draft.unlink(missing_ok=True)
+
+    def _encode(self, picture: np.ndarray) -> None:
+        height, width = picture.shape[:2]
+        even = np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")  # the encoder takes no odd sides
+        if self._encoder is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._encoder = self._start(even.shape[1], even.shape[0])
+        assert self._encoder.stdin is not None
+        self._encoder.stdin.write(even.tobytes())
+
+    def _start(self, width: int, height: int) -> subprocess.Popen[bytes]:
+        """The encoder, in a session of its own: Ctrl-C must not end it before the film is whole."""
+        import imageio_ffmpeg
+
+        # Not imageio_ffmpeg.write_frames, which forks with code to run in between: with JAX in the process (inline
+        # environments) that can deadlock.
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+        command += ["-s", f"{width}x{height}", "-r", f"{self._rate:g}", "-i", "-"]
+        command += ["-c:v", "libx264", "-pix_fmt", "yuv420p", str(self._draft)]
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _end(self, encoder: subprocess.Popen[bytes]) -> None:
+        """Let the encoder write the rest. Raises RuntimeError if it cannot, or takes too long."""
+        assert encoder.stdin is not None
+        try:
+            encoder.stdin.close()
+            code = encoder.wait(_ENCODER_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"the encoder has not ended within {_ENCODER_SECONDS:g} seconds") from None
+        finally:
+            encoder.kill()  # without effect on one that has ended
+            encoder.wait()
+        if code:
+            raise RuntimeError(f"the encoder ended with exit code {code}")
+
+    def _write_gif(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        first, *others = self._pictures
+        milliseconds = max(round(1000 / self._rate), 20)
+        first.save(self._draft, "GIF", save_all=True, append_images=others, duration=milliseconds, loop=0)
+
+    def _free_name(self) -> Path:
+        names = [self._stem, *(f"{self._stem}-{number}" for number in range(2, 1000))]
+        free = (self._folder / (name + self._ending) for name in names)
+        return next((path for path in free if not path.exists()), self._folder / (names[-1] + self._ending))
+
+
+class ViewerError(Exception):
+    """There is no window: no display, no tkinter, or somebody has closed it."""
+
+
+class Window:
+    """Opens when it is made. Raises ViewerError."""
+
+    def __init__(self) -> None:
+        try:
+            import tkinter
+
+            self._root: Any = tkinter.Tk()
+            self._root.title("jaxrl")
+            self._label: Any = tkinter.Label(self._root)
+            self._label.pack()
+        except Exception as error:  # whatever the window system raises
+            raise ViewerError(f"no window can be opened ({error})") from error
+
+    def show(self, picture: np.ndarray) -> None:
+        """Show uint8 [H, W, 3]. Raises ViewerError."""
+        try:
+            from PIL import ImageTk
+
+            photo = ImageTk.PhotoImage(Image.fromarray(picture), master=self._root)
+            self._label.configure(image=photo)
+            self._label.image = photo  # tkinter itself keeps no reference
+            self._root.update()
+        except Exception as error:  # a closed window raises at the next use
+            raise ViewerError(f"the window is gone ({error})") from error
+
+    def close(self) -> None:
+        """May be called twice."""
+        root, self._root = self._root, None
+        if root is not None:
+            try:
+                root.destroy()
+            except Exception as error:
+                raise ViewerError(f"the window cannot be closed ({error})") from error
 
 
 class Rendering:

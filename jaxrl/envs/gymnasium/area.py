@@ -8,21 +8,17 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from jaxrl.envs.foreign.area import AreaOutcome
-from jaxrl.envs.foreign.rendering import rate_of
+from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea
 
 AGENT = "agent"
 _LIVING, _NOBODY = (AGENT,), ()
 
 
-class GymnasiumArea:
+class GymnasiumArea(WrappedArea):
     """`env`, whose one agent belongs to the behavior `name`."""
 
-    teams = False
-
     def __init__(self, env: gymnasium.Env, name: str) -> None:
-        self.frames_per_second = rate_of(env)
-        self._env = env
+        super().__init__(env, teams=False)
         self._name = name
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
@@ -35,7 +31,7 @@ class GymnasiumArea:
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Raises whatever the environment raises; ValueError: it returns something else than Gymnasium defines."""
-        answer = self._env.reset(seed=seed, options=None if options is None else dict(options))
+        answer = self._begun(seed, options)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise ValueError(f"returned {_kind(answer)}, expected a pair (observation, info)")
         obs, info = answer
@@ -48,14 +44,6 @@ class GymnasiumArea:
             expected = "(observation, reward, terminated, truncated, info)"
             raise ValueError(f"returned {_kind(answer)}, expected {expected}, as Gymnasium (not gym) has it")
         return _outcome(*answer)
-
-    def render(self) -> Any:
-        """What the environment draws."""
-        return self._env.render()
-
-    def close(self) -> None:
-        """Close it."""
-        self._env.close()
 
 
 def _outcome(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> AreaOutcome:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl import trust
 from jaxrl.envs.address import UnknownEnvironmentError, unknown
-from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.envs.foreign.imports import import_for, require_package
-from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, drawing_options, make_drawn
-from jaxrl.envs.interface import EnvironmentFailure, HostEnv
+from jaxrl.envs.foreign.rendering import DrawingOptions, drawing_options, make_drawn
+from jaxrl.envs.foreign.simulator import recipe
+from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.handles import EnvFactory
 
 if TYPE_CHECKING:
@@ -49,16 +49,8 @@ def check(name: str | None) -> None:
 def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
     """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
     check(name)
-    options = settings.env_settings
-    return partial(
-        make_gymnasium,
-        name or "",
-        keyword_arguments(options.env_args),
-        areas=options.num_areas,
-        seed=options.seed,
-        timeout=options.timeout_wait,
-        drawing=drawing_options(settings),
-    )
+    drawing = drawing_options(settings)
+    return recipe(open_area, f"gymnasium:{name}", settings, package="Gymnasium", in_teams=False, drawing=drawing)
 
 
 def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions) -> Area:
@@ -76,37 +68,3 @@ def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions) -> 
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvironmentFailure(f"gymnasium:{name} needs a package that is not installed: {error}") from error
     return GymnasiumArea(env, name.rpartition(":")[2].rpartition("/")[2])
-
-
-def make_gymnasium(
-    name: str,
-    arguments: dict[str, Any],
-    worker: int,
-    *,
-    areas: int,
-    seed: int,
-    timeout: float,
-    drawing: DrawingOptions = NOTHING_DRAWN,
-) -> HostEnv:
-    """Build one worker's environment; runs inside the worker.
-
-    Raises:
-        EnvironmentFailure: it cannot be made, or jaxrl cannot read its spaces.
-    """
-    import gymnasium
-
-    from jaxrl.envs.foreign.environment import ForeignEnvironment
-
-    def make_area(area: int) -> Area:
-        return open_area(name, arguments, drawing if worker == area == 0 else NOTHING_DRAWN)
-
-    return ForeignEnvironment(
-        worker=worker,
-        name=f"gymnasium:{name}",
-        make_area=make_area,
-        areas=areas,
-        seed=seed + worker,
-        timeout=timeout,
-        drawing=drawing,
-        about=f"gymnasium:{name} of Gymnasium {gymnasium.__version__}, {areas} side by side",
-    )

@@ -9,12 +9,10 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
 
-from jaxrl.envs.foreign.area import AreaOutcome
-from jaxrl.envs.foreign.behaviors import unnumbered
-from jaxrl.envs.foreign.rendering import rate_of
+from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, mappings
 
 
-class PettingZooArea:
+class PettingZooArea(WrappedArea):
     """A parallel environment, or one in turns, in which only the agent whose turn it is is asked.
 
     The behavior of `adversary_0` is `adversary`, that of `agent_1` is `agent`; an agent without a number is its own.
@@ -35,21 +33,15 @@ class PettingZooArea:
             env = turn_based_aec_to_parallel(env) if in_turns else aec_to_parallel(env)
         if not isinstance(env, ParallelEnv):
             raise TypeError(f"got a {type(env).__name__}, expected a ParallelEnv or an AECEnv of PettingZoo")
-        self._env: ParallelEnv = env
-        self.teams = teams
-        self.frames_per_second = rate_of(env)
+        super().__init__(env, teams=teams)
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and actions."""
         return self._env.observation_space(agent), self._env.action_space(agent)
 
-    def behavior(self, agent: Any) -> str:
-        """The name without its number."""
-        return unnumbered(agent)
-
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Raises whatever the environment raises; ValueError: it returns something else than PettingZoo defines."""
-        answer = self._env.reset(seed=seed, options=None if options is None else dict(options))
+        answer = self._begun(seed, options)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise ValueError("returned no pair (observations, infos): an environment of PettingZoo before 1.24")
         obs, infos = answer
@@ -63,14 +55,6 @@ class PettingZooArea:
             raise ValueError(f"returned {len(answer)} values, expected {expected}: an environment of PettingZoo 1.24")
         return self._outcome(*answer)
 
-    def render(self) -> Any:
-        """What the environment draws."""
-        return self._env.render()
-
-    def close(self) -> None:
-        """Close it."""
-        self._env.close()
-
     def _outcome(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> AreaOutcome:
         """Who has a flag is over, also where the environment lists it still."""
         living = [a for a in self._env.agents if not terminated.get(a, False) and not truncated.get(a, False)]
@@ -80,7 +64,7 @@ class PettingZooArea:
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            infos={agent: told for agent, told in (infos or {}).items() if isinstance(told, Mapping)},
+            infos=mappings(infos),
             living=living,
             asked=asked,
         )

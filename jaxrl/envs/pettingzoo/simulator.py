@@ -11,7 +11,6 @@ makes the environment, but for two:
 
 from __future__ import annotations
 
-import os
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -21,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl import trust
 from jaxrl.envs.address import UnknownEnvironmentError, unknown
-from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
 from jaxrl.envs.foreign.imports import import_for, is_made_for, require_package
-from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, drawing_options, make_drawn
-from jaxrl.envs.interface import HostEnv
+from jaxrl.envs.foreign.rendering import DrawingOptions, drawing_options, make_drawn
+from jaxrl.envs.foreign.simulator import recipe
 from jaxrl.envs.workers.handles import EnvFactory
 
 if TYPE_CHECKING:
@@ -52,21 +50,7 @@ def check(name: str | None) -> None:
 def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
     """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
     check(name)
-    options = settings.env_settings
-    arguments = keyword_arguments(options.env_args)
-    team_reward = take_switch(arguments, "team_reward", False)
-    teams = take_switch(arguments, "teams", True)
-    return partial(
-        make_pettingzoo,
-        name or "",
-        arguments,
-        team_reward=team_reward,
-        teams=teams,
-        areas=options.num_areas,
-        seed=options.seed,
-        timeout=options.timeout_wait,
-        drawing=drawing_options(settings),
-    )
+    return recipe(open_area, f"pettingzoo:{name}", settings, package="PettingZoo", drawing=drawing_options(settings))
 
 
 def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions, *, teams: bool = True) -> Area:
@@ -75,44 +59,6 @@ def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions, *, 
 
     make = partial(_maker(name), **arguments)
     return PettingZooArea(make_drawn(make, drawing) if drawing.wanted else make(), teams=teams)
-
-
-def make_pettingzoo(
-    name: str,
-    arguments: dict[str, Any],
-    worker: int,
-    *,
-    team_reward: bool,
-    teams: bool,
-    areas: int,
-    seed: int,
-    timeout: float,
-    drawing: DrawingOptions = NOTHING_DRAWN,
-) -> HostEnv:
-    """Build one worker's environment; runs inside the worker.
-
-    Raises:
-        EnvironmentFailure: it cannot be made, or jaxrl cannot read its spaces.
-    """
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    import pettingzoo
-
-    from jaxrl.envs.foreign.environment import ForeignEnvironment
-
-    def make_area(area: int) -> Area:
-        return open_area(name, arguments, drawing if worker == area == 0 else NOTHING_DRAWN, teams=teams)
-
-    return ForeignEnvironment(
-        worker=worker,
-        name=f"pettingzoo:{name}",
-        make_area=make_area,
-        areas=areas,
-        seed=seed + worker,
-        team_reward=team_reward,
-        timeout=timeout,
-        drawing=drawing,
-        about=f"pettingzoo:{name} of PettingZoo {pettingzoo.__version__}, {areas} side by side",
-    )
 
 
 def _maker(name: str) -> Callable[..., Any]:

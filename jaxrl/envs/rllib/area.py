@@ -7,13 +7,12 @@ from typing import Any
 
 from gymnasium import spaces
 
-from jaxrl.envs.foreign.area import AreaOutcome
-from jaxrl.envs.foreign.behaviors import unnumbered
+from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, mappings
 
 ALL = "__all__"
 
 
-class MultiAgentArea:
+class MultiAgentArea(WrappedArea):
     """An agent lives from its first observation until its flag or that of all; who is given an observation acts next.
 
     The behavior of `adversary_0` is `adversary`; numbers alone are `agent`. Spaces are looked for as RLlib does, in
@@ -25,22 +24,16 @@ class MultiAgentArea:
     """
 
     def __init__(self, env: Any, *, teams: bool) -> None:
-        self.teams = teams
-        self.frames_per_second: float | None = None
-        self._env = env
+        super().__init__(env, teams=teams)
         self._living: dict[Any, None] = {}  # in the order in which they appeared
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and actions. Raises ValueError where the environment tells none."""
         return self._space("observation", agent), self._space("action", agent)
 
-    def behavior(self, agent: Any) -> str:
-        """The name without its number."""
-        return unnumbered(agent)
-
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Raises whatever the environment raises; ValueError: it returns something else than RLlib defines."""
-        answer = self._env.reset(seed=seed, options=None if options is None else dict(options))
+        answer = self._begun(seed, options)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise ValueError("returned no pair of dictionaries (observations, infos): written for RLlib before 2.3")
         obs, infos = answer
@@ -58,14 +51,6 @@ class MultiAgentArea:
             raise ValueError(f"returned terminateds without {ALL!r}, which says whether the episode of all is over")
         return self._outcome(answer[0], answer[1], terminated, truncated, answer[4])
 
-    def render(self) -> Any:
-        """What the environment draws."""
-        return self._env.render()
-
-    def close(self) -> None:
-        """Close it, if it can be."""
-        getattr(self._env, "close", lambda: None)()
-
     def _outcome(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> AreaOutcome:
         self._living |= dict.fromkeys(obs)
         ends, cut = bool(terminated[ALL]), bool(truncated.get(ALL, False))
@@ -77,7 +62,7 @@ class MultiAgentArea:
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            infos={agent: told for agent, told in (infos or {}).items() if isinstance(told, Mapping)},
+            infos=mappings(infos),
             living=tuple(self._living),
             asked=[agent for agent in obs if agent in self._living],
         )

@@ -7,18 +7,17 @@ its `env_config`: what `env_args` say, but for `team_reward` and `teams`, which 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jaxrl import own_code
 from jaxrl.envs.address import UnknownEnvironmentError
-from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
 from jaxrl.envs.foreign.imports import require_package
-from jaxrl.envs.interface import HostEnv
+from jaxrl.envs.foreign.simulator import recipe
 from jaxrl.envs.workers.handles import EnvFactory
 
 if TYPE_CHECKING:
     from jaxrl.envs.foreign.area import Area
+    from jaxrl.envs.foreign.rendering import DrawingOptions
     from jaxrl.settings import RunSettings
 
 
@@ -37,49 +36,14 @@ def check(name: str | None) -> None:
 def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
     """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
     check(name)
-    options = settings.env_settings
-    config = keyword_arguments(options.env_args)
-    team_reward = take_switch(config, "team_reward", False)
-    return partial(
-        make_rllib,
-        name or "",
-        config,
-        team_reward=team_reward,
-        teams=take_switch(config, "teams", True),
-        areas=options.num_areas,
-        seed=options.seed,
-        timeout=options.timeout_wait,
-    )
+    return recipe(open_area, f"rllib:{name}", settings)
 
 
-def make_rllib(
-    name: str,
-    config: dict[str, Any],
-    worker: int,
-    *,
-    team_reward: bool,
-    teams: bool,
-    areas: int,
-    seed: int,
-    timeout: float,
-) -> HostEnv:
-    """Build one worker's environment; runs inside the worker. Raises EnvironmentFailure: it cannot be made."""
-    from jaxrl.envs.foreign.environment import ForeignEnvironment
+def open_area(name: str, config: dict[str, Any], drawing: DrawingOptions, *, teams: bool = True) -> Area:
+    """One copy, which nobody draws. Raises whatever the environment raises."""
     from jaxrl.envs.rllib.area import MultiAgentArea
 
-    def make_area(area: int) -> Area:
-        return MultiAgentArea(_class(name)(dict(config)), teams=teams)
-
-    return ForeignEnvironment(
-        worker=worker,
-        name=f"rllib:{name}",
-        make_area=make_area,
-        areas=areas,
-        seed=seed + worker,
-        team_reward=team_reward,
-        timeout=timeout,
-        about=f"rllib:{name}, {areas} side by side",
-    )
+    return MultiAgentArea(_class(name)(dict(config)), teams=teams)
 
 
 def _class(name: str) -> type[Any]:

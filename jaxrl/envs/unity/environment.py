@@ -22,7 +22,7 @@ from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_ta
 from jaxrl.envs.unity.peers import CHECKED
 from jaxrl.envs.unity.ports import EDITOR_PORT, free_port, port_problem
 from jaxrl.envs.unity.side_channels import StatsChannel, send_parameter
-from jaxrl.envs.workers.incarnation import INCARNATION
+from jaxrl.envs.workers.worker import INCARNATION
 from jaxrl.types import Action, EnvMessage, ParameterValue, StepTiming
 
 logger = logging.getLogger(__name__)

@@ -12,13 +12,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from multiprocessing import connection
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from jaxrl.envs.interface import HostEnv
-from jaxrl.envs.workers.diagnosis import describe_exit, process_state
-from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, through_bytes
-from jaxrl.envs.workers.worker import execute, failure_message, ready_message, worker_main
+from jaxrl.envs.workers.worker import INCARNATION, execute, failure_message, ready_message, worker_main
 from jaxrl.log_lines import current_level
 
 logger = logging.getLogger(__name__)
@@ -100,8 +99,8 @@ class ProcessHandle:
         self._process.join(seconds)
         code = self._process.exitcode
         if code is not None:
-            return f"process {self._process.pid} ended with {describe_exit(code)}"
-        return f"process {self._process.pid} is alive{process_state(self._process.pid)}"
+            return f"process {self._process.pid} ended with {_exit_in_words(code)}"
+        return f"process {self._process.pid} is alive{_process_state(self._process.pid)}"
 
     def hang_up(self) -> None:
         self._channel.close()
@@ -202,6 +201,26 @@ def pickle_factory(factory: EnvFactory) -> bytes:
             f"the environment factory {factory!r} cannot be pickled for the worker processes ({error}); expected a "
             "function or class at the top level of a module, or functools.partial of one; or pass inline=True"
         ) from error
+
+
+def _exit_in_words(code: int) -> str:
+    """An exit code in words: negative codes, and those above 128, stand for signals."""
+    number = -code if code < 0 else code - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"exit code {code}"
+    return f"exit code {code} ({name})"
+
+
+def _process_state(pid: int | None) -> str:
+    """What the process is doing, from Linux's /proc; empty elsewhere."""
+    names = {"R": "computing", "S": "waiting", "D": "waiting for a disk or device", "T": "stopped by a signal"}
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    return f" and {names.get(letter, f'in state {letter}')}"
 
 
 @contextmanager

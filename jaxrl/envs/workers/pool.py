@@ -7,21 +7,25 @@ another process within `RestartLimits`; nobody else notices (M17, S22, U31, U32)
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from jaxrl.envs.workers.handles import EnvFactory, wait
+from jaxrl.envs.workers.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory, wait
 from jaxrl.envs.workers.inbox import Inbox
-from jaxrl.envs.workers.launcher import launcher
 from jaxrl.envs.workers.restarts import Loss, RestartLimits, Restarts
-from jaxrl.envs.workers.shutdown import close_workers
 from jaxrl.envs.workers.supervisor import START, Supervisor
 from jaxrl.envs.workers.transport import encode_actions
 from jaxrl.envs.workers.worker import parameters_message, reset_message
 from jaxrl.types import Action, EnvMessage, ParameterValue
 
+logger = logging.getLogger(__name__)
+
+_CLOSE_SECONDS = 10.0
+_FORCE_SECONDS = 4.0  # after SIGTERM a worker has 3 s for closing its environment
+_HURRY_SECONDS = 1.0
 _SLICE_SECONDS = 0.5  # longest wait between two looks at the processes
 
 
@@ -71,7 +75,7 @@ class EnvPool:
         self._parameters: dict[str, ParameterValue] | None = None  # all that were sent; None: nobody has been reset
         self._inbox = Inbox()
         self._workers: list[Supervisor] = []
-        launch = launcher(factory, timeout, inline=inline, cluster=cluster)
+        launch = _launcher(factory, timeout, inline=inline, cluster=cluster)
         # Also runs when the pool is garbage or the interpreter exits: environments never outlive their pool.
         self._close = weakref.finalize(self, _close_all, self._workers)
         try:
@@ -240,8 +244,52 @@ class EnvPool:
 
 
 def _close_all(workers: Sequence[Supervisor]) -> None:
-    close_workers([worker.handle for worker in workers])
+    _close_workers([worker.handle for worker in workers])
 
 
 def _others_run(workers: Sequence[Supervisor], number: int) -> bool:
     return any(worker.runs for worker in workers if worker.number != number)
+
+
+def _launcher(
+    factory: EnvFactory, patience: float, *, inline: bool, cluster: str | None
+) -> Callable[[int, int], WorkerHandle]:
+    """(worker, incarnation) → its process, which starts, here or on a cluster, or the environment in this process."""
+    if inline:
+        return lambda worker, incarnation: InlineHandle(factory, worker, incarnation)
+    pickled = pickle_factory(factory)
+    if cluster is None:
+        return lambda worker, incarnation: ProcessHandle(pickled, worker, patience, incarnation)
+    from jaxrl.envs.workers import ray_handle  # Ray takes a second to import
+
+    ray_handle.connect(cluster)
+    return lambda worker, incarnation: ray_handle.RayHandle(pickled, worker, incarnation)
+
+
+def _close_workers(workers: Sequence[WorkerHandle]) -> None:
+    """Ask, then terminate, then kill; each stage is bounded and over as soon as all have ended."""
+    try:
+        for worker in workers:
+            worker.hang_up()
+        left = _still_running(workers, _CLOSE_SECONDS)
+        if left:
+            logger.warning("%d environment workers did not close within %g s: terminated", len(left), _CLOSE_SECONDS)
+        _force(left, _FORCE_SECONDS)
+    except BaseException:
+        # A second Ctrl-C: the user wants to leave now.
+        _force(workers, _HURRY_SECONDS)
+        raise
+
+
+def _force(workers: Sequence[WorkerHandle], seconds: float) -> None:
+    for worker in workers:
+        worker.force("terminate")
+    left = _still_running(workers, seconds)
+    for worker in left:
+        worker.force("kill")
+    _still_running(left, seconds)
+
+
+def _still_running(workers: Sequence[WorkerHandle], seconds: float) -> list[WorkerHandle]:
+    deadline = time.monotonic() + seconds
+    return [worker for worker in workers if not worker.join(deadline - time.monotonic())]

@@ -9,14 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
-from jaxrl.envs.workers.diagnosis import why_silent
 from jaxrl.envs.workers.handles import WorkerHandle
 from jaxrl.envs.workers.inbox import Inbox
 from jaxrl.envs.workers.restarts import Loss, Restarts
-from jaxrl.envs.workers.retirement import LONGEST_SECONDS, Retirement
 from jaxrl.envs.workers.transport import ChannelClosedError, ChannelTimeoutError, Message, decode_result
 from jaxrl.envs.workers.worker import FailureReport, FaultKind, reset_message
 from jaxrl.types import EnvMessage, ParameterValue
@@ -26,6 +24,22 @@ logger = logging.getLogger(__name__)
 START = "start-up"
 """What a worker does until it is reset for the first time."""
 _END = "end"
+_EXIT_SECONDS = 1.0  # for the exit code of a process whose socket has closed
+
+_ADVICE_DEAD = {
+    True: "Its output above may say why; a training script needs the guard `if __name__ == '__main__':`, because each "
+    "worker imports the script again",
+    False: "Killed from outside, out of memory, or crashed in native code: its output above may say why",
+}
+_ADVICE_SILENT = (
+    "Check that the environment runs (not paused, no dialog open) and that its agents request decisions; if it is only "
+    "slow, allow more time"
+)
+_CLOSE_SECONDS = 10.0  # for a worker that closes its environment by itself, which takes less than 8 s
+_TERMINATE_SECONDS = 4.0  # after SIGTERM a worker has 3 s for closing its environment
+_MOMENT = 0.05
+LONGEST_SECONDS = 60.0
+"""From the beginning to the end of a process, at most, if nothing of the system keeps it."""
 _BAD_DATA = "; or set env_settings.on_bad_data: restart, which starts such an environment again"
 
 
@@ -189,7 +203,7 @@ class Supervisor:
         self._fail(text, WorkerError(report.trace), report.kind, hangs=False)
 
     def _fail_for_silence(self, cause: ChannelClosedError | ChannelTimeoutError | None) -> None:
-        text = why_silent(self.handle, self.doing, self._since, cause)
+        text = _why_silent(self.handle, self.doing, self._since, cause)
         self._fail(text, cause, FaultKind.FAULT, hangs=True)
 
     def _fail(self, text: str, cause: Exception | None, kind: FaultKind, *, hangs: bool) -> None:
@@ -234,3 +248,48 @@ class Supervisor:
             known = self.handle.diagnose(0.0)
             self._failure = f"environment worker {self.number} cannot be started again, it does not end: {known}"
             raise EnvironmentFailure(f"{self._failure}. End it by hand, then continue with --resume")
+
+
+def _why_silent(
+    handle: WorkerHandle, doing: str, since: float, cause: ChannelClosedError | ChannelTimeoutError | None
+) -> str:
+    """Whether the worker died or hangs in its `doing`, begun at `since` (time.monotonic), and what to do."""
+    known = handle.diagnose(_EXIT_SECONDS if isinstance(cause, ChannelClosedError) else 0.0)
+    if handle.has_ended():
+        return f"died during its {doing}: {known}. {_ADVICE_DEAD[doing == 'start-up']}"
+    waited = time.monotonic() - since
+    return f"has not answered its {doing} for {waited:.1f} s: {known}. {_ADVICE_SILENT}"
+
+
+class Retirement:
+    """A worker that has failed; another may take its place once `over`.
+
+    Args:
+        handle: of the old process. It is told to stop at once.
+        hangs: it does not answer, so that asking it to stop would only lose time.
+        pause: seconds from now before which `over` stays False.
+    """
+
+    def __init__(self, handle: WorkerHandle, *, hangs: bool, pause: float) -> None:
+        now = time.monotonic()
+        self._due = now + pause
+        self._handle = handle
+        terminate = now if hangs else now + _CLOSE_SECONDS
+        self._steps: list[tuple[float, Literal["terminate", "kill"]]] = [
+            (terminate, "terminate"),
+            (terminate + _TERMINATE_SECONDS, "kill"),
+        ]
+        handle.hang_up()
+
+    def over(self) -> bool:
+        """Whether the process has ended and the wait is over; else ends it with more force if its time is up."""
+        now = time.monotonic()
+        if self._handle.has_ended():
+            return now >= self._due
+        if self._steps and now >= self._steps[0][0]:
+            self._handle.force(self._steps.pop(0)[1])
+        return False
+
+    def pause(self) -> float:
+        """Seconds after which to look again, if nothing happens before; a moment at least."""
+        return max(self._due - time.monotonic(), _MOMENT)

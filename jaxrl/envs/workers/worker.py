@@ -18,15 +18,19 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextvars import ContextVar
 from enum import Enum, auto
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from jaxrl.envs.interface import BadDataError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
-from jaxrl.envs.workers.incarnation import INCARNATION
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
 from jaxrl.log_lines import log_as_worker
 from jaxrl.types import EnvMessage, JaxrlError, ParameterValue
+
+INCARNATION: ContextVar[int] = ContextVar("incarnation", default=0)
+"""Set before an environment is built, and not changed later."""
+
 
 logger = logging.getLogger(__name__)
 

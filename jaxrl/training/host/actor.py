@@ -16,11 +16,11 @@ import numpy as np
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout import noise
-from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.occupants import first_size
-from jaxrl.rollout.records import Ingested, RowsMessage
-from jaxrl.rollout.slots import Slots, Source
-from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.occupants import first_size
+from jaxrl.rollout.booking.records import Ingested, RowsMessage
+from jaxrl.rollout.booking.slots import Slots, Source
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings, EnvironmentSettings
 from jaxrl.training.host import connecting
 from jaxrl.training.host.decide import ActorPrograms

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, TrainState
-from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings, EnvironmentSettings
 from jaxrl.training.host.actor import USUAL, Actor, make_actor
 from jaxrl.training.host.decide import ActorPrograms

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.chain import Chain, ChainState
+from jaxrl.rollout.booking.records import Ending, Moved, RowsMessage
+from jaxrl.rollout.booking.silence import OutsideActionError
+from jaxrl.rollout.buffer.outside import Adopt
+from jaxrl.rollout.buffer.trajectory import begins
 from jaxrl.rollout.masks import of_slots
-from jaxrl.rollout.outside import Adopt
-from jaxrl.rollout.records import Ending, Moved, RowsMessage
-from jaxrl.rollout.silence import OutsideActionError
-from jaxrl.rollout.trajectory import begins
 from jaxrl.types import Action
 
 

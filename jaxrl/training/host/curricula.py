@@ -6,13 +6,12 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from jaxrl.artifacts.metrics.episode_figures import CUSTOM
-from jaxrl.rollout.followed import Episode
+from jaxrl.rollout.following.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.lessons import LessonChange, Lessons
-from jaxrl.training.saved_lessons import read_lessons
+from jaxrl.training.lessons import LessonChange, Lessons, read_lessons
 from jaxrl.types import Aggregation, EnvMessage
 
 log = logging.getLogger(__name__)

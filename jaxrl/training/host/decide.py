@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.rollout import noise, outside, trajectory, whole_episodes
-from jaxrl.rollout.records import Moved, RowsMessage
-from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.rollout import noise
+from jaxrl.rollout.booking.records import Moved, RowsMessage
+from jaxrl.rollout.buffer import outside, trajectory, whole_episodes
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.training.host import connecting
 from jaxrl.types import Action
 

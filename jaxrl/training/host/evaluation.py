@@ -18,9 +18,9 @@ from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.rollout.absence import Absences, absences
-from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.absence import Absences, absences
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.host.actor import Actor, make_actor

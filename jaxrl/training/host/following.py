@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from jaxrl.callbacks import Follows
-from jaxrl.rollout.followed import AgentRecord, Episode, Trajectory
-from jaxrl.rollout.occupants import Source
-from jaxrl.rollout.segments import Segments
-from jaxrl.rollout.tracker import EpisodeTracker, Noticed
+from jaxrl.rollout.booking.occupants import Source
+from jaxrl.rollout.following.followed import AgentRecord, Episode, Trajectory
+from jaxrl.rollout.following.segments import Segments
+from jaxrl.rollout.following.tracker import EpisodeTracker, Noticed
 from jaxrl.training.host.hooks import Hooks
 from jaxrl.training.host.routing import Router
 from jaxrl.types import Action, EnvMessage

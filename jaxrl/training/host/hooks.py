@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl.callbacks import CallbackError, Callbacks, Follows, overrides
-from jaxrl.rollout.followed import AgentRecord, Episode
+from jaxrl.rollout.following.followed import AgentRecord, Episode
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)

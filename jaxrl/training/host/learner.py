@@ -17,9 +17,9 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, Counts, Metrics, PolicyState, TrainState, acting, store_rollout
-from jaxrl.rollout import trajectory, whole_episodes
-from jaxrl.rollout.rollout import Rollout, rollout_of
-from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.rollout.buffer import trajectory, whole_episodes
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState, rollout_of
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.actor import Actor

@@ -11,19 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxrl.artifacts.metrics import timers as nodes
-from jaxrl.envs.interface import EnvironmentClosed
+from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.settings import RunSettings
+from jaxrl.settings import CheckpointSettings, RunSettings
 from jaxrl.training.host.curricula import Curricula
-from jaxrl.training.host.endings import closed, failed_by_signal, interrupted, paused
 from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.exact import environment_seeds
 from jaxrl.training.host.hooks import Hooks
-from jaxrl.training.host.notices import Notices
 from jaxrl.training.host.open_episodes import OpenEpisodes
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.population import Population
-from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.recorder import HostRecorder, Notices
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.lessons import LessonChange
@@ -33,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Turn(NamedTuple):
-    """One turn of the loop: what ended before what was learned (M18)."""
+    """One turn of the loop: what ended before what was learned."""
 
     results: Sequence[EnvMessage]
     acted: Sequence[Acted]  # with the episodes that ended
@@ -247,3 +245,36 @@ class HostLoop:
         """Behaviors that are seen for the first time, see `Population.meet`; episodes are followed from then on."""
         if self.population.meet(results):
             self.episodes.follow()
+
+
+def interrupted(options: CheckpointSettings) -> str:
+    """After Ctrl-C or another signal."""
+    if options.inference:
+        return "The run was interrupted. It only acted (--inference), so there is nothing to save."
+    if options.exact:
+        return (
+            "Learning was interrupted. With --exact the checkpoints that are there stay the last ones: --resume goes "
+            "on from the newest of them, and what came after it is not saved."
+        )
+    return "Learning was interrupted. Please wait while the policies are saved and exported."
+
+
+def closed(why: Exception, options: CheckpointSettings) -> str:
+    """An environment has ended in order."""
+    if options.inference:
+        return f"The run ends here: {why}. It only acted (--inference), so there is nothing to save."
+    return f"Learning ends here: {why}. The policies are saved and exported."
+
+
+def paused(why: Exception, settings: RunSettings) -> str:
+    """Play mode was stopped in the Editor."""
+    saved = "" if settings.checkpoint_settings.inference else "Everything is saved. "
+    return (
+        f"{why}. {saved}Press Play within {settings.env_settings.editor_wait:g} seconds (env_settings.editor_wait) to "
+        "go on with new episodes; Ctrl-C ends the run."
+    )
+
+
+def failed_by_signal(error: Exception, interrupt: Interrupt) -> bool:
+    """Whether an environment failed because the signal that ends the run has reached it too."""
+    return isinstance(error, EnvironmentFailure) and interrupt.requested

@@ -7,9 +7,9 @@ from functools import partial
 
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.absence import absences
-from jaxrl.rollout.followed import Episode
-from jaxrl.rollout.tracker import EpisodeTracker
+from jaxrl.rollout.booking.absence import absences
+from jaxrl.rollout.following.followed import Episode
+from jaxrl.rollout.following.tracker import EpisodeTracker
 from jaxrl.settings import RunSettings
 from jaxrl.training.host.following import Following
 from jaxrl.training.host.hooks import Hooks

@@ -19,8 +19,8 @@ import numpy as np
 from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host.actor import Actor, make_actor

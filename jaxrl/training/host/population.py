@@ -16,7 +16,7 @@ from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.connectors import make_chain
 from jaxrl.envs.spec_limits import check_spec
 from jaxrl.networks.observations import check_observations
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.policies import Acted, Policies

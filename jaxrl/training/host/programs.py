@@ -10,7 +10,7 @@ import jax
 from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.compilation import quick_options
-from jaxrl.rollout import outside, trajectory, whole_episodes
+from jaxrl.rollout.buffer import outside, trajectory, whole_episodes
 from jaxrl.training.host.behavior import Programs
 from jaxrl.training.host.connecting import adopting
 from jaxrl.training.host.decide import ActorPrograms, decide

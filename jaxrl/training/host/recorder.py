@@ -19,25 +19,27 @@ from jaxrl.artifacts.metrics.step_times import StepTimes
 from jaxrl.artifacts.names import check_together
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.followed import Episode
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.following.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
-from jaxrl.training.closing import take_all
 from jaxrl.training.host import saver as host_saver
+from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.exact import moment_of_run
 from jaxrl.training.host.saver import Learning
-from jaxrl.training.host.shown import ShownBehaviors
 from jaxrl.training.host.statistics import EpisodeStatistics
-from jaxrl.training.lessons import Lessons
-from jaxrl.training.recorder import Recorder
-from jaxrl.training.saved_lessons import entries_of
+from jaxrl.training.lessons import Lessons, entries_of
+from jaxrl.training.recorder import Recorder, take_all
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.teams import SharedLearners
 from jaxrl.types import EnvMessage
 
 log = logging.getLogger(__name__)
 
+LEAST_LARGE, TIMES_LARGE = 1000, 10
+"""A buffer is large above so many agent steps, or so many times buffer_size (R4)."""
+IDLE_MESSAGES = 100
+"""Messages in a row without a decision after which that is said (R54)."""
 PHASES = {"environment": nodes.ENV_STEP, "act": nodes.EVALUATE, "update": nodes.UPDATE_POLICY}
 
 
@@ -56,7 +58,7 @@ class HostRecorder(Recorder):
         self._loaded: list[str] = []
         self._opened: dict[str, Learning] = {}
         self._teams = SharedLearners()
-        self._shown = ShownBehaviors()
+        self._shown: dict[int, dict[str, None]] = {}  # names of behaviors without a team, by worker
         self._warned: set[str] = set()  # behaviors that credit no teams, and were paid as such
 
     def load(self, behavior: Learning) -> None:
@@ -152,10 +154,14 @@ class HostRecorder(Recorder):
             self.check_ratio(behavior.name, metrics.get(LARGEST_LOG_RATIO, 0.0))
 
     def environment(self, result: EnvMessage) -> None:
-        """Statistics that an environment sent belong to every behavior that it has shown so far."""
+        """Statistics that an environment sent belong to every behavior that it has shown so far.
+
+        Also to those that have no agent in this message: ML-Agents gives them to every behavior it knows.
+        """
         for behavior_id in result.new_specs:
             self._teams.meet(behavior_name(behavior_id), [behavior_id])
-        shown = self._shown.of(result)
+        shown = self._shown.setdefault(result.worker, {})
+        shown |= dict.fromkeys(behavior_name(behavior_id) for behavior_id in (*result.new_specs, *result.steps))
         for name in shown if result.stats else ():
             self._statistics[name].environment(result.stats, result.worker)
 
@@ -260,4 +266,47 @@ class HostRecorder(Recorder):
             "%s: the environment sends group rewards, but trainer_type %s credits an agent only for what it lives to "
             "see. They are added to its own reward; trainer_type poca is made for them.",
             behavior.name, behavior.settings.trainer_type,
+        )  # fmt: skip
+
+
+class Notices:
+    """What a run says once while it collects: buffers that grow large, environments in which nobody asks.
+
+    Looks at every message, for some 0.5 microseconds.
+    """
+
+    def __init__(self) -> None:
+        self._large: set[str] = set()  # behaviors of which it was said
+        self._idle = 0  # messages in a row
+        self._said_idle = False
+
+    def messages(self, results: Sequence[EnvMessage]) -> None:
+        """What arrived: environments that step on without any agent that asks are named (R54, M15)."""
+        for result in results:
+            if any(len(steps.deciding.agent_id) for steps in result.steps.values()):
+                self._idle = 0
+                continue
+            self._idle += 1
+            if self._idle >= IDLE_MESSAGES and not self._said_idle:
+                self._said_idle = True
+                log.warning(
+                    "Environments have sent %d messages in a row in which no agent asks for a decision (worker "
+                    "%d sent the last): nothing is collected, and steps of the environment alone do not count. Check "
+                    "that episodes begin again and that agents have a Decision Requester.",
+                    self._idle, result.worker,
+                )  # fmt: skip
+
+    def collected(self, behavior: Behavior) -> None:
+        """What a behavior's buffer holds now: a large one is named (R59, M14). Nothing is dropped."""
+        size = behavior.settings.hyperparameters.buffer_size
+        held = behavior.actor.held
+        if held <= max(LEAST_LARGE, TIMES_LARGE * size) or behavior.name in self._large or not behavior.training:
+            return
+        self._large.add(behavior.name)
+        log.warning(
+            "%s: %d agent steps wait for an update, buffer_size asks for %d %s. Every agent's steps count. %s",
+            behavior.name, held, size, behavior.settings.count_by.replace("_", " "),
+            "An update takes episodes that have ended alone: they may be endless, then let the environment end them or "
+            "set max_episode_length." if behavior.settings.batch_mode == "complete_episodes"
+            else "Where many agents share an environment, lower buffer_size or write count_by: agent_steps.",
         )  # fmt: skip

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, nothing_remembered
-from jaxrl.rollout.pages import MESSAGE, Pages
-from jaxrl.rollout.records import RowsMessage
-from jaxrl.rollout.repaging import repage, resize
-from jaxrl.rollout.running import RunningEpisodes
-from jaxrl.rollout.slots import Slots
-from jaxrl.rollout.trajectory_state import TrajectoryState
+from jaxrl.rollout.booking.records import RowsMessage
+from jaxrl.rollout.booking.slots import Slots
+from jaxrl.rollout.buffer.pages import MESSAGE, Pages
+from jaxrl.rollout.buffer.repaging import repage, resize
+from jaxrl.rollout.buffer.running import RunningEpisodes
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.training.host.decide import ActorPrograms
 
 log = logging.getLogger(__name__)

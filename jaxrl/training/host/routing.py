@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxrl.rollout.entries import some_deciding, some_ended
-from jaxrl.rollout.followed import AgentRecord
-from jaxrl.rollout.occupants import Source
+from jaxrl.rollout.booking.absence import some
+from jaxrl.rollout.booking.occupants import Source
+from jaxrl.rollout.following.followed import AgentRecord
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, EnvMessage, Taken
 
 Chosen = dict[int, dict[str, Action]]
@@ -125,14 +125,14 @@ def _part(
     steps: BehaviorMessage, *, ended: Sequence[int], deciding: np.ndarray, taken: Sequence[int]
 ) -> BehaviorMessage:
     """The message of some of its agents, by their places in it; infos stay whole."""
-    some = None
+    theirs = None
     if steps.taken is not None and taken:
         kept = list(taken)
         action = steps.taken.action
-        some = Taken(steps.taken.agent_id[kept], Action(action.continuous[kept], action.discrete[kept]))
+        theirs = Taken(steps.taken.agent_id[kept], Action(action.continuous[kept], action.discrete[kept]))
     return BehaviorMessage(
-        ended=some_ended(steps.ended, np.array(ended, np.int64)),
-        deciding=some_deciding(steps.deciding, deciding),
+        ended=some(steps.ended, ended),
+        deciding=some(steps.deciding, deciding),
         infos=steps.infos,
-        taken=some,
+        taken=theirs,
     )

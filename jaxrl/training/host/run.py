@@ -18,10 +18,9 @@ from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, with_drawn_seed
 from jaxrl.training.checks import check_run
-from jaxrl.training.host.endings import failed_by_signal
 from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
-from jaxrl.training.host.loop import HostLoop
+from jaxrl.training.host.loop import HostLoop, failed_by_signal
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.interrupt import Interrupt
 

@@ -11,8 +11,8 @@ from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.episode_figures import EpisodeFigures, EpisodeNumbers
 from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, StatsAggregator, Summary
 from jaxrl.artifacts.metrics.tags import tag_of
-from jaxrl.rollout.episodes import EpisodeRecords
-from jaxrl.rollout.followed import Episode
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.following.followed import Episode
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.signal_rewards import extrinsic_sum, per_episode
 from jaxrl.types import Aggregation, EnvironmentStat

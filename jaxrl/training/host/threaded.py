@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.interface import TrainState
-from jaxrl.rollout.records import Ending, RowsMessage
+from jaxrl.rollout.booking.records import Ending, RowsMessage
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.learner import Learner

@@ -10,9 +10,16 @@ import pytest
 from games import Stairs, choose, stairs_env
 from PIL import Image
 
-from jaxrl.envs.foreign.film import GIF_FRAMES, Film, FilmError
-from jaxrl.envs.foreign.rendering import DrawingOptions, Rendering, drawing_options, make_drawn
-from jaxrl.envs.foreign.viewer import ViewerError
+from jaxrl.envs.foreign.rendering import (
+    GIF_FRAMES,
+    DrawingOptions,
+    Film,
+    FilmError,
+    Rendering,
+    ViewerError,
+    drawing_options,
+    make_drawn,
+)
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.settings import CheckpointSettings, RunSettings
 

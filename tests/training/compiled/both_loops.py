@@ -14,10 +14,10 @@ from jaxrl.algorithms.interface import Algorithm
 from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.networks.models import Actor, TeamCritic
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.episodes import EpisodeRecords
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.slots import Slots, Source
+from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.slots import Slots, Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.collect import Made, Transitions, from_before, still_open
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack

@@ -14,9 +14,9 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Decision, PolicyState
 from jaxrl.client.episodes import play_episodes
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.tools.watch.film import play
 from jaxrl.training.acting import memory_before, trained_actions
 from jaxrl.types import Action
-from jaxrl.watch.film import play
 from tests.helpers import make_spec
 from tests.training.compiled.alone import collect, start_play
 

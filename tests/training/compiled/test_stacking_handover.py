@@ -17,9 +17,9 @@ import pytest
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.jax_envs.baton_pass import BRANCHES, BatonSettings, make_baton_pass
 from jaxrl.jax_envs.served.launcher import make_player
-from jaxrl.rollout.records import Ending
+from jaxrl.rollout.booking.records import Ending
+from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.slots import Slots, Source
 from jaxrl.types import Action, BehaviorMessage
 from tests.envs.raw_trainer import free_port
 from tests.helpers import decision_steps, message, terminal_steps

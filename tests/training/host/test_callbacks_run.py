@@ -14,7 +14,7 @@ import pytest
 from jaxrl import AgentRecord, Callbacks, Episode, Trajectory
 from jaxrl.callbacks import CallbackError
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.followed import Outcome
+from jaxrl.rollout.following.followed import Outcome
 from jaxrl.training.host.loop import HostLoop
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.run import train

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jaxrl import Callbacks, Episode
-from jaxrl.rollout.rollout import rollout_of
-from jaxrl.rollout.silence import OutsideActionError
+from jaxrl.rollout.booking.silence import OutsideActionError
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.training.host.learner import Learner
 from jaxrl.training.host.run import train
 from jaxrl.types import Action, EnvMessage, Taken

@@ -16,7 +16,7 @@ from rich.console import Console
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.rollout.slots import Slots, Source
+from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.types import EnvMessage

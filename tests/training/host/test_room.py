@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.rollout import rollout_of
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.buffer import trajectory
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.training.host import learner
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide

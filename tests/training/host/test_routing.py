@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxrl.rollout.followed import AgentRecord
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.following.followed import AgentRecord
 from jaxrl.training.host.routing import Router, Share, blank, join
 from jaxrl.types import Action, BehaviorMessage, EnvMessage, Taken
 from tests.helpers import decision_steps, make_spec, message, terminal_steps

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.rollout.rollout import rollout_of
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import Held, LearnerPrograms, learn
-from jaxrl.training.host.notices import IDLE_MESSAGES, Notices
+from jaxrl.training.host.recorder import IDLE_MESSAGES, Notices
 from jaxrl.types import EnvMessage
 from tests.algorithms.team_rollouts import quick_jit
 from tests.helpers import decision_steps, make_spec, message, settings_of, terminal_steps

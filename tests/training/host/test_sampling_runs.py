@@ -13,8 +13,8 @@ import pytest
 from test_two_behaviors import summaries
 
 import jaxrl
-from jaxrl.rollout.rollout import rollout_of
-from jaxrl.training.host import notices
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
+from jaxrl.training.host import recorder
 from jaxrl.training.host.run import train
 from tests import trainer
 from tests.toy_runs import SMALL, configured, environment
@@ -32,9 +32,9 @@ def test_x2_a_loop_turn_by_turn_tells_what_ended_before_what_was_learned(
     B11: learning rate 0 in two workers moves nothing. B19: in one worker, every update acts from the next turn on.
     R54, R59: in one worker agents often pause, sometimes all of them; limits are small enough to be passed.
     """
-    monkeypatch.setattr(notices, "IDLE_MESSAGES", 1)
-    monkeypatch.setattr(notices, "LEAST_LARGE", 5 if workers == 1 else 1000)
-    monkeypatch.setattr(notices, "TIMES_LARGE", 0)
+    monkeypatch.setattr(recorder, "IDLE_MESSAGES", 1)
+    monkeypatch.setattr(recorder, "LEAST_LARGE", 5 if workers == 1 else 1000)
+    monkeypatch.setattr(recorder, "TIMES_LARGE", 0)
     each, moves, options = areas * workers, workers == 1, {"env_settings": {"num_areas": areas}}
     size = -(-10 // each) * each
     few = FEW | {"buffer_size": size, "learning_rate": 1e-2 * moves, "learning_rate_schedule": "constant"}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.rollout import trajectory
-from jaxrl.rollout.records import Ending
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.records import Ending
+from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.buffer import trajectory
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide

@@ -22,7 +22,7 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import RestartLimits
-from jaxrl.rollout.rollout import rollout_of
+from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.host.actor import Actor
 from jaxrl.training.host.behavior import Behavior

@@ -14,7 +14,7 @@ from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.envs.unity.environment import UnityHostEnv
-from jaxrl.rollout.slots import Source
+from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.behavior import Behavior, make_behavior
 from jaxrl.training.host.programs import compile_programs

@@ -1,1 +1,0 @@
-"""PyTorch's files of arrays, read and written without PyTorch."""

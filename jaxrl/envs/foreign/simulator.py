@@ -1,0 +1,88 @@
+"""What the simulators of somebody else's environments share: from settings to a recipe that a worker follows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
+from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions
+from jaxrl.envs.interface import HostEnv
+from jaxrl.envs.workers.handles import EnvFactory
+
+if TYPE_CHECKING:
+    from jaxrl.envs.foreign.area import Area
+    from jaxrl.settings import RunSettings
+
+
+def recipe(
+    open_area: Callable[..., Area],
+    address: str,
+    settings: RunSettings,
+    *,
+    package: str | None = None,
+    in_teams: bool = True,
+    drawing: DrawingOptions = NOTHING_DRAWN,
+) -> EnvFactory:
+    """A function worker → HostEnv for `EnvPool`.
+
+    Args:
+        open_area: (name, arguments, drawing) → one copy, with `teams` if it is `in_teams`; at a module's top level.
+        address: KIND:NAME.
+        package: as its makers write it, for the log.
+        in_teams: `env_args` may say `team_reward=true` and `teams=false`.
+
+    Raises ArgumentsError: env_args are wrong.
+    """
+    options = settings.env_settings
+    arguments = keyword_arguments(options.env_args)
+    team_reward = in_teams and take_switch(arguments, "team_reward", False)
+    teams = {"teams": take_switch(arguments, "teams", True)} if in_teams else {}
+    return partial(
+        make_environment,
+        partial(open_area, address.partition(":")[2], arguments, **teams),
+        address,
+        package=package,
+        areas=options.num_areas,
+        seed=options.seed,
+        team_reward=team_reward,
+        timeout=options.timeout_wait,
+        drawing=drawing,
+    )
+
+
+def make_environment(
+    open_area: Callable[[DrawingOptions], Area],
+    address: str,
+    worker: int,
+    *,
+    package: str | None = None,
+    areas: int = 1,
+    seed: int,
+    team_reward: bool = False,
+    timeout: float = 60.0,
+    drawing: DrawingOptions = NOTHING_DRAWN,
+) -> HostEnv:
+    """Build one worker's environment; runs inside the worker.
+
+    Raises:
+        EnvironmentFailure: it cannot be made, or jaxrl cannot read its spaces.
+    """
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    from jaxrl.envs.foreign.environment import ForeignEnvironment
+
+    of = f" of {package} {metadata.version(package.lower())}" if package else ""
+    return ForeignEnvironment(
+        worker=worker,
+        name=address,
+        make_area=lambda area: open_area(drawing if worker == area == 0 else NOTHING_DRAWN),
+        areas=areas,
+        seed=seed + worker,
+        team_reward=team_reward,
+        timeout=timeout,
+        drawing=drawing,
+        about=f"{address}{of}, {areas} side by side",
+    )

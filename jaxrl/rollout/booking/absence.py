@@ -1,0 +1,199 @@
+"""Episodes that the environment does not end: of agents that vanish (M5), and of those that go on for too long (X20).
+
+After so many messages without them agents count as interrupted. With `env_settings.missing: truncate` their ending is
+written into the message at hand, before anybody else reads it: no reward, the newest observation as the last one. If
+one shows up after all, it is a new agent. By default an absent agent keeps its open decision, as in ML-Agents (U2), but
+not for ever: rows for all that ever were would cost more time and memory with each, so the slots then end those that
+are `Overdue` likewise. Numpy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from jaxrl.rollout.booking.occupants import Occupant, Places, Source, places_of
+from jaxrl.settings import EnvironmentSettings
+from jaxrl.types import BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
+
+PATIENCE = 10
+"""An agent is overdue when it has not asked for so many times as many messages as usually lie between two requests."""
+FIRST_PATIENCE = 1000
+"""The same in messages, while nobody has asked twice."""
+FEW = 16
+"""So many overdue agents are carried in any case: there is nothing to be gained."""
+
+
+class Overdue:
+    """How long the agents in B rows of A members have not asked, in messages of their worker in which anybody did."""
+
+    def __init__(self) -> None:
+        self._messages = np.zeros(0, np.int64)  # of each worker's process, by number
+        self._numbers: dict[tuple[int, int], int] = {}  # by worker and incarnation
+        self._of = np.zeros((0, 0), np.int64)  # [B, A], number of the process that the newest request came from
+        self._at = np.zeros((0, 0), np.int64)  # [B, A], and its message
+        self._gaps, self._again = 0, 0  # messages between two requests of an agent: sum and number
+
+    def resize(self, rows: int, members: int) -> None:
+        """Make room; contents keep their place."""
+        more = [(0, rows - self._at.shape[0]), (0, members - self._at.shape[1])]
+        self._of, self._at = np.pad(self._of, more), np.pad(self._at, more)
+
+    def message(self, sources: Iterable[Source]) -> None:
+        """Agents of these sources ask."""
+        for place in {(source.worker, source.incarnation) for source in sources}:
+            number = self._numbers.setdefault(place, len(self._numbers))
+            if number == len(self._messages):
+                self._messages = np.append(self._messages, 0)
+            self._messages[number] += 1
+
+    def asked(self, source: Source, places: Places, again: np.ndarray | slice) -> None:
+        """These agents of the newest message ask; those in `again` had asked before."""
+        if not len(places[0]):
+            return
+        number = self._numbers[source.worker, source.incarnation]
+        now = self._messages[number]
+        before = self._at[places][again]
+        self._gaps += len(before) * int(now) - int(before.sum())
+        self._again += len(before)
+        self._of[places], self._at[places] = number, now
+
+    def __call__(self, alive: np.ndarray) -> np.ndarray:
+        """bool [B, A], agents that are overdue; nobody unless these are more than those that ask as usual."""
+        if not len(self._messages):
+            return np.zeros_like(alive)
+        usual = self._gaps / self._again if self._again else FIRST_PATIENCE / PATIENCE
+        silent = self._messages[self._of] - self._at
+        late, asking = alive & (silent > PATIENCE * usual), alive & (silent <= 2 * usual)
+        return late if late.sum() > max(asking.sum(), FEW) else np.zeros_like(alive)
+
+
+class _Seen(NamedTuple):
+    """An agent's newest request."""
+
+    message: int  # number of the message of its environment
+    steps: DecisionSteps
+    place: int  # in them
+
+
+class Absences:
+    """Counts, for each environment, messages without each of its agents.
+
+    Args:
+      after: as many messages in a row without an agent end its episode, at least 1.
+    """
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self._messages: dict[tuple[int, int], int] = {}  # by worker and incarnation
+        self._seen: dict[tuple[int, int], dict[tuple[str, int], _Seen]] = {}
+
+    def complete(self, message: EnvMessage) -> EnvMessage:
+        """The message, and endings of those that have been absent for too long."""
+        place = message.worker, message.incarnation
+        now = self._messages[place] = self._messages.get(place, 0) + 1
+        seen = self._seen.setdefault(place, {})
+        for behavior_id, steps in message.steps.items():
+            for agent in steps.ended.agent_id.tolist():
+                seen.pop((behavior_id, agent), None)
+            for i, agent in enumerate(steps.deciding.agent_id.tolist()):
+                seen[behavior_id, agent] = _Seen(now, steps.deciding, i)
+        late = [agent for agent, last in seen.items() if now - last.message >= self._after]
+        if not late:
+            return message
+        vanished: dict[str, list[tuple[int, _Seen]]] = {}
+        for agent in late:
+            vanished.setdefault(agent[0], []).append((agent[1], seen.pop(agent)))
+        steps = dict(message.steps)
+        for behavior_id, gone in vanished.items():
+            steps[behavior_id] = _with_endings(steps.get(behavior_id), gone)
+        return message._replace(steps=steps)
+
+    def forget(self, worker: int, incarnation: int, agents: Mapping[str, Collection[int]] | None = None) -> None:
+        """The worker is no more, or these agents of it, by behavior id."""
+        if agents is None:
+            self._messages.pop((worker, incarnation), None)
+            self._seen.pop((worker, incarnation), None)
+            return
+        for behavior_id, ids in agents.items():
+            for agent in ids:
+                self._seen.get((worker, incarnation), {}).pop((behavior_id, agent), None)
+
+
+def absences(options: EnvironmentSettings) -> Absences | None:
+    """As `env_settings` want it; None: an absent agent keeps its open decision."""
+    return Absences(options.missing_after) if options.missing == "truncate" else None
+
+
+def interrupted(agents: list[int], groups: list[int], obs: tuple[np.ndarray, ...]) -> TerminalSteps:
+    """Endings of N agents that vanished: no reward, and what they saw last, of each sensor [N, *shape]."""
+    return TerminalSteps(
+        agent_id=np.array(agents, np.int64),
+        group_id=np.array(groups, np.int64),
+        reward=np.zeros(len(agents), np.float32),
+        group_reward=np.zeros(len(agents), np.float32),
+        truncated=np.ones(len(agents), bool),
+        obs=obs,
+    )
+
+
+def _with_endings(steps: BehaviorMessage | None, gone: list[tuple[int, _Seen]]) -> BehaviorMessage:
+    """Interrupted endings of the vanished behind those of the message."""
+    late = interrupted(
+        [agent for agent, _ in gone],
+        [int(last.steps.group_id[last.place]) for _, last in gone],
+        tuple(np.stack([last.steps.obs[k][last.place] for _, last in gone]) for k in range(len(gone[0][1].steps.obs))),
+    )
+    if steps is None:
+        return BehaviorMessage(ended=late, deciding=some(gone[0][1].steps, []))
+    return steps._replace(ended=_joined(steps.ended, late))
+
+
+def limited(message: BehaviorMessage, homes: Mapping[int, Occupant], lengths: np.ndarray, most: int) -> BehaviorMessage:
+    """The message with an end of the episode for agents that ask after `most` decisions of it (X20).
+
+    In the data, without a word to the environment: such an agent is told apart into an interrupted one, which ends with
+    what it now sees and has earned, and a new one under the same id, whose first request earns nothing.
+
+    Args:
+      homes: where the living agents of its source live, by id.
+      lengths: int64 [B, A], finished decisions of each slot's episode.
+    """
+    deciding = message.deciding
+    ids = deciding.agent_id.tolist()
+    known = [(i, homes[agent]) for i, agent in enumerate(ids) if agent in homes]
+    decided = lengths[places_of([home for _, home in known])]
+    late = [known[i][0] for i in np.flatnonzero(decided >= most - 1).tolist()]
+    ended = set(message.ended.agent_id.tolist()) if late else ()
+    late = [i for i in late if ids[i] not in ended]
+    if not late:
+        return message
+    over = some(deciding, late)
+    cut = TerminalSteps(*over[:4], truncated=np.ones(len(late), bool), obs=over.obs)
+    rewards = deciding.reward.copy(), deciding.group_reward.copy()
+    for reward in rewards:
+        reward[late] = 0.0
+    deciding = deciding._replace(reward=rewards[0], group_reward=rewards[1])
+    return message._replace(ended=_joined(message.ended, cut), deciding=deciding)
+
+
+_Steps = TypeVar("_Steps", TerminalSteps, DecisionSteps)
+
+
+def some(steps: _Steps, places: Sequence[int] | np.ndarray) -> _Steps:
+    """The agents at these places, in that order."""
+    return _of_arrays(lambda x: x[np.asarray(places, np.int64)], steps)
+
+
+def _joined(first: TerminalSteps, second: TerminalSteps) -> TerminalSteps:
+    """Ended agents of both, those of `first` in front."""
+    return _of_arrays(lambda *pair: np.concatenate(pair), first, second)
+
+
+def _of_arrays(function: Callable[..., np.ndarray], *steps: _Steps) -> _Steps:
+    """Steps whose every array is what `function` makes of theirs."""
+    fields: list[Any] = [function(*arrays) for arrays in zip(*(each[:-1] for each in steps), strict=True)]
+    obs = tuple(function(*sensors) for sensors in zip(*(each.obs for each in steps), strict=True))
+    return steps[0]._make([*fields, obs])

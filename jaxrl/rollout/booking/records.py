@@ -1,0 +1,77 @@
+"""What slots make of one message of the environment(s), dense over rows for the trajectory buffer. No JAX here.
+
+A row holds one team (MA-POCA) or one agent (PPO, A = 1) at a time and is a stream of states: ends of episodes are marks
+inside it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.occupants import Places, Source
+from jaxrl.types import Action
+
+
+class Ending(IntEnum):
+    """What became of a member's decision when its reward arrived.
+
+    A team is over when its last living member ends, also if another one asks in the same message under the same group
+    id: that is how every scene begins its next episode, and nothing on the wire tells a replacement from it.
+    """
+
+    OPEN = 0  # nothing arrived yet
+    CONTINUES = 1  # the member decides again
+    TERMINATED = 2  # its episode ended, and with it the whole row: nothing follows
+    TRUNCATED = 3  # interrupted, and with it the whole row: bootstrap from the final state
+    LEFT = 4  # ended before its team: bootstrap from the team's next state (posthumous credit), with which it is told
+    # The return restarts from the value of the row's next state: time_horizon reached, or it moved to another team with
+    # the last of this row, and what follows is its own state, which is final here.
+    CUT = 5
+    DROPPED = 6  # what came of it will never be known: not trained on, and the state only bootstraps what was before
+
+
+class Gone(IntEnum):
+    """How a member left its row. What follows its decision is known with the team's next state, or when it has none."""
+
+    NOBODY = 0
+    TERMINATED = 1
+    TRUNCATED = 2
+    MOVED = 3  # lives on in another team
+    DROPPED = 4  # with its source: its open decision is not trained on
+
+
+class RowsMessage(NamedTuple):
+    """One message of the environments, dense over rows. Index 0 of a leading axis of 2: final states, 1: new states."""
+
+    obs: tuple[np.ndarray, ...]  # each sensor's dtype [2, B, A, *shape]; newest known observation of each member
+    action_mask: np.ndarray  # bool [B, A, M], True: allowed
+    reward: np.ndarray  # float32 [B, A, 2], own and group reward of the open decision
+    earned: np.ndarray  # float32 [B, A], individual rewards that arrived now, also where the ending is told later
+    ending: np.ndarray  # uint8 [B, A], Ending of the open decision; OPEN where none arrived
+    present: np.ndarray  # bool [2, B, A], members that are part of the state
+    deciding: np.ndarray  # bool [B, A], members that ask for an action now
+
+
+class Moved(NamedTuple):
+    """Members that ask in another slot than before, because they have changed their team."""
+
+    origin: np.ndarray  # int32 [B, A], slot that a member has come from, row * A + member, or -1
+    reward: np.ndarray  # float32 [B, A, 2], own and group reward of its decision there, which may be told there later
+
+
+class Ingested(NamedTuple):
+    """One message per source, turned into rows."""
+
+    steps: RowsMessage  # views of the tables, valid until the next `ingest`
+    decisions: dict[Source, Places]  # slots of its deciding agents, in their order
+    finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
+    episodes: list[EpisodeRecords]
+    vanished: int = 0  # agents whose episode was interrupted because they had not asked for long
+    # Of decisions that were open before this message:
+    taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
+    left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
+    moved: Moved | None = None  # None: nobody has

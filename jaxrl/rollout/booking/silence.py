@@ -1,0 +1,126 @@
+"""Which open decisions nobody shall learn from, and which were taken otherwise than they were told. Numpy only.
+
+A decision is left out because its agent acts without leaving samples (R45: `training_enabled: false` in its infos, or
+a mapping that says so), or because somebody else took it (M21, R44) and `env_settings.outside_actions` is `leave_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from jaxrl.rollout.booking.occupants import Occupant, Occupants, Source
+from jaxrl.rollout.booking.records import Ending, Ingested
+from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, JaxrlError, Taken
+
+TRAINING_ENABLED = "training_enabled"
+"""Key of an agent's infos; false: nobody learns from the decision that it asks for now."""
+
+Found = list[tuple[Occupant, Action, int]]
+"""Where an agent lives that took its decision otherwise, what its source took, and its place in that."""
+
+
+class OutsideActionError(JaxrlError):
+    """What agents are said to have done cannot be, or cannot be learned from."""
+
+
+class Silence:
+    """`silent`, bool [B, A]: members of whose open decision no outcome shall be told."""
+
+    def __init__(self, spec: BehaviorSpec, *, leave_out_taken: bool) -> None:
+        self.silent = np.zeros((0, 0), bool)
+        self._any = False  # member of `silent`: nearly never
+        self._spec = spec
+        self._leave_out_taken = leave_out_taken
+
+    def resize(self, rows: int, members: int) -> None:
+        """Make room; contents keep their place."""
+        more = [(0, rows - self.silent.shape[0]), (0, members - self.silent.shape[1])]
+        self.silent = np.pad(self.silent, more)
+
+    def taken(self, messages: Mapping[Source, BehaviorMessage], occupants: Occupants) -> Found:
+        """What was taken otherwise, of agents with an open decision; before the messages are booked.
+
+        Raises OutsideActionError for actions that the behavior does not have.
+        """
+        found: Found = []
+        for source, steps in messages.items():
+            if steps.taken is None:
+                continue
+            _check(steps.taken, self._spec.action, source)
+            homes = occupants.of(source)
+            places = [(i, homes.get(agent)) for i, agent in enumerate(steps.taken.agent_id.tolist())]
+            found += [(home, steps.taken.action, i) for i, home in places if home is not None]
+        if found and self._leave_out_taken:
+            for home, _, _ in found:
+                self.silent[home.row, home.member] = True
+            self._any = True
+        return found
+
+    def concerns(self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]]) -> bool:
+        """Whether `tell` has anything to do."""
+        return self._any or bool(untrained) or any(steps.infos for steps in messages.values())
+
+    def tell(
+        self,
+        ingested: Ingested,
+        messages: Mapping[Source, BehaviorMessage],
+        untrained: Mapping[Source, Collection[int]],
+        *,
+        gone_now: np.ndarray,
+    ) -> tuple[np.ndarray | None, int]:
+        """After the messages were booked: silent decisions whose outcome came, and note the new ones.
+
+        Args:
+          gone_now: bool [B, A], members that left with these messages; the outcome of some is told later.
+
+        Returns bool [B, A], None if all are False, and how many of the finished decisions were silent.
+        """
+        ending = ingested.steps.ending
+        told = self.silent & (ending != Ending.OPEN)
+        finished = int((self.silent & (gone_now | (ending == Ending.CONTINUES))).sum())
+        self.silent &= ~told
+        for source, (rows, members) in ingested.decisions.items():
+            steps = messages[source]
+            mute = {agent for agent, about in steps.infos.items() if not about.get(TRAINING_ENABLED, True)}
+            mute.update(untrained.get(source, ()))
+            if mute:
+                at = [i for i, agent in enumerate(steps.deciding.agent_id.tolist()) if agent in mute]
+                self.silent[rows[at], members[at]] = True
+        self._any = bool(self.silent.any())
+        return (told if told.any() else None), finished
+
+
+def dense(found: Found, spec: BehaviorSpec, shape: tuple[int, ...]) -> tuple[np.ndarray, Action] | None:
+    """What was taken as arrays over rows and members: bool [B, A], [B, A, C] and [B, A, D]; None: nothing was."""
+    if not found:
+        return None
+    members = np.zeros(shape, bool)
+    continuous = np.zeros((*shape, spec.action.continuous_size), np.float32)
+    discrete = np.zeros((*shape, len(spec.action.discrete_branches)), np.int32)
+    for home, action, i in found:
+        at = home.row, home.member
+        members[at], continuous[at], discrete[at] = True, action.continuous[i], action.discrete[i]
+    return members, Action(continuous=continuous, discrete=discrete)
+
+
+def _check(taken: Taken, spec: ActionSpec, source: Source) -> None:
+    count = len(taken.agent_id)
+    got = np.shape(taken.action.continuous), np.shape(taken.action.discrete)
+    wanted = (count, spec.continuous_size), (count, len(spec.discrete_branches))
+    name = f"worker {source.worker}, {source.behavior_id}: actions that agents took themselves"
+    if got != wanted:
+        raise OutsideActionError(f"{name}: got shapes {got[0]} and {got[1]}, expected {wanted[0]} and {wanted[1]}")
+    finite = np.isfinite(taken.action.continuous).all(-1)
+    if not finite.all():
+        agent = int(taken.agent_id[int(np.argmin(finite))])
+        raise OutsideActionError(f"{name}: agent {agent} took an action that is not finite")
+    discrete = np.asarray(taken.action.discrete)
+    beyond = (discrete < 0) | (discrete >= np.array(spec.discrete_branches, np.int64)[None])
+    if beyond.any():
+        i, branch = np.argwhere(beyond)[0].tolist()
+        raise OutsideActionError(
+            f"{name}: agent {int(taken.agent_id[i])} took {int(discrete[i, branch])} in branch {branch}, "
+            f"expected 0 to {spec.discrete_branches[branch] - 1}"
+        )

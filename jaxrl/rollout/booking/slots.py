@@ -1,0 +1,293 @@
+"""Agents of the environments → fixed rows of the trajectory buffer. Host side, numpy only.
+
+An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent,
+since ids name episodes and are never used twice. With `team_rows` a row holds a whole team, and an agent whose group id
+changes moves to the row of its new team; otherwise every agent has a row of its own (A = 1). Tables grow to the next
+power of two when a message needs more; the arrays handed out then are larger, and the caller lets the device buffer
+follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from jaxrl.rollout.booking.absence import Overdue, interrupted, limited
+from jaxrl.rollout.booking.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
+from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, places_of
+from jaxrl.rollout.booking.records import Gone, Ingested, Moved
+from jaxrl.rollout.booking.silence import Silence, dense
+from jaxrl.rollout.booking.tables import Tables
+from jaxrl.types import NOTHING, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
+
+
+def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+class Slots:
+    """Who lives where, and the newest known observation of everybody."""
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        *,
+        team_rows: bool,
+        rows: int,
+        members: int,
+        max_length: int | None = None,
+        leave_out_taken: bool = False,
+        interrupt_overdue: bool = True,
+    ) -> None:
+        self.spec = spec
+        self.max_length = max_length  # decisions after which an agent's episode is interrupted here; None: never
+        self.team_rows = team_rows
+        self._silence = Silence(spec, leave_out_taken=leave_out_taken)
+        self._occupants = Occupants(team_rows=team_rows)
+        self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
+        self._moving: dict[tuple[Source, int], tuple[SoFar, Occupant]] = {}  # (source, agent id) between two rows
+        self._moved: list[tuple[Occupant, Occupant]] = []  # from and to, with this message
+        self._discarded: dict[Source, Collection[int] | None] = {}  # ids; None: all
+        self._episodes = Episodes()
+        self._tables = Tables(spec)
+        self._overdue = Overdue()
+        self._interrupt_overdue = interrupt_overdue
+        self._resize(rows, members)
+
+    @property
+    def rows(self) -> int:
+        """B, the rows of the tables."""
+        return self._tables.alive.shape[0]
+
+    @property
+    def members(self) -> int:
+        """A, the members of a row."""
+        return self._tables.alive.shape[1]
+
+    def ingest(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> Ingested:
+        """Book one message per source, in the order given: moves and endings first (M6), then decisions.
+
+        Nobody learns from the decisions of agents in `untrained`, ids by source, nor from those of agents whose infos
+        say `training_enabled: false` (R45).
+
+        Raises OutsideActionError for what agents cannot have done.
+
+        Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
+        their open decision (U2). Whoever asks under another group id than before has left its old team.
+        """
+        self._tables.begin_message()
+        self._moved.clear()
+        episodes = self._end_overdue(messages)
+        vanished = finished = sum(len(records.returns) for records in episodes)
+        taken = self._silence.taken(messages, self._occupants)
+        self._end_discarded()
+        decisions = {}
+        if self.max_length is not None:
+            homes, lengths = self._occupants.of, self._episodes.lengths
+            messages = {s: limited(steps, homes(s), lengths, self.max_length) for s, steps in messages.items()}
+        for source, steps in messages.items():
+            finished += self._move(source, steps)
+            if len(steps.ended.agent_id):
+                records = self._end(source, steps.ended)
+                finished += len(records.returns)
+                episodes.append(records)
+        for row in self._tables.close().tolist():
+            self._occupants.free(row)
+        self._overdue.message(source for source, steps in messages.items() if len(steps.deciding.agent_id))
+        for source, steps in messages.items():
+            decisions[source], again = self._place(source, steps.deciding)
+            self._overdue.asked(source, decisions[source], again)
+            old, rewards = self._tables.decide(decisions[source], again, steps.deciding)
+            self._episodes.decide(old, rewards)
+            finished += len(rewards)
+        self._episodes.message_over()
+        ingested = Ingested(
+            steps=self._tables.finish_message(),
+            decisions=decisions,
+            finished=finished,
+            episodes=episodes,
+            moved=self._who_moved() if self._moved else None,
+            vanished=vanished,
+        )
+        if not taken and not self._silence.concerns(messages, untrained):  # nearly always
+            return ingested
+        left_out, fewer = self._silence.tell(ingested, messages, untrained, gone_now=self._tables.gone_now)
+        return ingested._replace(
+            finished=finished - fewer, taken=dense(taken, self.spec, self._tables.alive.shape), left_out=left_out
+        )
+
+    def discard(self, source: Source, agents: Collection[int] | None = None) -> int:
+        """Forget these agents, or all, of a source that is no more, or was reset; unknown ones are no error (U7, R10).
+
+        The next `ingest` says so, whatever else it brings: their rows end as truncated with their newest observations,
+        and no episode is reported. Their open decisions, whose outcome nobody will know, do not count as finished and
+        are not trained on. Returns how many these are, one for each agent.
+        """
+        before = self._discarded.get(source, ())
+        if before is None:
+            return 0
+        living = self._occupants.of(source)
+        self._discarded[source] = None if agents is None else {*before, *agents}
+        return len(living) - len(before) if agents is None else len(living.keys() & (set(agents) - set(before)))
+
+    def sources(self, worker: int, incarnation: int) -> list[Source]:
+        """Those of one process of a worker that have ever shown an agent."""
+        return [s for s in self._occupants.sources() if (s.worker, s.incarnation) == (worker, incarnation)]
+
+    @property
+    def living(self) -> np.ndarray:
+        """bool [B], rows with a member that lives; a discarded one does until the next `ingest`."""
+        return np.asarray(self._tables.alive.any(-1))
+
+    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Newest observations [N, *shape] and masks [N, M] of living agents (else all), repeated so that N is B · A."""
+        return self._tables.recorded()
+
+    def _who_moved(self) -> Moved:
+        """Where members have come from, and what they have earned there."""
+        shape = self._tables.alive.shape
+        moved = Moved(np.full(shape, -1, np.int32), np.zeros((*shape, 2), np.float32))
+        for home, place in self._moved:
+            moved.origin[place.row, place.member] = home.row * self.members + home.member
+            moved.reward[place.row, place.member] = self._tables.departed_with[home.row, home.member]
+        return moved
+
+    def _end_discarded(self) -> None:
+        """The rows of discarded agents end here."""
+        homes = []
+        for source, agents in self._discarded.items():
+            homes += self._occupants.forget(source, agents)
+            self._cached.pop(source, None)
+        self._discarded.clear()
+        if not homes:
+            return
+        places = places_of(homes)
+        for slot in zip(*(axis.tolist() for axis in places), strict=True):
+            self._episodes.leave(slot)
+        self._tables.drop(places)
+
+    def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[EpisodeRecords]:
+        """Agents that vanished without an ending make room, if newcomers need it and they are the most that live here.
+
+        They are interrupted with their newest observations. Whoever is in these messages stays.
+        """
+        if not self._interrupt_overdue or not self._crowded(messages):  # nearly always
+            return []
+        overdue, records = self._overdue(self._tables.alive), []
+        for source in self._occupants.sources() if overdue.any() else ():
+            steps = messages.get(source)
+            here = () if steps is None else {*steps.ended.agent_id.tolist(), *steps.deciding.agent_id.tolist()}
+            homes = self._occupants.of(source)
+            gone = {i: home for i, home in homes.items() if overdue[home.row, home.member] and i not in here}
+            if gone:
+                newest = self._tables.newest(places_of(list(gone.values())))
+                ended = interrupted(list(gone), [home.group for home in gone.values()], newest)
+                records.append(self._end(source, ended))
+        return records
+
+    def _crowded(self, messages: Mapping[Source, BehaviorMessage]) -> bool:
+        """Whether agents may need more rows or members than there are."""
+        newcomers = 0
+        for source, steps in messages.items():
+            cached, homes = self._cached.get(source), self._occupants.of(source)
+            if cached is None or cached[0] != _who(steps.deciding):
+                newcomers += sum(agent not in homes for agent in steps.deciding.agent_id.tolist())
+        return newcomers > (0 if self.team_rows else self._occupants.free_rows)
+
+    def _move(self, source: Source, steps: BehaviorMessage) -> int:
+        """Agents that ask under another group id leave their team, and with `team_rows` their row.
+
+        Returns how many decisions were finished by it. An id that also ended with this message is a new agent.
+        """
+        deciding = steps.deciding
+        cached = self._cached.get(source)
+        if cached is not None and cached[0] == _who(deciding):
+            return 0
+        homes, ended = self._occupants.of(source), set(steps.ended.agent_id.tolist())
+        known = [(agent, homes.get(agent)) for agent in deciding.agent_id.tolist()]
+        groups = deciding.group_id.tolist()
+        moved = [
+            (i, agent, home)
+            for i, (agent, home) in enumerate(known)
+            if home is not None and home.group != groups[i] and agent not in ended
+        ]
+        if not moved:
+            return 0
+        if not self.team_rows:
+            for i, agent, home in moved:
+                self._occupants.settle(source, agent, home._replace(group=groups[i]))
+                self._episodes.change_team((home.row, home.member), source, groups[i])
+            return 0
+        places, index = places_of([home for _, _, home in moved]), [i for i, _, _ in moved]
+        rewards = reward_columns(deciding.reward, deciding.group_reward)[index]
+        self._episodes.decide(places, rewards)
+        for _, agent, home in moved:
+            self._occupants.remove(source, agent)
+            self._moving[source, agent] = self._episodes.leave((home.row, home.member)), home
+        self._tables.depart(places, np.full(len(moved), Gone.MOVED), rewards, tuple(obs[index] for obs in deciding.obs))
+        return len(moved)
+
+    def _end(self, source: Source, ended: TerminalSteps) -> EpisodeRecords:
+        homes = [self._occupants.remove(source, agent) for agent in ended.agent_id.tolist()]
+        index = np.array([i for i, home in enumerate(homes) if home is not None], np.int64)
+        unknown = len(homes) - len(index)
+        if not len(index):
+            return NO_EPISODES._replace(lengths=[0] * unknown)
+        places = places_of([home for home in homes if home is not None])
+        rewards = reward_columns(ended.reward, ended.group_reward)[index]
+        how = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
+        self._tables.depart(places, how, rewards, tuple(obs[index] for obs in ended.obs))
+        self._cached.pop(source, None)
+        records = self._episodes.end(*places, ended, index)
+        return records._replace(lengths=records.lengths + [0] * unknown)
+
+    def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray | slice]:
+        """Slots of the deciding agents, and which of them had decided there before."""
+        who = _who(deciding)
+        cached = self._cached.get(source)
+        if cached is not None and cached[0] == who:
+            return cached[1], slice(None)
+        ids, homes = deciding.agent_id.tolist(), self._occupants.of(source)
+        again = np.array([agent in homes for agent in ids], bool)
+        places = places_of(
+            [
+                homes.get(agent) or self._settle(source, agent, group)
+                for agent, group in zip(ids, deciding.group_id.tolist(), strict=True)
+            ]
+        )
+        self._cached[source] = (who, places)
+        return places, again
+
+    def _settle(self, source: Source, agent: int, group: int) -> Occupant:
+        row = self._occupants.row_for(source, group)
+        if row is None:
+            self._resize(next_power_of_two(self.rows + 1), self.members)
+            return self._settle(source, agent, group)
+        if self._tables.alive[row].all():
+            self._resize(self.rows, next_power_of_two(self.members + 1))
+        home = Occupant(row=row, member=int(np.argmin(self._tables.alive[row])), group=group)
+        slot = home.row, home.member
+        self._tables.alive[slot] = True
+        self._occupants.settle(source, agent, home)
+        so_far, before = self._moving.pop((source, agent), (None, None))
+        if before is not None:
+            self._moved.append((before, home))
+        self._episodes.start(slot, source, group, so_far)
+        return home
+
+    def _resize(self, rows: int, members: int) -> None:
+        self._occupants.add_rows(rows)
+        self._tables.resize(rows, members)
+        self._silence.resize(rows, members)
+        self._overdue.resize(rows, members)
+        self._episodes.resize(rows, members)
+        self._cached.clear()
+
+
+def _who(deciding: DecisionSteps) -> bytes:
+    """Ids and group ids of the deciding agents: whoever is the same in both still lives where it lived."""
+    return deciding.agent_id.tobytes() + deciding.group_id.tobytes()

@@ -1,0 +1,1 @@
+"""What is stored: the trajectory buffer on the device, and the host's mirror of it."""

@@ -1,0 +1,59 @@
+"""The host's mirror of a trajectory buffer: which page each row writes to, and how full it is. Numpy only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxrl.rollout.booking.records import RowsMessage
+
+MESSAGE = 2
+"""States that one message may add to a row: the final one of a team and the first one of the next."""
+
+
+class Pages:
+    """B rows in pages of T states. All pages below `given` are in use; the buffer may have room for more."""
+
+    def __init__(self, capacity: int, rows: int) -> None:
+        self.capacity = capacity  # T
+        self.size = np.zeros(rows, np.int64)  # [B], states in the page of each row
+        self.page = np.arange(rows)  # [B]
+        self.given = rows
+
+    def append(self, steps: RowsMessage) -> None:
+        """One message was added."""
+        self.size += steps.present[0].any(-1).astype(np.int64) + steps.deciding.any(-1)
+
+    @property
+    def scarce(self) -> bool:
+        """Whether any row has no room left for another message."""
+        return int(self.size.max()) + MESSAGE > self.capacity
+
+    def full(self, steps: RowsMessage) -> np.ndarray:
+        """bool [B], rows of this message that have no room left for it."""
+        return (steps.present.any((0, 2)) | steps.deciding.any(-1)) & (self.size + MESSAGE > self.capacity)
+
+    def turn(self, turning: np.ndarray, waiting: np.ndarray) -> np.ndarray:
+        """Rows in `turning` [B] go on in fresh pages and take `waiting` [B] states along (True: the newest one).
+
+        Returns the page of each row from now on, int64 [B].
+        """
+        count = int(turning.sum())
+        self.page[turning] = np.arange(self.given, self.given + count)
+        self.given += count
+        self.size[turning] = waiting[turning]
+        return self.page
+
+    def grow(self, rows: int) -> np.ndarray:
+        """Fresh pages, one for each row that is missing to `rows`; their numbers."""
+        more = rows - len(self.page)
+        fresh = np.arange(self.given, self.given + more)
+        self.page = np.concatenate([self.page, fresh])
+        self.size = np.pad(self.size, (0, more))
+        self.given += more
+        return fresh
+
+    def taken(self, waiting: np.ndarray) -> None:
+        """Everything was taken but so many states of each row, [B] (True: the newest one); row b goes on in page b."""
+        self.size[:] = waiting
+        self.page = np.arange(len(self.page))
+        self.given = len(self.page)

@@ -1,0 +1,142 @@
+"""More or shorter pages for a buffer that holds something already: what is needed when few rows become many.
+
+One agent that is alone for a while has one long page. If five hundred more arrive, a page of that length for each would
+take hundreds of times the room that is needed. Happens seldom, so it is done by hand with numpy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.rollout.buffer.cells import pack, unpack
+from jaxrl.rollout.buffer.pages import MESSAGE, Pages
+from jaxrl.rollout.buffer.trajectory_state import NO_DECISION, TrajectoryState, clock_of
+
+
+class Piece(NamedTuple):
+    """States [begin, end) of an old page."""
+
+    begin: int
+    end: int
+    goes_on: bool = False  # its last state begins the next piece
+
+
+def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[TrajectoryState, Pages]:
+    """The same contents in pages of `capacity` (T', at least 4) states, for the same rows and members.
+
+    A page that is too long is cut: the state at a cut ends one piece, as what its members bootstrap from, and begins
+    the next. A decision that a member made before and that is not followed by another of its own until the cut moves
+    on to that state, as open decisions do after `take`.
+
+    Raises AssertionError for fewer than 4 states, and where `pages` are not those of the buffer.
+    """
+    chex.assert_scalar_non_negative(capacity - 4)
+    chex.assert_axis_dimension(state.clock, 1, len(pages.page))
+    chex.assert_axis_dimension(state.stored.columns, 0, pages.capacity)
+    old = jax.tree.map(np.asarray, state.stored)
+    clock = np.array(state.clock)
+    sizes = np.full(pages.given, pages.capacity)
+    sizes[pages.page] = pages.size
+    row_of = {page: row for row, page in enumerate(pages.page.tolist())}
+    finished, last = [], [None] * len(row_of)
+    for page, size in enumerate(sizes.tolist()):
+        row = row_of.get(page)
+        pieces = _cut(size, capacity, current=row is not None)
+        open_at = np.full(clock.shape[2], NO_DECISION) if row is None else clock[1, row]
+        contents = _contents(state, jax.tree.map(lambda x, p=page, n=size: np.array(x[:n, p]), old), pieces, open_at)
+        if row is not None:
+            last[row] = contents.pop()
+            clock[0, row] = pieces[-1].end - pieces[-1].begin
+            clock[1, row] = np.where(open_at == NO_DECISION, NO_DECISION, open_at - pieces[-1].begin)
+        finished += contents
+    placed = Pages(capacity, len(last))
+    placed.page, placed.given = len(finished) + np.arange(len(last)), len(finished) + len(last)
+    placed.size, clock[3] = clock[0, :, 0].astype(np.int64), placed.page[:, None]
+    new = jax.tree.map(lambda x: np.zeros((capacity, placed.given, *x.shape[2:]), x.dtype), old)
+    for number, content in enumerate([*finished, *last]):
+        for into, x in zip(jax.tree.leaves(new), jax.tree.leaves(content), strict=True):
+            into[: len(x), number] = x
+    stored = jax.tree.map(jnp.asarray, new)
+    return TrajectoryState(stored=stored, carry=state.carry, clock=jnp.asarray(clock), layout=state.layout), placed
+
+
+def _cut(size: int, capacity: int, *, current: bool) -> list[Piece]:
+    """Pieces of a page that holds `size` states; the last one of a row's current page has room for a message."""
+    pieces, begin = [], 0
+    while size - begin > (capacity - MESSAGE if current else capacity):
+        pieces.append(Piece(begin, min(begin + capacity, size), goes_on=True))
+        begin = pieces[-1].end - 1
+    return [*pieces, Piece(begin, size)]
+
+
+def _contents(state: TrajectoryState, page: Any, pieces: list[Piece], open_at: np.ndarray) -> list[Any]:
+    """Each piece [t, A, ...] of a page [n, A, ...]; `open_at` [A] follows the decisions that move."""
+    cells = unpack(page, state.layout)
+    acted, outcome, present = np.array(cells.acted), np.array(cells.outcome), np.asarray(cells.present)
+    found = []
+    for piece in pieces:
+        if piece.goes_on:
+            _move_on(page, acted, outcome, present, piece.end - 1, open_at)
+        part = unpack(jax.tree.map(lambda x, p=piece: x[p.begin : p.end], page), state.layout)
+        chose, paid = acted[piece.begin : piece.end].copy(), outcome[piece.begin : piece.end].copy()
+        if piece.goes_on:
+            chose[-1], paid[-1] = False, 0.0
+        found.append(jax.tree.map(np.asarray, pack(part._replace(acted=chose, outcome=paid), state.layout)))
+    return found
+
+
+def _move_on(
+    page: Any, acted: np.ndarray, outcome: np.ndarray, present: np.ndarray, at: int, open_at: np.ndarray
+) -> None:
+    """Who waits in state `at` has made its decision there from now on. Changes all arguments in place.
+
+    Where it was made it stays as a decision without outcome, which is not trained on: a state in which nobody acted
+    would be taken for a final one.
+    """
+    for member in np.flatnonzero(present[at] & ~acted[at] & acted[at].any()):
+        made = np.flatnonzero(acted[:at, member])
+        if not len(made) or not present[made[-1] : at, member].all():
+            continue  # it never decided here, or another did that has ended since
+        for x in jax.tree.leaves(page):
+            x[at, member] = x[made[-1], member]
+        acted[at, member] = True
+        outcome[at, member], outcome[made[-1], member] = outcome[made[-1], member].copy(), 0.0
+        if open_at[member] == made[-1]:
+            open_at[member] = at
+
+
+def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, fresh: Any = ()) -> TrajectoryState:
+    """The same buffer with other room; contents keep their place. No page may hold more than `capacity` states.
+
+    `fresh` are the pages of rows that are new, one each, not given out before. Raises AssertionError for fewer pages or
+    members than there are.
+    """
+    states, old_pages, old_members = state.shape
+    chex.assert_scalar_non_negative(pages - old_pages)
+    chex.assert_scalar_non_negative(members - old_members)
+    more_members = (0, members - old_members)
+
+    def room(x: jax.Array) -> jax.Array:
+        widths = [(0, max(capacity - states, 0)), (0, pages - old_pages), more_members] + [(0, 0)] * (x.ndim - 3)
+        return jnp.pad(x[:capacity], widths)
+
+    fresh = jnp.asarray(fresh, jnp.int32)
+    chex.assert_rank(fresh, 1)
+    more_rows = (0, len(fresh))
+    return TrajectoryState(
+        stored=jax.tree.map(room, state.stored),
+        carry=jax.tree.map(lambda x: jnp.pad(x, [more_rows, more_members] + [(0, 0)] * (x.ndim - 2)), state.carry),
+        clock=clock_of(
+            jnp.pad(state.size, more_rows),
+            jnp.pad(state.open_at, (more_rows, more_members), constant_values=NO_DECISION),
+            jnp.pad(state.age, (more_rows, more_members)),
+            jnp.concatenate([state.page, fresh]),
+            jnp.pad(state.mates_reward, (more_rows, more_members)),
+        ),
+        layout=state.layout,
+    )

@@ -1,0 +1,79 @@
+"""Which states of a buffer belong to episodes that still run, counted on the host. Numpy only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxrl.rollout.booking.records import Ending, RowsMessage
+from jaxrl.rollout.buffer.pages import Pages
+
+
+class RunningEpisodes:
+    """Of every row: where in its page the running episode begins, and how many of its decisions are finished.
+
+    An episode of a row is over when its last living member has ended: when all that arrived for the row with a message
+    are endings, and no decision of it is open any more.
+    """
+
+    def __init__(self) -> None:
+        self.begin = np.zeros(0, np.int32)  # [B], index in the page; replaced, never written to: programs read it
+        self.complete = 0  # finished decisions of episodes that are over, since the last `taken`
+        self._finished = np.zeros(0, np.int64)  # [B], of the running episode
+        self._open = np.zeros((0, 0), bool)  # [B, A], a decision awaits its outcome
+
+    def note(self, steps: RowsMessage, pages: Pages) -> None:
+        """One message, which `pages` has counted."""
+        self._fit(*steps.deciding.shape)
+        arrived = steps.ending != Ending.OPEN
+        self._open &= ~arrived
+        self._finished += arrived.sum(-1)
+        goes_on = (steps.ending == Ending.CONTINUES).any(-1) | self._open.any(-1)
+        over = arrived.any(-1) & ~goes_on
+        if over.any():
+            self.complete += int(self._finished[over].sum())
+            self._finished[over] = 0
+            following = pages.size - steps.deciding.any(-1)  # where the first state of the next one is
+            self.begin = np.where(over, following, self.begin).astype(np.int32)
+        self._open |= steps.deciding
+
+    def length(self, pages: Pages) -> np.ndarray:
+        """int64 [B], states of the running episodes."""
+        return pages.size - self.begin
+
+    def turned(self, turning: np.ndarray) -> None:
+        """The running episodes of these rows [B] have moved to the front of a page."""
+        self.begin = np.where(turning, np.int32(0), self.begin)
+
+    def cut(self, rows: np.ndarray) -> None:
+        """What these rows [B] hold counts as complete: their episodes went on in another page without it."""
+        self.complete += int(self._finished[rows].sum())
+        self._finished[rows] = 0
+        self.begin = np.where(rows, np.int32(0), self.begin)
+
+    def shortened(self, states: np.ndarray) -> int:
+        """Pages were cut: so many states [B] that stood before what each row's page holds now are in another page.
+
+        Returns how many running episodes were cut by that.
+        """
+        cut = states > self.begin
+        self.begin = np.maximum(self.begin - states, 0).astype(np.int32)
+        return int(cut.sum())
+
+    def taken(self, pages: Pages) -> None:
+        """What was over was taken: `pages` holds the running episodes alone from now on."""
+        pages.taken(self.length(pages))
+        self.begin = np.zeros_like(self.begin)
+        self.complete = 0
+
+    def forget(self) -> None:
+        """Everything was taken, but for the newest state of each row."""
+        self.begin = np.zeros_like(self.begin)
+        self._finished[:] = 0
+        self.complete = 0
+
+    def _fit(self, rows: int, members: int) -> None:
+        more, wider = rows - self._open.shape[0], members - self._open.shape[1]
+        if more or wider:
+            self.begin = np.pad(self.begin, (0, more))
+            self._finished = np.pad(self._finished, (0, more))
+            self._open = np.pad(self._open, [(0, more), (0, wider)])

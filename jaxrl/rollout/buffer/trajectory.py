@@ -1,0 +1,240 @@
+"""On-device trajectory buffer: rows of team states, appended in one call with acting and taken all together.
+
+A stateful thing in pure functions: `init`, `add`, `take` (after flashbax), and `turn` where a row's page is full. A row
+is a stream of states; its write index moves only when a member of its team decides (M1), so that teams with different
+rhythms share one buffer. A state either acted, or is a final observation that an interrupted episode bootstraps from
+(M3). Rewards arrive with the next message and are written to the decision that they belong to (M7). The buffer keeps
+raw samples of the policy, not what was sent to the environment (M20). At the end of a page the return restarts from the
+value of its last state, as at time_horizon.
+
+Functions raise AssertionError where shapes differ from those named. Letters: T states of a page, P pages, B rows, A
+members.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxrl.rollout.booking.records import Ending, RowsMessage
+from jaxrl.rollout.buffer.cells import OUTCOME, Cells, Extras, Layout, Stored, blank, pack, unpack
+from jaxrl.rollout.buffer.trajectory_state import CLOCK, NO_DECISION, TrajectoryState, clock_of, rollout_of
+from jaxrl.rollout.masks import of_slots, where
+from jaxrl.rollout.rollout import Rollout
+from jaxrl.types import Action, BehaviorSpec
+
+
+def init(
+    spec: BehaviorSpec, extras: Extras = (), carry: Any = (), *, capacity: int, rows: int, members: int
+) -> TrajectoryState:
+    """An empty buffer for `rows` (B) teams of up to `members` (A), a page of `capacity` (T) states for each.
+
+    `extras` are the shapes of what an algorithm notes beside an action, `carry` one member's memory before its first
+    decision.
+    """
+    layout = Layout(spec, tuple(extras))
+    idle = jnp.zeros((rows, members), jnp.int32)
+    return TrajectoryState(
+        stored=blank(layout, carry, (capacity, rows, members)),
+        carry=jax.tree.map(lambda x: jnp.zeros((rows, members, *x.shape), x.dtype), carry),
+        clock=clock_of(jnp.zeros(rows), idle + NO_DECISION, idle, jnp.arange(rows), jnp.zeros((rows, members))),
+        layout=layout,
+    )
+
+
+def begins(steps: RowsMessage) -> Any:
+    """bool [B, A]: members whose first decision of an episode this is; an earlier one would have been answered now."""
+    chex.assert_equal_shape([steps.deciding, steps.ending])
+    return steps.deciding & (steps.ending != Ending.CONTINUES)
+
+
+def memory(state: TrajectoryState, steps: RowsMessage, origin: Any = None) -> Any:
+    """What the members remember before they decide now: nothing of an earlier episode. A pytree of [B, A, *].
+
+    `origin`, int32 [B, A]: the slot, row * A + member, that a member has come from, or -1; None where nobody has moved.
+    """
+    lead = steps.deciding.shape
+    chex.assert_tree_shape_prefix(state.carry, lead)
+
+    def before(x: jax.Array) -> jax.Array:
+        own = where(begins(steps), jnp.zeros_like(x), x)
+        if origin is None:
+            return own
+        return where(jnp.asarray(origin) >= 0, of_slots(x, origin), own)
+
+    return jax.tree.map(before, state.carry)
+
+
+def standing(state: TrajectoryState, deciding: Any, action: Action) -> Action:
+    """What every member is doing: `action` [B, A, ...] of those who decide now, the open decision of the others."""
+    cells = unpack(_at(state, jnp.maximum(state.open_at, 0)), state.layout)
+    return Action(*(where(deciding, now, then) for now, then in zip(action, cells.action, strict=True)))
+
+
+def add(
+    state: TrajectoryState,
+    steps: RowsMessage,
+    action: Action,
+    extras: dict[str, jax.Array],
+    carry: Any = (),
+    *,
+    time_horizon: int,
+    origin: Any = None,
+) -> TrajectoryState:
+    """Credit the decisions whose reward arrived, then append final states, then new states with their actions.
+
+    Ended members come first, as in the message (M6): a row may get the final state of one team and the first state of
+    the next in one call.
+
+    Args:
+      state: the buffer, capacity for two more states in every row (the caller counts; beyond it states are dropped).
+      steps: one message, dense over rows.
+      action, extras: what the policy chose for every member and noted, [B, A, ...]; kept where `steps.deciding`.
+      carry: memory after the decision, a pytree of [B, A, *].
+      time_horizon: finished decisions of a segment after which its return restarts from the value.
+      origin: where members have moved from, as in `memory`.
+
+    Raises AssertionError where message, actions or carry have other rows, members or shapes than the buffer, and where
+    something else is noted than it keeps.
+    """
+    capacity, _, members = state.shape
+    rows = _rows(state)
+    chex.assert_shape((steps.deciding, steps.ending, steps.earned), (rows, members))
+    chex.assert_shape((steps.present, steps.reward), [(2, rows, members), (rows, members, 2)])
+    chex.assert_trees_all_equal_shapes(carry, state.carry)
+    columns, open_at, age, mates = _credit(state, steps, time_horizon)
+    final, new = steps.present[0].any(-1), steps.deciding.any(-1)  # [B]
+    t_new = jnp.where(new, state.size + final, capacity)  # an index beyond the end drops the write
+    t = jnp.stack([jnp.where(final, state.size, capacity), t_new])  # [2, B]
+
+    def both(x: Any) -> jax.Array:  # of final and new states; a final one did not act
+        return jnp.broadcast_to(x, (2, *jnp.shape(x)))
+
+    nobody = jnp.zeros_like(steps.deciding)
+    states = Cells(
+        obs=steps.obs,
+        carry=jax.tree.map(both, memory(state, steps, origin)),
+        action_mask=both(steps.action_mask),
+        action=Action(*map(both, action)),
+        extras={name: both(x) for name, x in extras.items()},
+        begin=jnp.stack([nobody, begins(steps)]),
+        present=steps.present,
+        acted=jnp.stack([nobody, steps.deciding]),
+        outcome=jnp.zeros((2, rows, members, OUTCOME)),
+    )
+    return TrajectoryState(
+        stored=jax.tree.map(
+            lambda into, x: into.at[t, state.page].set(x, mode="drop"),
+            state.stored._replace(columns=columns),
+            pack(states, state.layout),
+        ),
+        carry=jax.tree.map(lambda old, x: where(steps.deciding, x, old), state.carry, carry),
+        clock=clock_of(
+            state.size + final + new,
+            jnp.where(steps.deciding, t_new[:, None], open_at),
+            age,
+            state.page,
+            jnp.where(steps.deciding, 0.0, mates),
+        ),
+        layout=state.layout,
+    )
+
+
+def _credit(
+    state: TrajectoryState, steps: RowsMessage, time_horizon: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Columns, open_at, age and mates' rewards after the rewards that arrived."""
+    capacity, _, members = state.shape
+    arrived = steps.ending != Ending.OPEN
+    continues = steps.ending == Ending.CONTINUES
+    age = jnp.where(arrived, state.age + 1, state.age)
+    cut = continues & (age >= time_horizon)
+    told = jnp.where(steps.ending == Ending.DROPPED, Ending.OPEN, steps.ending)
+    ending = jnp.where(cut, Ending.CUT, told).astype(jnp.float32)
+    # Whoever decides at another time than its mates is credited with what they earn while its decision is open.
+    mates = state.mates_reward + (steps.earned.sum(-1, keepdims=True) - steps.earned)
+    outcome = jnp.stack([steps.reward[..., 0], mates, steps.reward[..., 1], ending], axis=-1)
+    t = jnp.where(arrived & (state.open_at >= 0), state.open_at, capacity)  # [B, A]
+    told_at = t, state.page[:, None], jnp.arange(members), slice(-OUTCOME, None)
+    return (
+        state.stored.columns.at[told_at].set(outcome, mode="drop"),
+        jnp.where(arrived, NO_DECISION, state.open_at),
+        jnp.where(arrived & ~(continues & ~cut), 0, age),
+        mates,
+    )
+
+
+def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
+    """All rows as they stand, and a buffer that goes on from the current state of each, row b in page b.
+
+    The last state of a row whose team lives is the state that the others bootstrap from. It is not trained on now; it
+    becomes state 0 of the new buffer, with the decisions that still wait for their reward, so that none is lost (U10).
+    """
+    rows = _rows(state)
+    alive = (state.open_at >= 0).any(-1)  # [B]
+    first = pack(_current(state, alive), state.layout)
+    stored = jax.tree.map(lambda into, x: into.at[0, :rows].set(x), state.stored, first)
+    clock = _turned(state, alive, jnp.arange(rows))
+    return rollout_of(state), TrajectoryState(stored=stored, carry=state.carry, clock=clock, layout=state.layout)
+
+
+def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array) -> TrajectoryState:
+    """Rows that turn go on in a fresh page, like all rows after `take`; their full page stays as it is.
+
+    Args:
+      turning: bool [B].
+      page: int32 [B], the page after this call; above all pages given out before where the row turns.
+    """
+    capacity, pages, _ = state.shape
+    chex.assert_shape((turning, page), (_rows(state),))
+    alive = (state.open_at >= 0).any(-1)
+    stored = state.stored
+    for t in (capacity - 2, capacity - 1):  # the full page may have one state of room: nobody stands there
+        unused = jnp.where(turning & (state.size <= t), state.page, pages)
+        stored = jax.tree.map(lambda into, t=t, at=unused: into.at[t, at].set(0, mode="drop"), stored)
+    first = pack(_current(state, alive), state.layout)
+    at = jnp.where(turning, page, pages)
+    clock = jnp.where(turning[None, :, None], _turned(state, alive, page), state.clock)
+    return TrajectoryState(
+        stored=jax.tree.map(lambda into, x: into.at[0, at].set(x, mode="drop"), stored, first),
+        carry=state.carry,
+        clock=clock,
+        layout=state.layout,
+    )
+
+
+def _current(state: TrajectoryState, alive: jax.Array) -> Cells:
+    """The state that each row goes on from, [B, A, ...]: its newest, with the decisions that are still open."""
+    waits = state.open_at >= 0
+    last = jnp.maximum(state.size - 1, 0)
+    newest = unpack(_at(state, last[:, None]), state.layout)
+    decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)
+    return decided._replace(
+        obs=newest.obs,
+        present=newest.present & alive[:, None],
+        acted=waits,
+        outcome=jnp.zeros_like(newest.outcome),
+    )
+
+
+def _turned(state: TrajectoryState, alive: jax.Array, page: jax.Array) -> jax.Array:
+    """The clock of rows that hold nothing but `_current` in `page`."""
+    waits = state.open_at >= 0
+    return clock_of(alive, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age), page, state.mates_reward)
+
+
+def _rows(state: TrajectoryState) -> int:
+    """B. Raises AssertionError where clock and carry are not those of the pages."""
+    rows, members = state.clock.shape[1], state.shape[2]
+    chex.assert_shape(state.clock, (CLOCK, rows, members))
+    chex.assert_tree_shape_prefix(state.carry, (rows, members))
+    return rows
+
+
+def _at(state: TrajectoryState, t: jax.Array) -> Stored:
+    """Cells [B, A, ...] of state t [B, A] or [B, 1] in the page of each row."""
+    members = jnp.arange(state.shape[2])
+    return jax.tree.map(lambda x: x[t, state.page[:, None], members], state.stored)

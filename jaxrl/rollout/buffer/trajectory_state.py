@@ -1,0 +1,128 @@
+"""What a trajectory buffer consists of: pages of cells, the agents' memory, and a clock for each row and member.
+
+Memory is pages of T states. Every row begins with one; a row that fills it goes on in another (`trajectory.turn`), so
+that a team that is faster than the rest, or the few that are left of many, find room without a longer page for
+everybody. The number of a row's page follows the order in which pages were given out.
+
+Letters: T states of a page, P pages, B rows, A members, K columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.rollout.booking.records import Ending
+from jaxrl.rollout.buffer.cells import Cells, Layout, Stored, unpack
+from jaxrl.rollout.rollout import Rollout, masked
+from jaxrl.types import Action
+
+NO_DECISION = -1
+CLOCK = 5
+"""Numbers of `TrajectoryState.clock` per row and member."""
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("stored", "carry", "clock"), meta_fields=("layout",))
+@dataclass(frozen=True)
+class TrajectoryState:
+    """The buffer. Cells at or beyond the size of a row's page hold rubbish."""
+
+    stored: Stored  # [T, P, A, ...]
+    carry: Any  # memory of the agents now, a pytree of arrays [B, A, *]; () without memory
+    clock: jax.Array  # int32 [5, B, A]: size, open_at, age, page, mates' reward so far (float32, as it lies)
+    layout: Layout
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """T, P, A."""
+        capacity, pages, members, _ = self.stored.columns.shape
+        return capacity, pages, members
+
+    @property
+    def cells(self) -> Cells:
+        """All cells, unpacked: [T, P, A, ...]."""
+        return unpack(self.stored, self.layout)
+
+    @property
+    def size(self) -> jax.Array:
+        """int32 [B], states in the row's page."""
+        return self.clock[0, :, 0]
+
+    @property
+    def open_at(self) -> jax.Array:
+        """int32 [B, A], index in the page of the decision that waits for its reward, or NO_DECISION."""
+        return self.clock[1]
+
+    @property
+    def age(self) -> jax.Array:
+        """int32 [B, A], finished decisions of the current segment."""
+        return self.clock[2]
+
+    @property
+    def page(self) -> jax.Array:
+        """int32 [B], the page that the row writes to."""
+        return self.clock[3, :, 0]
+
+    @property
+    def mates_reward(self) -> jax.Array:
+        """float32 [B, A], what the mates of an open decision have earned since it was made."""
+        return jax.lax.bitcast_convert_type(self.clock[4], jnp.float32)
+
+
+def clock_of(size: Any, open_at: Any, age: Any, page: Any, mates: Any) -> jax.Array:
+    """int32 [5, B, A]; `size` and `page` [B] stand in every member, so that one array holds all five."""
+
+    def every(x: Any) -> jax.Array:
+        return jnp.broadcast_to(jnp.asarray(x)[:, None], jnp.shape(age))
+
+    whole = [jnp.asarray(x).astype(jnp.int32) for x in (every(size), open_at, age, every(page))]
+    return jnp.stack([*whole, jax.lax.bitcast_convert_type(jnp.asarray(mates, jnp.float32), jnp.int32)])
+
+
+def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
+    """What stands in the buffer now as something to learn from, [T, P, A, ...].
+
+    Of the pages that rows write to only the first `size` states, int32 [B]; by default all of them.
+    """
+    cells = state.cells
+    time = jnp.arange(state.shape[0])[:, None, None]
+    held = time < _sizes(state, state.size if size is None else size)[None, :, None]  # [T, P, 1]
+    present, chose = cells.present & held, cells.acted & held
+    ending = cells.outcome[..., 3]
+    acted = chose & (ending != Ending.OPEN)  # so never in the last state of a living team
+    source = jax.lax.cummax(jnp.where(chose, time, 0), axis=0)  # index of each member's newest decision
+    pages, members = jnp.arange(state.shape[1])[:, None], jnp.arange(state.shape[2])
+    rollout = Rollout(
+        obs=cells.obs,
+        carry=cells.carry,
+        action_mask=cells.action_mask,
+        action=Action(*(x[source, pages, members] for x in cells.action)),
+        extras=cells.extras,
+        begin=chose & cells.begin,
+        present=present,
+        acted=acted,
+        # A state in which nobody acted is a final one: its members wait for nothing.
+        waiting=present & ~chose & chose.any(-1, keepdims=True),
+        reward=cells.outcome[..., 0],
+        mates_reward=cells.outcome[..., 1],
+        group_reward=cells.outcome[..., 2],
+        terminated=ending == Ending.TERMINATED,
+        truncated=ending == Ending.TRUNCATED,
+        left=ending == Ending.LEFT,
+        cut=ending == Ending.CUT,
+    )
+    return masked(rollout)
+
+
+def _sizes(state: TrajectoryState, size: Any) -> jax.Array:
+    """int32 [P]: states of each page, `size` [B] of those that rows write to.
+
+    Pages are given out in order: one below the newest that no row writes is full.
+    """
+    capacity, pages, _ = state.shape
+    given = jnp.arange(pages) <= state.page.max()
+    return jnp.where(given, capacity, 0).at[state.page].set(size)

@@ -1,0 +1,77 @@
+"""Updates that learn from whole episodes alone (`batch_mode: complete_episodes`), on the device.
+
+The running episode of a row, of a whole team where rows hold teams, stays in the buffer at an update, with its old
+actions and log-probabilities: its states move to the front of the row's page. Where a page is full they move on to the
+next one as a whole. So no episode lies on two pages, and its returns go to its end. `buffer.running` counts on the
+host where the running episodes begin. Letters as in `buffer.trajectory`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxrl.rollout.buffer.cells import Stored
+from jaxrl.rollout.buffer.trajectory_state import NO_DECISION, TrajectoryState, rollout_of
+from jaxrl.rollout.rollout import Rollout
+
+
+def take(state: TrajectoryState, begin: Any) -> tuple[Rollout, TrajectoryState]:
+    """All episodes that have ended, and a buffer with the running ones, row b in page b.
+
+    `begin` is int32 [B], the index in its page of the first state of each row's running episode, or of the next one.
+    Raises AssertionError where it is of other rows.
+    """
+    rows = _check(state, begin)
+    stored = jax.tree.map(lambda into, x: into.at[:, :rows].set(x), state.stored, _running(state, begin))
+    return rollout_of(state, begin), dataclasses.replace(
+        state, stored=stored, clock=_moved(state, begin, jnp.arange(rows))
+    )
+
+
+def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array, begin: Any) -> TrajectoryState:
+    """Rows that turn go on in a fresh page, with all of their running episode; what ended stays where it is.
+
+    Args:
+      turning: bool [B].
+      page: int32 [B], the page after this call; above all pages given out before where the row turns.
+      begin: as for `take`.
+    """
+    rows = _check(state, begin)
+    chex.assert_shape((turning, page), (rows,))
+    capacity, pages, _ = state.shape
+    over = jnp.arange(capacity)[:, None] < jnp.asarray(begin)[None]  # [T, B]
+    left, entered = (jnp.where(turning, at, pages) for at in (state.page, page))  # beyond the end: nothing is written
+
+    def move(into: jax.Array, running: jax.Array) -> jax.Array:
+        ended = jnp.where(over.reshape(over.shape + (1,) * (into.ndim - 2)), into[:, state.page], 0)
+        return into.at[:, left].set(ended.astype(into.dtype), mode="drop").at[:, entered].set(running, mode="drop")
+
+    clock = jnp.where(turning[None, :, None], _moved(state, begin, page), state.clock)
+    stored = jax.tree.map(move, state.stored, _running(state, begin))
+    return dataclasses.replace(state, stored=stored, clock=clock)
+
+
+def _check(state: TrajectoryState, begin: Any) -> int:
+    rows = state.clock.shape[1]
+    chex.assert_shape(begin, (rows,))
+    return rows
+
+
+def _running(state: TrajectoryState, begin: Any) -> Stored:
+    """The states of the running episodes as pages [T, B, A, ...] that begin with them; rubbish behind."""
+    capacity = state.shape[0]
+    t = jnp.minimum(jnp.arange(capacity)[:, None] + jnp.asarray(begin)[None], capacity - 1)
+    return jax.tree.map(lambda x: x[t, state.page], state.stored)
+
+
+def _moved(state: TrajectoryState, begin: Any, page: jax.Array) -> jax.Array:
+    """The clock of rows whose page holds nothing but the running episode: size, open_at and page change."""
+    back = jnp.asarray(begin, jnp.int32)[:, None]
+    open_at = jnp.where(state.open_at >= 0, state.open_at - back, NO_DECISION)
+    pages = jnp.broadcast_to(jnp.asarray(page, jnp.int32)[:, None], open_at.shape)
+    return state.clock.at[0].add(-back).at[1].set(open_at).at[3].set(pages)

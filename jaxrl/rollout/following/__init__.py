@@ -1,0 +1,1 @@
+"""Episodes that somebody follows one by one, on the host. Numpy only."""

@@ -1,0 +1,1 @@
+"""What looks at runs and trains nothing: report, dashboard, watch, doctor, bench."""

@@ -1,0 +1,151 @@
+"""The benchmarks by name: what their scripts write, which numbers count, what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from jaxrl.tools.bench.lines import BenchError
+
+
+class Figure(NamedTuple):
+    """A number of the table."""
+
+    text: str  # with {} for the number
+    key: str  # where the script writes it, with dots into objects
+    better: Literal["lower", "higher", ""] = "lower"  # empty: it is shown, and never compared
+    on: Literal["cpu", "accelerator", ""] = ""  # the devices on which it says something; empty: all
+
+    @property
+    def name(self) -> str:
+        """The text without a number."""
+        return " ".join(self.text.format("").split())
+
+
+class Benchmark(NamedTuple):
+    """A script that takes `--json FILE`, to which it appends one object per case, and `--quick` for a reduced size."""
+
+    name: str
+    script: str
+    case: tuple[str, ...] = ()  # keys that tell its cases apart
+    figures: tuple[Figure, ...] = ()
+    packages: tuple[str, ...] = ()  # modules it imports that jaxrl can do without
+    by_hand: str = ""  # why `jaxrl bench` does not run it; empty: it does
+
+
+BENCHMARKS = (
+    Benchmark(
+        "update phase",
+        "update_phase.py",
+        ("trainer", "members"),
+        (Figure("prepare {} s", "prepare"), Figure("update {} s", "update")),
+    ),
+    Benchmark(
+        "returns",
+        "returns.py",
+        ("steps", "trajectories"),
+        (Figure("{} us", "jaxrl_us"), Figure("{} x as fast as the loop", "ratio", "")),
+    ),
+    Benchmark(
+        "act latency",
+        "act_latency.py",
+        ("rows",),
+        (Figure("decide {} us", "decide.median"), Figure("act {} us", "act.median")),
+    ),
+    Benchmark(
+        "jitted loop",
+        "jitted.py",
+        ("trainer",),
+        (
+            Figure("{} env steps/CPU-s", "env_steps_per_cpu_second", "higher", "cpu"),
+            Figure("{} env steps/s", "env_steps_per_second", "higher", "accelerator"),
+            Figure("{} additive", "additive", "", "cpu"),
+            Figure("compile {} s", "compile_s"),
+        ),
+    ),
+    Benchmark(
+        "vmapped seeds",
+        "seeds.py",
+        ("seeds",),
+        (
+            Figure("{} s an iteration", "all_s"),
+            Figure("{} of single runs", "of_single_runs", ""),
+            Figure("{} of one run", "of_one_run", "", "accelerator"),
+        ),
+    ),
+    Benchmark(
+        "environments",
+        "environments.py",
+        ("name", "areas"),
+        (
+            Figure("{} env steps/CPU-s", "env_steps_per_s", "higher", "cpu"),
+            Figure("{} env steps/s", "env_steps_per_s", "higher", "accelerator"),
+        ),
+    ),
+    Benchmark(
+        "convolutions",
+        "convolutions.py",
+        ("encoder",),
+        (Figure("{} ms", "jaxrl"), Figure("XLA's own {} ms", "XLA", "")),
+    ),
+    Benchmark(
+        "memory",
+        "memory.py",
+        ("trainer", "seeds", "areas", "units"),
+        (Figure("measured {} bytes", "measured"), Figure("formula {} bytes", "formula", "")),
+    ),
+    Benchmark(
+        "decode",
+        "decode.py",
+        ("message",),
+        (Figure("{} us", "jaxrl_us"), Figure("{} x as fast as mlagents-envs", "ratio", "")),
+        packages=("mlagents_envs",),
+    ),
+    Benchmark(
+        "host loop",
+        "host_loop.py",
+        ("workers",),
+        (Figure("{} env steps/s", "env_steps", "higher"), Figure("{} of the environment alone", "share", "")),
+        packages=("mlagents_envs", "psutil"),
+    ),
+    Benchmark(
+        "camera",
+        "camera.py",
+        ("side",),
+        (
+            Figure("{} agent steps/s", "agent_steps_per_second", "higher"),
+            Figure("decode {} us", "decode_us"),
+        ),
+        packages=("mlagents_envs", "psutil"),
+    ),
+    Benchmark("end to end", "end_to_end.py", by_hand="times whole trainings for minutes"),
+    Benchmark("connectors", "connectors.py", by_hand="knows no --quick"),
+    Benchmark("sweep", "sweep.py", by_hand="times seventeen whole trainings"),
+    Benchmark("env transport", "env_transport.py", by_hand="writes no JSON"),
+    Benchmark("sampler", "sampler.py", by_hand="writes no JSON"),
+    Benchmark("senses", "senses.py", by_hand="trains eight runs"),
+    Benchmark("shared critic", "shared_critic.py", by_hand="writes no JSON"),
+    Benchmark("threaded", "threaded.py", by_hand="writes rates of its own"),
+    Benchmark("dungeon escape", "dungeon_escape.py", by_hand="trains ten runs and draws their curves"),
+    Benchmark("jaxmarl environment", "jaxmarl_environment.py", by_hand="needs JaxMARL (extra jaxmarl)"),
+    Benchmark("jaxmarl training", "jaxmarl_training.py", by_hand="needs JaxMARL (extra jaxmarl)"),
+    Benchmark("digests", "digests.py", by_hand="compares two clones and needs the players of their tests"),
+    Benchmark("fuzz protocol", "fuzz_protocol.py", by_hand="looks for errors and measures no time"),
+    Benchmark("chaos", "chaos.py", by_hand="kills workers for minutes"),
+    Benchmark("soak", "soak.py", by_hand="runs for hours"),
+    Benchmark("soak restarts", "soak_restarts.py", by_hand="runs for hours"),
+    Benchmark("paper", "paper.py", by_hand="repeats an experiment for hours"),
+)
+
+
+def choose(benchmarks: Sequence[Benchmark], names: Sequence[str] | None) -> list[Benchmark]:
+    """Those with these names, all without names; "update_phase" stands for "update phase". Raises BenchError."""
+    if names is None:
+        return list(benchmarks)
+    wanted = [name.replace("_", " ") for name in names]
+    known = [benchmark.name for benchmark in benchmarks]
+    for name in wanted:
+        if name not in known:
+            listed = ", ".join(name.replace(" ", "_") for name in known)
+            raise BenchError(f"--only: unknown benchmark {name!r}; expected some of: {listed}.")
+    return [benchmark for benchmark in benchmarks if benchmark.name in wanted]

@@ -1,0 +1,156 @@
+"""`jaxrl bench compare`: what became slower or faster from one file of numbers to another, beyond their noise.
+
+Every number is turned into a cost: what is better when higher is inverted. Of two sets of repetitions the table shows
+the ratio of the medians, the ratio of the best (other load on a machine only adds), and a band: from the best of the
+second over the worst of the first to the worst of the second over the best of the first. The two differ beyond the
+noise where that band leaves out 1, so where the ranges do not overlap. One measurement has no range; a remark says so.
+Among many numbers on a busy machine some ranges miss each other by chance, so --fail-above wants the whole band above
+its factor: then even the best of the second is that much slower than the worst of the first.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import rich
+from rich.table import Table
+from rich.text import Text
+
+from jaxrl.tools.bench.lines import BenchError, Line, Measured, latest
+from jaxrl.tools.bench.table import print_table, title_of
+from jaxrl.tools.bench.values import Key, shown_all, values_of
+
+_BUSY = 0.5  # load per core
+
+
+class Ratio(NamedTuple):
+    """Cost of the second over the first; above 1 is slower."""
+
+    median: float
+    best: float
+    low: float  # of the band
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if self.low > 1.0:
+            return "slower"
+        return "faster" if self.high < 1.0 else "within noise"
+
+    def above(self, limit: float) -> bool:
+        """Whether the cost rose by more than the factor `limit`, whatever of the noise is taken off."""
+        return self.low > limit
+
+
+class Row(NamedTuple):
+    """One number in both files."""
+
+    key: Key
+    first: Sequence[float]
+    second: Sequence[float]
+
+    @property
+    def ratio(self) -> Ratio:
+        """Of the costs."""
+        return ratio_of(self.key, self.first, self.second)
+
+
+def ratio_of(key: Key, first: Sequence[float], second: Sequence[float]) -> Ratio:
+    """Of the costs of two sets of repetitions."""
+    a, b = ([1.0 / x if key.figure.better == "higher" else x for x in values] for values in (first, second))
+    return Ratio(
+        median=statistics.median(b) / statistics.median(a),
+        best=min(b) / min(a),
+        low=min(b) / max(a),
+        high=max(b) / min(a),
+    )
+
+
+def comparison(first: Measured, second: Measured) -> tuple[list[Row], list[str]]:
+    """Rows of all numbers that are in both and have a better side, and remarks on what to beware of.
+
+    Raises BenchError: the one was measured with --quick, the other without, or nothing is in both.
+    """
+    if first.last.quick != second.last.quick:
+        quick, full = (first, second) if first.last.quick else (second, first)
+        raise BenchError(
+            f"{quick.path} was measured with --quick and {full.path} without: sizes differ; measure both the same way."
+        )
+    before, after = ({k: v for k, v in values_of(m.lines).items() if _comparable(k, v)} for m in (first, second))
+    rows = [Row(key, before[key], after[key]) for key in before if key in after]
+    if not rows:
+        raise BenchError(f"{first.path} and {second.path} have no benchmark in common that ended well in both.")
+    alone = sorted({key.benchmark for key in before.keys() ^ after.keys()} - {row.key.benchmark for row in rows})
+    remarks = [*_differences(first.last, second.last), *_busy(first), *_busy(second)]
+    remarks += [f"in one file alone: {', '.join(alone)}"] if alone else []
+    if any(min(len(row.first), len(row.second)) < 2 for row in rows):
+        remarks.append("some were measured once, so nothing is known of their noise: measure with --repeat 3")
+    return rows, remarks
+
+
+def compare(first: Path, second: Path, fail_above: float | None) -> bool:
+    """Print the comparison of what each file ends with; whether nothing got slower than `fail_above` allows.
+
+    Raises BenchError: as `read_lines` and `comparison`.
+    """
+    a, b = latest(first), latest(second)
+    rows, remarks = comparison(a, b)
+    console = rich.get_console()
+    for name, one in (("A", a), ("B", b)):
+        console.print(f"{name}: {one.path}: {title_of(one.last)}", highlight=False, markup=False, soft_wrap=True)
+    print_table(_table(rows))
+    for remark in remarks:
+        console.print(f"Beware: {remark}.", highlight=False, markup=False, soft_wrap=True)
+    if fail_above is None:
+        return True
+    slower = [row for row in rows if row.ratio.above(fail_above)]
+    for row in slower:
+        name = ", ".join(filter(None, (row.key.benchmark, row.key.case, row.key.figure.name)))
+        text = f"slower by more than {fail_above:g}: {name}: {row.ratio.low:.2f} to {row.ratio.high:.2f} times"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    return not slower
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(title="B over A, as costs: above 1 is slower", title_justify="left")
+    for column in ("benchmark", "case", "A", "B"):
+        table.add_column(column)
+    for column in ("median", "best", "noise band"):
+        table.add_column(column, justify="right")
+    table.add_column("B is")
+    before = ("", "")
+    for row in rows:
+        place = row.key.benchmark, row.key.case
+        names = ("" if place[0] == before[0] else place[0], "" if place == before else place[1])
+        before, found = place, row.ratio
+        texts = (row.key.figure.text.format(shown_all(values)) for values in (row.first, row.second))
+        band = f"{found.low:.2f} to {found.high:.2f}" if found.low != found.high else "?"
+        table.add_row(*map(Text, (*names, *texts, f"{found.median:.2f}", f"{found.best:.2f}", band, found.verdict)))
+    return table
+
+
+def _comparable(key: Key, values: Sequence[float]) -> bool:
+    return bool(key.figure.better) and min(values) > 0.0
+
+
+def _differences(first: Line, second: Line) -> list[str]:
+    pairs = [
+        ("machines", first.machine.cpu, second.machine.cpu),
+        ("numbers of cores", first.machine.cores, second.machine.cores),
+        ("devices", *(f"{one.machine.accelerator.count} x {one.machine.accelerator.kind}" for one in (first, second))),
+        ("versions of jax", first.versions.get("jax_version"), second.versions.get("jax_version")),
+        ("versions of Python", first.versions.get("python_version"), second.versions.get("python_version")),
+    ]
+    return [f"different {what}: {a} and {b}" for what, a, b in pairs if a != b]
+
+
+def _busy(one: Measured) -> list[str]:
+    loads = [line.load for line in one.lines if line.load is not None]
+    worst = max(loads, default=0.0)
+    if worst <= _BUSY * one.last.machine.cores:
+        return []
+    return [f"{one.path} was measured beside other work (load up to {worst:.1f} on {one.last.machine.cores} cores)"]

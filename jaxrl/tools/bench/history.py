@@ -1,0 +1,93 @@
+"""`jaxrl bench history`: the same numbers over commits, a column each, and where they changed beyond their noise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import rich
+from rich.table import Table
+from rich.text import Text
+
+from jaxrl.tools.bench.compare import ratio_of
+from jaxrl.tools.bench.lines import BenchError, Measured, measured
+from jaxrl.tools.bench.table import print_table
+from jaxrl.tools.bench.values import Key, shown_all, values_of
+
+
+class Cell(NamedTuple):
+    """One number at one commit."""
+
+    text: str  # empty: it was not measured
+    change: float | None  # cost over the last one before it that was measured, where they differ beyond the noise
+
+
+class History(NamedTuple):
+    """All that was measured on one device, oldest first."""
+
+    device: str
+    columns: list[Measured]
+    rows: list[tuple[Key, list[Cell]]]
+
+
+def files_in(places: Sequence[Path]) -> list[Path]:
+    """The files themselves, and those in folders that end in .json or .jsonl. Raises BenchError when there is none."""
+    found: list[Path] = []
+    for place in places:
+        found += sorted([*place.glob("*.json"), *place.glob("*.jsonl")]) if place.is_dir() else [place]
+    if not found:
+        named = ", ".join(map(str, places))
+        raise BenchError(f"{named}: holds no .json or .jsonl; give files that `jaxrl bench --json FILE` has written.")
+    return found
+
+
+def histories(paths: Sequence[Path]) -> list[History]:
+    """By device, columns in order of commit (of measurement, where its time is not known). Raises as `read_lines`."""
+    devices: dict[str, list[Measured]] = {}
+    for one in sorted((one for path in paths for one in measured(path)), key=lambda m: (m.when, m.last.time)):
+        devices.setdefault(one.last.device, []).append(one)
+    return [_history(device, columns) for device, columns in devices.items()]
+
+
+def print_history(places: Sequence[Path]) -> None:
+    """A table per device. Raises BenchError: no files, or as `read_lines`."""
+    for found in histories(files_in(places)):
+        if not found.rows:
+            rich.get_console().print(f"{found.device}: nothing ended well.", highlight=False, markup=False)
+            continue
+        table = Table(title=found.device, title_justify="left")
+        table.add_column("benchmark")
+        table.add_column("case")
+        for column in found.columns:
+            day = time.strftime("%Y-%m-%d", time.gmtime(column.when))
+            table.add_column(Text(f"{column.last.source}\n{day}\n{column.path.stem}"), justify="right")
+        for key, cells in found.rows:
+            texts = [cell.text + (f" [{cell.change:.2f}]" if cell.change else "") for cell in cells]
+            name = f"{key.case}: {key.figure.name}".removeprefix(": ")
+            table.add_row(*map(Text, (key.benchmark, name, *texts)))
+        print_table(table)
+    explained = "[n]: the cost is n times that of the column before, and the ranges do not overlap."
+    rich.get_console().print(explained, markup=False, highlight=False, soft_wrap=True)
+
+
+def _history(device: str, columns: list[Measured]) -> History:
+    values = [values_of(column.lines) for column in columns]
+    keys = dict.fromkeys(key for found in values for key in found if key.figure.better)
+    return History(device, columns, [(key, _cells(key, [found.get(key) for found in values])) for key in keys])
+
+
+def _cells(key: Key, columns: Sequence[list[float] | None]) -> list[Cell]:
+    cells: list[Cell] = []
+    before: list[float] | None = None
+    for values in columns:
+        if values is None:
+            cells.append(Cell("", None))
+            continue
+        usable = min(values) > 0.0 and before is not None and min(before) > 0.0
+        found = ratio_of(key, before, values) if before is not None and usable else None
+        changed = found is not None and found.verdict != "within noise"
+        cells.append(Cell(shown_all(values), found.median if found is not None and changed else None))
+        before = values
+    return cells

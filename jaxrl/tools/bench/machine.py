@@ -1,0 +1,109 @@
+"""What a measurement was made on: processor, accelerator, platform, and the commit of the source."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from jaxrl.artifacts.run_manifest import cpu_model
+from jaxrl.tools.bench.lines import Accelerator, Commit, Machine
+from jaxrl.types import JaxrlError
+
+_DEVICES = """
+import json, jax
+found = jax.devices()
+print(json.dumps({"backend": jax.default_backend(), "kind": found[0].device_kind, "count": len(found)}))
+"""
+_SECONDS = 120.0  # a TPU takes its time to start
+
+
+class MachineError(JaxrlError):
+    """JAX does not start on this machine."""
+
+
+_BACKENDS = {"cpu": "cpu", "cuda": "gpu", "tpu": "tpu"}
+
+
+def variables_for(device: str | None) -> dict[str, str]:
+    """Variables that make "cpu", "cuda", "cuda:N" or "tpu" the place where a script computes; None: JAX chooses."""
+    name, _, index = (device or "").partition(":")
+    found = {"JAX_PLATFORMS": name if name == "cpu" else f"{name},cpu"} if name else {}
+    return found | ({"CUDA_VISIBLE_DEVICES": index} if index else {})
+
+
+def machine(device: str | None = None) -> Machine:
+    """What scripts with the variables of `device` run on.
+
+    JAX is asked in a process of its own: one that holds the accelerator would keep its memory from others. Raises
+    MachineError when it does not start, or takes another device: JAX leaves out a platform that it cannot start.
+    """
+    found = _accelerator(variables_for(device))
+    if device is not None and found.backend != _BACKENDS[device.partition(":")[0]]:
+        raise MachineError(
+            f"--device {device}: JAX offers only {found.count} x {found.kind} ({found.backend}); install jax for that "
+            "device, see that the system lists it, or leave --device out."
+        )
+    return Machine(
+        cpu=cpu_model(),
+        cores=_cores(),
+        platform=platform.platform(),
+        accelerator=found,
+    )
+
+
+def load() -> float | None:
+    """Processes that wanted a core, averaged over the last minute; None where the system does not tell."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def _cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def commit(folder: Path) -> Commit | None:
+    """That of the git clone at `folder`; None if it is none."""
+    try:
+        if Path(_output(["git", "rev-parse", "--show-toplevel"], folder)).resolve() != folder.resolve():
+            return None
+        changed = _output(["git", "status", "--porcelain", "--untracked-files=no"], folder)
+        found, time = _output(["git", "show", "-s", "--format=%H %ct", "HEAD"], folder).split()
+        return Commit(hash=found, changed=bool(changed), time=float(time))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def installed_commit() -> Commit | None:
+    """That which pip noted when it installed jaxrl from a repository; None: from a wheel or a folder."""
+    try:
+        noted = json.loads(metadata.distribution("jaxrl").read_text("direct_url.json") or "{}")
+        return Commit(hash=noted["vcs_info"]["commit_id"], changed=False)
+    except (metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _accelerator(variables: Mapping[str, str]) -> Accelerator:
+    try:
+        text = _output([sys.executable, "-c", _DEVICES], environment={**os.environ, **variables})
+    except subprocess.CalledProcessError as error:
+        text = (error.stderr.strip().splitlines() or ["no message"])[-1]
+        hint = "--device, its installation and JAX_PLATFORMS"
+        raise MachineError(f"JAX does not start: {text}. Check {hint}.") from None
+    except subprocess.TimeoutExpired:
+        raise MachineError(
+            f"JAX does not start within {_SECONDS:.0f} s: is another process holding the device?"
+        ) from None
+    return Accelerator.model_validate_json(text.splitlines()[-1])
+
+
+def _output(command: list[str], folder: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=True
+    )
+    return done.stdout.strip()

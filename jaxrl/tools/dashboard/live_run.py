@@ -1,0 +1,190 @@
+"""One run as the live page shows it: what state it is in, how far it is, and its curves so far."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.artifacts import lock, status
+from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.lock import Held
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.tools.dashboard.follow import Follower
+from jaxrl.tools.report.curves import is_first, numbers, ordered
+from jaxrl.tools.report.events import Curve, ReportError
+from jaxrl.tools.report.films import last_film
+from jaxrl.tools.report.runs import places, read_settings
+from jaxrl.tools.report.tables import SCORES, short, tells, titles
+
+POINTS = 300
+"""Most points of a curve: a panel shows no more."""
+SILENT = 300.0
+"""Seconds without a summary after which a run without a lock of its own, such as ML-Agents', counts as over."""
+
+
+class LiveRun:
+    """The run in `folder`, called `name`. `refresh` looks at its files again; what is broken is told, not raised."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.name = name
+        self.version = 0  # grows with everything that is read
+        self._followers: dict[tuple[str, str], Follower] = {}  # by behavior and seed
+        self._settings: dict[str, Any] = {}
+        self._settings_at = -1.0
+        self._problem: str | None = None
+
+    def refresh(self, deadline: float = math.inf) -> None:
+        """Read what is new, until `deadline` (monotonic)."""
+        inside = self.folder.resolve()
+        found = {
+            (behavior, seed): place
+            for behavior, seed, place in places(self.folder)
+            if place.resolve().is_relative_to(inside)  # no link to somewhere else
+        }
+        gone = [key for key in self._followers if key not in found]
+        for key in gone:
+            del self._followers[key]
+        changed = bool(gone)
+        for key, place in found.items():
+            follower = self._followers.setdefault(key, Follower(place))
+            if time.monotonic() > deadline:
+                follower.behind = True
+            else:
+                changed |= follower.poll(deadline)
+        self.version += changed
+        self._read_settings()
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to read than the last look had time for."""
+        return any(follower.behind for follower in self._followers.values())
+
+    def status(self, now: float) -> dict[str, Any]:
+        """One row of the table, as JSON values. `now` in seconds since the epoch."""
+        behaviors = {name: self._behavior(name) for name in dict.fromkeys(key[0] for key in self._followers)}
+        last = max((follower.last_time for follower in self._followers.values()), default=0.0)
+        age = max(now - last, 0.0) if last else None
+        held = lock.look(self.folder)
+        state, why = self._state(held, behaviors, age)
+        film = last_film(self.folder)
+        problems = [follower.problem for follower in self._followers.values() if follower.problem]
+        return {
+            "name": self.name,
+            "state": state,
+            "why": why,
+            "problem": (problems or [self._problem])[0],
+            "age": age,
+            "behaviors": behaviors,
+            "behind": self.behind,
+            "film": None if film is None else film.name,
+            "version": self.version,
+        }
+
+    def curves(self) -> list[dict[str, Any]]:
+        """[{behavior, tag, title, first, step, mean, low?, high?}]: mean, lowest and highest of all seeds."""
+        found = []
+        for behavior in dict.fromkeys(key[0] for key in self._followers):
+            followers = self._of(behavior)
+            found_tags = ordered({tag for follower in followers for tag in follower.tags})
+            for tag, title in titles(found_tags).items():
+                line = spread(_curves(followers, tag))
+                if any(value is not None for value in line["mean"]):
+                    about = {"behavior": behavior, "tag": tag, "title": title, "first": is_first(tag)}
+                    found.append({**about, **line})
+        return found
+
+    def _of(self, behavior: str) -> list[Follower]:
+        return [follower for key, follower in self._followers.items() if key[0] == behavior]
+
+    def _behavior(self, name: str) -> dict[str, Any]:
+        followers = self._of(name)
+        tag = next((tag for tag in SCORES if tells(tag, [_curves(followers, tag)])), None)
+        scores = [] if tag is None else [follower.last(tag) for follower in followers]
+        known = [score for score in scores if score is not None and math.isfinite(score)]
+        speeds = [follower.speed for follower in followers if follower.speed is not None]
+        return {
+            "step": max((follower.step for follower in followers), default=0),
+            "max_steps": self._max_steps(name),
+            "seeds": len(followers),
+            "speed": sum(speeds) if speeds else None,
+            "score": sum(known) / len(known) if known else None,
+            "score_tag": None if tag is None else short(tag),
+        }
+
+    def _max_steps(self, behavior: str) -> int | None:
+        for place in (f"behaviors.{behavior}", "default_settings"):
+            value = self._settings.get(f"{place}.max_steps")
+            if isinstance(value, int | float) and math.isfinite(value):
+                return int(value)
+        return None
+
+    def _state(self, held: Held | None, behaviors: dict[str, Any], age: float | None) -> tuple[str, str]:
+        """A word, and what it rests on."""
+        if held is not None and held.held is not False:
+            who = "" if held.owner is None else str(held.owner)
+            if held.held is None:
+                return "elsewhere", f"on another machine: {who}"
+            return ("running" if behaviors else "starting"), who
+        if held is not None:
+            return "died", f"its process is gone, but not its lock: {held.owner}"
+        if not behaviors:
+            return "empty", "no summary was written"
+        if self._done(behaviors):
+            return "finished", "all behaviors have reached max_steps"
+        if RunFolder(self.folder.parent, self.folder.name).timers.exists():
+            return "stopped", "it ended in order before max_steps"
+        if age is not None and age < SILENT:
+            return "running", "no run.lock: written by another program"
+        return "died", "it has no lock and did not end in order"
+
+    def _done(self, behaviors: dict[str, Any]) -> bool:
+        """Whether each has reached its max_steps: in its last summary, or in the checkpoint at its end."""
+        try:
+            path = RunFolder(self.folder.parent, self.folder.name).status
+            saved = status.read(path) if path.is_file() else {}
+        except (ArtifactError, OSError):
+            saved = {}
+        for name, found in behaviors.items():
+            final = saved.get(name, {}).get(status.FINAL)
+            steps = final.get("steps") if isinstance(final, dict) else None
+            reached = max(found["step"], steps if isinstance(steps, int) else 0)
+            if found["max_steps"] is None or reached < found["max_steps"]:
+                return False
+        return True
+
+    def _read_settings(self) -> None:
+        path = self.folder / "configuration.yaml"
+        try:
+            written_at = path.stat().st_mtime
+        except OSError:
+            return
+        if written_at != self._settings_at:
+            self._settings_at = written_at
+            try:
+                self._settings, self._problem = read_settings(path) or {}, None
+            except ReportError as error:
+                self._settings, self._problem = {}, str(error)
+
+
+def spread(curves: Sequence[Curve]) -> dict[str, Any]:
+    """Mean, lowest and highest of S curves on the steps that all of them cover; the bounds only where S > 1."""
+    steps = np.unique(np.concatenate([curve.step for curve in curves]))
+    inside = (steps >= max(curve.step[0] for curve in curves)) & (steps <= min(curve.step[-1] for curve in curves))
+    steps = steps[inside] if inside.any() else steps
+    if len(steps) > POINTS:
+        steps = steps[np.linspace(0, len(steps) - 1, POINTS).round().astype(int)]
+    values = np.stack([np.interp(steps, curve.step, curve.value) for curve in curves])  # [S, K]
+    line: dict[str, Any] = {"step": steps.tolist(), "mean": numbers(values.mean(0), 6)}
+    if len(curves) > 1:
+        line |= {"low": numbers(values.min(0), 6), "high": numbers(values.max(0), 6)}
+    return line
+
+
+def _curves(followers: Sequence[Follower], tag: str) -> list[Curve]:
+    return [curve for follower in followers if (curve := follower.curve(tag)) is not None]

@@ -1,0 +1,163 @@
+"""The web server of the live page: Python's own, three files, and what the runs say as JSON.
+
+Whoever reaches the port can read the runs, so it listens on this machine alone unless told otherwise, and then answers
+only requests that name this machine: a page from elsewhere whose address is made to point here gets nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import json
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from jaxrl.regular_files import read_regular
+from jaxrl.tools.dashboard.results import DashboardError, Results
+from jaxrl.tools.report.figures import COLORS
+from jaxrl.tools.report.films import TYPES
+from jaxrl.tools.report.page import source
+
+_HERE = Path(__file__).parent
+_HTML, _CSS, _JS, _JSON = "text/html", "text/css", "text/javascript", "application/json"
+_POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+LARGEST = 2**28
+"""Bytes of a film."""
+_REQUEST_SECONDS = 10.0  # a client that connects and says nothing is dropped
+
+log = logging.getLogger(__name__)
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `results` on `host`:`port`; port 0 takes a free one. Raises DashboardError where that cannot be had."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, results: Results, host: str, port: int) -> None:
+        if not host.strip():
+            raise DashboardError(
+                "--host: got nothing, which would be every address of this machine. Give 127.0.0.1 for "
+                "this machine alone, or 0.0.0.0 where you mean every address."
+            )
+        self.results = results
+        self.local = _is_loopback(host)
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise DashboardError(_unavailable(host, port, error)) from error
+        except OverflowError:
+            raise DashboardError(f"--port {port}: expected a number from 0 to 65535") from None
+
+    def server_bind(self) -> None:
+        """Without asking for this machine's full name, which takes long where no name server answers."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser."""
+        host, port = self.server_address[:2]
+        return f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that hangs up in the middle of an answer is no error; anything else goes to the log."""
+        log.debug("request from %s failed", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride] always one of ours
+    timeout = _REQUEST_SECONDS
+    server_version, sys_version = "jaxrl", ""
+
+    def do_GET(self) -> None:
+        """Answer from the list of what there is; nothing in a request becomes a path."""
+        if self.server.local and not _is_loopback(urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""):
+            self._error(HTTPStatus.FORBIDDEN, "this page is served to this machine alone, under its own name")
+            return
+        address = urlsplit(self.path)
+        asked = {key: values[-1] for key, values in parse_qs(address.query).items()}
+        if address.path in _FILES:
+            kind, content = _FILES[address.path]
+            self._answer(kind, content().encode())
+        elif address.path in _ANSWERS:
+            answer = _ANSWERS[address.path](self.server.results, asked)
+            if answer is None:
+                self._error(HTTPStatus.NOT_FOUND, f"no run is called {asked.get('run', '')!r}")
+            else:
+                self._answer(_JSON, json.dumps(answer, allow_nan=False).encode())
+        elif address.path == "/film":
+            self._film(asked.get("run", ""))
+        else:
+            self._error(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are seen with --debug alone: there is one every two seconds."""
+        log.debug(format, *args)
+
+    def _film(self, name: str) -> None:
+        path = self.server.results.film(name)
+        try:
+            content = None if path is None else read_regular(path, LARGEST)
+        except OSError:  # deleted at this moment
+            content = None
+        if path is None or content is None:
+            self._error(HTTPStatus.NOT_FOUND, f"run {name!r} has no film")
+        else:
+            self._answer(TYPES[path.suffix], content)
+
+    def _error(self, code: HTTPStatus, text: str) -> None:
+        self._answer(_JSON, json.dumps({"error": text}).encode(), code)
+
+    def _answer(self, kind: str, content: bytes, code: HTTPStatus = HTTPStatus.OK) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", kind if kind.startswith(("image", "video")) else f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", _POLICY)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def _known(asked: Mapping[str, str]) -> int:
+    known = asked.get("known", "")
+    return int(known) if known.isdecimal() else -1
+
+
+def _own(name: str) -> Callable[[], str]:
+    return lambda: (_HERE / name).read_text(encoding="utf-8")
+
+
+_FILES: dict[str, tuple[str, Callable[[], str]]] = {
+    "/": (_HTML, _own("page.html")),
+    "/live.js": (_JS, _own("live.js")),
+    "/live.css": (_CSS, _own("live.css")),
+    "/chart.js": (_JS, lambda: source("chart.js")),
+    "/style.css": (_CSS, lambda: source("style.css")),
+}
+_ANSWERS: dict[str, Callable[[Results, Mapping[str, str]], Any]] = {
+    "/api/runs": lambda results, _: {"results": str(results.root), "colors": COLORS, "runs": results.table()},
+    "/api/curves": lambda results, asked: results.curves(asked.get("run", ""), _known(asked)),
+}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _unavailable(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"--port {port}: taken on {host} by another program. Choose another one, or --port 0 for any free one."
+    if error.errno == errno.EACCES:
+        return f"--port {port}: not allowed to this user. Choose one above 1023, or --port 0 for any free one."
+    return f"--host {host}: cannot listen there ({error.strerror or error}). Choose 127.0.0.1 for this machine alone."

@@ -1,0 +1,23 @@
+"""What a configuration asks for: whether jaxrl trains it. That it can be read was found out before."""
+
+from __future__ import annotations
+
+from jaxrl.algorithms.supported import unsupported
+from jaxrl.settings import RunSettings
+from jaxrl.tools.doctor.findings import Finding, fail, ok
+from jaxrl.training.checks import check_connectors, check_exact
+from jaxrl.types import JaxrlError
+
+
+def configuration(settings: RunSettings) -> Finding:
+    """The behaviors of the file with their algorithms, or what `jaxrl train` would refuse before it starts anything."""
+    problems = unsupported(settings)
+    for check in () if problems else (check_connectors, check_exact):
+        try:
+            check(settings)
+        except JaxrlError as error:
+            problems.append(str(error))
+    if problems:
+        return fail("settings", "; ".join(problems))
+    behaviors = [f"{path.removeprefix('behaviors.')}: {own.trainer_type}" for path, own in settings.every_behavior()]
+    return ok("settings", ", ".join(behaviors) or "no behavior is listed, and there is no default_settings")

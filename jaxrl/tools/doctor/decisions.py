@@ -1,0 +1,69 @@
+"""What a first decision costs, and those after it: real policies, untrained, play the environment for a moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import jax
+
+from jaxrl.algorithms import make_algorithm
+from jaxrl.algorithms.connected import without_learning
+from jaxrl.artifacts.names import behavior_name
+from jaxrl.connectors import make_chain
+from jaxrl.envs.spec_limits import check_spec
+from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.networks.observations import check_observations
+from jaxrl.rollout.booking.occupants import Source
+from jaxrl.settings import RunSettings, behavior_settings_for
+from jaxrl.tools.doctor.findings import Finding, ok
+from jaxrl.training.host.behavior import Behavior, make_behavior
+from jaxrl.training.host.programs import compile_programs
+from jaxrl.types import BehaviorSpec, EnvMessage
+
+TURNS = 10
+"""Steps of the environment after the first."""
+
+
+def decisions(settings: RunSettings, pool: EnvPool, first: EnvMessage) -> Iterator[Finding]:
+    """A decision for each behavior of the first message, then some more.
+
+    `pool`: of one worker, which waits for actions. Raises JaxrlError where the settings do not fit a behavior, or the
+    environment fails.
+    """
+    made: dict[str, Behavior] = {}
+    begun = time.monotonic()
+    message, deciding, stepping = first, 0.0, 0.0
+    for turn in range(TURNS + 1):
+        actions, now = {}, time.monotonic()
+        for behavior_id, arrived in message.steps.items():
+            if behavior_id not in made:
+                made[behavior_id] = _behavior(settings, behavior_id, message.new_specs[behavior_id])
+            behavior, source = made[behavior_id], Source(0, behavior_id, message.incarnation)
+            actions[behavior_id] = behavior.act({source: arrived})[0][source]
+            if behavior.due():
+                behavior.learn()
+        if turn == 0:
+            cost = time.monotonic() - begun
+            yield ok("decision", f"the first one for {', '.join(made)} after {cost:.1f} s, mostly for compiling, once")
+        decided = time.monotonic()
+        pool.send(0, actions)
+        (message,) = pool.recv()
+        if turn:
+            deciding, stepping = deciding + decided - now, stepping + time.monotonic() - decided
+    ours, theirs = 1e3 * deciding / TURNS, 1e3 * stepping / TURNS
+    yield ok(
+        "speed", f"then {ours:.1f} ms for all decisions of a step, and {theirs:.1f} ms until the environment answers"
+    )
+
+
+def _behavior(settings: RunSettings, behavior_id: str, spec: BehaviorSpec) -> Behavior:
+    """A fresh policy, as training makes it."""
+    name = behavior_name(behavior_id)
+    own = behavior_settings_for(settings, name)
+    check_spec(behavior_id, spec)
+    chain = make_chain(spec, own.connectors, behavior_id)
+    check_observations(spec if chain is None else chain.spec, own.network_settings, behavior_id)
+    algorithm = without_learning(make_algorithm(spec, own))
+    programs = compile_programs(algorithm, own.segment_limit)
+    return make_behavior(name, spec, own, algorithm, programs, jax.random.key(0), training=False)

@@ -1,0 +1,153 @@
+"""The figures of a report as one picture: learning curves of each behavior, and the time split. Needs matplotlib."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from jaxrl.tools.report import statistics
+from jaxrl.tools.report.curves import FIRST_FOLDERS, TAGS, finite_tags
+from jaxrl.tools.report.events import ReportError
+from jaxrl.tools.report.runs import Experiment
+from jaxrl.tools.report.tables import behaviors_of, curves_of, titles
+from jaxrl.tools.report.time_split import PHASES, time_of
+
+COLORS = ("#3182ce", "#dd6b20", "#2f9e6e", "#b8559a", "#b7860b", "#7a6fd0", "#d64545", "#4a9aa5")
+"""Of medium lightness: they stand out from white and from near-black alike."""
+PHASE_COLORS = dict(zip([*PHASES, "other"], (*COLORS[:4], "#a0a0a0"), strict=True))
+INK = "#222222"
+PANELS, WIDTH, HEIGHT = 3, 3.5, 2.5  # panels per row, and inches of each
+
+
+def require_matplotlib() -> None:
+    """Raise ReportError when it is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ReportError(
+            f"A report as .png needs matplotlib ({error}). Install it: pip install 'jaxrl[plots]', or write .html."
+        ) from None
+
+
+def png(experiments: Sequence[Experiment]) -> bytes:
+    """All figures below each other, on white."""
+    shown = {behavior: _tags_of(experiments, behavior) for behavior in behaviors_of(experiments)}
+    heights = [_rows(found) * HEIGHT + 0.7 for found in shown.values()] + [_time_height(experiments)]
+    with _style():
+        figure = _figure(sum(heights))
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for part, (behavior, found) in zip(parts, shown.items(), strict=False):
+            part.suptitle(_plain(behavior))
+            _draw_curves(part, experiments, behavior, found)
+        _draw_time(parts[-1], experiments)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=150, facecolor="white")
+    return file.getvalue()
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    import matplotlib
+
+    colored = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    with matplotlib.rc_context(
+        {
+            **dict.fromkeys((*colored, "grid.color"), INK),
+            "font.family": "DejaVu Sans",  # comes with matplotlib
+            "font.size": 8.5,
+            "axes.titlesize": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.linewidth": 0.7,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+            "grid.linewidth": 0.5,
+            "legend.frameon": False,
+        }
+    ):
+        yield
+
+
+def _figure(height: float) -> Any:
+    # Not pyplot: no window system is asked for, and no figure outlives the report.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(PANELS * WIDTH, height), layout="constrained")
+
+
+def _tags_of(experiments: Sequence[Experiment], behavior: str) -> list[str]:
+    return [tag for tag in finite_tags(experiments, behavior) if tag in TAGS or tag.startswith(FIRST_FOLDERS)]
+
+
+def _rows(shown: Sequence[str]) -> int:
+    return max(1, -(-len(shown) // PANELS))
+
+
+def _draw_curves(figure: Any, experiments: Sequence[Experiment], behavior: str, shown: Sequence[str]) -> None:
+    panels = figure.subplots(_rows(shown), PANELS, squeeze=False).ravel()
+    colors = {e.label: COLORS[i % len(COLORS)] for i, e in enumerate(experiments)}
+    lines, populations = {}, {e.label for e in experiments if e.population}
+    for panel, (tag, title) in zip(panels, titles(shown).items(), strict=False):
+        panel.set_title(_plain(title), loc="left")
+        for label, curves in curves_of(experiments, behavior, tag).items():
+            band, color = statistics.band(curves, independent=label not in populations), colors[label]
+            marker = "o" if len(band.step) == 1 else None  # a single summary is no line
+            (lines[label],) = panel.plot(band.step, band.mean, color=color, linewidth=1.5, marker=marker, markersize=3)
+            panel.fill_between(band.step, band.low, band.high, color=color, alpha=0.22, linewidth=0)
+        _step_axis(panel)
+    for panel in panels[len(shown) :]:
+        panel.set_axis_off()
+    if lines:
+        names = [_plain(label) for label in lines]
+        figure.legend(list(lines.values()), names, loc="outside lower center", ncols=min(4, len(names)))
+
+
+def _step_axis(panel: Any) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    panel.xaxis.set_major_locator(MaxNLocator(5))
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 300k, 2M
+    panel.set_xlabel("agent steps")
+
+
+def _time_height(experiments: Sequence[Experiment]) -> float:
+    return 1.1 + 0.26 * sum(len(e.runs) for e in experiments)
+
+
+def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> bool:
+    """One bar per run with timers, in shares of its learning phase; whether there was any."""
+    runs = [run for e in experiments for run in e.runs]
+    spent = {i: time_of(run) for i, run in enumerate(runs)}
+    known = {i: found for i, found in spent.items() if found is not None and found.seconds > 0}
+    if not known:
+        return False
+    panel = figure.subplots()
+    left = dict.fromkeys(known, 0.0)
+    shown = [phase for phase in [*PHASES, "other"] if any(found.phases[phase] for found in known.values())]
+    for phase in shown:
+        shares = {i: found.phases[phase] / found.seconds for i, found in known.items()}
+        panel.barh(
+            list(map(str, known)),
+            list(shares.values()),
+            left=list(left.values()),
+            color=PHASE_COLORS[phase],
+            label=phase,
+        )
+        left = {i: left[i] + share for i, share in shares.items()}
+    panel.set_yticks(range(len(known)), [_plain(runs[i].name) for i in known])
+    panel.invert_yaxis()
+    panel.set(xlim=(0.0, 1.0), xlabel="share of the learning phase")
+    panel.xaxis.set_major_formatter("{x:.0%}")
+    panel.grid(visible=False, axis="y")
+    panel.set_axisbelow(True)
+    handles, names = panel.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
+    return True
+
+
+def _plain(text: str) -> str:
+    """Text that matplotlib shows as it stands: "$" would begin a formula, a leading "_" hides a legend entry."""
+    return re.sub(r"^_", " _", text).replace("$", r"\$")

@@ -1,0 +1,85 @@
+"""`jaxrl report`: results folders in, one self-contained file out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jaxrl.artifacts import files, unfinished
+from jaxrl.tools.report.events import ReportError
+from jaxrl.tools.report.figures import png, require_matplotlib
+from jaxrl.tools.report.films import Film, films_html, films_of
+from jaxrl.tools.report.page import page
+from jaxrl.tools.report.runs import Experiment, group, read_run
+from jaxrl.tools.report.sweep import expanded
+
+ENDINGS = (".html", ".png")
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path, films: Mapping[Path, Film] | None = None) -> list[str]:
+    """Compare the runs in these results folders; write `out` and return what the reader should know about the data.
+
+    The ending decides: .html has curves, tables, films and the data, .png the figures alone. Runs that differ in
+    nothing but their seeds are one experiment. A folder given twice counts once; that of a sweep stands for its runs.
+    `films`, by folder as given, are shown in place of the last one in a run's videos/.
+
+    Raises ReportError: unknown ending, matplotlib missing (.png), a folder missing or without summaries, a damaged
+    file, or `out` cannot be written. Raises ArtifactError for a damaged timers.json.
+    """
+    path = check_out(out)
+    folders = {folder.resolve(): folder for run in runs for folder in expanded(Path(run))}
+    experiments = group([read_run(folder) for folder in folders.values()])
+    remarks = remarks_on(experiments)
+    if path.suffix.lower() == ".html":
+        content = page(experiments, remarks, films_html(films_of(experiments, films or {}), path.parent)).encode()
+    else:
+        content = png(experiments)
+    target = path.resolve()
+    unfinished_file = unfinished.beside(target, unfinished.FILE)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished_file.write_bytes(content)
+        files.replace(unfinished_file, target)
+    except OSError as error:
+        raise ReportError(
+            f"--out {path}: cannot be written ({error.strerror or error}). Choose another file."
+        ) from error
+    finally:
+        unfinished.discard(unfinished_file)
+    return remarks
+
+
+def check_out(out: str | Path) -> Path:
+    """`out` as a path. Raises ReportError: unknown ending, a folder, or a .png without matplotlib."""
+    path = Path(out)
+    if path.suffix.lower() not in ENDINGS:
+        raise ReportError(f"--out {path}: got the ending {path.suffix!r}, expected {' or '.join(ENDINGS)}.")
+    if path.is_dir():
+        raise ReportError(f"--out {path} is a folder. Give the name of a file in it, such as {path / 'report.html'}.")
+    if path.suffix.lower() == ".png":
+        require_matplotlib()
+    return path
+
+
+def remarks_on(experiments: Sequence[Experiment]) -> list[str]:
+    """What limits the comparison: missing files, seeds that ended early, and seeds that are none."""
+    remarks = []
+    for run in [run for e in experiments for run in e.runs]:
+        if run.settings is None:
+            remarks.append(f"{run.name}: no configuration.yaml, so it is compared as an experiment of its own.")
+        if run.timers is None:
+            remarks.append(f"{run.name}: no timers.json, so its time is not known. Did the run end by itself?")
+    for e in experiments:
+        if e.population:
+            remarks.append(
+                f"{e.label}: its seeds are members of a population, which learned from each other: they are no "
+                "independent seeds, and no interval is shown. Compare several populations, each by its best member."
+            )
+        for behavior in dict.fromkeys(name for run in e.runs for name in run.behaviors):
+            ends = [seed.last_step for seed in e.seeds(behavior)]
+            if min(ends) < 0.9 * max(ends):
+                remarks.append(
+                    f"{e.label}, {behavior}: seeds end between step {min(ends):,} and {max(ends):,}; "
+                    "curves show the steps that all of them cover."
+                )
+    return remarks

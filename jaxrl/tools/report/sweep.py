@@ -1,0 +1,109 @@
+"""The results of a sweep: a table, and `sweep.json` beside its runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.artifacts.files import write_text
+from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.regular_files import read_regular
+from jaxrl.settings.sweep import Point
+from jaxrl.tools.report.events import ReportError, SeedEvents, final_score
+from jaxrl.tools.report.runs import read_run
+from jaxrl.tools.report.tables import tells
+
+FILE = "sweep.json"
+
+
+class Result(NamedTuple):
+    """What one point has reached."""
+
+    point: Point
+    runs: list[str]  # names of their folders
+    scores: dict[str, float]  # by seed; empty where it has no summary yet
+    steps: int
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds; NaN where there are none."""
+        return float(np.mean([*self.scores.values()])) if self.scores else float("nan")
+
+
+def write_results(folder: Path, points: Sequence[tuple[Point, Sequence[str]]]) -> list[str]:
+    """Read the runs of a sweep, write `sweep.json`, and return a table, best first, as lines of text.
+
+    `points` are given with the names of their runs. A score is the report's: the mean of the last summaries of a seed,
+    of the group reward where all points have one. Raises ArtifactError if the file cannot be written.
+    """
+    found = [(point, list(names), seeds_of(folder / name for name in names)) for point, names in points]
+    tag = score_of(seed for _, _, seeds in found for seed in seeds.values())
+    results = [_result(point, names, seeds, tag) for point, names, seeds in found]
+    results.sort(key=lambda result: -np.inf if np.isnan(result.mean) else result.mean, reverse=True)
+    write_text(folder / FILE, _document(results, tag))
+    return _table(results, tag, folder)
+
+
+def expanded(folder: Path) -> list[Path]:
+    """The runs of a sweep's folder, in the order of its points; any other folder itself. Raises ReportError."""
+    path = folder / FILE
+    if not path.is_file():
+        return [folder]
+    try:
+        points = json.loads(read_regular(path))["points"]
+        return [folder / name for point in points if point["scores"] for name in point["runs"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReportError(f"{path}: cannot be read ({error!r}). Give the runs in its folder one by one.") from error
+
+
+def seeds_of(folders: Iterable[Path]) -> dict[str, SeedEvents]:
+    """By number the seeds in some runs' folders; none of a run that has not come as far as its first summary."""
+    seeds: dict[str, SeedEvents] = {}
+    for folder in folders:
+        with contextlib.suppress(ReportError):
+            for found in read_run(folder).behaviors.values():
+                seeds |= found
+    return seeds
+
+
+def score_of(seeds: Iterable[SeedEvents]) -> str:
+    """The statistic by which seeds are compared: the group reward where all have one, and any has earned it."""
+    curves = [seed.curves.get(tags.GROUP_CUMULATIVE_REWARD) for seed in seeds]
+    known = [curve for curve in curves if curve is not None]
+    grouped = len(known) == len(curves) and tells(tags.GROUP_CUMULATIVE_REWARD, [known])
+    return tags.GROUP_CUMULATIVE_REWARD if grouped else tags.CUMULATIVE_REWARD
+
+
+def _result(point: Point, names: list[str], seeds: Mapping[str, SeedEvents], tag: str) -> Result:
+    scores = {key: final_score(seed.curves[tag]) for key, seed in seeds.items() if tag in seed.curves}
+    return Result(point, names, scores, min((seed.last_step for seed in seeds.values()), default=0))
+
+
+def _document(results: Sequence[Result], tag: str) -> str:
+    points = [
+        {
+            "point": r.point.name,
+            "values": dict(r.point.values),
+            "runs": r.runs,
+            "scores": r.scores,
+            "mean": r.mean if r.scores else None,
+            "steps": r.steps,
+        }
+        for r in results
+    ]
+    return json.dumps({"statistic": tag, "points": points}, indent=2) + "\n"
+
+
+def _table(results: Sequence[Result], tag: str, folder: Path) -> list[str]:
+    width = max(len(result.point.name) for result in results)
+    lines = [f"{'point':<{width}}  {'mean':>9}  {'std':>9}  seeds  last summary   ({tag})"]
+    for r in results:
+        spread = float(np.std([*r.scores.values()], ddof=1)) if len(r.scores) > 1 else float("nan")
+        numbers = [f"{x:9.3f}" if np.isfinite(x) else f"{'–':>9}" for x in (r.mean, spread)]
+        lines.append(f"{r.point.name:<{width}}  {'  '.join(numbers)}  {len(r.scores):>5}  {r.steps:>12,}")
+    return [*lines, f"Compare the curves: jaxrl report {folder} --out report.html"]

@@ -1,0 +1,181 @@
+"""The tables of a report, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.tools.report import statistics
+from jaxrl.tools.report.events import Curve, final_score
+from jaxrl.tools.report.runs import INCIDENTAL, Experiment
+from jaxrl.tools.report.statistics import Estimate
+from jaxrl.tools.report.time_split import PHASES, time_of
+
+SCORES = (tags.GROUP_CUMULATIVE_REWARD, tags.CUMULATIVE_REWARD)
+"""Statistics by which experiments are compared."""
+MISSING = "–"
+LISTED = 8  # seeds of an experiment that are named
+
+
+class Table(NamedTuple):
+    """A heading, the names of the columns, and rows of as many texts."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def behaviors_of(experiments: Sequence[Experiment]) -> list[str]:
+    """All behaviors, in order of appearance."""
+    return list(dict.fromkeys(name for e in experiments for run in e.runs for name in run.behaviors))
+
+
+def curves_of(experiments: Sequence[Experiment], behavior: str, tag: str) -> dict[str, list[Curve]]:
+    """Curves of a tag by experiment: those of all seeds that have it; experiments without any are left out."""
+    found = {e.label: [s.curves[tag] for s in e.seeds(behavior) if tag in s.curves] for e in experiments}
+    return {label: curves for label, curves in found.items() if curves}
+
+
+def experiments_table(experiments: Sequence[Experiment]) -> Table:
+    """Which runs and seeds each experiment has, how far they went, and the program that made them."""
+    rows = []
+    for e in experiments:
+        names = ", ".join(run.name for run in e.runs)
+        seeds = [label for run in e.runs for label in next(iter(run.behaviors.values()))]
+        listed = " members of a population" if e.population else ""
+        listed += f": {', '.join(seeds)}" if len(seeds) <= LISTED else ""
+        steps = sorted({s.last_step for behavior in behaviors_of([e]) for s in e.seeds(behavior)})
+        reach = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+        metadata = [(run.timers or {}).get("metadata", {}) for run in e.runs]
+        programs = dict.fromkeys(_program(found) for found in metadata)
+        rows.append((e.label, names, f"{len(seeds)}{listed}", reach, "; ".join(programs)))
+    return Table("Experiments", ("experiment", "runs", "seeds", "last step", "program"), rows)
+
+
+def final_table(experiments: Sequence[Experiment], behavior: str) -> Table:
+    """Final score of each experiment (mean, interquartile mean) and area under the curve, with intervals.
+
+    Members of a population have none: they learned from each other.
+    """
+    rows, populations = [], {e.label for e in experiments if e.population}
+    for tag in SCORES:
+        found = curves_of(experiments, behavior, tag)
+        if not tells(tag, found.values()):
+            continue
+        every = [curve for curves in found.values() for curve in curves]
+        last = min(curve.step[-1] for curve in every)
+        for label, curves in found.items():
+            scores = [final_score(curve) for curve in curves]
+            areas = [statistics.area_under_curve(curve, 0.0, float(last)) for curve in curves]
+            estimates = [statistics.mean(scores), statistics.interquartile_mean([scores]), statistics.mean(areas)]
+            if label in populations:
+                estimates = [_bare(estimate) for estimate in estimates]
+            rows.append((short(tag), label, str(len(scores)), *map(estimate_text, estimates)))
+    columns = ("score", "experiment", "seeds", "mean", "interquartile mean", "area under the curve")
+    return Table(f"Final performance: {behavior}", columns, rows)
+
+
+def improvement_table(experiments: Sequence[Experiment], behaviors: Sequence[str]) -> Table:
+    """P(row's experiment beats the column's), over `behaviors` as strata, on the first score that both have in all."""
+    labels = [e.label for e in experiments]
+    rows = []
+    for x in experiments:
+        cells = [MISSING if x is y else estimate_text(_improvement(x, y, behaviors)) for y in experiments]
+        rows.append((x.label, *cells))
+    title = f"Probability of improvement: {', '.join(behaviors)}"
+    return Table(title, ("row better than column", *labels), rows)
+
+
+def tells(tag: str, curves: Iterable[Sequence[Curve]]) -> bool:
+    """Whether scores of this tag say anything: group rewards do where a team has ever earned one."""
+    every = [curve for of_experiment in curves for curve in of_experiment]
+    return bool(every) and (tag != tags.GROUP_CUMULATIVE_REWARD or any(curve.value.any() for curve in every))
+
+
+def holds_numbers(table: Table) -> bool:
+    """Whether any cell beside the first column says something."""
+    return any(cell != MISSING for row in table.rows for cell in row[1:])
+
+
+def time_table(experiments: Sequence[Experiment]) -> Table:
+    """Speed of each run, and where its time went in seconds and as a share of the learning phase."""
+    spent = [(run.name, time_of(run)) for e in experiments for run in e.runs]
+    shown = [phase for phase in [*PHASES, "other"] if any(found and found.phases[phase] for _, found in spent)]
+    rows = []
+    for name, found in spent:
+        if found is None:
+            rows.append((name, *[MISSING] * (len(shown) + 2)))
+            continue
+        shares = [f"{s:,.1f} s ({s / found.seconds:.0%})" if s else MISSING for s in map(found.phases.get, shown)]
+        rows.append((name, number(found.steps_per_second), f"{found.seconds:,.1f} s", *shares))
+    return Table("Throughput and time", ("run", "steps/s", "learning", *shown), rows)
+
+
+def settings_table(experiments: Sequence[Experiment]) -> Table:
+    """Settings in which the experiments differ, one row each."""
+    found = [e.runs[0].settings for e in experiments]
+    known = [settings for settings in found if settings is not None]
+    keys = [key for key in dict.fromkeys(key for settings in known for key in settings) if key not in INCIDENTAL]
+    rows = []
+    for key in keys:
+        values = [MISSING if settings is None else _setting(settings, key) for settings in found]
+        if len({_setting(settings, key) for settings in known}) > 1:
+            rows.append((key, *values))
+    return Table("Settings that differ", ("setting", *(e.label for e in experiments)), rows)
+
+
+def short(tag: str) -> str:
+    """A tag without its folder: "Losses/Value Loss" is "Value Loss"."""
+    return tag.rpartition("/")[2]
+
+
+def titles(found: Collection[str]) -> dict[str, str]:
+    """By tag what stands above its panel: `short`, with the folder where two would be the same."""
+    names = [short(tag) for tag in found]
+    return {
+        tag: name if names.count(name) == 1 else f"{name} ({tag.rpartition('/')[0]})"
+        for tag, name in zip(found, names, strict=True)
+    }
+
+
+def number(value: float) -> str:
+    """Four digits, thousands with a comma, a dash for NaN."""
+    if not np.isfinite(value):
+        return MISSING
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """value [low, high]; the interval is left out where there is none."""
+    if not np.isfinite(estimate.low):
+        return number(estimate.value)
+    return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
+
+
+def _improvement(x: Experiment, y: Experiment, behaviors: Sequence[str]) -> Estimate:
+    for tag in SCORES:
+        curves = [[curves_of([e], behavior, tag).get(e.label, []) for behavior in behaviors] for e in (x, y)]
+        every = [found for side in curves for found in side]
+        if all(every) and tells(tag, every):
+            scores = [[[final_score(c) for c in found] for found in side] for side in curves]
+            found = statistics.probability_of_improvement(scores[0], scores[1])
+            return _bare(found) if x.population or y.population else found
+    return Estimate(np.nan, np.nan, np.nan)
+
+
+def _bare(estimate: Estimate) -> Estimate:
+    """Without its interval."""
+    return estimate._replace(low=np.nan, high=np.nan)
+
+
+def _setting(settings: dict[str, Any], key: str) -> str:
+    return str(settings[key]) if key in settings else MISSING
+
+
+def _program(metadata: dict[str, Any]) -> str:
+    if "jaxrl_version" in metadata:
+        return f"jaxrl {metadata['jaxrl_version']}, jax {metadata.get('jax_version', '?')}"
+    return f"ML-Agents {metadata['mlagents_version']}" if "mlagents_version" in metadata else "unknown"

@@ -1,0 +1,1 @@
+"""All that jaxrl knows of ML-Agents' PyTorch checkpoints: read, translated and written without torch."""

@@ -1,0 +1,232 @@
+"""Runs of ML-Agents as runs of jaxrl, and back: one `Behavior/checkpoint.pt` each way.
+
+A run that is imported looks like one that the host loop has written and left, so that `--resume` goes on with weights,
+Adam, statistics of observations and trainer step, and `--initialize-from` takes the weights.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import trust as trusted
+from jaxrl.algorithms import make_algorithm
+from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.supported import untrained
+from jaxrl.artifacts import files
+from jaxrl.artifacts import status as statuses
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint import tree as trees
+from jaxrl.artifacts.checkpoint.folder import onnx_path
+from jaxrl.artifacts.onnx.agreement import Agreement, agreement
+from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
+from jaxrl.artifacts.status import TrainingStatus
+from jaxrl.networks import normalizer
+from jaxrl.networks.encoders import kind_of
+from jaxrl.own_code import split_address
+from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, behavior_settings_for, to_yaml
+from jaxrl.torch.checkpoint import TorchCheckpoint, composed
+from jaxrl.torch.learner import checkpoint_of, learner_of, learning_rate_of
+from jaxrl.torch.settings import contradictions
+from jaxrl.torch.weights import TorchImportError
+from jaxrl.torch.writing import write_torch_file
+from jaxrl.training import saver
+from jaxrl.training.host.saver import Saved
+from jaxrl.training.trained_policy import STEP, best_seed, load_trained
+from jaxrl.types import BehaviorSpec
+
+ROWS = 64
+"""Observations that are drawn to compare policy and ONNX files."""
+_CLOSE, _CHOSEN = 1e-3, 0.95
+"""What two files of one policy may differ by, and the share of choices that are the same: rounding breaks ties."""
+
+
+class Source(NamedTuple):
+    """One behavior of a run of ML-Agents."""
+
+    name: str
+    path: Path  # of its .pt
+    read: TorchCheckpoint
+    spec: BehaviorSpec
+    model: Path | None  # the ONNX file of the same step, to compare with
+
+
+class Imported(NamedTuple):
+    """One behavior as it is now."""
+
+    name: str
+    settings: BehaviorSettings
+    spec: BehaviorSpec
+    state: TrainState
+    remarks: Sequence[str]  # what was left behind
+    compared: Agreement | None = None  # with the ONNX file of ML-Agents
+
+
+def learner(source: Source, settings: RunSettings) -> Imported:
+    """The learner in a checkpoint of ML-Agents, as these settings train it.
+
+    Raises:
+      SettingsError: the settings name something that jaxrl does not train, or contradict the checkpoint.
+      TorchImportError: its arrays are those of other observations, actions or settings.
+    """
+    own = behavior_settings_for(settings, source.name)
+    path = f"behaviors.{source.name}"
+    problems = list(untrained(own, f"{path}."))
+    problems = problems or [f"{path}.{text}" for text in contradictions(source.read, own)]
+    if problems:
+        raise SettingsError(problems, str(source.path))
+    fresh = make_algorithm(source.spec, own).init(jax.random.key(max(settings.env_settings.seed, 0)))
+    try:
+        state, remarks = learner_of(source.read, source.spec, own, fresh)
+    except TorchImportError as error:
+        raise TorchImportError(f"{source.path}: {error}") from error
+    others = [f"module {name}" for name in source.read.others]
+    return Imported(source.name, own, source.spec, state, [*others, *remarks])
+
+
+def import_run(sources: Sequence[Source], settings: RunSettings, old_status: Path | None = None) -> list[Imported]:
+    """Write the run that `settings.checkpoint_settings` names, with a checkpoint of each source.
+
+    `old_status`: training_status.json of the run that it was, whose lessons go along. After an error the folder of the
+    run is as it was before.
+
+    Raises RunFolderError where the folder is in use, and as `learner`.
+    """
+    options = settings.checkpoint_settings
+    folder = RunFolder(options.results_dir, options.run_id)
+    if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+        raise RunFolderError(f"--out {folder.path}: is there already. Name a folder that is not, or remove this one.")
+    found = [learner(source, settings) for source in sources]
+    try:
+        with folder.claimed(options):
+            folder.prepare()
+            status = _status(folder, old_status)
+            done = [_written(one, source, folder, status) for one, source in zip(found, sources, strict=True)]
+            files.write_text(folder.configuration, to_yaml(settings))
+            trusted.remember(folder.path, settings.model_dump(mode="json"))
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    return done
+
+
+def export_run(
+    run: Path, behavior: str | None, out: Path | None, seed: int | None = None, *, trust: bool = False
+) -> tuple[Path, int]:
+    """Write the latest checkpoint of a behavior of `run` as ML-Agents' .pt; the file, and its trainer step.
+
+    `out`: None: `<run>/<Behavior>/checkpoint.pt`, where `mlagents-learn --resume` and `--initialize-from` look.
+    `trust` as in `load_trained`.
+
+    Raises TorchImportError for what ML-Agents has no counterpart of, RunFolderError where the file is there already or
+    the run has no such checkpoint.
+    """
+    trained = load_trained(run, behavior=behavior, seed=seed, trust=trust)
+    settings, spec, name = trained.settings, trained.spec, trained.behavior
+    _require_counterpart(run, settings)
+    folder = RunFolder(run.parent, run.name)
+    path = folder.behavior(name) / "checkpoint.pt" if out is None else out
+    if path.exists():
+        raise RunFolderError(f"--out {path}: is there already. Name another file, or remove this one.")
+    state = _learner_in(folder, name, spec, settings, seed)
+    contents = composed(checkpoint_of(state, trained.step, spec, settings), learning_rate_of(state, settings))
+    write_torch_file(path, contents)
+    return path, trained.step
+
+
+def _written(one: Imported, source: Source, folder: RunFolder, status: TrainingStatus) -> Imported:
+    """Checkpoint, ONNX files and entries of the status; compared with the ONNX file that ML-Agents wrote."""
+    step, obs = source.read.step, _observations(one)
+    contents = Saved(train=one.state, step=np.int64(step), decisions=np.int64(0))
+    masks = np.ones((ROWS, one.spec.action.mask_size), bool)
+    snapshot = saver.Snapshot(
+        name=one.name,
+        step=step,
+        contents=contents,
+        policy=one.state.policy,
+        learned=(one.state.policy, one.state.critic),
+        spec=one.spec,
+        settings=one.settings,
+        described=saver.settings_of(one.settings),
+        samples=(obs, masks),
+    )
+    saver.save_checkpoint(saver.copied(snapshot), folder, status, None)
+    saver.publish(one.name, step, folder, status, None)
+    if source.model is None:
+        return one
+    size = one.settings.network_settings.memory
+    memory = None if size is None else np.random.default_rng(1).uniform(-1, 1, (ROWS, size.memory_size))
+    exported = onnx_path(folder.behavior(one.name), step)
+    found = agreement(exported, source.model, one.spec, obs, None if memory is None else memory.astype(np.float32))
+    if found is not None and (found.difference > _CLOSE or found.same_choices < _CHOSEN):
+        raise TorchImportError(
+            f"{source.path}: its policy does not act as {source.model} does (actions differ by up to "
+            f"{found.difference:.3g}, {found.same_choices:.0%} of the choices are the same): these files are not of "
+            "one training. Give the file that belongs to it (--onnx), or the environment (--env)"
+        )
+    return one._replace(compared=found)
+
+
+def _observations(one: Imported) -> tuple[np.ndarray, ...]:
+    """Observations of about the size that the policy has seen, float32 [ROWS, *shape]; images from 0 to 1."""
+    rng, drawn = np.random.default_rng(0), []
+    for sensor, state in zip(one.spec.observations, one.state.policy.normalizer, strict=True):
+        if kind_of(sensor) == "visual":
+            drawn.append(rng.uniform(0.0, 1.0, (ROWS, *sensor.shape)).astype(np.float32))
+            continue
+        numbers = rng.normal(size=(ROWS, *sensor.shape))
+        if isinstance(state, normalizer.NormalizerState):
+            numbers = np.asarray(state.mean) + numbers * np.sqrt(np.asarray(state.m2) / np.asarray(state.count))
+        drawn.append(numbers.astype(np.float32))
+    return tuple(drawn)
+
+
+def _status(folder: RunFolder, old: Path | None) -> TrainingStatus:
+    """An empty status but for the lessons of the run before."""
+    status = TrainingStatus(folder.status)
+    for name, entries in (statuses.read(old) if old is not None and old.is_file() else {}).items():
+        if statuses.LESSON in entries:
+            status.set(name, statuses.LESSON, entries[statuses.LESSON])
+    return status
+
+
+def _require_counterpart(run: Path, settings: BehaviorSettings) -> None:
+    """Raise TorchImportError for parts of a learner that ML-Agents does not have."""
+    network = settings.network_settings
+    own = {
+        f"trainer_type: {settings.trainer_type}": settings.trainer_type not in ("ppo", "poca"),
+        "connectors": bool(settings.connectors),
+        f"network_settings.body_type: {network.body_type}": network.body_type is not None,
+        f"network_settings.vis_encode_type: {network.vis_encode_type}": split_address(network.vis_encode_type),
+        "network_settings.memory.memory_type: gru": network.memory is not None and network.memory.memory_type != "lstm",
+    }
+    found = [what for what, there in own.items() if there]
+    if found:
+        raise TorchImportError(f"{run}: ML-Agents has nothing like {', '.join(found)}, so there is no .pt of this run")
+
+
+def _learner_in(
+    folder: RunFolder, name: str, spec: BehaviorSpec, settings: BehaviorSettings, seed: int | None
+) -> TrainState:
+    """The whole learner of the latest checkpoint; of several seeds the one that is asked for, or the best."""
+    path = checkpoint.require_latest(folder.behavior(name))
+    info = checkpoint.read_info(path)
+    fresh = make_algorithm(spec, settings).init(jax.random.key(0))
+    seeds = tuple(info.leaves[STEP]["shape"])
+    template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
+    saved = {p: entry for p, entry in info.leaves.items() if p.startswith("train/")}
+    unfit = trees.leaf_mismatches(saved, trees.leaves_of(template))
+    if unfit:
+        raise checkpoint.CheckpointError(f"{path}: does not hold the learner that its settings describe: {unfit[0]}")
+    state = checkpoint.restore_params_only(path, template, fields=("train",))["train"]
+    if not seeds:
+        return state
+    first = info.settings.get("first_seed", 0)
+    index = best_seed(folder, name, seeds[0], first) if seed is None else seed - first
+    return jax.tree.map(lambda x: x[index], state)

@@ -1,0 +1,171 @@
+"""Read what `torch.save` wrote: a zip with a pickle that describes arrays, and their bytes one file each.
+
+<any name>/data.pkl    the description, see `pickled`
+<any name>/data/<key>  bytes of an array, or of several
+<any name>/byteorder   "little" or "big"; missing in files of old versions, which are little
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxrl.regular_files import open_regular
+from jaxrl.torch.errors import TorchFileError, damaged, refused
+from jaxrl.torch.pickled import LARGEST, ForeignNameError, Name, Tensor, interpret
+
+_DTYPES = {
+    "torch FloatStorage": "f4",
+    "torch DoubleStorage": "f8",
+    "torch HalfStorage": "f2",
+    "torch LongStorage": "i8",
+    "torch IntStorage": "i4",
+    "torch ShortStorage": "i2",
+    "torch CharStorage": "i1",
+    "torch ByteStorage": "u1",
+    "torch BoolStorage": "?",
+}
+_ORDERS: dict[bytes, Literal["<", ">"]] = {b"little": "<", b"big": ">"}
+_BROKEN = (
+    *(ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration),
+    *(NotImplementedError, EOFError, OverflowError, RuntimeError),  # of zipfile: encrypted, cut off
+)
+"""What reading something raises that is not what was written."""
+_DEEPEST = 8
+"""Containers in containers. Those of a checkpoint go down to 4."""
+_DIMENSIONS = 8
+_SHARED = 16
+"""Names of one array: those of tied layers have two or three."""
+_PICKLE = "/data.pkl"
+_OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How a file begins that a PyTorch before 1.6 wrote."""
+
+
+def read_torch_file(path: Path) -> Any:
+    """The contents of a file that `torch.save` wrote: containers, texts, numbers, and numpy arrays for tensors.
+
+    Nothing in the file is run: whatever names more than arrays is refused. Arrays that share their bytes do so here.
+
+    Raises TorchFileError for a file that is missing, damaged, in the format before 1.6, or holds more than arrays.
+    """
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            return _Reader(path, archive).read()
+    except zipfile.BadZipFile as error:
+        raise _no_zip(path, str(error)) from error
+    except ForeignNameError as error:
+        raise refused(path, str(error)) from error
+    except OSError as error:
+        raise TorchFileError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except _BROKEN as error:
+        raise damaged(path, f"{type(error).__name__}: {error}"[:200]) from error
+
+
+class _Reader:
+    """One open archive."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self._path, self._archive = path, archive
+        names = [name for name in archive.namelist() if name.endswith(_PICKLE)]
+        if len(names) != 1:
+            raise TorchFileError(f"{path}: is a zip, but none of PyTorch's: expected one data.pkl, found {len(names)}")
+        self._folder = names[0].removesuffix(_PICKLE)
+        self._storages: dict[str, np.ndarray] = {}
+        self._filled_ones: dict[int, Any] = {}  # by the identity of what was filled
+        self._sizes: dict[int, int] = {}  # likewise: values in it
+        self._room = path.stat().st_size  # bytes that are still to be read
+        self._numbers = 0  # of all arrays
+        self._order: Literal["<", ">"] = "<"
+        if f"{self._folder}/byteorder" in archive.namelist():
+            self._order = _ORDERS[self._bytes("byteorder")]
+
+    def read(self) -> Any:
+        return self._filled(interpret(self._bytes("data.pkl"), self._storage))
+
+    def _bytes(self, name: str) -> bytes:
+        """One file. Those of PyTorch are not compressed, so that they are no larger than the zip."""
+        info = self._archive.getinfo(f"{self._folder}/{name}")
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"{name} is compressed, which PyTorch never does")
+        self._room -= info.file_size
+        if self._room < 0:
+            raise ValueError("its parts have more bytes than the file: they lie in each other")
+        return self._archive.read(info)
+
+    def _storage(self, named: Any) -> np.ndarray:
+        """The array [elements] that a persistent id ("storage", its type, key, device, elements) means."""
+        what, kind, key, _, _ = named
+        if what != "storage" or not isinstance(kind, Name) or kind.text not in _DTYPES:
+            word = repr(what)[:50] if isinstance(what, str) else type(what).__name__
+            raise ForeignNameError(kind.text.replace(" ", ".") if isinstance(kind, Name) else word)
+        if not isinstance(key, str):
+            raise TypeError("an array whose bytes have no name")
+        if key not in self._storages:
+            dtype = np.dtype(_DTYPES[kind.text])
+            read = np.frombuffer(self._bytes(f"data/{key}"), dtype.newbyteorder(self._order))
+            self._storages[key] = read.astype(dtype)
+        return self._storages[key]
+
+    def _filled(self, value: Any, depth: int = 0) -> Any:
+        """`value` with arrays for tensors, in dictionaries and lists. What stands in several places is filled once."""
+        if depth > _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} containers in each other")
+        if isinstance(value, Tensor):
+            return self._array(value)
+        if not isinstance(value, (dict, list, tuple)) or isinstance(value, Name):
+            return value
+        if id(value) not in self._filled_ones:
+            items = value.values() if isinstance(value, dict) else value
+            filled = [self._filled(item, depth + 1) for item in items]
+            self._sizes[id(value)] = 1 + sum(self._sizes.get(id(item), 1) for item in items)
+            if self._sizes[id(value)] > LARGEST:
+                raise ValueError(f"more than {LARGEST:,} values, counting what stands in several places")
+            found = dict(zip(value, filled, strict=True)) if isinstance(value, dict) else type(value)(filled)
+            self._filled_ones[id(value)] = found
+        return self._filled_ones[id(value)]
+
+    def _array(self, tensor: Tensor) -> np.ndarray:
+        """The array of a tensor. All of them together have no more numbers than some times what the file holds."""
+        if id(tensor) not in self._filled_ones:
+            self._filled_ones[id(tensor)] = found = _array(tensor)
+            self._numbers += found.size
+            if self._numbers > _SHARED * sum(storage.size for storage in self._storages.values()):
+                raise ValueError(f"arrays of {self._numbers:,} numbers, many times what the file holds")
+        return self._filled_ones[id(tensor)]
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """A view of the tensor's storage."""
+    storage, offset, shape, stride = tensor
+    if not isinstance(shape, tuple) or not isinstance(stride, tuple) or max(len(shape), len(stride)) > _DIMENSIONS:
+        raise TypeError("an array without a shape")
+    numbers = (offset, *shape, *stride)
+    if not isinstance(storage, np.ndarray) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+        raise TypeError("an array without shape or bytes")
+    last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    count = math.prod(shape)
+    if count > storage.size or (count and last >= storage.size):
+        raise ValueError(f"an array of {count} numbers in {storage.size}")
+    if not count:
+        return np.zeros(shape, storage.dtype)
+    return np.lib.stride_tricks.as_strided(
+        storage[offset:], shape, [step * storage.itemsize for step in stride], writeable=False
+    )
+
+
+def _no_zip(path: Path, why: str) -> TorchFileError:
+    """A file that cannot be opened as a zip."""
+    with open_regular(path) as file:
+        start = file.read(len(_OLD_MAGIC))
+    if start == _OLD_MAGIC:
+        return TorchFileError(
+            f"{path}: is in PyTorch's format before 1.6, which jaxrl does not read: load it with PyTorch and save it "
+            "again (torch.save(torch.load(FILE), NEW))"
+        )
+    if start[:2] == b"PK":
+        return damaged(path, why)
+    return TorchFileError(f"{path}: is no file of PyTorch. Expected a checkpoint (.pt) that ML-Agents wrote")

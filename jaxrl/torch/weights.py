@@ -1,0 +1,219 @@
+"""ML-Agents' PyTorch weights as ours, and back: arrays in, arrays out, no torch needed.
+
+A layout lists for each of our arrays the names it is made of (`torch_layout`). Layouts follow from the behavior spec
+and the settings, never from a list of known networks. Arrays are float32; the flax parameters come as {"params": ...}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from jaxrl.networks.memory import features
+from jaxrl.networks.normalizer import NormalizerState, States
+from jaxrl.networks.observations import encoding_size
+from jaxrl.networks.settings import NetworkShape
+from jaxrl.torch.encoders import attention, conditioned_body, encoders, layers
+from jaxrl.torch.layout import ROW, Entry, Layout, linear, to_ours, to_theirs
+from jaxrl.types import BehaviorSpec, JaxrlError
+
+Weights = Mapping[str, np.ndarray]
+"""Arrays by the dotted names of a checkpoint."""
+
+CONSTANTS = (
+    "version_number",
+    "is_continuous_int_deprecated",
+    "continuous_act_size_vector",
+    "discrete_act_size_vector",
+    "act_size_vector_deprecated",
+    "memory_size_vector",
+)
+"""Entries of an actor's checkpoint that repeat the spec; nothing is read from them."""
+DUPLICATES = "network_body.processors."
+"""A second name of every tensor below `network_body.observation_encoder.processors.`."""
+NORMALIZER = "network_body.observation_encoder.processors.{}.normalizer."
+MAX_TEAM = "network_body._current_max_agents"
+HEAD_PREFIX = "value_heads.value_heads."
+
+
+class TorchImportError(JaxrlError):
+    """Weights that do not fit the behavior spec and the settings."""
+
+
+class Imported(NamedTuple):
+    """One network of a checkpoint."""
+
+    params: dict[str, Any]
+    normalizer: States  # one per observation, None where the checkpoint holds no statistics
+    max_team: jnp.ndarray | None  # float32 scalar, team critics only
+
+
+def actor_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+    """Layout of `networks.models.Actor`."""
+    return (*_network(spec, settings), *_action_heads(spec, _width(settings)))
+
+
+def value_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
+    """Layout of `networks.models.ValueNetwork`."""
+    return (*_network(spec, settings), *_value_heads(_width(settings), streams))
+
+
+def shared_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
+    """Layout of `networks.models.SharedActorCritic`."""
+    return (*actor_layout(spec, settings), *_value_heads(_width(settings), streams))
+
+
+def team_critic_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
+    """Layout of `networks.models.TeamCritic`."""
+    hidden, size = settings.hidden_units, encoding_size(spec, settings)
+    with_action = size + spec.action.continuous_size + spec.action.mask_size
+    embedding = "network_body.{}.self_ent_encoder.seq_layers.0"
+    return (
+        *encoders(spec, settings),
+        *linear(("embed_obs",), (embedding.format("obs_encoder"),), size, (hidden,)),
+        *linear(("embed_obs_action",), (embedding.format("obs_action_encoder"),), with_action, (hidden,)),
+        *attention(("attention",), "network_body.self_attn", hidden),
+        *layers("network_body.linear_encoder.seq_layers", hidden, hidden, settings.num_layers),
+        *_memory(settings),
+        *_value_heads(_width(settings) + 1, streams),
+    )
+
+
+def import_weights(weights: Weights, layout: Layout, spec: BehaviorSpec) -> Imported:
+    """Build one of our networks from the weights of one of theirs.
+
+    Raises `TorchImportError` naming every missing, left-over or misshapen entry.
+    """
+    used = [name for entry in layout for name in entry.names]
+    normalizer, statistics = _import_normalizer(weights, spec)
+    extra = {MAX_TEAM} if any(entry.path[0] == "attention" for entry in layout) else set()
+    ignored = {name for name in weights if name in CONSTANTS or name.startswith(DUPLICATES)}
+    _check_names(set(weights) - ignored, {*used, *statistics, *extra})
+    max_team = jnp.asarray(weights[MAX_TEAM], jnp.float32) if extra else None
+    return Imported(params=import_arrays(weights, layout), normalizer=normalizer, max_team=max_team)
+
+
+def import_arrays(weights: Weights, layout: Layout) -> dict[str, Any]:
+    """The arrays of a layout alone (parameters, or gradients of them) as {"params": ...}; other names are not read."""
+    _check_names({name for entry in layout for name in entry.names if name in weights}, _names(layout))
+    flat = {}
+    for entry in layout:
+        parts = [np.asarray(weights[name], np.float32) for name in entry.names]
+        for name, part, shape in zip(entry.names, parts, entry.shapes, strict=True):
+            if part.shape != shape:
+                raise TorchImportError(
+                    f"{name}: shape {part.shape} in the checkpoint, {shape} expected from the behavior spec and "
+                    "network_settings; check hidden_units, num_layers and that the checkpoint is of this behavior"
+                )
+        flat["params", *entry.path] = jnp.asarray(to_ours(entry, parts))
+    return unflatten_dict(flat)
+
+
+def export_arrays(params: Mapping[str, Any], layout: Layout) -> dict[str, np.ndarray]:
+    """The inverse of `import_arrays`: {"params": ...} to arrays by dotted names. Raises `TorchImportError`."""
+    flat = flatten_dict(params["params"])
+    paths = {entry.path for entry in layout}
+    if set(flat) != paths:
+        wrong = sorted(".".join(path) for path in set(flat) ^ paths)
+        raise TorchImportError(
+            f"parameters and layout differ in {', '.join(wrong)}: use the layout of the same network"
+        )
+    weights = {}
+    for entry in layout:
+        theirs = to_theirs(entry, np.asarray(flat[entry.path], np.float32))
+        weights.update(zip(entry.names, theirs, strict=True))
+    return weights
+
+
+def export_normalizer(states: States) -> dict[str, np.ndarray]:
+    """Normaliser states as checkpoint entries; the count is an int64."""
+    weights = {}
+    for i, state in enumerate(states):
+        if state is not None:
+            prefix = NORMALIZER.format(i)
+            weights[prefix + "normalization_steps"] = np.asarray(state.count, np.int64)
+            weights[prefix + "running_mean"] = np.asarray(state.mean)
+            weights[prefix + "running_variance"] = np.asarray(state.m2)
+    return weights
+
+
+def streams_of(weights: Weights) -> tuple[str, ...]:
+    """Names of the reward streams that have a value head, in the order of the checkpoint."""
+    heads = (n.removeprefix(HEAD_PREFIX).removesuffix(".weight") for n in weights if n.startswith(HEAD_PREFIX))
+    return tuple(name for name in heads if not name.endswith(".bias"))
+
+
+def _import_normalizer(weights: Weights, spec: BehaviorSpec) -> tuple[States, set[str]]:
+    states, names = [], set()
+    for i, observation in enumerate(spec.observations):
+        wanted = [NORMALIZER.format(i) + leaf for leaf in ("running_mean", "running_variance", "normalization_steps")]
+        if not any(name in weights for name in wanted):
+            states.append(None)
+            continue
+        names.update(wanted)
+        _check_names({name for name in wanted if name in weights}, set(wanted))
+        mean, m2, count = (jnp.asarray(np.asarray(weights[name]), jnp.float32) for name in wanted)
+        if mean.shape != observation.shape or m2.shape != observation.shape:
+            raise TorchImportError(f"{wanted[0]}: shape {mean.shape} in the checkpoint, {observation.shape} expected")
+        states.append(NormalizerState(mean=mean, m2=m2, count=count))
+    return tuple(states), names
+
+
+def _check_names(found: set[str], wanted: set[str]) -> None:
+    missing, left = sorted(wanted - found), sorted(found - wanted)
+    if missing:
+        raise TorchImportError(f"missing in the checkpoint: {', '.join(missing)}; check num_layers and the action spec")
+    if left:
+        raise TorchImportError(f"left over in the checkpoint: {', '.join(left)}; this network has no such part")
+
+
+def _names(layout: Layout) -> set[str]:
+    return {name for entry in layout for name in entry.names}
+
+
+def _network(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+    """Encoders, body and memory of an actor or a value network."""
+    return (*encoders(spec, settings), *conditioned_body(spec, settings), *_memory(settings))
+
+
+def _memory(settings: NetworkShape) -> Layout:
+    """An LSTM after the body; ML-Agents has no other memory. Raises `TorchImportError`."""
+    memory = settings.memory
+    if memory is None:
+        return ()
+    if memory.memory_type != "lstm":
+        raise TorchImportError(f"memory_type: {memory.memory_type} does not exist in ML-Agents; use lstm")
+    hidden, prefix = features(memory), "network_body.lstm.lstm."
+    gates = 4 * hidden
+    return (
+        Entry(("memory", "kernel"), (f"{prefix}weight_ih_l0",), ((gates, settings.hidden_units),), "kernel"),
+        Entry(("memory", "recurrent"), (f"{prefix}weight_hh_l0",), ((gates, hidden),), "kernel"),
+        Entry(("memory", "bias"), (f"{prefix}bias_ih_l0",), ((gates,),), "bias"),
+        Entry(("memory", "recurrent_bias"), (f"{prefix}bias_hh_l0",), ((gates,),), "bias"),
+    )
+
+
+def _width(settings: NetworkShape) -> int:
+    """Size of what heads read."""
+    return settings.hidden_units if settings.memory is None else features(settings.memory)
+
+
+def _action_heads(spec: BehaviorSpec, hidden: int) -> Layout:
+    entries: Layout = ()
+    continuous, branches = spec.action.continuous_size, spec.action.discrete_branches
+    if continuous:
+        prefix = "action_model._continuous_distribution."
+        entries += linear(("heads", "mean"), (f"{prefix}mu",), hidden, (continuous,))
+        entries += (Entry(("heads", "log_sigma"), (f"{prefix}log_sigma",), ((1, continuous),), ROW),)
+    if branches:
+        names = tuple(f"action_model._discrete_distribution.branches.{i}" for i in range(len(branches)))
+        entries += linear(("heads", "logits"), names, hidden, branches)
+    return entries
+
+
+def _value_heads(inputs: int, streams: tuple[str, ...]) -> Layout:
+    return linear(("values",), tuple(HEAD_PREFIX + name for name in streams), inputs, (1,) * len(streams))

@@ -1,0 +1,103 @@
+"""`jaxrl diff`: what differs first between two runs or checkpoints, and its exit codes."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.artifacts.checkpoint import store
+from jaxrl.artifacts.versions import versions
+from jaxrl.cli import main
+from tests.tools.report.report_folders import write_run
+
+
+def state(**changes):
+    """A few kinds of leaves; with `b` = 2.5 the largest difference is 0.5."""
+    leaves = {"a": jnp.arange(3.0), "b": np.float32(2.0), "key": jax.random.key(1), "step": np.int64(7)}
+    return {"train": leaves | changes}
+
+
+def run(results: Path, name: str, *, steps=(100, 200), changes=None, **more) -> Path:
+    """A run of which `changes` are made to the state at the second step."""
+    path = write_run(results, name, **more)
+    for step in steps:
+        saved = state(**(changes or {})) if step == 200 else state()
+        store.save(path / "Walker", step, saved, settings={"max_steps": 5})
+    return path
+
+
+def diff(capsys, *paths) -> tuple[int, list[str]]:
+    code = main(["diff", *map(str, paths)])
+    printed = capsys.readouterr()
+    return code, (printed.out + printed.err).splitlines()
+
+
+@pytest.fixture
+def first(tmp_path):
+    return run(tmp_path, "first")
+
+
+EQUAL = ["settings: equal", "versions: equal", "statistics: equal", "parameters: equal"]
+
+
+def test_equal_runs_but_for_their_names(tmp_path, first, capsys):
+    assert diff(capsys, first, run(tmp_path, "second")) == (0, EQUAL)
+
+
+def test_the_first_of_each_kind_is_named(tmp_path, first, capsys, monkeypatch):
+    changes = {"b": np.float32(2.5), "a": jnp.arange(3.0) + 0.25}
+    monkeypatch.setattr(store, "versions", lambda: versions() | {"jax_version": "9"})
+    other = run(tmp_path, "other", seed=2, scores=(0.0, 0.75), changes=changes)
+    code, lines = diff(capsys, first, other)
+    assert code == 1
+    assert lines[0] == "settings: env_settings.seed: 1 / 2"
+    assert lines[1].startswith("versions: jax_version: ") and lines[1].endswith(" / 9")
+    assert lines[2] == "statistics: Walker: first at step 2000, Environment/Group Cumulative Reward: 0.5 / 0.75"
+    assert lines[3] == "parameters: Walker-200: train/a: largest difference 0.5, 2 of 4 arrays differ"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"key": jax.random.key(2)}, "train/key: largest difference 1, 1 of 4 arrays differ"),
+        ({"b": np.float32(np.nan)}, "train/b: largest difference inf, 1 of 4 arrays differ"),
+        ({"a": jnp.arange(4.0)}, "train/a: float32[3] / float32[4]"),
+        ({"c": np.float32(1)}, "train/c: not there / float32[]"),
+    ],
+)
+def test_kinds_of_parameters(tmp_path, first, capsys, changes, text):
+    code, lines = diff(
+        capsys, first / "Walker" / "Walker-200", run(tmp_path, "o", changes=changes) / "Walker" / "Walker-200"
+    )
+    assert (code, lines) == (1, ["settings: equal", "versions: equal", f"parameters: {text}"])
+
+
+def test_a_run_that_went_on(tmp_path, first, capsys):
+    longer = run(tmp_path, "longer", steps=(200, 300), scores=(0.0, 0.5, 0.625))
+    code, lines = diff(capsys, first, longer)
+    assert code == 1
+    assert lines[2] == "statistics: Walker: first at step 3000, Environment/Group Cumulative Reward: not there / 0.625"
+    assert lines[3] == "parameters: Walker: last step 200 / 300, equal at step 200"
+
+
+def test_seeds_are_told_apart(tmp_path, capsys):
+    first, second = (
+        write_run(tmp_path, name, seeds=2, scores=scores) for name, scores in (("a", (0, 0.5)), ("b", (0, 0.6)))
+    )
+    code, lines = diff(capsys, first, second)
+    assert code == 1 and lines[2].startswith("statistics: Walker, seed 0: first at step 2000")
+    assert lines[3] == "parameters: equal"
+
+
+def test_bad_input(tmp_path, first, capsys):
+    (tmp_path / "empty").mkdir()
+    for path, words in ((tmp_path / "no", "does not exist"), (tmp_path / "empty", "neither the results folder")):
+        code, lines = diff(capsys, first, path)
+        assert code == 2 and len(lines) == 1 and str(path) in lines[0] and words in lines[0]
+    code, lines = diff(capsys, first, first / "Walker" / "Walker-200")
+    assert code == 2 and "is a run and" in lines[0]
+    (first / "Walker" / "Walker-200" / "checkpoint.json").write_text("{")
+    code, lines = diff(capsys, first, first)
+    assert code == 2 and len(lines) == 1 and "checkpoint.json" in lines[0]

@@ -1,0 +1,85 @@
+"""Which folders are one experiment, and what is refused."""
+
+import shutil
+
+import pytest
+
+from jaxrl.tools.report.events import ReportError
+from jaxrl.tools.report.report import write_report
+from jaxrl.tools.report.runs import group, read_run
+from jaxrl.tools.report.time_split import time_of
+from tests.tools.report.report_folders import write_run
+
+
+def labels(*folders):
+    return [(e.label, len(e.seeds("Walker"))) for e in group([read_run(folder) for folder in folders])]
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_experiment(tmp_path):
+    poca = [write_run(tmp_path, f"poca-{seed}", seed=seed) for seed in (1, 2, 3)]
+    ppo = [write_run(tmp_path, f"ppo-{seed}", seed=seed, trainer="ppo") for seed in (1, 2)]
+    assert labels(*poca, *ppo) == [("poca", 3), ("ppo", 2)]
+    again = write_run(tmp_path, "later", seed=1)  # a seed that was there: another version, perhaps
+    assert labels(poca[0], poca[1], again) == [("poca", 2), ("later", 1)]
+
+
+def test_many_seeds_in_one_run(tmp_path):
+    many = write_run(tmp_path, "many", seeds=12)
+    (run,) = group([read_run(many)])[0].runs
+    assert list(run.behaviors["Walker"]) == [str(n) for n in range(12)]  # 2 before 10
+    assert labels(many, write_run(tmp_path, "more", seed=12)) == [("many and 1 more", 13)]
+    assert labels(many, write_run(tmp_path, "again", seed=11)) == [("many", 12), ("again", 1)]
+
+
+def test_runs_without_configuration_stay_alone(tmp_path):
+    folders = [write_run(tmp_path / str(n), "a", seed=n, configuration=False) for n in (1, 2)]
+    assert labels(*folders) == [("a #1", 1), ("a #2", 1)]
+
+
+def test_time_split_and_throughput(tmp_path):
+    run = read_run(write_run(tmp_path, "many", seeds=3))
+    spent = time_of(run)
+    assert spent is not None
+    assert spent.phases == {"environment": 4.0, "act": 2.0, "update": 3.0, "compiled loop": 0.0, "other": 1.0}
+    assert (spent.seconds, spent.steps_per_second) == (10.0, 3 * 2000 / 10.0)
+    nested = {"env_step": {"total": 7.0, "children": {"TorchPolicy.evaluate": {"total": 2.0}}}}  # as ML-Agents does
+    advance = {"TrainerController.advance": {"total": 9.0, "children": nested}}
+    tree = {"children": {"TrainerController.start_learning": {"total": 10.0, "children": advance}}}
+    spent = time_of(run._replace(timers=tree))
+    assert spent is not None and spent.phases == {
+        "environment": 5.0,
+        "act": 2.0,
+        "update": 0.0,
+        "compiled loop": 0.0,
+        "other": 3.0,
+    }
+    assert time_of(run._replace(timers={"children": {}})) is None and time_of(run._replace(timers=None)) is None
+
+
+def test_what_is_refused(tmp_path):
+    run = write_run(tmp_path, "a")
+    with pytest.raises(ReportError, match=r"'.pdf', expected .html or .png"):
+        write_report([run], tmp_path / "report.pdf")
+    with pytest.raises(ReportError, match="is a folder"):
+        (tmp_path / "x.html").mkdir()
+        write_report([run], tmp_path / "x.html")
+    with pytest.raises(ReportError, match="b does not exist"):
+        write_report([run, tmp_path / "b"], tmp_path / "report.html")
+    with pytest.raises(ReportError, match=rf"It holds runs: give those, such as {tmp_path / 'a'}"):
+        read_run(tmp_path)
+    with pytest.raises(ReportError, match="is a file, not a folder"):
+        read_run(run / "configuration.yaml")
+    shutil.rmtree(run / "Walker")
+    with pytest.raises(ReportError, match="holds no summaries of training"):
+        read_run(run)
+    assert not (tmp_path / "report.html").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match=r"--out .* cannot be written"):
+        write_report([write_run(tmp_path, "b")], tmp_path / "file" / "report.html")
+
+
+def test_a_broken_configuration_is_named(tmp_path):
+    run = write_run(tmp_path, "a")
+    (run / "configuration.yaml").write_text("behaviors: [")
+    with pytest.raises(ReportError, match=r"configuration\.yaml: cannot be read"):
+        read_run(run)

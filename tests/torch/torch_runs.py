@@ -1,0 +1,56 @@
+"""ML-Agents' checkpoints of the parity cases: what each would have looked like on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxrl.algorithms import make_settings
+from jaxrl.settings import BehaviorSettings
+from jaxrl.torch.checkpoint import Adam, TorchCheckpoint
+from jaxrl.torch.order import in_module_order
+from jaxrl.torch.weights import CONSTANTS, streams_of
+from tests.parity.cases import Case
+
+
+def settings_of_case(case: Case, **changed: Any) -> BehaviorSettings:
+    """The behavior that the case is of; `changed` are hyperparameters and the like."""
+    network = dict(case.meta["network_settings"])
+    network["normalize"] = any(".normalizer." in name for name in case.below("w/actor/"))
+    given = {name: value for name, value in case.meta.get("hyperparameters", {}).items() if name != "shared_critic"}
+    shared = {"shared_critic": True} if case.meta.get("shared_critic") else {}
+    return make_settings(
+        case.meta["algorithm"],
+        network_settings=network,
+        hyperparameters={**given, **shared, **changed},
+        reward_signals={name: {} for name in _streams(case)},
+    )
+
+
+def checkpoint_of_case(case: Case, step: int = 5) -> TorchCheckpoint:
+    """The case's weights, and an Adam whose moments are numbers of their own for each parameter."""
+    action = case.spec.action
+    memory = case.meta["network_settings"].get("memory") or {"memory_size": 0}
+    constants = dict(zip(CONSTANTS, (
+        [3.0], [float(not action.discrete_branches)], [action.continuous_size], [list(action.discrete_branches)],
+        [action.continuous_size + action.mask_size], [memory["memory_size"]],
+    ), strict=True))  # fmt: skip
+    policy = {name: np.asarray(value, np.float32) for name, value in constants.items()} | case.below("w/actor/")
+    streams = _streams(case)
+    policy = {name: policy[name] for name in in_module_order(policy, streams)}
+    seen = {name: x for name, x in policy.items() if ".normalizer." in name}  # equal in any training, not in the cases
+    critic = case.below("w/critic/")
+    critic |= {name: seen[name] for name in critic if name in seen}
+    critic = {name: critic[name] for name in in_module_order(critic, streams)}
+    rng, first, second = np.random.default_rng(7), {}, {}
+    for part, weights in (("actor", policy), ("critic", critic)):
+        for name, array in weights.items():
+            if ".normalizer." not in name and name not in (*CONSTANTS, "network_body._current_max_agents"):
+                first[part, name] = rng.normal(size=array.shape).astype(np.float32)
+                second[part, name] = rng.uniform(0.5, 1.0, array.shape).astype(np.float32)
+    return TorchCheckpoint(case.meta["algorithm"], policy, critic, step, Adam(11, first, second), (), ())
+
+
+def _streams(case: Case) -> tuple[str, ...]:
+    return streams_of(case.below("w/critic/")) or streams_of(case.below("w/actor/"))
