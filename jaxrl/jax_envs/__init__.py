@@ -137,7 +137,7 @@ def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
     names = ", ".join(part.name for part in env.parts)
     raise SeveralBehaviorsError(
         f"{env_path}: has several behaviors ({names}), this takes an environment of one. It can be trained "
-        "(`jaxrl train`, one run at a time) and watched (`jaxrl watch`); in Python `jaxrl.make_scene` makes it"
+        "(`jaxrl train`, `jaxrl sweep`) and watched (`jaxrl watch`); in Python `jaxrl.make_scene` makes it"
     )
 
 

@@ -124,6 +124,37 @@ def test_a_state_from_the_disk_goes_on_bit_for_bit(trainer: SceneTrainer, tmp_pa
     assert [name for name in names if "/recent/" not in name] == []  # what seeds are worth begins anew in a resumed run
 
 
+def test_broken_off_episodes_are_not_learned_from_where_a_rollout_is_half_complete(trainer: SceneTrainer) -> None:
+    """Of 8 decisions the last two are of episodes that begin anew; Dial learns after 16 alone."""
+    state = trainer.init(SEEDS)
+    ahead = {name: {**of, "clock": of["clock"] + 2} for name, of in state.areas.state.items() if name in PARTS}
+    state = state.replace(areas=state.areas._replace(state={**state.areas.state, **ahead}))
+    state, _ = trainer.run(trainer.place(state), 1)
+    before = np.asarray(state.parts["Dial"].store.steps.alive)
+    assert before[:, 6:8].any((1, 2, 3)).all()
+    state = trainer.begin_anew(state, np.array([True, False]))
+    after = np.asarray(state.parts["Dial"].store.steps.alive)
+    assert not after[0, 6:8].any() and (after[0, :6] == before[0, :6]).all() and (after[1] == before[1]).all()
+    assert (np.asarray(state.areas.state["Lamp"]["clock"]) == [[0] * AREAS, [2] * AREAS]).all()
+    assert (np.asarray(state.parts["Lamp"].play.sums.length) == np.array([0, 2])[:, None, None]).all()
+    state, logs = trainer.run(state, 1)
+    learned = np.asarray(state.parts["Dial"].store.steps.alive).sum((1, 2, 3))
+    assert state.parts["Dial"].train.step.tolist() == learned.tolist() and logs["Dial"].updates.tolist() == [1, 1]
+    assert (logs["Dial"].fault == -1).all()
+
+
+def test_one_behavior_of_a_scene_learns_with_other_settings_in_each_seed() -> None:
+    """The same seed three times: Lamp's rate differs in the third alone, and nothing of Dial."""
+    values = {"Lamp": {"hyperparameters.learning_rate": (0.02, 0.02, 0.002)}}
+    with quick_compilation():
+        made = make_scene_trainer(make_probe_scene(), ALGORITHM, SETTINGS, areas=AREAS, seeds=3, values=values)
+    state, logs = made.run(made.init((4, 4, 4)), 2)
+    assert (np.asarray(logs["Lamp"].updates) == 2).all() and (np.asarray(logs["Dial"].updates) > 0).all()
+    weights = {name: np.asarray(jax.tree.leaves(part.train.policy.params)[-1]) for name, part in state.parts.items()}
+    assert (weights["Lamp"][0] == weights["Lamp"][1]).all() and (weights["Lamp"][0] != weights["Lamp"][2]).any()
+    assert (weights["Dial"] == weights["Dial"][:1]).all()
+
+
 @pytest.mark.parametrize(
     ("lengths", "steps", "every"),
     [
