@@ -65,7 +65,7 @@ def _mathml(found: re.Match[str]) -> str:
 
 
 def _sections() -> list[str]:
-    left = dict(jaxrl._HOMES)
+    left = {name: getattr(jaxrl, name).__module__ for name in jaxrl.__all__}
     parts = []
     for title, packages in GROUPS.items():
         names = [name for name, home in left.items() if _within(home, packages)]
