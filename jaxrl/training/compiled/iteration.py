@@ -195,7 +195,8 @@ class SceneTrainer(NamedTuple):
     take: Callable[[SceneState, int, int], SceneState]
     put: Callable[[SceneState, SceneState, int], SceneState]
     begin_anew: Callable[[SceneState, np.ndarray], SceneState]
-    report: Callable[..., dict[str, Report]]  # (SceneState, logs = {}) → by behavior what the host reads of it
+    read: Callable[[Any], Any]  # arrays of it, which may lie on other hosts too → as numpy arrays; every host asks
+    report: Callable[..., dict[str, Report]]  # (SceneState, logs = {}) → by behavior all that is read between chunks
     seeds: int
     areas: int
     steps: int

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
@@ -132,10 +133,11 @@ class JittedLoop:
         )  # fmt: skip
         count = 1
         try:
-            while self.open and not self.interrupt.requested:
+            while self.open and not agreed(self.interrupt.requested):
                 begun, now = time.perf_counter(), min(count, self.room())
                 state, reports = self.chunk(state, now)
-                count = max(next_count(now, time.perf_counter() - begun), count if now < count else 1)
+                wanted = next_count(now, time.perf_counter() - begun)
+                count = agreed(max(wanted, count if now < count else 1))
                 state = self.look(state, reports)
                 if self.open:
                     self.close_done(state)
@@ -210,9 +212,10 @@ class JittedLoop:
         if due is not None and part.name in self.evaluate:
             mine = self.state_of(state, run)
             with recorder.timers(nodes.EVALUATION):
-                figures = self.evaluate[part.name](mine)
+                figures = self.trainer.read(self.evaluate[part.name](mine))
             recorder.evaluation(due, mine.of(part.name), figures)
-        return crossed_multiple(before, passed, settings.checkpoint_interval) is not None or recorder.save_due()
+        old = agreed(recorder.save_due())
+        return crossed_multiple(before, passed, settings.checkpoint_interval) is not None or bool(old)
 
     def save(self, run: Run, state: SceneState, *, final: bool = False) -> None:
         """A checkpoint of every behavior of a run."""
@@ -265,6 +268,13 @@ class JittedLoop:
         if any(run.recorder.lessons.open for run in self.open):
             return 1
         return max(min(part.iterations() for run in self.open for part in run.parts), 1)
+
+
+def agreed(number: int) -> int:
+    """The number of process 0, where several run this program: clocks and signals are of one process each."""
+    if jax.process_count() == 1:
+        return number
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def next_count(count: int, seconds: float) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Self
 
-import jax
 import numpy as np
 
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
@@ -142,7 +141,7 @@ class CompiledRecorder(Recorder):
 
     def evaluation(self, step: int, state: JittedState, figures: EpisodeFigures) -> None:
         """Write what episodes beside the training brought, labelled with `step`; leading axis S."""
-        self.write_evaluation(self.subject.name, step, self._statistics.of_evaluation(jax.device_get(figures)))
+        self.write_evaluation(self.subject.name, step, self._statistics.of_evaluation(figures))
         self._keep_best(state)
 
     def stops(self) -> str | None:

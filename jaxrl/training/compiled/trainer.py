@@ -234,6 +234,9 @@ def make_scene_trainer(
 
     everywhere = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
+    def read(found: Any) -> Any:
+        return jax.device_get(everywhere(found) if mesh.size > 1 else found)
+
     def report(state: SceneState, logs: Mapping[str, IterationLog] = MappingProxyType({})) -> dict[str, Report]:
         found = {
             name: Report(
@@ -241,7 +244,7 @@ def make_scene_trainer(
             )
             for name, part in state.parts.items()
         }
-        return jax.device_get(everywhere(found) if mesh.size > 1 else found)
+        return read(found)
 
     return SceneTrainer(
         init=init,
@@ -250,6 +253,7 @@ def make_scene_trainer(
         take=jax.jit(_taken, static_argnums=2),
         put=lambda state, some, first: place(replaced(state, some, first)),
         begin_anew=lambda state, which: place(begun_anew(state, which)),
+        read=read,
         report=report,
         seeds=seeds,
         areas=areas,

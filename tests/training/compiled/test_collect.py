@@ -14,6 +14,7 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Decision, PolicyState
 from jaxrl.client.episodes import play_episodes
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.scene import scene_of
 from jaxrl.tools.watch.film import play
 from jaxrl.training.acting import memory_before, trained_actions
 from jaxrl.types import Action
@@ -66,7 +67,9 @@ def test_who_pauses_remembers_in_training_as_in_a_rollout() -> None:
     made = ALGORITHMS["ppo"](env.spec, make_settings("ppo"))._replace(act=act, noise=None, memories=(("n", (1,)),))
     policy = PolicyState(params=jnp.zeros(1), normalizer=())
     memory = memory_before(made, policy, 2)
-    sums = play_episodes(env, trained_actions(made), 1, policy, memory, jax.random.key(0), {}, jnp.int32(20))
+    acts, name = {env.name: trained_actions(made)}, env.name
+    given = {name: policy}, {name: memory}, jax.random.key(0), {}, jnp.int32(20)
+    sums = play_episodes(scene_of(env), name, acts, 1, *given)
     assert sums.finished.all() and sums.returns.tolist() == [[3.0, 3.0]]
     game = play(env, trained_actions(made), policy, memory, jax.random.key(0), {}, steps=12)
     assert game.reward.sum(1).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0] * 2

@@ -31,7 +31,7 @@ from jaxrl.training.compiled.search import search, traced
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.study import Study
 from tests.artifacts.test_csv_file import rows
-from tests.jax_envs.probe_scene import PARTS
+from tests.jax_envs.probe_scene import LENGTH, PARTS
 from tests.jax_envs.toy_jax_env import quick_compilation
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(500)]
@@ -240,6 +240,13 @@ def test_trials_of_a_search_are_one_program(tmp_path: Path) -> None:
 def test_a_policy_of_one_of_the_behaviors_is_loaded(whole: tuple[Path, list[str]]) -> None:
     policy = jaxrl.load(whole[0], ENV, behavior="Dial", deterministic=True)
     assert policy.behavior == "Dial" and policy.spec == PARTS["Dial"].spec
+    lamp = jaxrl.load(whole[0], ENV, behavior="Lamp", deterministic=True)
+    scene = jaxrl.make_scene(ENV)
+    dials, lamps = policy.rollout(scene, 32, others={"Lamp": lamp}), lamp.rollout(scene, 32, others={"Dial": policy})
+    assert dials.returns.shape == (32, 1) and lamps.returns.shape == (32, 2) and (dials.lengths == LENGTH).all()
+    assert lamps.returns.mean() > 0.8 and dials.returns.mean() > 0.6 and lamps.finished.all()
+    with pytest.raises(PolicyError, match="others: Probe wants policies of Lamp beside Dial, got none"):
+        policy.rollout(scene)
     with pytest.raises(PolicyError, match="Lamp, Dial, and none is named: say which with `behavior`"):
         jaxrl.load(whole[0], ENV)
 
