@@ -106,7 +106,7 @@ class CountedLoop(HostLoop):
         assert isinstance(recorder, CountedRecorder)
         self.counts = recorder.counts = Counts()
         self.updates = CountedUpdates(recorder, self.interrupt)
-        self.episodes = CountedEpisodes(settings, recorder, self.population, self.hooks)
+        self.episodes = CountedEpisodes(settings, recorder, self.behaviors, self.hooks)
         self.updates.counts = self.episodes.counts = self.counts
 
     def run(self) -> None:

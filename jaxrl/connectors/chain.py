@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from jaxrl.connectors.interface import Connector, Obs, State
 from jaxrl.networks.onnx_graph import OnnxGraph
+from jaxrl.rollout.masks import where
 from jaxrl.types import Action, BehaviorSpec
 
 
@@ -193,8 +194,3 @@ def _begun(chain: Chain, state: ChainState, begin: jax.Array) -> ChainState:
         for slot, link in zip(state.slots, chain.links, strict=True)
     )
     return state._replace(slots=tuple(slots))
-
-
-def where(mask: jax.Array, x: jax.Array, other: jax.Array) -> jax.Array:
-    """x [..., *] where the mask [...] holds, else `other`, whatever stands in it."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, other)

@@ -12,6 +12,7 @@ from jax import Array
 from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
 from jaxrl.connectors import chain as chains
 from jaxrl.jax_envs.interface import TeamActions, TeamView
+from jaxrl.rollout.masks import where
 
 
 class Moment(NamedTuple):
@@ -37,13 +38,13 @@ def trained_actions(algorithm: Algorithm) -> Act:
         if chain is not None:
             memory, _ = chains.rewarded(chain, memory, moment.reward, moment.decided)
             memory, obs = chains.observed(chain, memory, obs, view.alive, moment.begin)
-        carry = jax.tree.map(lambda x: jnp.where(_as(moment.begin, x), jnp.zeros_like(x), x), carry)
+        carry = jax.tree.map(lambda x: where(~moment.begin, x, 0), carry)
         decision = algorithm.act(policy, obs, view.action_mask, carry, key)
         sent = decision.sent
         if chain is not None:
             memory, sent = chains.sent(chain, memory, decision.action, sent, view.alive)
         # who pauses remembers what it knew
-        carry = jax.tree.map(lambda x, new: jnp.where(_as(view.alive, x), new, x), carry, decision.carry)
+        carry = jax.tree.map(lambda x, new: where(view.alive, new, x), carry, decision.carry)
         return TeamActions(continuous=sent.continuous, discrete=sent.discrete), (memory, carry)
 
     return act
@@ -59,11 +60,6 @@ def next_moment(moment: Moment, view: TeamView, ended: Array, reward: Array, gro
     """What members see next, and what came of `moment`: who `ended` begins anew, who paused goes on. All [A, ...]."""
     decided = moment.view.alive
     return Moment(view, ended | (moment.begin & ~decided), decided, jnp.stack([reward, group_reward], axis=-1))
-
-
-def _as(mask: Array, x: Array) -> Array:
-    """bool [A] with as many axes as x [A, *]."""
-    return mask.reshape(mask.shape + (1,) * (x.ndim - 1))
 
 
 def memory_before(algorithm: Algorithm, policy: PolicyState, members: int) -> Any:

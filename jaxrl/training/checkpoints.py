@@ -22,6 +22,9 @@ from jaxrl.training.checkpoint_writer import CheckpointWriter
 from jaxrl.training.errors import LostWrites
 from jaxrl.training.saver import Best, Snapshot
 
+OnSaved = Callable[[str, int], None]
+"""(behavior, trainer step)"""
+
 
 class Checkpoints:
     """Those of the behaviors of one run: the latest ones, and beside them the best one.
@@ -31,13 +34,19 @@ class Checkpoints:
       timers: of the run; waiting and writing are booked there.
       lost: is told of each that cannot be written.
       minutes: after so many a checkpoint is old; None: never.
+      on_saved: is told of each that has been written, by the thread that asks for it (`tell_saved`).
     """
 
     def __init__(
-        self, folder: RunFolder, status: TrainingStatus, timers: Timers, lost: LostWrites, minutes: float | None
+        self,
+        folder: RunFolder,
+        status: TrainingStatus,
+        timers: Timers,
+        lost: LostWrites,
+        minutes: float | None,
+        on_saved: OnSaved | None = None,
     ) -> None:
-        self.on_saved: Callable[[str, int], None] | None = None  # told of each: behavior, trainer step
-        self._folder, self._status, self._timers = folder, status, timers
+        self._folder, self._status, self._timers, self._on_saved = folder, status, timers, on_saved
         self._writer = CheckpointWriter(lost)
         self._old_seconds = None if minutes is None else 60.0 * minutes
         self._saved: dict[str, Hashable] = {}  # by behavior, the moment of the last one; None: not known to be written
@@ -114,8 +123,8 @@ class Checkpoints:
 
     def tell_saved(self) -> None:
         """Tell `on_saved` of those that have been written since the last call."""
-        while self.on_saved is not None and self._written:
-            self.on_saved(*self._written.popleft())
+        while self._on_saved is not None and self._written:
+            self._on_saved(*self._written.popleft())
 
     def last_steps(self) -> list[Callable[[], object]]:
         """What ends them: the wait for each that is under way."""
@@ -124,7 +133,7 @@ class Checkpoints:
 
     def _write(self, snapshot: Snapshot, reward: float | None) -> None:
         saver.save_checkpoint(snapshot, self._folder, self._status, reward)
-        if self.on_saved is not None:
+        if self._on_saved is not None:
             self._written.append((snapshot.name, snapshot.step))
 
 

@@ -34,7 +34,7 @@ from jaxrl.artifacts.onnx.export import ExportError
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
 from jaxrl.artifacts.status import TrainingStatus
 from jaxrl.settings import BehaviorSettings, RunSettings, to_yaml
-from jaxrl.training.checkpoints import Checkpoints
+from jaxrl.training.checkpoints import Checkpoints, OnSaved
 from jaxrl.training.errors import DivergedError, LostWrites
 from jaxrl.training.judging import Highest, Judge
 from jaxrl.training.saver import Best, Snapshot
@@ -84,10 +84,16 @@ class Recorder:
 
     Args:
       phases: timers whose shares the progress bar shows, by the word it shows them with.
+      on_saved: as `Checkpoints` takes it.
     """
 
     def __init__(
-        self, settings: RunSettings, folder: RunFolder, progress: ProgressBar, phases: Mapping[str, str]
+        self,
+        settings: RunSettings,
+        folder: RunFolder,
+        progress: ProgressBar,
+        phases: Mapping[str, str],
+        on_saved: OnSaved | None = None,
     ) -> None:
         self.settings = settings
         self.folder = folder
@@ -102,7 +108,7 @@ class Recorder:
         self._unlike: set[str] = set()  # behaviors that `check_ratio` has warned of
         lost, minutes = LostWrites(), settings.checkpoint_settings.checkpoint_minutes
         self.files = StatisticsFiles(settings, folder, self.status, lost)
-        self.checkpoints = Checkpoints(folder, self.status, self.timers, lost, minutes)
+        self.checkpoints = Checkpoints(folder, self.status, self.timers, lost, minutes, on_saved)
 
     def open_track(
         self,

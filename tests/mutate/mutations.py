@@ -128,10 +128,10 @@ MUTATIONS = (
     ),
     Mutation(
         "R40",
-        "training/host/population.py",
-        "actions, episodes = behavior.act(arrived)",
-        "actions = {}\n            for source in arrived:\n                found, episodes = behavior.act("
-        "{source: arrived[source]})\n                actions |= found",
+        "training/host/routing.py",
+        "actions, over[name] = policies[name].act(share.messages, share.untrained)",
+        "actions = {}\n        for source in share.messages:\n            found, over[name] = policies[name].act("
+        "{source: share.messages[source]}, share.untrained)\n            actions |= found",
     ),
     Mutation(
         "R41",
@@ -252,7 +252,7 @@ MUTATIONS = (
     ),
     Mutation("P27", "training/host/statistics.py", "        self._since_update.clear()\n", ""),
     # Manager of environment processes
-    Mutation("S6", "training/host/population.py", "elif known.spec != spec:", "elif known is None:"),
+    Mutation("S6", "training/host/behaviors.py", "elif known.spec != spec:", "elif known is None:"),
     Mutation("S8", "envs/workers/pool.py", "        self._inbox.drop()\n", ""),
     Mutation(
         "S9",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from script import ONE
 
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.absence import Absences
 from jaxrl.rollout.booking.records import Ending, Ingested
 from jaxrl.rollout.booking.slots import Slots
@@ -89,7 +90,7 @@ def test_endings_of_the_message_stay_in_front_and_its_other_parts_as_they_are() 
 def test_a_lost_worker_has_nobody_to_wait_for() -> None:
     absences = Absences(1)
     absences.complete(said(1))
-    absences.forget(0, 0)
+    absences.forget(Loss(0, 0, "it is gone"))
     assert ended(absences.complete(said())) == []
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from script import ONE
 
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.following.followed import AgentRecord, Outcome, Trajectory
 from jaxrl.rollout.following.segments import Segments
 from jaxrl.types import Action, BehaviorMessage, Taken
@@ -82,5 +83,5 @@ def test_a_stream_ends_where_the_agent_moves_and_with_its_worker() -> None:
     streams.say([0, 1])
     streams.records[0].outcome = Outcome.MOVED
     assert streams.say([0, 1], reward=[3.0, 0.0]) == {0: ([0.0], [0.0], [3.0], 1.0, Outcome.MOVED)}
-    streams.segments.forget(0, 0)
+    streams.segments.forget(Loss(0, 0, "it is gone"))
     assert streams.say([], [0, 1]) == {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.following.followed import Episode, Outcome, episode_id
 from jaxrl.rollout.following.segments import Segments
@@ -141,7 +142,7 @@ def test_r10_x11_a_lost_worker_leaves_faulty_episodes_and_its_ids_are_others_aft
     told, error = Told(), RuntimeError("killed")
     (mine,) = told(said({1: 9})).begun
     (theirs,) = told(said({1: 9}), worker=1).begun
-    assert told.tracker.lost(0, 0, error) == [mine] and told.tracker.lost(5, 0, error) == []
+    assert told.tracker.lost(Loss(0, 0, ""), error) == [mine] and told.tracker.lost(Loss(5, 0, ""), error) == []
     assert mine.faulty and mine.error is error and mine.over and mine.agents[0].outcome is Outcome.LOST
     (again,) = told(said({1: 9}), incarnation=1).begun
     assert again.incarnation == 1 and again.episode_id != mine.episode_id and not theirs.over

@@ -31,6 +31,11 @@ class Loss(NamedTuple):
     in_order: bool = False  # it was closed (play mode was stopped): no fault, and no restart
     agents: Mapping[str, Collection[int]] | None = None  # ids by behavior id; None: all of the process
 
+    def concerns(self, worker: int, behavior_id: str, incarnation: int, agent: int) -> bool:
+        """Whether the agent of this process is lost with it."""
+        here = (worker, incarnation) == (self.worker, self.incarnation)
+        return here and (self.agents is None or agent in self.agents.get(behavior_id, ()))
+
 
 class Restarts:
     """The restarts of one worker up to now. Times are seconds of one clock that never goes back."""

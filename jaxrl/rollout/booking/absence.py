@@ -9,11 +9,12 @@ are `Overdue` likewise. Numpy only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.occupants import Occupant, Places, Source, places_of
 from jaxrl.settings import EnvironmentSettings
 from jaxrl.types import BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
@@ -111,15 +112,16 @@ class Absences:
             steps[behavior_id] = _with_endings(steps.get(behavior_id), gone)
         return message._replace(steps=steps)
 
-    def forget(self, worker: int, incarnation: int, agents: Mapping[str, Collection[int]] | None = None) -> None:
-        """The worker is no more, or these agents of it, by behavior id."""
-        if agents is None:
-            self._messages.pop((worker, incarnation), None)
-            self._seen.pop((worker, incarnation), None)
+    def forget(self, loss: Loss) -> None:
+        """These agents are no more."""
+        place = loss.worker, loss.incarnation
+        if loss.agents is None:
+            self._messages.pop(place, None)
+            self._seen.pop(place, None)
             return
-        for behavior_id, ids in agents.items():
+        for behavior_id, ids in loss.agents.items():
             for agent in ids:
-                self._seen.get((worker, incarnation), {}).pop((behavior_id, agent), None)
+                self._seen.get(place, {}).pop((behavior_id, agent), None)
 
 
 def absences(options: EnvironmentSettings) -> Absences | None:

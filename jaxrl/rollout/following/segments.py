@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.occupants import Source
 from jaxrl.rollout.following.followed import AgentRecord, Outcome, Trajectory
 from jaxrl.types import Action, BehaviorMessage
@@ -72,12 +72,9 @@ class Segments:
                 found[record] = _trajectory(source, record, stream, last, None)
         return found
 
-    def forget(self, worker: int, incarnation: int, agents: Mapping[str, Collection[int]] | None = None) -> None:
-        """The worker is no more, and so are its agents; or these of it alone, by behavior id."""
-        of_worker = [key for key in self._streams if (key[0].worker, key[0].incarnation) == (worker, incarnation)]
-        gone = [key for key in of_worker if agents is None or key[1] in agents.get(key[0].behavior_id, ())]
-        for key in gone:
-            del self._streams[key]
+    def forget(self, loss: Loss) -> None:
+        """These agents are no more."""
+        self._streams = {key: kept for key, kept in self._streams.items() if not loss.concerns(*key[0], key[1])}
 
     def _replace(self, source: Source, steps: BehaviorMessage) -> None:
         """What agents did instead of what they were told (M21)."""

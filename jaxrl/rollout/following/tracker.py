@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.occupants import Source
 from jaxrl.rollout.following.followed import AgentRecord, Episode, Outcome, episode_id
 from jaxrl.types import NO_GROUP, Action, BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
@@ -83,24 +84,17 @@ class EpisodeTracker:
             self._decide(here, message, behavior_id, steps, moved, noticed)
         return noticed
 
-    def lost(
-        self,
-        worker: int,
-        incarnation: int,
-        error: Exception | None,
-        agents: Mapping[str, Collection[int]] | None = None,
-    ) -> list[Episode]:
-        """The worker is no more: its episodes end here, faulty (R10, X11). Unknown ones are no error.
+    def lost(self, loss: Loss, error: Exception | None) -> list[Episode]:
+        """The episodes of these agents end here, faulty (R10, X11). Unknown ones are no error.
 
-        error: why; None: it was closed in order, and they are truncated without a fault.
-        agents: ids by behavior id; only the episodes in which they live. None: all.
+        error: why; None: their process was closed in order, and they are truncated without a fault.
         """
-        here = self._workers.get((worker, incarnation), _Worker())
+        here = self._workers.get((loss.worker, loss.incarnation), _Worker())
         lost = list(here.episodes.values())
-        if agents is None:
-            self._workers.pop((worker, incarnation), None)
+        if loss.agents is None:
+            self._workers.pop((loss.worker, loss.incarnation), None)
         else:
-            lost = self._left_by(here, agents)
+            lost = self._left_by(here, loss.agents)
         for episode in lost:
             episode.over, episode.truncated, episode.error = True, True, error
             for agent in episode.living:

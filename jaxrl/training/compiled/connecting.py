@@ -17,6 +17,7 @@ from jaxrl.algorithms.interface import Decision, PolicyState, TrainState
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.chain import Chain, ChainState
 from jaxrl.jax_envs.interface import TeamView
+from jaxrl.rollout.masks import where
 from jaxrl.types import Action
 
 
@@ -34,7 +35,7 @@ def statistics_of(chain: Chain | None, train: TrainState, state: Any, active: Ar
     """The learners with the statistics of `state`, those of seeds that are not `active` [S] as they were."""
     if chain is None:
         return train
-    choose = partial(chains.where, active)
+    choose = partial(where, active)
     return train.replace(
         policy=train.policy.replace(connectors=jax.tree.map(choose, state.shared, train.policy.connectors))
     )

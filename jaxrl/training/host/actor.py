@@ -29,6 +29,8 @@ from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
 
+Watch = Callable[[RowsMessage], None]
+
 USUAL = EnvironmentSettings()
 UNTRAINED = 1024
 """Decisions that an actor keeps that nobody learns from: statistics are drawn from them."""
@@ -49,6 +51,7 @@ class Actor:
       env_steps: messages of each worker that the buffer is to hold instead; None: `keeps` counts.
       max_length: decisions after which an agent's episode is interrupted; None: never.
       whole_episodes_only: keep running episodes at each update, for a later one, and do not cut them.
+      watch: is told of each message that was booked.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Actor:
         max_length: int | None = None,
         whole_episodes_only: bool = False,
         environment: EnvironmentSettings = USUAL,
+        watch: Watch | None = None,
     ) -> None:
         self.name = name
         self.spec = spec
@@ -72,7 +76,7 @@ class Actor:
         self.policy = policy  # whoever learns replaces it after each update
         self.decisions = 0  # calls of `decide`; with the run's key they fix the next action noise
         self.fresh = 0  # decisions whose reward has arrived since the last `taken`
-        self.watch: Callable[[RowsMessage], None] | None = None  # is told of each message that was booked
+        self._watch = watch
         self.programs = programs
         self._run_key = run_key
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
@@ -138,8 +142,8 @@ class Actor:
         if ingested.vanished and not self._told_of_vanished:
             self._told_of_vanished = True
             log.warning(VANISHED, self.name, ingested.vanished)
-        if self.watch is not None:
-            self.watch(ingested.steps)
+        if self._watch is not None:
+            self._watch(ingested.steps)
         self.decisions += 1
         self.fresh = self.fresh + ingested.finished if room.running is None else room.running.complete
         self.held += ingested.finished
@@ -231,6 +235,7 @@ def make_actor(
     learned: bool,
     areas: int = 1,
     environment: EnvironmentSettings,
+    watch: Watch | None = None,
 ) -> Actor:
     """An actor as the settings of its behavior want it, whoever acts: who learns, is frozen, or is evaluated.
 
@@ -251,6 +256,7 @@ def make_actor(
         max_length=settings.max_episode_length,
         whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
         environment=environment,
+        watch=watch,
     )
 
 

@@ -188,7 +188,6 @@ def make_behavior(
         learned=training,
         areas=areas,
         environment=environment,
+        watch=learner.watch if isinstance(learner, ThreadedLearner) else None,
     )
-    if isinstance(learner, ThreadedLearner):
-        actor.watch = lambda steps: learner.staleness.note(steps, learner.updates)
     return Behavior(learner, actor)

@@ -14,7 +14,7 @@ from jaxrl.rollout.booking.records import Ending, Moved, RowsMessage
 from jaxrl.rollout.booking.silence import OutsideActionError
 from jaxrl.rollout.buffer.outside import Adopt
 from jaxrl.rollout.buffer.trajectory import begins
-from jaxrl.rollout.masks import of_slots
+from jaxrl.rollout.masks import of_slots, where
 from jaxrl.types import Action
 
 
@@ -60,10 +60,10 @@ def received(
     if moved is not None:
         came = jnp.asarray(moved.origin) >= 0
         theirs = _come_along(chain, before.slots, state.shared, moved, came)
-        slots = jax.tree.map(lambda x, own: chains.where(came, x, own), theirs, state.slots)
+        slots = jax.tree.map(lambda x, own: where(came, x, own), theirs, state.slots)
         state, begin = state._replace(slots=slots), begin & ~came
     state, obs = chains.observed(chain, state, new, deciding, begin)
-    seen = tuple(chains.where(deciding, x, old) for x, old in zip(obs, connected.seen, strict=True))
+    seen = tuple(where(deciding, x, old) for x, old in zip(obs, connected.seen, strict=True))
     both = tuple(jnp.stack(pair) for pair in zip(final, seen, strict=True))
     return Connected(state, seen), steps._replace(obs=both, reward=reward, earned=earned)
 

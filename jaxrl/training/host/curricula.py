@@ -11,7 +11,7 @@ from jaxrl.settings import RunSettings
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.lessons import LessonChange, Lessons, read_lessons
+from jaxrl.training.lessons import LessonChange
 from jaxrl.types import Aggregation, EnvMessage
 
 log = logging.getLogger(__name__)
@@ -21,19 +21,14 @@ PATIENCE = 100
 
 
 class Curricula:
-    """The lessons of a run. A resumed one goes on where it was; an evaluation stays in the lesson that it finds."""
+    """The lessons of a run, which go on as they are judged; those of an evaluation stay as they are."""
 
     def __init__(self, settings: RunSettings, recorder: HostRecorder) -> None:
-        options = settings.checkpoint_settings
-        self.lessons = Lessons(settings.environment_parameters, settings.env_settings.seed)
-        if options.resume:
-            noted = None if recorder.moment is None else recorder.moment.lessons
-            self.lessons.restore(read_lessons(recorder.folder.status) if noted is None else noted)
+        self.lessons = recorder.lessons
         self._recorder = recorder
-        self._goes_on = not options.inference
+        self._goes_on = not settings.checkpoint_settings.inference
         self._ended: dict[str, int] = {}  # agents' episodes, by behavior
         self._heard: set[str] = set()  # tags of statistics, those that were missed too
-        recorder.lessons = self.lessons
         for line in self.lessons.lines():
             log.info("%s", line)
 

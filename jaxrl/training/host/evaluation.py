@@ -14,21 +14,21 @@ import numpy as np
 
 from jaxrl.artifacts.metrics.statistics import StatsAggregator, Summary
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
-from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.rollout.booking.absence import Absences, absences
 from jaxrl.rollout.booking.episodes import EpisodeRecords
-from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.host.actor import Actor, make_actor
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.launch import evaluation_pool
+from jaxrl.training.host.policies import Frozen
 from jaxrl.training.host.programs import compile_programs
+from jaxrl.training.host.routing import decide, whole
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.types import BehaviorMessage, EnvMessage, JaxrlError, ParameterValue
+from jaxrl.types import EnvMessage, JaxrlError, ParameterValue
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +38,12 @@ class EvaluationError(JaxrlError):
 
 
 class Evaluation:
-    """The environment and the actors of the evaluation episodes of all behaviors of a run."""
+    """The environment and the policies of the evaluation episodes of all behaviors of a run."""
 
     def __init__(self, settings: RunSettings, interrupt: Interrupt) -> None:
         self._settings = settings
         self._interrupt = interrupt
-        self._actors: dict[str, Actor] = {}
+        self._policies: dict[str, Frozen] = {}
         self._pool: EnvPool | None = None
         self._absences: Absences | None = None  # of the episodes that are played now
         self._shown: set[str] = set()  # behaviors of the environment
@@ -67,17 +67,17 @@ class Evaluation:
         options = behaviors[name].settings.evaluation
         assert options is not None
         records: list[EpisodeRecords] = []
-        for actor in self._actors.values():
-            actor.begin_anew()
+        for policy in self._policies.values():
+            policy.actor.begin_anew()
         pool, self._absences = self._begun(options, parameters), absences(self._settings.env_settings)
         for number in range(options.max_length * options.episodes):
             with self._interrupt.waiting():
                 (result,) = pool.recv()
             for loss in pool.losses():
-                for actor in self._actors.values():
-                    actor.lose(loss)
+                for policy in self._policies.values():
+                    policy.actor.lose(loss)
                 if self._absences is not None:
-                    self._absences.forget(loss.worker, loss.incarnation, loss.agents)
+                    self._absences.forget(loss)
             records += self._step(pool, result, behaviors).get(name, [])
             if _played(records) >= options.episodes:
                 break
@@ -115,31 +115,22 @@ class Evaluation:
         """Answer one message; by behavior the episodes that are over."""
         asked = result.steps
         result = result if self._absences is None else self._absences.complete(result)
-        messages: dict[str, dict[Source, BehaviorMessage]] = {}
-        for behavior_id, steps in result.steps.items():
-            source = Source(result.worker, behavior_id, result.incarnation)
-            messages.setdefault(behavior_name(behavior_id), {})[source] = steps
-        chosen, over = {}, {}
-        self._shown |= messages.keys()
-        for name, arrived in messages.items():
-            actor = self._actor(name, behaviors)
-            actions, over[name], _ = actor.act(arrived)
-            chosen |= {source.behavior_id: action for source, action in actions.items()}
-            if actor.full or actor.fresh > actor.keeps:
-                actor.discard()
-        pool.send(0, {name: action for name, action in chosen.items() if name in asked})
+        shares, chosen = whole([result]), {result.worker: {}}
+        self._shown |= shares.keys()
+        over = decide(shares, {name: self._policy(name, behaviors) for name in shares}, chosen)
+        pool.send(0, {name: chosen[result.worker][name] for name in asked})
         return over
 
-    def _actor(self, name: str, behaviors: Mapping[str, Behavior]) -> Actor:
+    def _policy(self, name: str, behaviors: Mapping[str, Behavior]) -> Frozen:
         behavior = behaviors.get(name)
         if behavior is None:
             raise EvaluationError(
                 f"{name}: the environment of the evaluation shows this behavior, which the training's has not shown yet"
             )
-        if name not in self._actors:
-            self._actors[name] = _actor_for(behavior)
-        self._actors[name].policy = behavior.state.policy
-        return self._actors[name]
+        if name not in self._policies:
+            self._policies[name] = Frozen(name, _actor_for(behavior))
+        self._policies[name].actor.policy = behavior.state.policy
+        return self._policies[name]
 
 
 def _actor_for(behavior: Behavior) -> Actor:

@@ -1,20 +1,22 @@
-"""Episodes of a run that somebody follows: tracked, handed to callbacks in order, and mapped to policies.
+"""Episodes of a run that somebody follows: tracked, handed to callbacks in order, and assigned to policies.
 
-In use only with callbacks, a mapping or an episode window; otherwise the loop has none and pays nothing.
+In use only with callbacks, assignments or an episode window; otherwise the loop has none and pays nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from jaxrl.callbacks import Follows
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.occupants import Source
 from jaxrl.rollout.following.followed import AgentRecord, Episode, Trajectory
 from jaxrl.rollout.following.segments import Segments
 from jaxrl.rollout.following.tracker import EpisodeTracker, Noticed
 from jaxrl.training.host.hooks import Hooks
-from jaxrl.training.host.routing import Router
+from jaxrl.training.host.routing import Assignment, Router
 from jaxrl.types import Action, EnvMessage
 
 Complete = list[tuple[AgentRecord, Trajectory]]
@@ -37,15 +39,19 @@ class Following:
 
     Args:
       tracker: what notices them.
-      policies: that agents can be mapped to.
+      policies: that agents can follow.
+      assignments: the first one that answers says which.
 
-    `router` splits messages by policy; None: nobody maps agents, each follows the policy of its behavior.
+    `router` splits messages by policy; None: nobody is assigned, each agent follows the policy of its behavior.
     """
 
-    def __init__(self, hooks: Hooks, tracker: EpisodeTracker, policies: Followable) -> None:
+    def __init__(
+        self, hooks: Hooks, tracker: EpisodeTracker, policies: Followable, assignments: Sequence[Assignment]
+    ) -> None:
         self.hooks = hooks
         self.tracker = tracker
-        self.router = Router(tracker.record) if hooks.wants("policy_mapping") else None
+        self.router = Router(tracker.record) if assignments else None
+        self._assignments = assignments
         self._policies = policies
         self._segments = Segments() if hooks.wants("on_trajectory_complete") else None
         self._steps = hooks.wants("on_episode_step")
@@ -69,35 +75,26 @@ class Following:
                 if self._segments is not None:
                     self._segments.decided(source, steps, records, action)
 
-    def lost(
-        self,
-        worker: int,
-        incarnation: int,
-        error: Exception | None,
-        agents: Mapping[str, Collection[int]] | None = None,
-    ) -> list[Episode]:
-        """A worker, or these agents of it, are no more: `on_faulty_episode`, then `on_episode_end` of each of their
-        episodes, which it returns.
+    def lost(self, loss: Loss) -> list[Episode]:
+        """These agents are no more: `on_faulty_episode`, then `on_episode_end` of each of their episodes.
 
-        error: why; None: it was closed in order, and its episodes are truncated without a fault.
+        Those of a process that was closed in order are truncated without a fault. Returns the episodes.
         """
-        episodes = self.tracker.lost(worker, incarnation, error, agents)
+        error = None if loss.in_order else EnvironmentFailure(loss.why)
+        episodes = self.tracker.lost(loss, error)
         for kept in (self.router, self._segments):
             if kept is not None:
-                kept.forget(worker, incarnation, agents)
+                kept.forget(loss)
         for episode in episodes:
             if error is not None:
                 self.hooks.call("on_faulty_episode", episode, error)
             self.hooks.call("on_episode_end", episode)
         return episodes
 
-    def begin_anew(self, incarnations: Mapping[int, int], begun_at: int) -> None:
-        """All environments are reset: open episodes are over, truncated, and those to come begin after `begun_at`.
-
-        incarnations: by worker, of those that have answered.
-        """
-        for worker, incarnation in sorted(incarnations.items()):
-            self.lost(worker, incarnation, None)
+    def begin_anew(self, resets: Sequence[Loss], begun_at: int) -> None:
+        """All environments are reset: open episodes are over, truncated, and those to come begin after `begun_at`."""
+        for loss in resets:
+            self.lost(loss)
         self.tracker.begin_anew(begun_at)
 
     def removed(self, policy: str) -> None:
@@ -133,7 +130,8 @@ class Following:
 
     def _map(self, episode: Episode, agent: AgentRecord) -> None:
         agent.mapped = True
-        answer = self.hooks.policy_of(agent, episode) if self.router is not None else None
+        answers = (assignment(agent, episode) for assignment in self._assignments)
+        answer = next((answer for answer in answers if answer is not None), None)
         agent.policy, agent.samples = answer or Follows(agent.behavior)
         if answer is not None:
             self._policies.check(agent.policy, agent.behavior_id)

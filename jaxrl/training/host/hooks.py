@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from jaxrl.callbacks import CallbackError, Callbacks, Follows, overrides
 from jaxrl.rollout.following.followed import AgentRecord, Episode
+from jaxrl.training.host.routing import Assignment
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -30,21 +32,17 @@ class Hooks:
             if overrides(each, method):
                 self._call(each, method, *arguments)
 
-    def policy_of(self, agent: AgentRecord, episode: Episode) -> Follows | None:
-        """What the first mapping answers that answers something; None: nobody does. Raises CallbackError."""
-        for each in self.callbacks:
-            if not overrides(each, "policy_mapping"):
-                continue
-            answer = self._call(each, "policy_mapping", agent, episode, episode.worker)
-            if isinstance(answer, str):
-                return Follows(answer)
-            if isinstance(answer, Follows):
-                return answer
-            if answer is not None:
-                raise CallbackError(
-                    f"{_name(each)}.policy_mapping: got {answer!r}, expected the name of a policy, Follows or None"
-                )
-        return None
+    def assignments(self) -> list[Assignment]:
+        """The mappings of those who have one; asked, they raise CallbackError for what a mapping raises or answers."""
+        return [partial(self._mapped, each) for each in self.callbacks if overrides(each, "policy_mapping")]
+
+    def _mapped(self, each: Callbacks, agent: AgentRecord, episode: Episode) -> Follows | None:
+        answer = self._call(each, "policy_mapping", agent, episode, episode.worker)
+        if answer is not None and not isinstance(answer, str | Follows):
+            raise CallbackError(
+                f"{_name(each)}.policy_mapping: got {answer!r}, expected the name of a policy, Follows or None"
+            )
+        return Follows(answer) if isinstance(answer, str) else answer
 
     def _call(self, each: Callbacks, method: str, *arguments: Any) -> Any:
         try:

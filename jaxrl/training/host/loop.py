@@ -14,14 +14,15 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import CheckpointSettings, RunSettings
+from jaxrl.training.host.behaviors import Behaviors
 from jaxrl.training.host.curricula import Curricula
 from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.exact import environment_seeds
 from jaxrl.training.host.hooks import Hooks
 from jaxrl.training.host.open_episodes import OpenEpisodes
 from jaxrl.training.host.policies import Acted
-from jaxrl.training.host.population import Population
 from jaxrl.training.host.recorder import HostRecorder, Notices
+from jaxrl.training.host.routing import Assignment
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.lessons import LessonChange
@@ -41,7 +42,10 @@ class Turn(NamedTuple):
 class HostLoop:
     """Behaviors and what goes back and forth between them and the environments.
 
-    `behaviors` are those who learn; who decides for which agents says the `population`, and `episodes` what is open.
+    `behaviors` are those who learn, `policies` those who decide, and `episodes` knows what is open.
+
+    Args:
+      assignments: say who decides for whom, asked in this order before the mappings of callbacks.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class HostLoop:
         interrupt: Interrupt,
         pool: EnvPool,
         hooks: Hooks | None = None,
+        assignments: Sequence[Assignment] = (),
     ) -> None:
         self.settings = settings
         self.recorder = recorder
@@ -61,11 +66,11 @@ class HostLoop:
         self.notices = Notices()
         self.env_steps = 0  # of areas: `num_areas` with each message that answers actions, of any worker
         self.turn = Turn((), (), {})  # the last one
-        self.population = Population(settings, recorder, self.updates, pool.num_envs)
-        self.behaviors, self.policies = self.population.behaviors, self.population.policies
+        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, self.removed)
+        self.policies = self.behaviors.policies
         self.curricula = Curricula(settings, recorder)
         self.hooks = hooks or Hooks(())
-        self.episodes = OpenEpisodes(settings, recorder, self.population, self.hooks)
+        self.episodes = OpenEpisodes(settings, recorder, self.behaviors, self.hooks, assignments)
         evaluated = any(behavior.evaluation for _, behavior in settings.every_behavior())
         self.evaluation = Evaluation(settings, interrupt) if evaluated else None
 
@@ -162,7 +167,8 @@ class HostLoop:
         self.notices.messages(results)
         stepped = self.episodes.count(results) * self.settings.env_settings.num_areas
         self.env_steps += stepped
-        actions, acted = self.population.act(results, self.episodes.router)
+        with self.recorder.timers(nodes.EVALUATE):
+            actions, acted = self.policies.act(results, self.episodes.router)
         self.episodes.decided(results, actions)
         with self.recorder.timers(nodes.TAKE_STEP):
             anew = self.change(self.curricula.look(results, acted, over, self.policies.take_reported(), self.behaviors))
@@ -242,9 +248,13 @@ class HostLoop:
                 self.recorder.evaluated(behavior, due, found)
 
     def meet(self, results: Sequence[EnvMessage]) -> None:
-        """Behaviors that are seen for the first time, see `Population.meet`; episodes are followed from then on."""
-        if self.population.meet(results):
+        """Behaviors that are seen for the first time, see `Behaviors.meet`; episodes are followed from then on."""
+        if self.behaviors.meet(results):
             self.episodes.follow()
+
+    def removed(self, policy: str) -> None:
+        """A policy is no more."""
+        self.episodes.removed(policy)
 
 
 def interrupted(options: CheckpointSettings) -> str:

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
-from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.absence import absences
 from jaxrl.rollout.following.followed import Episode
 from jaxrl.rollout.following.tracker import EpisodeTracker
 from jaxrl.settings import RunSettings
+from jaxrl.training.host.behaviors import Behaviors
 from jaxrl.training.host.following import Following
 from jaxrl.training.host.hooks import Hooks
-from jaxrl.training.host.population import Population
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.host.routing import Router
+from jaxrl.training.host.routing import Assignment, Router
 from jaxrl.types import Action, EnvMessage
 
 
 class OpenEpisodes:
     """What actors, policies and those who follow episodes know of all workers."""
 
-    def __init__(self, settings: RunSettings, recorder: HostRecorder, population: Population, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        recorder: HostRecorder,
+        behaviors: Behaviors,
+        hooks: Hooks,
+        assignments: Sequence[Assignment] = (),
+    ) -> None:
         self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
         self._settings = settings
         self._recorder = recorder
-        self._population = population
-        self._hooks = hooks
+        self._behaviors = behaviors
+        self._hooks, self._assignments = hooks, [*assignments, *hooks.assignments()]
         self._absences = absences(settings.env_settings)
         self._incarnations: dict[int, int] = {}  # by worker, of its last message
 
@@ -37,16 +42,20 @@ class OpenEpisodes:
         return None if self.following is None else self.following.router
 
     def follow(self) -> None:
-        """Follow episodes from here on, if anybody asks for single ones: callbacks, a mapping or an episode window."""
+        """Follow episodes from here on, if callbacks, assignments or an episode window ask for single ones."""
         windows = any(behavior.episode_window for _, behavior in self._settings.every_behavior())
-        if self.following is not None or not (windows or self._hooks.callbacks):
+        if self.following is not None or not (windows or self._hooks.callbacks or self._assignments):
             return
-        policies = self._population.policies
-        observes, begun_at = bool(self._hooks.callbacks), self._population.decided()
+        policies = self._behaviors.policies
+        observes, begun_at = bool(self._hooks.callbacks or self._assignments), self._behaviors.decided()
         tracker = EpisodeTracker(self._settings.env_settings.seed, begun_at, observes=observes)
-        self.following = policies.following = Following(self._hooks, tracker, policies)
-        self._recorder.checkpoints.on_saved = partial(self._hooks.call, "on_checkpoint_saved")
+        self.following = Following(self._hooks, tracker, policies, self._assignments)
         self._hooks.call("on_run_start", policies)
+
+    def removed(self, policy: str) -> None:
+        """The policy is no more: its agents are assigned again (R41)."""
+        if self.following is not None:
+            self.following.removed(policy)
 
     def arrived(self, results: Sequence[EnvMessage]) -> tuple[Sequence[EnvMessage], list[Episode]]:
         """The messages with the ends of agents that stay away (`missing`), and the followed episodes that are over."""
@@ -75,34 +84,36 @@ class OpenEpisodes:
         for name, dropped in self._forget(loss).items():
             self._recorder.lost(name, loss, dropped)
         if self.following is not None:
-            error = None if loss.in_order else EnvironmentFailure(loss.why)
-            self.following.lost(loss.worker, loss.incarnation, error, loss.agents)  # no statistics: a part is no return
+            self.following.lost(loss)  # no statistics: a part is no return
 
     def break_off(self) -> None:
         """All environments are reset: the open episodes of each end as those of a lost process."""
-        for worker, incarnation in sorted(self._incarnations.items()):
-            self._forget(Loss(worker, incarnation, "was reset", in_order=True))
+        for loss in self._resets():
+            self._forget(loss)
         self._await_first_messages()
 
     def begin_anew(self) -> None:
         """Nothing has been collected yet, as in a run that is resumed from a checkpoint of this moment."""
-        for behavior in self._population.behaviors.values():
+        for behavior in self._behaviors.values():
             behavior.begin_anew()
-        self._population.policies.begin_anew()
+        self._behaviors.policies.begin_anew()
         self._absences = absences(self._settings.env_settings)
         self._await_first_messages()
 
     def _await_first_messages(self) -> None:
         """Followed episodes are over; what each environment sends next is no environment step."""
         if self.following is not None:
-            self.following.begin_anew(self._incarnations, self._population.decided())
+            self.following.begin_anew(self._resets(), self._behaviors.decided())
         self._incarnations.clear()
+
+    def _resets(self) -> list[Loss]:
+        """Of every worker that has answered."""
+        return [Loss(*place, "was reset", in_order=True) for place in sorted(self._incarnations.items())]
 
     def _forget(self, loss: Loss) -> dict[str, int]:
         """Nobody who acts knows the agents of a process any more; by behavior, the open decisions that are dropped."""
-        behaviors = self._population.behaviors.values()
-        dropped = {behavior.name: behavior.actor.lose(loss) for behavior in behaviors}
-        self._population.policies.lose(loss)
+        dropped = {behavior.name: behavior.actor.lose(loss) for behavior in self._behaviors.values()}
+        self._behaviors.policies.lose(loss)
         if self._absences is not None:
-            self._absences.forget(loss.worker, loss.incarnation, loss.agents)
+            self._absences.forget(loss)
         return dropped

@@ -10,7 +10,7 @@ import os
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,8 @@ from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.host.actor import Actor, make_actor
 from jaxrl.training.host.behavior import Behavior
-from jaxrl.training.host.routing import Chosen, Share, blank, join
+from jaxrl.training.host.routing import Chosen, Router, blank, decide, whole
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
-
-if TYPE_CHECKING:
-    from jaxrl.training.host.following import Following
 
 Acted = tuple[Behavior, int, list[EpisodeRecords]]
 """A behavior that acted, its step before, and the episodes that had ended."""
@@ -52,12 +49,12 @@ class Frozen(NamedTuple):
 
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
-    ) -> dict[Source, Action]:
-        """Each source's actions in its agents' order; nothing is kept."""
-        actions, _, _ = self.actor.act(messages, untrained)
+    ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+        """Each source's actions in its agents' order, and finished episodes; nothing is kept."""
+        actions, episodes, _ = self.actor.act(messages, untrained)
         if self.actor.full or self.actor.fresh > self.actor.keeps:
             self.actor.discard()
-        return actions
+        return actions, episodes
 
 
 def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) -> Frozen:
@@ -121,6 +118,7 @@ class Policies:
       behaviors: those of the loop, which are added to.
       make: (name, specs, settings or None) → a behavior.
       begin: opens its files.
+      removed: is told of a policy that is no more, whose agents are to follow another.
     """
 
     def __init__(
@@ -130,8 +128,8 @@ class Policies:
         behaviors: dict[str, Behavior],
         make: Callable[[str, BehaviorSpec, BehaviorSettings | None], Behavior],
         begin: Callable[[Behavior], None],
+        removed: Callable[[str], None],
     ) -> None:
-        self.following: Following | None = None
         self.asked_to_save, self.asked_to_stop = False, False  # by a callback
         self._reported: list[tuple[str, float]] = []
         self._settings = settings
@@ -140,25 +138,25 @@ class Policies:
         self._frozen: dict[str, Frozen] = {}
         self._make = make
         self._begin = begin
+        self._removed = removed
 
     @property
     def policy_names(self) -> list[str]:
         """Policies that agents can follow now."""
         return list(self._named())
 
-    def act(self, shares: Mapping[str, Share], results: Sequence[EnvMessage]) -> tuple[Chosen, list[Acted]]:
-        """One call per policy: worker → behavior id → actions, and what ended for those who learn."""
-        chosen, acted = blank(results, lambda name: self._of(name).spec.action), []
-        for name, share in shares.items():
-            behavior = self._behaviors.get(name)
-            if behavior is None:
-                join(chosen, share, self._frozen[name].act(share.messages, share.untrained))
-                continue
-            before = behavior.step
-            actions, episodes = behavior.act(share.messages, share.untrained)
-            join(chosen, share, actions)
-            acted.append((behavior, before, episodes))
-        return chosen, acted
+    def act(self, results: Sequence[EnvMessage], router: Router | None) -> tuple[Chosen, list[Acted]]:
+        """One call per policy for everything that arrived: worker → behavior id → actions, and what ended.
+
+        `router`: who follows which policy; None: each agent that of its behavior.
+        """
+        if router is None:
+            shares, chosen = whole(results), {result.worker: {} for result in results}
+        else:
+            shares, chosen = router.split(results), blank(results, lambda name: self._of(name).spec.action)
+        before = {name: self._behaviors[name].step for name in shares if name in self._behaviors}
+        over = decide(shares, self._named(), chosen)
+        return chosen, [(self._behaviors[name], step, over[name]) for name, step in before.items()]
 
     def lose(self, loss: Loss) -> None:
         """A process, or a copy in it, is no more: frozen policies forget its agents, as the behaviors do."""
@@ -232,8 +230,7 @@ class Policies:
                 f"remove_policy: {name!r} is no frozen policy; there are: {', '.join(self._frozen) or 'none'}"
             )
         del self._frozen[name]
-        if self.following is not None:
-            self.following.removed(name)
+        self._removed(name)
 
     def step(self, behavior: str | None = None) -> int:
         """Trainer step of a behavior, which may be left out where there is one. Raises PolicyError for no behavior."""

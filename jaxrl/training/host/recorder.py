@@ -23,12 +23,12 @@ from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.following.followed import Episode
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
+from jaxrl.training.checkpoints import OnSaved
 from jaxrl.training.host import saver as host_saver
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.exact import moment_of_run
-from jaxrl.training.host.saver import Learning
 from jaxrl.training.host.statistics import EpisodeStatistics
-from jaxrl.training.lessons import Lessons, entries_of
+from jaxrl.training.lessons import Lessons, entries_of, read_lessons
 from jaxrl.training.recorder import Recorder, take_all
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.teams import SharedLearners
@@ -46,22 +46,32 @@ PHASES = {"environment": nodes.ENV_STEP, "act": nodes.EVALUATE, "update": nodes.
 class HostRecorder(Recorder):
     """Files and console of one run of the host loop."""
 
-    def __init__(self, settings: RunSettings, folder: RunFolder, progress: ProgressBar) -> None:
-        super().__init__(settings, folder, progress, PHASES)
+    def __init__(
+        self, settings: RunSettings, folder: RunFolder, progress: ProgressBar, on_saved: OnSaved | None = None
+    ) -> None:
+        super().__init__(settings, folder, progress, PHASES, on_saved)
         self.exact = settings.checkpoint_settings.exact and not settings.checkpoint_settings.inference
         self.due = False  # with `exact`: a checkpoint is to be made after the next update
         resumes = self.exact and settings.checkpoint_settings.resume
         self.moment = moment_of_run(folder) if resumes else None  # that an exact run goes on from
         self.times = StepTimes(self.timers)
-        self.lessons: Lessons | None = None  # of the run's loop
+        self.lessons = self._lessons()
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._loaded: list[str] = []
-        self._opened: dict[str, Learning] = {}
+        self._opened: dict[str, Behavior] = {}
         self._teams = SharedLearners()
         self._shown: dict[int, dict[str, None]] = {}  # names of behaviors without a team, by worker
         self._warned: set[str] = set()  # behaviors that credit no teams, and were paid as such
 
-    def load(self, behavior: Learning) -> None:
+    def _lessons(self) -> Lessons:
+        """Of the run: a resumed one goes on where it was."""
+        lessons = Lessons(self.settings.environment_parameters, self.settings.env_settings.seed)
+        if self.settings.checkpoint_settings.resume:
+            noted = None if self.moment is None else self.moment.lessons
+            lessons.restore(read_lessons(self.folder.status) if noted is None else noted)
+        return lessons
+
+    def load(self, behavior: Behavior) -> None:
         """A behavior appeared: the weights that it starts from, if asked. Comes before `open` of any that came with it.
 
         Raises CheckpointError, or RunFolderError where its files would be those of another. Nothing is written, and of
@@ -85,7 +95,7 @@ class HostRecorder(Recorder):
             return require_latest(self.folder.behavior(name))
         return self.moment.paths.get(name)
 
-    def open(self, behavior: Learning) -> None:
+    def open(self, behavior: Behavior) -> None:
         """Open the event file of a behavior that has its weights."""
         statistics = EpisodeStatistics(behavior.settings, teams=behavior.algorithm.team_rows)
         self.open_track(
@@ -98,7 +108,7 @@ class HostRecorder(Recorder):
         )
         self._statistics[behavior.name], self._opened[behavior.name] = statistics, behavior
 
-    def acted(self, behavior: Learning, before: int, episodes: Sequence[EpisodeRecords]) -> None:
+    def acted(self, behavior: Behavior, before: int, episodes: Sequence[EpisodeRecords]) -> None:
         """One message was booked: summary and checkpoint if their step is reached, then the finished episodes.
 
         A behavior past its max_steps goes on here while others train, as in ML-Agents; it only learns no more.
@@ -127,7 +137,7 @@ class HostRecorder(Recorder):
             for name in () if episode.faulty else dict.fromkeys(agent.behavior for agent in episode.agents):
                 self._statistics[name].followed(name, episode)
 
-    def save_all(self, behaviors: Sequence[Learning]) -> None:
+    def save_all(self, behaviors: Sequence[Behavior]) -> None:
         """Checkpoints of one moment; statistics begin anew, as in a run that is resumed from them.
 
         Those of the moment before are complete when the first of these begins, so that there is always one of all.
@@ -139,14 +149,14 @@ class HostRecorder(Recorder):
             self._save(behavior)
             self._statistics[behavior.name].begin_anew()
 
-    def save(self, behaviors: Sequence[Learning]) -> None:
+    def save(self, behaviors: Sequence[Behavior]) -> None:
         """A checkpoint of every behavior that trains, now, or with `exact` after the next update."""
         self.due = self.exact
         for behavior in behaviors if not self.exact else ():
             if behavior.training:
                 self._save(behavior)
 
-    def updated(self, behavior: Learning, metrics: dict[str, float]) -> None:
+    def updated(self, behavior: Behavior, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""
         if metrics:
             self._statistics[behavior.name].update(metrics)
@@ -184,19 +194,19 @@ class HostRecorder(Recorder):
             name, dropped, "" if loss.in_order else "faulty ", loss.worker, dropped, why,
         )  # fmt: skip
 
-    def pause(self, behaviors: Sequence[Learning]) -> None:
+    def pause(self, behaviors: Sequence[Behavior]) -> None:
         """Save every behavior as at the end of a run, because this may be one."""
         for behavior in behaviors:
             if behavior.training:
                 self._save_final(behavior)
 
-    def show_progress(self, behaviors: Sequence[Learning]) -> None:
+    def show_progress(self, behaviors: Sequence[Behavior]) -> None:
         """Refresh the progress bar if it is due."""
         self.checkpoints.tell_saved()
         if self.progress_due():
             self.progress_of({behavior.name: behavior.step for behavior in behaviors})
 
-    def finish(self, behaviors: Sequence[Learning], cause: Exception | None) -> None:
+    def finish(self, behaviors: Sequence[Behavior], cause: Exception | None) -> None:
         """The final save of every behavior (none with inference); says how the run ended.
 
         `cause` is the error that ended the run. What goes wrong here is then only logged, and a behavior that had not
@@ -210,12 +220,11 @@ class HostRecorder(Recorder):
         trained = [behavior for behavior in behaviors if behavior.training and (cause is None or behavior.step > 0)]
         take_all([*(partial(self._save_final, behavior) for behavior in trained), self.checkpoints.tell_saved], cause)
 
-    def _summary(self, behavior: Learning, label: int, *, training: bool) -> None:
+    def _summary(self, behavior: Behavior, label: int, *, training: bool) -> None:
         statistics = self._statistics[behavior.name]
         if not statistics.updated:  # entropy and value estimates stand in every summary
             statistics.estimates(behavior.estimates())
-        if self.lessons is not None:
-            statistics.lessons(self.lessons.numbers)
+        statistics.lessons(self.lessons.numbers)
         if self.settings.env_settings.time_statistics:
             statistics.times({name: spent.smoothed for name, spent in self.times.by_name().items()})
         self.write_summary(behavior.name, label, training=training)
@@ -225,12 +234,12 @@ class HostRecorder(Recorder):
         if training:
             self.judged(behavior)
 
-    def evaluated(self, behavior: Learning, step: int, found: dict[str, Summary]) -> None:
+    def evaluated(self, behavior: Behavior, step: int, found: dict[str, Summary]) -> None:
         """Episodes were played beside the training at this step."""
         self.write_evaluation(behavior.name, step, [found])
         self.judged(behavior)
 
-    def judged(self, behavior: Learning) -> None:
+    def judged(self, behavior: Behavior) -> None:
         """What was written last has consequences: the best checkpoint so far, or the end of the training."""
         self.keep_best(behavior.name, lambda _: host_saver.snapshot_of(behavior))
         verdict = self.verdict(behavior.name)
@@ -238,26 +247,25 @@ class HostRecorder(Recorder):
             log.info("%s", verdict)
             behavior.stop()
 
-    def _save(self, behavior: Learning, *, final: bool = False) -> None:
+    def _save(self, behavior: Behavior, *, final: bool = False) -> None:
         reward = self._statistics[behavior.name].checkpoint_reward()
         self.checkpoints.save(behavior.name, behavior.moment, partial(self._snapshot, behavior), reward, final=final)
 
-    def _snapshot(self, behavior: Learning) -> Snapshot:
-        lessons = {} if self.lessons is None else entries_of(self.lessons)
-        snapshot = host_saver.snapshot_of(behavior)._replace(lessons=lessons)
+    def _snapshot(self, behavior: Behavior) -> Snapshot:
+        snapshot = host_saver.snapshot_of(behavior)._replace(lessons=entries_of(self.lessons))
         return snapshot._replace(described={**snapshot.described, **self._noted()}) if self.exact else snapshot
 
     def _noted(self) -> dict[str, Any]:
         """What an exact continuation needs to know of the others at this moment (see exact.py)."""
         moment = {name: [behavior.step, behavior.decisions] for name, behavior in self._opened.items()}
-        return {MOMENT: moment, **({} if self.lessons is None else {LESSONS: [self.lessons.state()]})}
+        return {MOMENT: moment, LESSONS: [self.lessons.state()]}
 
-    def _save_final(self, behavior: Learning) -> None:
+    def _save_final(self, behavior: Behavior) -> None:
         self._save(behavior, final=True)
         reward = self._statistics[behavior.name].checkpoint_reward()
         saver.publish(behavior.name, behavior.step, self.folder, self.status, reward)
 
-    def _notice_group_rewards(self, behavior: Learning) -> None:
+    def _notice_group_rewards(self, behavior: Behavior) -> None:
         alone = not behavior.algorithm.team_rows and behavior.name not in self._warned
         if not alone or not self._statistics[behavior.name].group_rewards:
             return

@@ -1,24 +1,47 @@
-"""Whose actor decides for whom: messages are split by policy, and the actions put together again. Numpy only.
+"""Who decides for whom: messages are split by policy, and the actions put together again. Numpy only.
 
-Without a mapping the loop does not come here: a message passes whole to the actor of its behavior.
+An `Assignment` says which policy an agent follows: a mapping of callbacks is one, the opponents of self-play are
+another. Where nobody is assigned a message passes whole to the policy of its behavior. Learning, frozen and evaluated
+policies all act in `decide`, and so does whatever else can `act`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
+from jaxrl.artifacts.names import behavior_name
+from jaxrl.callbacks import Follows
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.absence import some
+from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.occupants import Source
-from jaxrl.rollout.following.followed import AgentRecord
+from jaxrl.rollout.following.followed import AgentRecord, Episode
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, EnvMessage, Taken
 
+Assignment = Callable[[AgentRecord, Episode], Follows | None]
+"""(agent, its episode) → the policy that it follows there; None: the next assignment is asked, and in the end its
+behavior's policy acts. The episode knows its `worker` and `group_id`, the team is part of `agent.behavior_id`."""
 Chosen = dict[int, dict[str, Action]]
 """Worker → behavior id → actions of its deciding agents, in their order."""
 Record = Callable[[Source, int], AgentRecord | None]
 """(source, agent id) → the record of a living agent."""
+
+
+class Decides(Protocol):
+    """A policy that agents can follow."""
+
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]]
+    ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
+        """Each source's actions in its agents' order, and finished episodes.
+
+        Nobody learns from the decisions of agents in `untrained`, ids by source.
+        """
+        ...
 
 
 @dataclass
@@ -27,7 +50,28 @@ class Share:
 
     messages: dict[Source, BehaviorMessage] = field(default_factory=dict)
     untrained: dict[Source, set[int]] = field(default_factory=dict)  # ids whose decisions leave no samples
-    deciding: dict[Source, np.ndarray] = field(default_factory=dict)  # their places in the whole message
+    deciding: dict[Source, np.ndarray] = field(default_factory=dict)  # places in the whole message; without: all
+
+
+def whole(results: Sequence[EnvMessage]) -> dict[str, Share]:
+    """Where nobody is assigned: a behavior's policy decides for all behavior ids of its name, that is its teams."""
+    shares: dict[str, Share] = {}
+    for result in results:
+        for behavior_id, steps in result.steps.items():
+            source = Source(result.worker, behavior_id, result.incarnation)
+            shares.setdefault(behavior_name(behavior_id), Share()).messages[source] = steps
+    return shares
+
+
+def decide(
+    shares: Mapping[str, Share], policies: Mapping[str, Decides], chosen: Chosen
+) -> dict[str, list[EpisodeRecords]]:
+    """One call per policy, whose actions are put into `chosen`; by policy, the episodes that ended."""
+    over = {}
+    for name, share in shares.items():
+        actions, over[name] = policies[name].act(share.messages, share.untrained)
+        join(chosen, share, actions)
+    return over
 
 
 class Router:
@@ -38,16 +82,16 @@ class Router:
         self._followed: dict[Source, dict[int, str]] = {}
         self._orphans: dict[Source, set[int]] = {}  # followed a policy that is no more
 
-    def split(self, results: Sequence[EnvMessage], own: Callable[[str], str]) -> dict[str, Share]:
+    def split(self, results: Sequence[EnvMessage]) -> dict[str, Share]:
         """Each policy's share of the messages; the tracker has booked them before.
 
-        `own` gives the policy of a behavior id: that of agents which end before they ever asked (U1).
+        Agents that end before they ever asked belong to the policy of their behavior (U1).
         """
         shares: dict[str, Share] = {}
         for result in results:
             for behavior_id, steps in result.steps.items():
                 source = Source(result.worker, behavior_id, result.incarnation)
-                self._share_out(source, steps, own(behavior_id), shares)
+                self._share_out(source, steps, behavior_name(behavior_id), shares)
         return shares
 
     def removed(self, policy: str) -> None:
@@ -58,17 +102,12 @@ class Router:
             for agent in gone:
                 del followed[agent]
 
-    def forget(self, worker: int, incarnation: int, agents: Mapping[str, Collection[int]] | None = None) -> None:
-        """The worker is no more, or these agents of it, by behavior id."""
-
-        def gone(source: Source, agent: int) -> bool:
-            here = (source.worker, source.incarnation) == (worker, incarnation)
-            return here and (agents is None or agent in agents.get(source.behavior_id, ()))
-
+    def forget(self, loss: Loss) -> None:
+        """These agents are no more."""
         for source, followed in self._followed.items():
-            self._followed[source] = {agent: name for agent, name in followed.items() if not gone(source, agent)}
+            self._followed[source] = {i: name for i, name in followed.items() if not loss.concerns(*source, i)}
         for source, orphans in self._orphans.items():
-            self._orphans[source] = {agent for agent in orphans if not gone(source, agent)}
+            self._orphans[source] = {agent for agent in orphans if not loss.concerns(*source, agent)}
 
     def _share_out(self, source: Source, steps: BehaviorMessage, own: str, shares: dict[str, Share]) -> None:
         followed, orphans = self._followed.setdefault(source, {}), self._orphans.get(source, set())
@@ -116,9 +155,12 @@ def blank(results: Sequence[EnvMessage], spec: Callable[[str], ActionSpec]) -> C
 def join(chosen: Chosen, share: Share, actions: Mapping[Source, Action]) -> None:
     """Put a policy's actions where its agents stand in the whole message, in place."""
     for source, action in actions.items():
-        places = share.deciding[source]
-        whole = chosen[source.worker][source.behavior_id]
-        whole.continuous[places], whole.discrete[places] = action.continuous, action.discrete
+        here, places = chosen[source.worker], share.deciding.get(source)
+        if places is None:
+            here[source.behavior_id] = action
+            continue
+        everybody = here[source.behavior_id]
+        everybody.continuous[places], everybody.discrete[places] = action.continuous, action.discrete
 
 
 def _part(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from rich.console import Console
 
@@ -89,7 +90,8 @@ def host_loop(
         interrupt, pool = started or stack.enter_context(launched(settings))
         progress = stack.enter_context(ProgressBar(console or Console()))
         folder = RunFolder(options.results_dir, options.run_id)
-        recorder = stack.enter_context(HostRecorder(settings, folder, progress))
+        saved = partial(hooks.call, "on_checkpoint_saved") if hooks.callbacks else None
+        recorder = stack.enter_context(HostRecorder(settings, folder, progress, saved))
         try:
             with recorder.timers(nodes.SETUP), interrupt.waiting():
                 pool.ready()

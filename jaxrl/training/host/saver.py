@@ -4,86 +4,20 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from jaxrl.algorithms.interface import Algorithm, TrainState
+from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.loop import require_loop
-from jaxrl.settings import LARGEST_STEP, BehaviorSettings
+from jaxrl.settings import LARGEST_STEP
 from jaxrl.training import saver
+from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.saver import Snapshot
-from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
-
-
-class Learning(Protocol):
-    """What saving and recording need of a behavior of the host loop."""
-
-    @property
-    def state(self) -> TrainState: ...
-    @property
-    def step(self) -> int:
-        """Trainer step."""
-        ...
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def spec(self) -> BehaviorSpec: ...
-    @property
-    def settings(self) -> BehaviorSettings: ...
-    @property
-    def algorithm(self) -> Algorithm: ...
-    @property
-    def training(self) -> bool: ...
-    @property
-    def moment(self) -> tuple[int, ...]:
-        """Changes whenever a checkpoint would."""
-        ...
-
-    @property
-    def updates(self) -> int:
-        """Updates in this run."""
-        ...
-
-    @property
-    def decisions(self) -> int:
-        """Calls of `decide` so far."""
-        ...
-
-    def unfinished(self) -> bool:
-        """Whether there is something left to do."""
-        ...
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        ...
-
-    def stop(self) -> None:
-        """Learn no more, as if max_steps were passed."""
-        ...
-
-    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Real observations and action masks, for checking an exported policy."""
-        ...
-
-    def estimates(self) -> dict[str, float]:
-        """Entropy and value estimates of what is stored now, by metric."""
-        ...
-
-    def restore(self, state: TrainState, *, step: int, decisions: int) -> None:
-        """Continue from a checkpoint."""
-        ...
-
-    def begin_from(self, state: TrainState) -> None:
-        """Start with other weights than fresh ones."""
-        ...
 
 
 class Saved(struct.PyTreeNode):
@@ -94,7 +28,7 @@ class Saved(struct.PyTreeNode):
     decisions: np.int64  # [], calls of `decide`: fixes the next action noise
 
 
-def snapshot_of(behavior: Learning) -> Snapshot:
+def snapshot_of(behavior: Behavior) -> Snapshot:
     """A behavior of the host loop."""
     state = behavior.state
     return Snapshot(
@@ -110,7 +44,7 @@ def snapshot_of(behavior: Learning) -> Snapshot:
     )
 
 
-def resume(behavior: Learning, path: Path) -> None:
+def resume(behavior: Behavior, path: Path) -> None:
     """Continue from a checkpoint of this run. Raises CheckpointError when it does not fit."""
     require_loop(path, compiled=False)
     template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
@@ -124,7 +58,7 @@ def resume(behavior: Learning, path: Path) -> None:
         log.warning("%s: %s", behavior.name, behavior.settings.passed_text)
 
 
-def initialize(behavior: Learning, path: Path) -> None:
+def initialize(behavior: Behavior, path: Path) -> None:
     """Start with the weights and the normaliser of another run, of its best seed if it had several; the rest is new.
 
     Raises CheckpointError or RunFolderError, as `saver.with_weights_of`.

@@ -82,6 +82,10 @@ class ThreadedLearner(Learner):
         self._waited = 0.0  # since the newest update began
         self._lag: dict[str, float] = {}  # what the next published metrics tell of it
 
+    def watch(self, steps: RowsMessage) -> None:
+        """The actor has booked a message."""
+        self.staleness.note(steps, self.updates)
+
     @property
     def under_way(self) -> bool:
         """Whether an update has begun and was not published."""

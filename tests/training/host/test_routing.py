@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from jaxrl.callbacks import Follows
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.slots import Source
-from jaxrl.rollout.following.followed import AgentRecord
-from jaxrl.training.host.routing import Router, Share, blank, join
+from jaxrl.rollout.following.followed import AgentRecord, Episode
+from jaxrl.rollout.following.tracker import EpisodeTracker
+from jaxrl.training.host.following import Following
+from jaxrl.training.host.hooks import Hooks
+from jaxrl.training.host.routing import Chosen, Router, Share, blank, decide, join, whole
 from jaxrl.types import Action, BehaviorMessage, EnvMessage, Taken
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
@@ -30,7 +36,7 @@ class Agents:
         return AgentRecord(agent, source.behavior_id, policy, samples=agent not in self.silent)
 
     def split(self, ask: Sequence[int], end: Sequence[int] = (), taken: Taken | None = None) -> Mapping[str, Share]:
-        return self.router.split([heard(said(ask, end, taken))], lambda name: name.partition("?")[0])
+        return self.router.split([heard(said(ask, end, taken))])
 
 
 def said(ask: Sequence[int], end: Sequence[int] = (), taken: Taken | None = None) -> BehaviorMessage:
@@ -60,7 +66,7 @@ def test_each_policy_gets_its_agents_in_their_order_and_endings_go_where_they_ac
 def test_a_message_of_one_policy_passes_whole() -> None:
     agents = Agents()
     steps = said([2, 4])
-    shares = agents.router.split([heard(steps)], lambda name: name)
+    shares = agents.router.split([heard(steps)])
     assert list(shares) == ["even"] and shares["even"].messages[SOURCE] is steps
 
 
@@ -95,7 +101,7 @@ def test_actions_stand_where_their_agents_asked() -> None:
     agents = Agents()
     message_ = heard(said([4, 1, 2, 3]))
     chosen = blank([message_], lambda _: SPEC.action)
-    for share in agents.router.split([message_], lambda name: name).values():
+    for share in agents.router.split([message_]).values():
         asked = share.messages[SOURCE].deciding.agent_id
         join(chosen, share, {SOURCE: Action(asked[:, None] / 2, (asked % 3)[:, None])})
     whole = chosen[0][PUSH]
@@ -103,8 +109,49 @@ def test_actions_stand_where_their_agents_asked() -> None:
     assert whole.discrete[:, 0].tolist() == [1, 1, 2, 0] and whole.discrete.dtype == np.int32
 
 
+class Constant:
+    """A policy that always does the same."""
+
+    def __init__(self, value: float) -> None:
+        self.value, self.asked = value, list[int]()
+
+    def act(self, messages: Any, untrained: Any) -> Any:
+        self.asked += [agent for steps in messages.values() for agent in steps.deciding.agent_id.tolist()]
+        counts = {source: len(steps.deciding.agent_id) for source, steps in messages.items()}
+        return {s: Action(np.full((n, 1), self.value), np.zeros((n, 1), int)) for s, n in counts.items()}, []
+
+
+def test_a_team_meets_who_is_assigned_to_it_in_an_episode() -> None:
+    """Of two teams of one behavior the second meets the newest opponent in even workers, an older one in odd ones."""
+
+    def opponents(agent: AgentRecord, episode: Episode) -> Follows | None:
+        return Follows(f"past {episode.worker % 2}") if agent.behavior_id.endswith("team=1") else None
+
+    class Everything:
+        def check(self, name: str, behavior_id: str) -> None: ...
+        def horizon(self, behavior_id: str) -> int:
+            return 1
+
+    tracker = EpisodeTracker(0)
+    following = Following(Hooks([]), tracker, Everything(), [opponents])
+    teams = {"Push?team=0": said([1, 2]), "Push?team=1": said([3])}
+    results = [EnvMessage(worker, teams, {}, (), 0.0) for worker in (0, 1)]
+    following.observe(results)
+    policies = {"Push": Constant(1.0), "past 0": Constant(2.0), "past 1": Constant(3.0)}
+    assert following.router is not None
+    chosen = blank(results, lambda _: SPEC.action)
+    decide(following.router.split(results), policies, chosen)
+    assert [policies[name].asked for name in policies] == [[1, 2, 1, 2], [3], [3]]
+    done = {w: [a.continuous[:, 0].tolist() for a in here.values()] for w, here in chosen.items()}
+    assert done == {0: [[1.0, 1.0], [2.0]], 1: [[1.0, 1.0], [3.0]]}
+
+    unassigned: Chosen = {0: {}, 1: {}}
+    decide(whole(results), policies, unassigned)
+    assert policies["Push"].asked[4:] == [1, 2, 3] * 2 and len(unassigned[1]["Push?team=1"].discrete) == 1
+
+
 def test_a_lost_worker_is_forgotten() -> None:
     agents = Agents()
     agents.split([1])
-    agents.router.forget(0, 0)
+    agents.router.forget(Loss(0, 0, "it is gone"))
     assert ids(agents.split([], [1])) == {"Push": ([1], [])}, "as if it were first seen"

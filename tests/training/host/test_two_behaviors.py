@@ -9,7 +9,7 @@ import pytest
 
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.settings import SettingsError
-from jaxrl.training.host.population import SpecChangedError
+from jaxrl.training.host.behaviors import SpecChangedError
 from jaxrl.training.host.run import train
 from jaxrl.types import EnvMessage
 from tests.envs.toy_env import ToyEnv, ToySettings

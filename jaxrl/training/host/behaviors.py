@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.connectors import make_chain
 from jaxrl.envs.spec_limits import check_spec
 from jaxrl.networks.observations import check_observations
-from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
-from jaxrl.training.host.policies import Acted, Policies
+from jaxrl.training.host.policies import Policies
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.host.routing import Chosen, Router
 from jaxrl.training.host.updates import Updates
 from jaxrl.training.saver import tell_unexportable
-from jaxrl.types import BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
+from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +31,23 @@ class SpecChangedError(JaxrlError):
     """One behavior name stands for different observations or actions."""
 
 
-class Population:
-    """`behaviors` by name, and all `policies`, which contain them.
+class Behaviors(dict[str, Behavior]):
+    """Those of a run by name, and all `policies`, which contain them.
 
     Args:
       workers: number of environments.
+      removed: as `Policies` takes it.
     """
 
-    def __init__(self, settings: RunSettings, recorder: HostRecorder, updates: Updates, workers: int) -> None:
-        self.behaviors: dict[str, Behavior] = {}
+    def __init__(
+        self,
+        settings: RunSettings,
+        recorder: HostRecorder,
+        updates: Updates,
+        workers: int,
+        removed: Callable[[str], None],
+    ) -> None:
+        super().__init__()
         self._settings = settings
         self._recorder = recorder
         self._updates = updates
@@ -50,7 +55,7 @@ class Population:
         self._told: set[str] = set()  # behavior ids
         self._programs: dict[tuple[BehaviorSpec, str], tuple[Algorithm, Programs]] = {}
         self._key = jax.random.key(settings.env_settings.seed)
-        self.policies = Policies(settings, self._key, self.behaviors, self.make, self.open)
+        self.policies = Policies(settings, self._key, self, self.make, self.open, removed)
 
     def meet(self, results: Sequence[EnvMessage]) -> bool:
         """Behaviors that are seen for the first time: learners and weights, those of all before any file is opened.
@@ -69,7 +74,7 @@ class Population:
         for result in results:
             for behavior_id, spec in result.new_specs.items():
                 name = behavior_name(behavior_id)
-                known = self.behaviors.get(name) or newcomers.get(name)
+                known = self.get(name) or newcomers.get(name)
                 if known is None:
                     check_spec(behavior_id, spec)
                     newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
@@ -82,7 +87,7 @@ class Population:
             self._recorder.load(behavior)
         for name, behavior in newcomers.items():
             self._begin(behavior)
-            self.behaviors[name] = behavior
+            self[name] = behavior
         return bool(newcomers)
 
     def _tell_of(self, results: Sequence[EnvMessage]) -> None:
@@ -92,35 +97,9 @@ class Population:
                 self._told.add(behavior_id)
                 log.info("Connected new brain: %s", behavior_id)
 
-    def act(self, results: Sequence[EnvMessage], router: Router | None) -> tuple[Chosen, list[Acted]]:
-        """One policy call per behavior for everything that arrived: what is chosen, and what ended.
-
-        The actor of a behavior decides for all behavior ids of its name, that is its teams; a `router` splits the
-        messages by policy instead, where agents are mapped.
-        """
-        if router is not None:
-            with self._recorder.timers(nodes.EVALUATE):
-                return self.policies.act(router.split(results, behavior_name), results)
-        messages: dict[str, dict[Source, BehaviorMessage]] = {}
-        for result in results:
-            for behavior_id, steps in result.steps.items():
-                source = Source(result.worker, behavior_id, result.incarnation)
-                messages.setdefault(behavior_name(behavior_id), {})[source] = steps
-        chosen: Chosen = {result.worker: {} for result in results}
-        acted = []
-        for name, arrived in messages.items():
-            behavior = self.behaviors[name]
-            before = behavior.step
-            with self._recorder.timers(nodes.EVALUATE):
-                actions, episodes = behavior.act(arrived)
-            for source, action in actions.items():
-                chosen[source.worker][source.behavior_id] = action
-            acted.append((behavior, before, episodes))
-        return chosen, acted
-
     def decided(self) -> int:
         """Decisions of all behaviors in the whole run."""
-        return sum(behavior.step for behavior in self.behaviors.values())
+        return sum(behavior.step for behavior in self.values())
 
     def open(self, behavior: Behavior) -> None:
         """A behavior begins: its weights and files. Raises CheckpointError."""
