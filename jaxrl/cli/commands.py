@@ -91,7 +91,7 @@ class _Version(argparse.Action):
     """Prints the versions, which are looked up when asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from jaxrl.cli.version import version_line
+        from jaxrl.artifacts.versions import version_line
 
         print(version_line())
         parser.exit()

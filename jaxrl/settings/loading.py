@@ -14,13 +14,12 @@ from pydantic import ValidationError
 from jaxrl import trust
 from jaxrl.settings.behavior import TYPES, BehaviorSettings, Hyperparameters
 from jaxrl.settings.inheritance import EVERY_LISTED, expand, inherit, is_written, merge, settle_start
-from jaxrl.settings.legacy import refuse_old_layout, upgrade
-from jaxrl.settings.original import split
-from jaxrl.settings.own_block import as_comment
+from jaxrl.settings.original import as_comment, split
 from jaxrl.settings.reading import read_yaml
 from jaxrl.settings.remarks import remarks
 from jaxrl.settings.run import RunSettings
 from jaxrl.settings.section import Location, SettingsError, nearest, problems_of
+from jaxrl.settings.upgrade import refuse_old_layout, upgrade
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ import pytest
 
 from jaxrl.algorithms import make_algorithm, on_policy
 from jaxrl.torch.checkpoint import composed, parsed
-from jaxrl.torch.learner import checkpoint_of, layouts_of, learner_of
-from jaxrl.torch.order import in_module_order
+from jaxrl.torch.learner import checkpoint_of, in_module_order, layouts_of, learner_of
 from jaxrl.torch.reading import read_torch_file
 from jaxrl.torch.settings import action_of, contradictions
 from jaxrl.torch.weights import TorchImportError, import_weights

@@ -16,8 +16,7 @@ from jaxrl.artifacts.files import ArtifactError
 from jaxrl.tools.bench import machine, suite
 from jaxrl.tools.bench.catalogue import BENCHMARKS, Benchmark, Figure, choose
 from jaxrl.tools.bench.lines import BenchError, read_lines
-from jaxrl.tools.bench.script import run_script
-from jaxrl.tools.bench.suite import run_all
+from jaxrl.tools.bench.suite import run_all, run_script
 from jaxrl.tools.bench.table import rows_of
 from tests.tools.bench.bench_numbers import CPU, GPU, line
 
