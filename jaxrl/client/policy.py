@@ -22,7 +22,7 @@ from jaxrl.client.episodes import PlayedEpisodes, play_episodes
 from jaxrl.client.policy_inputs import PolicyError, per_agent, shown, typed_key
 from jaxrl.compilation import cache_by_default
 from jaxrl.connectors.chain import ChainState
-from jaxrl.jax_envs import environment_of
+from jaxrl.jax_envs import environment_of, make_environment
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.jax_envs.sampling import of_one
 from jaxrl.jax_envs.scene import BehaviorPart, JaxScene, Sizes, scene_of
