@@ -163,20 +163,11 @@ def set_up_jax() -> None:
 
 def _first_step(view: TeamView) -> AreasOutcome:
     """A reset: agents begin, nobody has ended, nothing was earned."""
-    alive = np.asarray(view.alive)
-    nothing, nobody = np.zeros(alive.shape, np.float32), np.zeros(alive.shape, bool)
-    return AreasOutcome(
-        ended=nobody,
-        truncated=nobody,
-        reward=nothing,
-        group_reward=nothing,
-        last_obs=view.obs,  # pyright: ignore
-        alive=alive,
-        action_mask=view.action_mask,  # pyright: ignore
-        obs=view.obs,  # pyright: ignore
-        over=np.zeros(len(alive), bool),
-        stats={},
-    )
+    alive: Any = view.alive
+    nothing: Any = np.zeros(alive.shape, np.float32)
+    nobody: Any = np.zeros(alive.shape, bool)
+    over: Any = np.zeros(len(alive), bool)
+    return _played_step(TeamStep(view, nothing, nothing, nobody, nobody, over, {}), view)
 
 
 def _played_step(step: TeamStep, view: TeamView) -> AreasOutcome:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import rich
 
 import jaxrl
-from jaxrl.artifacts.carried import carried
+from jaxrl.artifacts.files import carried
 from jaxrl.artifacts.versions import versions
 from jaxrl.tools.bench.catalogue import BENCHMARKS, Benchmark, choose
 from jaxrl.tools.bench.lines import BenchError, Line

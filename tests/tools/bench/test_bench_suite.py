@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.artifacts import carried as places
-from jaxrl.artifacts.carried import carried
-from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts import files as places
+from jaxrl.artifacts.files import ArtifactError, carried
 from jaxrl.tools.bench import machine, suite
 from jaxrl.tools.bench.catalogue import BENCHMARKS, Benchmark, Figure, choose
 from jaxrl.tools.bench.lines import BenchError, read_lines
