@@ -15,7 +15,7 @@ from jaxrl.algorithms.interface import Decision, PolicyState
 from jaxrl.client.episodes import play_episodes
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.jax_envs.scene import scene_of
-from jaxrl.tools.watch.film import play
+from jaxrl.tools.watch.film import Role, play
 from jaxrl.training.acting import memory_before, trained_actions
 from jaxrl.types import Action
 from tests.helpers import make_spec
@@ -71,8 +71,9 @@ def test_who_pauses_remembers_in_training_as_in_a_rollout() -> None:
     given = {name: policy}, {name: memory}, jax.random.key(0), {}, jnp.int32(20)
     sums = play_episodes(scene_of(env), name, acts, 1, *given)
     assert sums.finished.all() and sums.returns.tolist() == [[3.0, 3.0]]
-    game = play(env, trained_actions(made), policy, memory, jax.random.key(0), {}, steps=12)
-    assert game.reward.sum(1).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0] * 2
+    roles = {name: Role(None, acts[name], policy, memory)}
+    game = play(env, roles, jax.random.key(0), {}, steps=12)
+    assert game.reward[name].sum(1).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0] * 2
     begun = start_play(env, made, jax.random.split(jax.random.key(1), 1), 1, {})
     _, steps = collect(env, made, policy, begun, jax.random.split(jax.random.key(2), (12, 1)), {})
     assert steps.sums.reward[5].tolist() == [[[3.0, 3.0]]]
