@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import on_policy
+from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.torch import weights as torch_weights
@@ -116,7 +116,7 @@ def checkpoint_of(state: TrainState, step: int, spec: BehaviorSpec, settings: Be
 
 def learning_rate_of(state: TrainState, settings: BehaviorSettings) -> float:
     """At the state's step, as a schedule has it."""
-    return float(on_policy.coefficients(settings, state.step)[0])
+    return float(policy_gradient.coefficients(settings, state.step).learning_rate)
 
 
 def _without_heads(weights: Weights, settings: BehaviorSettings) -> tuple[dict[str, np.ndarray], list[str]]:
