@@ -60,9 +60,7 @@ class Episodes:
         self._moved: list[tuple[tuple[int, int], SoFar]] = []  # into another slot with this message
         self._team_of: dict[tuple[int, int], Team] = {}  # slot → team
         self._alive: dict[Team, int] = {}
-        self._last: dict[
-            Team, list[tuple[int, float]]
-        ] = {}  # members that ended with this message: length, group reward
+        self._last: dict[Team, list[tuple[int, float]]] = {}  # who ended with this message: length, group reward
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
