@@ -76,7 +76,7 @@ def test_kinds_of_one_spec_are_booked_as_members_of_one_behavior(data: st.DataOb
         ask = {a: g for a, g in living.items() if a in newcomers or data.draw(st.booleans())}
         whole = one.say({Source(0, KINDS[1]): said(RUNNER, ask, end, number)})
         parts = [[{a: g for a, g in x.items() if a % 2 == k} for x in (ask, end)] for k in (0, 1)]
-        split = two.say({Source(0, name): said(RUNNER, *part, number) for name, part in zip(KINDS, parts, strict=True)})
+        split = two.say({Source(0, KINDS[k]): said(RUNNER, *parts[k], number) for k in (0, 1)})
         assert whole[1] == split[1] and whole[0].finished == split[0].finished
         for slots in (one, two):
             rows = {living[agent]: row for agent, (row, _) in slots.homes.items()}
@@ -105,11 +105,15 @@ def test_each_kind_sees_and_does_its_own_and_the_row_is_one_team() -> None:
     assert over.beside[0].ending.tolist() == [[Ending.TERMINATED, Ending.TERMINATED]]
 
 
-def test_the_team_of_another_worker_or_process_is_another() -> None:
+def test_the_team_of_another_worker_process_or_side_is_another() -> None:
     seen = Seen(Slots(SEER, team_rows=True, rows=1, members=1, beside={"Runner": RUNNER}))
     first, other, anew = Source(0, KINDS[0]), Source(1, KINDS[1]), Source(0, KINDS[1], incarnation=1)
-    seen.say({first: said(SEER, {1: 7}, {}, 1), other: said(RUNNER, {2: 7}, {}, 1), anew: said(RUNNER, {3: 7}, {}, 1)})
-    assert len({row for row, _ in seen.homes.values()}) == 3
+    foe = Source(0, "Runner?team=1")
+    seen.say(
+        {first: said(SEER, {1: 7}, {}, 1)}
+        | {s: said(RUNNER, {i: 7}, {}, 1) for i, s in ((2, other), (3, anew), (4, foe))}
+    )
+    assert len({row for row, _ in seen.homes.values()}) == 4
     loss = Loss(0, 0, "it is gone")
     assert [loss.concerns(*source, 1) for source in (first, other, anew)] == [True, False, False]
     assert seen.slots.discard(first) == 1

@@ -1,7 +1,7 @@
 """Which slot each living agent occupies, and which rows are free. Host side, numpy only.
 
-An agent is known by its source and its id; a team by the process that it comes from and its group id, whatever the
-behaviors of its members are. Both are forgotten when they end.
+An agent is known by its source and its id; a team by the process that it comes from, its side and its
+group id, whatever the behaviors of its members are. Both are forgotten when they end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
     def team(self, group: int) -> Team:
         """The team of this group id, which may have members of other behaviors too."""
-        return Team(self.worker, self.incarnation, group)
+        return Team(self.worker, self.incarnation, self.behavior_id.partition("?")[2], group)
 
 
 class Team(NamedTuple):
@@ -35,7 +35,8 @@ class Team(NamedTuple):
 
     worker: int
     incarnation: int
-    group: int  # id on the wire, which is one of its process and not of a behavior
+    side: str  # "team=1" of "Soccer?team=1": opponents are never one team, whatever ids their groups have
+    group: int  # id on the wire
 
 
 class Occupant(NamedTuple):
