@@ -25,8 +25,7 @@ import numpy as np
 import psutil
 
 from jaxrl.envs.player.link import PlayerOptions
-from jaxrl.envs.player.player import serve
-from jaxrl.envs.player.served import ServedEnvironment
+from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.envs.unity.simulator import make_unity
@@ -64,11 +63,11 @@ class Camera:
     def __init__(self, side: int, areas: int) -> None:
         self._areas, self._clock, self._pictures = areas, 0, pictures(side)
 
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
         """Everybody begins."""
         shape = (self._areas, 1)
         obs = self._pictures[(np.arange(self._areas) + self._clock) % PICTURES][:, None]
-        return AreasOutcome(
+        outcome = AreasOutcome(
             ended=np.zeros(shape, bool),
             truncated=np.zeros(shape, bool),
             reward=np.zeros(shape, np.float32),
@@ -80,8 +79,9 @@ class Camera:
             over=np.zeros(self._areas, bool),
             stats={},
         )
+        return (outcome,)
 
-    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
+    def step(self, actions: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
         """The next pictures."""
         self._clock += 1
         return self.reset(parameters)
@@ -100,7 +100,8 @@ def main() -> None:
     options, _ = parser.parse_known_args()
     if options.serve:
         side = options.side[0]
-        served = ServedEnvironment("Camera", spec_of(side), 1, {}, lambda areas, seed: Camera(side, areas))
+        part = ServedBehavior("Camera", spec_of(side), 1)
+        served = ServedScene("Camera", (part,), {}, lambda areas, seed: Camera(side, areas))
         serve(served, PlayerOptions(port=options.mlagents_port))
         return
     print(f"{'camera':<12}{'agent steps/s':>14}{'decode us':>11}{'exchange us':>13}{'socket MB':>11}{'buffer MB':>11}"

@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 from sensors import SENSORS, sensors_settings
 
-from jaxrl.artifacts.carried import carried
+from jaxrl.artifacts.files import carried
 from jaxrl.cli.device import choose_device
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.workers.pool import EnvPool

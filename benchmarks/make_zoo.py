@@ -30,7 +30,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.versions import versions
 from jaxrl.artifacts.zoo import CARD, Card, Curve, Evaluation
 from jaxrl.cli.device import choose_device
-from jaxrl.client.evaluation import evaluate
+from jaxrl.client.policy import evaluate
 from jaxrl.jax_envs import make_environment
 from jaxrl.tools.report.events import read_folder
 from jaxrl.tools.watch import film
@@ -137,8 +137,7 @@ def _evaluation(entry: Entry, run: Path) -> Evaluation:
 def _random_return(entry: Entry) -> float:
     """The mean over the episodes that end within RANDOM_STEPS decisions of random play."""
     env = make_environment(entry.environment)
-    act, key = film.untrained_actions(env), jax.random.key(SEED)
-    game = film.play(env, act, None, (), key, dict(env.parameters), steps=RANDOM_STEPS)
+    game = film.play(env, film.cast(env, None), jax.random.key(SEED), dict(env.parameters), steps=RANDOM_STEPS)
     ends = np.flatnonzero(game.over) + 1
     rewards = film.team_rewards(env, game)[: ends[-1]]
     return float(np.mean([part.sum(axis=0).mean() for part in np.split(rewards, ends[:-1])]))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from jaxrl.algorithms import actor_critic, batches, mappo, on_policy, poca, ppo
-from jaxrl.networks.models import Actor, TeamCritic
+from jaxrl.algorithms import mappo, poca, policy_gradient, ppo
+from jaxrl.rewards.signals import bind
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -20,18 +20,7 @@ class Phases(NamedTuple):
 
 
 def phases_of(trainer: str, spec: BehaviorSpec, settings: BehaviorSettings) -> Phases:
-    """The phases with the networks that the algorithm builds."""
-    if trainer != "poca":
-        networks = {"ppo": ppo, "mappo": mappo}[trainer].make_networks(spec, settings)
-        loss = partial(actor_critic.loss, networks, spec)
-        return Phases(
-            partial(actor_critic.prepare, networks, spec, settings), partial(on_policy.update, loss, settings)
-        )
-    network = settings.network_settings
-    critic = TeamCritic(spec, network, tuple(settings.reward_signals))
-    bound = poca.Bound(Actor(spec, network), critic, spec, settings)
-
-    def update(state: Any, batch: batches.Batch) -> Any:
-        return on_policy.update(partial(poca.loss, bound, max_team=state.own["max_team"]), settings, state, batch)
-
-    return Phases(partial(poca.prepare, bound), update)
+    """The phases with the parts that the algorithm has."""
+    parts = {"ppo": ppo, "mappo": mappo, "poca": poca}[trainer].parts_of(spec, settings)
+    prepare = partial(policy_gradient.prepare, parts, bind(spec, settings))
+    return Phases(prepare, partial(policy_gradient.update, parts))

@@ -64,7 +64,7 @@ def worker(seeds: int, devices: int, rounds: int) -> None:
 
 def whole(seeds: int, rounds: int) -> dict[str, float]:
     """Print the seconds of one command with all seeds and of commands with one; the row of the table."""
-    from jaxrl.artifacts.carried import carried
+    from jaxrl.artifacts.files import carried
 
     config = carried("configs") / "mappo" / "simple_spread.yaml"
     taken: dict[int, list[float]] = {1: [], seeds: []}

@@ -14,8 +14,7 @@ from sensors import SENSORS
 from jaxrl.envs.player.link import PlayerOptions
 from jaxrl.envs.player.player import serve
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.jax_envs.probe_sensors import Sensor
-from jaxrl.jax_envs.probes import make_probe
+from jaxrl.jax_envs.probes import Sensor, make_probe
 from jaxrl.jax_envs.served.serve import make_served, set_up_jax
 from jaxrl.types import ObservationSpec
 

@@ -33,8 +33,8 @@ from sensors import SENSORS, bytes_of, random_obs
 
 from jaxrl import make_settings
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.batches import Batch
 from jaxrl.algorithms.interface import nothing_remembered
+from jaxrl.algorithms.policy_gradient import Batch
 from jaxrl.rollout.booking.records import Ending
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.buffer.cells import pack

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 import jaxrl
-from jaxrl.algorithms import actor_critic, on_policy, streams
-from jaxrl.algorithms.ppo import make_networks
+from jaxrl.algorithms import policy_gradient, ppo
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 
@@ -26,23 +25,16 @@ class A2CHyperparameters(jaxrl.PPOHyperparameters):
 @jaxrl.trainer_type(hyperparameters=A2CHyperparameters)
 def make_a2c(spec, settings):
     """A2C (Mnih et al. 2016, arXiv 1602.01783) for agents with this spec."""
-    networks = make_networks(spec, settings)
-    weight = settings.hyperparameters.value_weight
+    parts, weight = ppo.parts_of(spec, settings), settings.hyperparameters.value_weight
 
-    def loss(params, batch, epsilon, beta):
-        dist, value = networks.both(params, batch.obs, batch.present, batch.memory)
+    def loss(params, batch, now):
+        dist = parts.actor(params["actor"], batch.obs, batch.seen.memory_of("actor"))
+        value, _ = parts.estimates(params, batch.seen, now.own)
         log_prob = actions.log_prob(dist, batch.action, batch.action_mask, spec.action).sum(-1)
         entropy = losses.masked_mean(actions.entropy(dist, batch.action_mask, spec.action), batch.acted)
         policy_loss = -losses.masked_mean(log_prob * batch.advantage, batch.acted)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
-        total = policy_loss + weight * value_loss - beta * entropy
+        total = policy_loss + weight * value_loss - now.beta * entropy
         return total, {"policy_loss": jnp.abs(policy_loss), "value_loss": value_loss, "entropy": entropy}
 
-    def learn(state, rollout):
-        state, batch, values = actor_critic.prepare(networks, spec, settings, state, rollout)
-        state, metrics = on_policy.update(loss, settings, state, batch)
-        state, of_signals = streams.learn(spec, settings, state, rollout)
-        return state, values | metrics | of_signals
-
-    made = actor_critic.make(networks, spec, settings, team_rows=False)
-    return made._replace(learn=learn)
+    return policy_gradient.make(parts._replace(loss=loss))

@@ -1,54 +1,62 @@
-"""MA-POCA with another baseline and an auxiliary loss; both are set in own_poca.yaml.
+"""MA-POCA with another advantage, an added loss, and one with a head of its own; all are set in own_poca.yaml.
 
 jaxrl train own_poca.yaml --run-id=mine                        # which says trainer_type: own_poca.py:make_my_poca
 """
 
-from functools import partial
-
+import flax.linen as nn
 import jax.numpy as jnp
+import optax
 from pydantic import Field
 
 import jaxrl
-from jaxrl.algorithms import batches, on_policy, poca, streams
-from jaxrl.networks import actions
-from jaxrl.networks.memory import part
-from jaxrl.networks.models import Actor, TeamCritic, update_max_team
+from jaxrl.algorithms import poca, policy_gradient
+from jaxrl.learning.losses import masked_mean
+from jaxrl.networks.models import Actor
 
 
 class MyHyperparameters(jaxrl.PPOHyperparameters):
-    """Those of MA-POCA, and two more."""
+    """Those of MA-POCA, and three more."""
 
     counterfactual: bool = Field(default=False, description="the baseline of MA-POCA; false: the value of the team")
     value_decay: float = Field(default=1e-3, ge=0, description="factor on the mean square of the team's value")
+    foresight: float = Field(default=0.1, ge=0, description="factor on the error of what is foreseen")
 
 
-@jaxrl.trainer_type(hyperparameters=MyHyperparameters)
+@jaxrl.trainer_type(hyperparameters=MyHyperparameters, cooperative=True)
 def make_my_poca(spec, settings):
-    """MA-POCA whose members share the advantage R - V of their team, with a decay of V."""
-    networks, mine = settings.network_settings, settings.hyperparameters
-    critic = TeamCritic(spec, networks, tuple(settings.reward_signals))
-    bound = poca.Bound(Actor(spec, networks), critic, spec, settings)
+    """MA-POCA whose members share the advantage R - V of their team, with a decay of V and a head that foresees."""
+    mine, parts = settings.hyperparameters, poca.parts_of(spec, settings)
+    if not mine.counterfactual:
+        parts = parts._replace(advantage=lambda returns, value, baseline, rollout: returns - value)
+    added = {"decay": decay(parts, mine.value_decay), "foresight": foresight(spec, settings, mine.foresight)}
+    return policy_gradient.make(parts._replace(added=added, optimizers={"foresight": optax.adam(1e-3)}))
 
-    def loss(params, batch, epsilon, beta, max_team):
-        total, metrics = poca.loss(bound, params, batch, epsilon, beta, max_team=max_team)
-        encoding, memory = actions.one_hot(batch.action, spec.action), part(batch.memory, "critic")
-        value, _ = on_policy.applied(critic)(params["critic"], batch.obs, encoding, batch.present, max_team, memory)
-        decay = jnp.mean(jnp.square(value))
-        return total + mine.value_decay * decay, metrics | {"decay_loss": decay}
 
-    def learn(state, rollout):
-        state, rollout = batches.observe(on_policy.applied(bound.actor), spec, state, rollout)
-        largest = update_max_team(state.own["max_team"], rollout.present)
-        state = state.replace(own={"max_team": largest})
-        obs, value, counterfactual, means = poca.estimates(bound, state, rollout)
-        paid = streams.rewards(spec, settings, state, rollout, cooperative=True)
-        returns = batches.stream_returns(rollout, value, settings, cooperative=True, rewards=paid)
-        baseline = counterfactual if mine.counterfactual else value
-        batch = batches.make_batch(
-            rollout, obs, returns, advantage=returns - baseline, baseline=counterfactual, memory=networks.memory
-        )
-        state, metrics = on_policy.update(partial(loss, max_team=largest), settings, state, batch)
-        state, of_signals = streams.learn(spec, settings, state, rollout)
-        return state, means | metrics | of_signals
+def decay(parts, weight):
+    """V is drawn to 0."""
 
-    return jaxrl.make_poca(spec, settings)._replace(learn=learn)
+    def loss(params, batch, now):
+        square = jnp.mean(jnp.square(parts.estimates(params, batch.seen, now.own)[0]))
+        return weight * square, {"decay_loss": square}
+
+    return policy_gradient.AddedLoss(loss)
+
+
+def foresight(spec, settings, weight):
+    """A head on the policy's body says what its agent will see next, in the first sensor."""
+    actor, head = Actor(spec, settings.network_settings), nn.Dense(spec.observations[0].shape[-1])
+
+    def init(key):
+        return head.init(key, jnp.zeros((1, settings.network_settings.hidden_units)))
+
+    def loss(params, batch, now):
+        next_obs, seen = batch.inputs["foresight"]
+        said = head.apply(params["foresight"], actor.apply(params["actor"], batch.obs, method="encode"))
+        error = masked_mean(jnp.square(said - next_obs), seen)
+        return weight * error, {"foresight_loss": error}
+
+    def next_obs(state, rollout):
+        found = jaxrl.transitions(rollout)
+        return found.next_obs[0], found.seen
+
+    return policy_gradient.AddedLoss(loss, init, next_obs)

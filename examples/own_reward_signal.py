@@ -15,6 +15,7 @@ import optax
 from pydantic import Field
 
 import jaxrl
+from jaxrl.learning.losses import masked_mean
 
 
 class NoveltySettings(jaxrl.OwnSignalSettings):
@@ -34,18 +35,17 @@ def make_novelty(spec, settings):
         target, predictor = jax.random.normal(key, (2, inputs, settings.features))
         return {"target": target, "predictor": predictor, "optimizer": adam.init(predictor)}
 
-    def error(predictor, target, rollout):  # [T, B, A]
-        lead = rollout.acted.shape
-        seen = jnp.concatenate([obs.reshape(*lead, -1).astype(jnp.float32) for obs in rollout.obs], axis=-1)
+    def error(predictor, target, transitions):  # [T, B, A]
+        lead = transitions.valid.shape
+        seen = jnp.concatenate([obs.reshape(*lead, -1).astype(jnp.float32) for obs in transitions.obs], axis=-1)
         return jnp.square(jnp.tanh(seen @ predictor) - jnp.tanh(seen @ target)).mean(-1)
 
-    def reward(state, rollout, *, cooperative):
-        return error(state["predictor"], state["target"], rollout)
+    def reward(state, transitions, *, cooperative):
+        return error(state["predictor"], state["target"], transitions)
 
-    def learn(state, rollout, key):
+    def learn(state, transitions, key):
         def loss(predictor):
-            errors = error(predictor, state["target"], rollout)
-            return jnp.where(rollout.acted, errors, 0.0).sum() / jnp.maximum(rollout.acted.sum(), 1)
+            return masked_mean(error(predictor, state["target"], transitions), transitions.valid)
 
         value, gradient = jax.value_and_grad(loss)(state["predictor"])
         change, optimizer = adam.update(gradient, state["optimizer"])

@@ -11,6 +11,7 @@ from flax import struct
 
 from jaxrl.connectors.chain import Chain
 from jaxrl.networks.normalizer import NormalizerState
+from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.rollout.buffer.cells import Extras
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import LARGEST_STEP
@@ -105,6 +106,7 @@ class Algorithm(NamedTuple):
     estimate: (TrainState, Rollout) → Metrics: what statistics show of values and entropy between two updates.
     remember: (PolicyState, obs [..., A, *shape], present bool [..., A], Decision) → carry, in which what critics
               remember has gone on as well, by the critic in `PolicyState.critic`. None: they remember nothing.
+    policy:   the network that acts, and how a file for a game holds it. None: it is jaxrl's actor, or has no file.
     noise:    (key, lead axes [..., A]) → all that `act` would draw from the key for these members; the key is consumed.
               For many decisions at once: on CPUs one draw is a loop, whose overhead few members do not pay. None: `act`
               draws for itself.
@@ -129,6 +131,7 @@ class Algorithm(NamedTuple):
     remember: Callable[[PolicyState, tuple[Any, ...], Any, Decision], Any] | None = None
     varied: Callable[[dict[str, jax.Array]], Algorithm] | None = None
     noise: Callable[[jax.Array, tuple[int, ...]], Any] | None = None
+    policy: PolicyNetwork | None = None
 
 
 def nothing_remembered(algorithm: Algorithm, lead: tuple[int, ...] = ()) -> Any:

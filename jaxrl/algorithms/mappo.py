@@ -4,8 +4,8 @@ A row holds a team. The actor sees an agent's own observation; the critic is a f
 observations of all members, with a place for each of `team_capacity` (absent ones: zeros and a flag, see
 `networks.joint`). V is computed once per team state and shared by its members. Each member has its own reward and the
 group's, as in PPO (what an ended member gets of the group's: `rewards/extrinsic.py`), so the advantage of member i is
-R_i − V, GAE with a shared value; the loss is PPO's, see `actor_critic.py`. A member that ends while its team lives
-bootstraps from the team's next value.
+R_i − V, GAE with a shared value; the loss is PPO's. A member that ends while its team lives bootstraps from the team's
+next value. What all share stands in `policy_gradient.py`.
 
 Different from the paper on purpose: what ML-Agents' PPO does stays (initialisation, one normaliser for actor and
 critic, ratios per action column, the value loss without clip, no gradient clipping), and the value is not normalised.
@@ -13,18 +13,16 @@ critic, ratios per action column, the value loss without clip, no gradient clipp
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import actor_critic, on_policy
-from jaxrl.algorithms.actor_critic import Networks, Obs
+from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.interface import Algorithm, Params
-from jaxrl.networks.actions import ActionDistribution
+from jaxrl.algorithms.interface import Algorithm, Metrics
+from jaxrl.algorithms.policy_gradient import Batch, Groups, Now, Parts, Seen, applied, no_obs, policy_terms
+from jaxrl.learning import losses
 from jaxrl.networks.joint import JointValue
-from jaxrl.networks.memory import part, start
+from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
@@ -36,29 +34,47 @@ def make_mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 
     `learn` raises `networks.joint.TeamCapacityError` for rows with more members than `team_capacity`.
     """
-    return actor_critic.make(make_networks(spec, settings), spec, settings, team_rows=True)
+    return policy_gradient.make(parts_of(spec, settings))
 
 
-def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
-    """The policy of one agent and the value of its team."""
-    streams, capacity = tuple(settings.reward_signals), settings.hyperparameters.team_capacity
-    actor = Actor(spec, settings.network_settings)
-    critic = JointValue(spec, settings.network_settings, streams, capacity)
-    act, estimate = on_policy.applied(actor), on_policy.applied(critic)
-    first, one = start(settings.network_settings.memory, (1, 1)), jnp.ones((1, 1), bool)
+def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
+    """The policy of one agent, the value of its team, and the loss."""
+    signals, shape = tuple(settings.reward_signals), settings.network_settings
+    actor, critic = Actor(spec, shape), JointValue(spec, shape, signals, settings.hyperparameters.team_capacity)
 
-    def init_two(key: jax.Array, obs: Obs) -> Params:
-        actor_key, critic_key = jax.random.split(key)
-        return {"actor": actor.init(actor_key, obs, first), "critic": critic.init(critic_key, obs, one, first)}
+    def init(key: jax.Array) -> tuple[Groups, jax.Array]:
+        network_key, key = jax.random.split(key)
+        actor_key, critic_key = jax.random.split(network_key)
+        obs, first = no_obs(spec), start(shape.memory, (1, 1))
+        of_critic = critic.init(critic_key, obs, jnp.ones((1, 1), bool), first)
+        return {"actor": actor.init(actor_key, obs, first), "critic": of_critic}, key
 
-    def both(params: Params, obs: Obs, present: jax.Array, memory: Any = ()) -> tuple[ActionDistribution, jax.Array]:
-        value = estimate(params["critic"], obs, present, part(memory, "critic"))
-        return act(params["actor"], obs, part(memory, "actor")), actor_critic.one_value_for_all(value, present)
+    def value_of(params: Groups, seen: Seen) -> jax.Array:
+        """V of the team as that of each member, [..., A, R]."""
+        value = applied(critic)(params["critic"], seen.obs, seen.present, seen.memory_of("critic"))
+        return policy_gradient.of_each_member(value, seen.present)
 
-    return Networks(
-        init=init_two,
-        distribution=act,
-        step=on_policy.applied(actor, Actor.step),
-        both=both,
-        follow=lambda params, *team: on_policy.applied(critic, JointValue.step)(params, *team)[1],
+    def loss(params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+        """policy + 0.5 · value − β · entropy over a minibatch of team states [N, A, ...]."""
+        value = value_of(params, batch.seen)
+        dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
+        policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
+        value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
+        return policy_loss + 0.5 * value_loss - now.beta * entropy, metrics | {"value_loss": value_loss}
+
+    def critic_step(params: Groups, seen: Seen) -> jax.Array:
+        return applied(critic, JointValue.step)(params, seen.obs, seen.present, seen.memory_of("critic"))[1]
+
+    return Parts(
+        spec=spec,
+        settings=settings,
+        init=init,
+        actor=applied(actor),
+        step=applied(actor, Actor.step),
+        critic_step=critic_step,
+        estimates=lambda params, seen, _: (value_of(params, seen), None),
+        loss=loss,
+        cooperative=False,
+        team_rows=True,
+        memories={"actor": (), "critic": ()},
     )

@@ -14,128 +14,87 @@ and, when it ends alone, shows its mates one decision late. (2) A row stores a t
 state. (3) All rows are taken together when buffer_size is exceeded; the original waits for time_horizon. (4) A
 minibatch is batch_size // A states, so it holds fewer agent steps when members are dead.
 
-Functions raise AssertionError where shapes differ from those named.
+What all policy-gradient algorithms do, stands in `policy_gradient.py`.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxrl.algorithms import batches, counterfactual, on_policy, streams
-from jaxrl.algorithms.batches import Batch
-from jaxrl.algorithms.chunks import of_states
+from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.interface import Algorithm, Metrics, Params, TrainState
-from jaxrl.networks import actions, normalizer
-from jaxrl.networks.memory import part, start
+from jaxrl.algorithms.interface import Algorithm, Metrics
+from jaxrl.algorithms.policy_gradient import Batch, Groups, Now, Parts, Seen, applied, no_obs, policy_terms
+from jaxrl.learning import losses
+from jaxrl.networks import actions
+from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
-from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
 
-class Bound(NamedTuple):
-    """What the functions below are bound to."""
-
-    actor: Actor  # sees its agent's own observation alone
-    critic: TeamCritic  # sees the whole team
-    spec: BehaviorSpec
-    settings: BehaviorSettings
-
-
 @connected
 def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """MA-POCA for one behavior: acting, storage and readiness are those of all on-policy algorithms."""
-    critic = TeamCritic(spec, settings.network_settings, tuple(settings.reward_signals))
-    bound = Bound(Actor(spec, settings.network_settings), critic, spec, settings)
-    return on_policy.make(
-        init=partial(init, bound),
-        distribution=on_policy.applied(bound.actor),
-        step=on_policy.applied(bound.actor, Actor.step),
-        remember=partial(counterfactual.remember, critic, spec),
-        memories={"actor": (), "critic": (2,)},
-        learn=partial(learn, bound),
-        values=lambda state, rollout: estimates(bound, state, rollout)[-1],
+    """MA-POCA for one behavior."""
+    return policy_gradient.make(parts_of(spec, settings))
+
+
+def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
+    """Networks, value and baselines, advantage and loss."""
+    signals, shape = tuple(settings.reward_signals), settings.network_settings
+    actor = Actor(spec, shape)  # sees its agent's own observation alone
+    critic = TeamCritic(spec, shape, signals)  # sees the whole team
+
+    def init(key: jax.Array) -> tuple[Groups, jax.Array]:
+        actor_key, critic_key, key = jax.random.split(key, 3)
+        obs, present = no_obs(spec), jnp.ones((1, 1), bool)
+        encoding = jnp.zeros((1, 1, spec.action.continuous_size + spec.action.mask_size), jnp.float32)
+        first, both = (start(shape.memory, (1, 1, *kinds)) for kinds in ((), (2,)))
+        of_critic = critic.init(critic_key, obs, encoding, present, jnp.ones((), jnp.float32), both)
+        return {"actor": actor.init(actor_key, obs, first), "critic": of_critic}, key
+
+    def estimates(params: Groups, seen: Seen, own: Any) -> tuple[jax.Array, jax.Array]:
+        """V of the team, as that of each member, and b_i of each, [..., A, R]."""
+        team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
+        value, baseline = applied(critic)(params["critic"], *team, own["max_team"], seen.memory_of("critic"))
+        chex.assert_shape(baseline, (*seen.present.shape, None))
+        return policy_gradient.of_each_member(value, seen.present), baseline
+
+    def loss(params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+        """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
+        dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
+        value, baseline = estimates(params, batch.seen, now.own)
+        policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
+        value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
+        baseline_loss = losses.value_loss(baseline, batch.baseline, batch.returns, batch.acted, now.epsilon)
+        total = policy_loss + 0.5 * (value_loss + 0.5 * baseline_loss) - now.beta * entropy
+        return total, metrics | {"value_loss": value_loss, "baseline_loss": baseline_loss}
+
+    def critic_step(params: Groups, seen: Seen) -> jax.Array:
+        team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
+        # The size of the team joins after the memory, so that any will do.
+        step = applied(critic, TeamCritic.step)
+        return step(params, *team, np.float32(1.0), seen.memory_of("critic"))[1]
+
+    return Parts(
         spec=spec,
         settings=settings,
+        init=init,
+        actor=applied(actor),
+        step=applied(actor, Actor.step),
+        critic_step=critic_step,
+        estimates=estimates,
+        advantage=lambda returns, value, baseline, rollout: returns - baseline,
+        loss=loss,
+        cooperative=True,
         team_rows=True,
+        memories={"actor": (), "critic": (2,)},
+        chunk=1024,
+        own={"max_team": np.float32(1.0)},  # the largest team seen so far
+        watch=lambda own, rollout: {**own, "max_team": update_max_team(own["max_team"], rollout.present)},
     )
-
-
-def init(bound: Bound, key: jax.Array) -> TrainState:
-    """Fresh parameters and statistics; MA-POCA's own part is the largest team seen so far. The key is consumed."""
-    actor_key, critic_key, key = jax.random.split(key, 3)
-    obs, action = on_policy.no_obs(bound.spec), bound.spec.action
-    encoding = jnp.zeros((1, 1, action.continuous_size + action.mask_size), jnp.float32)
-    first, both = (start(bound.settings.network_settings.memory, (1, 1, *kinds)) for kinds in ((), (2,)))
-    largest = jnp.ones((), jnp.float32)
-    params = {
-        "actor": bound.actor.init(actor_key, obs, first),
-        "critic": bound.critic.init(critic_key, obs, encoding, jnp.ones((1, 1), bool), largest, both),
-    }
-    return on_policy.init_state(params, bound.spec, bound.settings, key, own={"max_team": largest})
-
-
-def learn(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-    """One update: values, baselines, returns and advantages, then all epochs and minibatches."""
-    state, batch, values = prepare(bound, state, rollout)
-    loss_of = partial(loss, bound, max_team=state.own["max_team"])
-    state, metrics = on_policy.update(loss_of, bound.settings, state, batch)
-    state, of_signals = streams.learn(bound.spec, bound.settings, state, rollout)
-    return state, values | metrics | of_signals
-
-
-def prepare(bound: Bound, state: TrainState, rollout: Rollout) -> tuple[TrainState, Batch, Metrics]:
-    """What minibatches are cut from: a rollout [T, B, A], flattened to states [T·B, A].
-
-    V of the team and b_i of each member; the λ-return R of V over the team's rewards; the advantage R − b_i.
-    """
-    memory = bound.settings.network_settings.memory
-    state, rollout = batches.observe(on_policy.applied(bound.actor), bound.spec, state, rollout, memory)
-    state = state.replace(own={"max_team": update_max_team(state.own["max_team"], rollout.present)})
-    obs, value, baseline, metrics = estimates(bound, state, rollout)
-    paid = streams.rewards(bound.spec, bound.settings, state, rollout, cooperative=True)
-    returns = batches.stream_returns(rollout, value, bound.settings, cooperative=True, rewards=paid)
-    batch = batches.make_batch(
-        rollout,
-        obs,
-        returns,
-        advantage=returns - baseline,
-        baseline=baseline,
-        memory=memory,
-    )
-    return state, batch, metrics | streams.means(bound.settings, paid, rollout)
-
-
-def estimates(
-    bound: Bound, state: TrainState, rollout: Rollout
-) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array, Metrics]:
-    """Normalised observations, V and b [T, B, A, R], and the means of both."""
-    obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
-    inputs = (obs, actions.one_hot(rollout.action, bound.spec.action), rollout.present, part(rollout.carry, "critic"))
-    value, baseline = of_states(
-        lambda *team: on_policy.applied(bound.critic)(state.critic, *team[:-1], state.own["max_team"], team[-1]),
-        inputs,
-        rollout,
-        counterfactual.CHUNK,
-    )
-    chex.assert_shape(baseline, (*rollout.acted.shape, None))
-    value = counterfactual.of_each_member(value, baseline)
-    return obs, value, baseline, counterfactual.means(value, baseline, rollout, bound.settings)
-
-
-def loss(
-    bound: Bound, params: Params, batch: Batch, epsilon: jax.Array, beta: jax.Array, *, max_team: jax.Array
-) -> tuple[jax.Array, Metrics]:
-    """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
-    dist = on_policy.applied(bound.actor)(params["actor"], batch.obs, part(batch.memory, "actor"))
-    encoding = actions.one_hot(batch.action, bound.spec.action)
-    memory = part(batch.memory, "critic")
-    critic = partial(on_policy.applied(bound.critic), params["critic"])
-    value, baseline = critic(batch.obs, encoding, batch.present, max_team, memory)
-    return counterfactual.loss(dist, value, baseline, bound.spec, batch, epsilon, beta)

@@ -1,8 +1,8 @@
 """PPO (Schulman et al. 2017, arXiv 1707.06347) with generalised advantage estimation (arXiv 1506.02438).
 
 Every agent is on its own: a row holds one agent (A = 1), which is credited only for what it lives to see. The loss is
-policy + 0.5 · value − β · entropy, the advantage R − V, which is GAE; both stand in `actor_critic.py`. Beside it,
-`poca.py` subtracts a counterfactual baseline instead of V, and `mappo.py` lets V see the whole team.
+policy + 0.5 · value − β · entropy, the advantage R − V, which is GAE. Beside it, `poca.py` subtracts a counterfactual
+baseline instead of V, and `mappo.py` lets V see the whole team. What they share stands in `policy_gradient.py`.
 
 Parity. Equal to ML-Agents 1.1.0: networks and initialisation, separate critic or shared body (`shared_critic`), the
 value loss that is a plain squared error (the original's clip compares with the return itself and never acts),
@@ -14,16 +14,14 @@ with `shared_critic` the normaliser is updated once per observation, the origina
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 
-from jaxrl.algorithms import actor_critic, on_policy
-from jaxrl.algorithms.actor_critic import Networks, Obs
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.interface import Algorithm, Params
+from jaxrl.algorithms.interface import Algorithm, Metrics
+from jaxrl.algorithms.policy_gradient import Batch, Groups, Now, Parts, Seen, applied, make, no_obs, policy_terms
+from jaxrl.learning import losses
 from jaxrl.networks.actions import ActionDistribution
-from jaxrl.networks.memory import part, start
+from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor, SharedActorCritic, ValueNetwork
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
@@ -32,39 +30,50 @@ from jaxrl.types import BehaviorSpec
 @connected
 def make_ppo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """PPO for one behavior."""
-    return actor_critic.make(make_networks(spec, settings), spec, settings, team_rows=False)
+    return make(parts_of(spec, settings))
 
 
-def make_networks(spec: BehaviorSpec, settings: BehaviorSettings) -> Networks:
-    """Two bodies, or one with `shared_critic`. Who is present does not matter: each agent has its own value."""
-    streams, shape = tuple(settings.reward_signals), settings.network_settings
+def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
+    """Networks, value and loss: two bodies, or one with `shared_critic`."""
+    signals, shape = tuple(settings.reward_signals), settings.network_settings
+    shared = settings.hyperparameters.shared_critic
+    policy = SharedActorCritic(spec, shape, signals) if shared else Actor(spec, shape)
+    critic = ValueNetwork(spec, shape, signals)
     first = start(shape.memory, (1, 1))
-    if settings.hyperparameters.shared_critic:
-        shared = SharedActorCritic(spec, shape, streams)
-        return Networks(
-            init=lambda key, obs: {"actor": shared.init(key, obs, first), "critic": {}},
-            distribution=on_policy.applied(shared, SharedActorCritic.distribution),
-            step=on_policy.applied(shared, SharedActorCritic.step),
-            both=lambda params, obs, _, memory=(): on_policy.applied(shared)(
-                params["actor"], obs, part(memory, "actor")
-            ),
-            follow=None,
-        )
-    actor, critic = Actor(spec, shape), ValueNetwork(spec, shape, streams)
-    act, estimate = on_policy.applied(actor), on_policy.applied(critic)
 
-    def init_two(key: jax.Array, obs: Obs) -> Params:
-        actor_key, critic_key = jax.random.split(key)
-        return {"actor": actor.init(actor_key, obs, first), "critic": critic.init(critic_key, obs, first)}
+    def init(key: jax.Array) -> tuple[Groups, jax.Array]:
+        network_key, key = jax.random.split(key)
+        if shared:
+            return {"actor": policy.init(network_key, no_obs(spec), first), "critic": {}}, key
+        actor_key, critic_key = jax.random.split(network_key)
+        actor, of_critic = policy.init(actor_key, no_obs(spec), first), critic.init(critic_key, no_obs(spec), first)
+        return {"actor": actor, "critic": of_critic}, key
 
-    def both(params: Params, obs: Obs, _: jax.Array, memory: Any = ()) -> tuple[ActionDistribution, jax.Array]:
-        dist = act(params["actor"], obs, part(memory, "actor"))
-        return dist, estimate(params["critic"], obs, part(memory, "critic"))
+    def both(params: Groups, seen: Seen) -> tuple[ActionDistribution, jax.Array]:
+        """The distribution, and V of what an agent itself sees, [..., A, R]."""
+        found = applied(policy)(params["actor"], seen.obs, seen.memory_of("actor"))
+        return found if shared else (found, applied(critic)(params["critic"], seen.obs, seen.memory_of("critic")))
 
-    return Networks(
-        init=init_two,
-        distribution=act,
-        step=on_policy.applied(actor, Actor.step),
-        both=both,
-        follow=lambda params, obs, _, memory: on_policy.applied(critic, ValueNetwork.step)(params, obs, memory)[1],
+    def loss(params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+        """policy + 0.5 · value − β · entropy over a minibatch of states [N, A, ...], with memory [N, L, A, ...]."""
+        dist, value = both(params, batch.seen)
+        policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
+        value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
+        return policy_loss + 0.5 * value_loss - now.beta * entropy, metrics | {"value_loss": value_loss}
+
+    def critic_step(params: Groups, seen: Seen) -> jax.Array:
+        return applied(critic, ValueNetwork.step)(params, seen.obs, seen.memory_of("critic"))[1]
+
+    return Parts(
+        spec=spec,
+        settings=settings,
+        init=init,
+        actor=applied(policy, SharedActorCritic.distribution if shared else None),
+        step=applied(policy, type(policy).step),
+        critic_step=None if shared else critic_step,
+        estimates=lambda params, seen, _: (both(params, seen)[1], None),
+        loss=loss,
+        cooperative=False,
+        team_rows=False,
+        memories={"actor": ()} if shared else {"actor": (), "critic": ()},
     )

@@ -16,6 +16,7 @@ from jaxrl.regular_files import read_regular
 from jaxrl.types import JaxrlError
 
 _REPLACE_SECONDS = 2.0  # Windows: a virus scanner or an open editor holds a file for moments, rarely longer
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class ArtifactError(JaxrlError):
@@ -149,3 +150,16 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError:  # below a folder that may not be entered, or a name that is too long
         return False
+
+
+def carried(name: str) -> Path:
+    """The folder `name`, such as "benchmarks", that comes with jaxrl: in a wheel inside the package, in a clone (also
+    installed with -e) beside it. Raises ArtifactError where this installation has none.
+    """
+    places = _PACKAGE / name, _PACKAGE.parent / name
+    for place in places:
+        if place.is_dir():
+            return place
+    raise ArtifactError(
+        f"{places[0]}: this installation of jaxrl has no folder {name}; install jaxrl again from a wheel or a clone."
+    )

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from jaxrl.artifacts.files import ArtifactError, write_error
-from jaxrl.artifacts.processes import lives
+from jaxrl.artifacts.unfinished import lives
 from jaxrl.regular_files import read_regular
 
 NAME = "run.lock"

@@ -15,8 +15,6 @@ import socket
 import time
 from pathlib import Path
 
-from jaxrl.artifacts.processes import lives
-
 FILE = ".tmp"
 PARTIAL = ".partial"
 """A checkpoint's folder that is not complete, or is on its way out."""
@@ -78,3 +76,19 @@ def _untouched(path: Path) -> bool:
     except OSError:  # it goes on changing
         return False
     return time.time() - newest > ELSEWHERE_SECONDS
+
+
+def lives(process: int) -> bool:
+    """Whether a process of this machine is still there; True for one that cannot be asked.
+
+    On Windows signal 0 is Ctrl-C, and another user's process may not be signalled.
+    """
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True

@@ -6,6 +6,9 @@ import functools
 import platform
 from importlib import metadata
 
+COMMUNICATOR_API = "1.5.0"
+"""Version of ML-Agents' wire protocol that jaxrl speaks."""
+
 
 @functools.cache
 def _version(package: str) -> str:
@@ -21,3 +24,12 @@ def versions() -> dict[str, str]:
     packages |= {name: name for name in ("jax", "jaxlib", "flax", "optax", "numpy")}
     found = {f"{name}_version": _version(package) for name, package in packages.items()}
     return found | {"python_version": platform.python_version()}
+
+
+def version_line() -> str:
+    """jaxrl, mlagents-envs, communicator API and jax in one line."""
+    found = versions()
+    return (
+        f"jaxrl {found['jaxrl_version']}, mlagents-envs {found['mlagents_envs_version']}, "
+        f"communicator API {COMMUNICATOR_API}, jax {found['jax_version']}"
+    )

@@ -16,8 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.carried import carried
-from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.files import ArtifactError, carried
 from jaxrl.envs.address import unknown
 from jaxrl.types import JaxrlError
 

@@ -9,15 +9,15 @@ No JAX at the top of these files: a spawned environment process imports the main
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from jaxrl import trust
-from jaxrl.cli.abbreviations import FlagParser, expanded, unrecognized
 from jaxrl.near_names import unknown
 from jaxrl.types import JaxrlError
 
@@ -45,6 +45,8 @@ _COMMANDS = {
 """By name, what each does; its file is cli/NAME.py, with _ for -."""
 _LIKE_THE_ORIGINAL = ("train", "learn")
 """Whose flags may be cut short, as those of `mlagents-learn`."""
+TAKES_THE_REST = "--env-args"
+"""What stands behind it is not ours."""
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -91,7 +93,7 @@ class _Version(argparse.Action):
     """Prints the versions, which are looked up when asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from jaxrl.cli.version import version_line
+        from jaxrl.artifacts.versions import version_line
 
         print(version_line())
         parser.exit()
@@ -118,3 +120,60 @@ def _parser(*chosen: str | None) -> tuple[FlagParser, FlagParser | None]:
             module.add_flags(command)
             command.set_defaults(command=module.run)
     return parser, found
+
+
+class FlagParser(argparse.ArgumentParser):
+    """A parser that can say which flags it has; it takes them in full alone."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.flags: dict[str, argparse.Action] = {}
+        """By flag, as `--seed`, what was added for it."""
+        self._one_list = False
+        super().__init__(*args, **{**options, "allow_abbrev": False})
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """As of any parser."""
+        action = super().add_argument(*names, **options)
+        self.flags |= dict.fromkeys(action.option_strings, action)
+        self._one_list |= not action.option_strings and action.nargs in ("*", "+")
+        return action
+
+    @property
+    def mixed(self) -> bool:
+        """Whether there are flags, and beside them any number of words: flags may stand between these."""
+        return self._one_list and not self.flags.keys() <= {"-h", "--help"}
+
+
+def unrecognized(words: Sequence[str], flags: Collection[str]) -> str:
+    """argparse's text for words that no parser took, with the flag that the first of them resembles."""
+    near = difflib.get_close_matches(words[0].partition("=")[0], flags, n=1)
+    return f"unrecognized arguments: {' '.join(words)}" + (f" (did you mean {near[0]}?)" if near else "")
+
+
+def expanded(
+    words: Sequence[str], flags: Collection[str], first: Collection[str], error: Callable[[str], NoReturn]
+) -> list[str]:
+    """The words of a command line with every flag in full.
+
+    An abbreviation that several flags begin with means the one of them that is in `first`, so that what ML-Agents takes
+    is not ambiguous for a flag that only jaxrl has. `error` is called with the text of argparse where it is ambiguous.
+    """
+    found = list(words)
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if word == "--":
+            break
+        if name.startswith("--") and name not in flags:
+            name = _meant(name, flags, first, error)
+            found[i] = name + equals + value
+        if name == TAKES_THE_REST:
+            break
+    return found
+
+
+def _meant(name: str, flags: Collection[str], first: Collection[str], error: Callable[[str], NoReturn]) -> str:
+    matches = [flag for flag in flags if flag.startswith(name)]
+    matches = [flag for flag in matches if flag in first] or matches
+    if len(matches) > 1:
+        error(f"ambiguous option: {name} could match {', '.join(matches)}")
+    return matches[0] if matches else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from jaxrl.cli import train
-from jaxrl.cli.abbreviations import FlagParser
+from jaxrl.cli.commands import FlagParser
 from jaxrl.cli.flags import MLAGENTS_FLAGS
 
 run = train.run

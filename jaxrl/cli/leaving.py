@@ -5,43 +5,39 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 
-@contextmanager
-def leaving_at_once() -> Iterator[None]:
+def leaving_at_once() -> AbstractContextManager[None]:
     """Inside the block SIGINT and SIGTERM end the process with 130 and 143.
 
-    KeyboardInterrupt would be raised in the middle of an import, where some code swallows it. A handler that somebody
-    else has set stays, as does a signal that is ignored; outside the main thread nothing changes.
+    KeyboardInterrupt would be raised in the middle of an import, where some code swallows it.
     """
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    old = {}
-    if threading.current_thread() is threading.main_thread():
-        old = {number: handler for number, handler in usual.items() if signal.getsignal(number) is handler}
-    for number in old:
-        signal.signal(number, _leave)
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+    return _handled(_leave, {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL})
+
+
+def leaving_tidily() -> AbstractContextManager[None]:
+    """Inside the block SIGTERM and SIGHUP raise SystemExit (143, 129), so that what was begun is taken back."""
+    names = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # no SIGHUP on Windows
+    return _handled(_end, dict.fromkeys(names, signal.SIG_DFL))
 
 
 @contextmanager
-def leaving_tidily() -> Iterator[None]:
-    """Inside the block SIGTERM and SIGHUP raise SystemExit (143, 129), so that what was begun is taken back."""
-    names = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # no SIGHUP on Windows
+def _handled(handler: Callable[[int, object], None], usual: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    """A handler that somebody else has set stays, as does a signal that is ignored; so does all outside the main
+    thread.
+    """
     main = threading.current_thread() is threading.main_thread()
-    old = {number: signal.getsignal(number) for number in names if main}
-    for number in [number for number, handler in old.items() if handler is signal.SIG_DFL]:
-        signal.signal(number, _end)
+    old = {number: before for number, before in usual.items() if main and signal.getsignal(number) is before}
+    for number in old:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        for number, before in old.items():
+            signal.signal(number, before)
 
 
 def _end(number: int, frame: object) -> None:

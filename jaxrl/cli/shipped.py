@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxrl.artifacts.carried import carried
+from jaxrl.artifacts.files import carried
 from jaxrl.envs.address import Kind, parse_address, unknown
 from jaxrl.settings.reading import read_yaml
 from jaxrl.types import JaxrlError

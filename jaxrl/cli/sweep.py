@@ -12,19 +12,28 @@ import rich
 import rich.console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.artifacts.names import check_run_names
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.versions import version_line
 from jaxrl.cli import flags, train
 from jaxrl.cli.device import choose_device, start_computing
 from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.search import Search, check_search, make_trials
 from jaxrl.cli.sweep_processes import SweepError, train_in_processes
-from jaxrl.cli.sweep_resume import begun_or_new, with_seed_of_sweep
-from jaxrl.cli.version import version_line
 from jaxrl.envs.address import is_compiled
-from jaxrl.settings import EnvironmentSettings, RunSettings, SettingsError, load_run_settings, with_drawn_seed
+from jaxrl.settings import (
+    EnvironmentSettings,
+    RunSettings,
+    SettingsError,
+    load_run_settings,
+    with_drawn_seed,
+    with_seed,
+)
 from jaxrl.settings.inheritance import merge
 from jaxrl.settings.loading import without_remarks
+from jaxrl.settings.reading import read_yaml
 from jaxrl.settings.sweep import Point, grid, overrides_of, space
 from jaxrl.tools.report.sweep import write_results
 from jaxrl.training.checks import check_run
@@ -253,3 +262,44 @@ def _train_compiled(
     from jaxrl.training.compiled.points import train_points
 
     train_points(runs, console, interrupt, parallel)
+
+
+def with_seed_of_sweep(base: RunSettings, folder: Path) -> RunSettings:
+    """Settings of a sweep in `folder` that goes on: without a seed of their own, with the first that its runs had."""
+    if not base.checkpoint_settings.resume or base.env_settings.seed >= 0:
+        return base
+    files = [*folder.glob("configuration.yaml"), *folder.glob("*/configuration.yaml")]
+    seeds = [seed for seed in map(_seed_in, files) if seed is not None]
+    return with_seed(base, min(seeds)) if seeds else base
+
+
+def begun_or_new(runs: Sequence[RunSettings]) -> list[RunSettings]:
+    """The runs of a sweep: with --resume those without a checkpoint begin, unless none has one (which is then refused).
+
+    What such a run has written before it was killed is written over.
+    """
+    there = [_is_saved(run) for run in runs]
+    if not any(there) or not any(run.checkpoint_settings.resume for run in runs):
+        return list(runs)
+    return [run if begun else _new(run) for run, begun in zip(runs, there, strict=True)]
+
+
+def _new(run: RunSettings) -> RunSettings:
+    options = run.checkpoint_settings
+    return run.model_copy(update={"checkpoint_settings": options.model_copy(update={"resume": False, "force": True})})
+
+
+def _is_saved(run: RunSettings) -> bool:
+    return any(checkpoints(behavior) for behavior in _folder(run).path.glob("*/"))
+
+
+def _folder(run: RunSettings) -> RunFolder:
+    return RunFolder(run.checkpoint_settings.results_dir, run.checkpoint_settings.run_id)
+
+
+def _seed_in(path: Path) -> int | None:
+    try:
+        seed = read_yaml(path)["env_settings"]["seed"]
+    except (SettingsError, KeyError, TypeError):
+        return None  # `RunFolder.check` says what is wrong with a folder
+    return seed if isinstance(seed, int) and seed >= 0 else None

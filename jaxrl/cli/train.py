@@ -15,12 +15,12 @@ import rich.console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.console import setup_logging
+from jaxrl.artifacts.versions import version_line
 from jaxrl.callbacks import load_callbacks
 from jaxrl.cli import flags
 from jaxrl.cli.device import choose_device, start_computing
 from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.shipped import UnknownConfigurationError, beside, is_shipped, made_for, named
-from jaxrl.cli.version import version_line
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed
 from jaxrl.training.checks import check_run

@@ -109,7 +109,7 @@ def _play(name: str, episodes: int | None, seed: int | None) -> int:
     episodes, seed = said.episodes if episodes is None else episodes, said.seed if seed is None else seed
     choose_device("cpu")  # an accelerator may be busy with training
     enable_compilation_cache()
-    from jaxrl.client.evaluation import evaluate
+    from jaxrl.client.policy import evaluate
 
     returns = evaluate(one.folder, one.environment, episodes=episodes, seed=seed, deterministic=said.deterministic)
     mean, error = statistics.fmean(returns), statistics.pstdev(returns) / episodes**0.5

@@ -4,7 +4,7 @@
       Ball:
         connectors: [{type: clip, low: -5, high: 5}, {type: frame_stack, frames: 4}]
 
-A new connector is one file, `<type>.py` with its function `make_<type>`, a class of settings in
+A new connector is one file with its function `make_<type>`, a class of settings in
 `settings/connectors.py` and one line here. One's own is registered from Python, before settings are made:
 
     jaxrl.connectors.register("my_thing", MySettings, make_my_thing)
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from jaxrl.connectors.interface import Maker
 
 MAKERS: dict[str, str | Maker] = {
-    "clip": "jaxrl.connectors.clip",
+    "clip": "jaxrl.connectors.elementwise",
     "flatten": "jaxrl.connectors.flatten",
     "frame_stack": "jaxrl.connectors.frame_stack",
     "mask": "jaxrl.connectors.mask",
     "normalize": "jaxrl.connectors.normalize",
-    "normalize_rewards": "jaxrl.connectors.normalize_rewards",
+    "normalize_rewards": "jaxrl.connectors.normalize",
     "one_hot": "jaxrl.connectors.one_hot",
     "previous_action": "jaxrl.connectors.previous_action",
-    "previous_reward": "jaxrl.connectors.previous_reward",
-    "scale": "jaxrl.connectors.scale",
+    "previous_reward": "jaxrl.connectors.previous_action",
+    "scale": "jaxrl.connectors.elementwise",
     "unsquash": "jaxrl.connectors.unsquash",
 }
 """The registry: the module of each type, or its function. Modules import JAX, hence by name."""

@@ -1,15 +1,19 @@
-"""Connectors that do one thing to every number alone: what `clip` and `scale` share."""
+"""`clip` and `scale`, which do one thing to every number of observations, rewards or continuous actions alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from jaxrl.connectors.interface import Connector, Obs, State
-from jaxrl.connectors.sensors import as_floats, chosen, whole
+from jaxrl.connectors.interface import Connector, ConnectorError, Obs, State
+from jaxrl.connectors.sensors import as_floats, chosen, entities, whole
 from jaxrl.networks.onnx_graph import OnnxGraph
-from jaxrl.types import BehaviorSpec
+from jaxrl.settings.connectors import ClipSettings, ScaleSettings
+from jaxrl.types import Action, BehaviorSpec
 
 OneTensor = Callable[[OnnxGraph, str], str]
 
@@ -46,3 +50,50 @@ def of_observations(
 def of_rewards(spec: BehaviorSpec, change: Callable[[jax.Array], jax.Array]) -> Connector:
     """`change` of own and group reward, each alone."""
     return Connector(spec, reward=lambda state, reward, arrived: (state, change(reward)))
+
+
+def make_clip(spec: BehaviorSpec, settings: ClipSettings) -> Connector:
+    """min(max(x, low), high); NaN stays NaN. Raises ConnectorError."""
+    clip = partial(jnp.clip, min=settings.low, max=settings.high)
+
+    def onnx(graph: OnnxGraph, x: str) -> str:
+        return graph.add("Clip", [x], f"{x}/clip", min=settings.low, max=settings.high)
+
+    if settings.of == "rewards":
+        return of_rewards(spec, clip)
+    if settings.of == "observations":
+        at = sensors_of(spec, settings.sensors)
+        _check_entities(spec, at, settings)
+        return of_observations(spec, at, clip, onnx)
+    if not spec.action.continuous_size:
+        raise ConnectorError("of: the behavior has no continuous actions: remove this connector")
+
+    def act(state: State, action: Action, sent: Action) -> tuple[State, Action]:
+        return state, sent._replace(continuous=clip(sent.continuous))
+
+    return Connector(spec, act=act, onnx_sent=onnx)
+
+
+def _check_entities(spec: BehaviorSpec, at: tuple[int, ...], settings: ClipSettings) -> None:
+    """Absent entities are rows of zeros, and have to stay so."""
+    for i in at:
+        if entities(spec.observations[i]) and not settings.low <= 0 <= settings.high:
+            raise ConnectorError(
+                f"sensors: {spec.observations[i].name} shows entities, of which absent ones are 0, and would become "
+                f"present within {settings.low:g} and {settings.high:g}: leave it out or take a range that holds 0"
+            )
+
+
+def make_scale(spec: BehaviorSpec, settings: ScaleSettings) -> Connector:
+    """factor · x. Raises ConnectorError."""
+
+    def scale(x: jax.Array) -> jax.Array:
+        return x * settings.factor
+
+    def onnx(graph: OnnxGraph, x: str) -> str:
+        name = f"{x}/scale"
+        return graph.add("Mul", [x, graph.constant(f"{name}/factor", np.array([settings.factor]))], name)
+
+    if settings.of == "rewards":
+        return of_rewards(spec, scale)
+    return of_observations(spec, sensors_of(spec, settings.sensors), scale, onnx)

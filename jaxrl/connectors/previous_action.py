@@ -1,4 +1,4 @@
-"""`previous_action`: what an agent did last, as one more sensor (A14, M9)."""
+"""`previous_action` and `previous_reward`: what an agent did last (A14, M9), and earned, as one more sensor each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import numpy as np
 from jaxrl.connectors.interface import Connector, Obs, State
 from jaxrl.connectors.sensors import vector, with_sensor
 from jaxrl.networks import actions
-from jaxrl.settings.connectors import PreviousActionSettings
+from jaxrl.settings.connectors import PreviousActionSettings, PreviousRewardSettings
 from jaxrl.types import Action, BehaviorSpec
-
-NAME = "previous_action"
 
 
 def make_previous_action(spec: BehaviorSpec, settings: PreviousActionSettings) -> Connector:
@@ -28,5 +26,22 @@ def make_previous_action(spec: BehaviorSpec, settings: PreviousActionSettings) -
     def act(state: State, action: Action, sent: Action) -> tuple[State, Action]:
         return State(jnp.asarray(actions.one_hot(action, spec.action)), state.shared), sent
 
-    shown = with_sensor(spec, vector(NAME, size))
+    shown = with_sensor(spec, vector("previous_action", size))
     return Connector(shown, slot=np.zeros(size, np.float32), observe=observe, act=act, undo=lambda sent: sent)
+
+
+def make_previous_reward(spec: BehaviorSpec, settings: PreviousRewardSettings) -> Connector:
+    """A vector [..., 1]: own and group reward of the agent's last decision, added up; 0 at first.
+
+    As earlier connectors of the chain have left it. Raises ConnectorError where there is a sensor of that name.
+    """
+
+    def observe(state: State, obs: Obs, deciding: jax.Array) -> tuple[State, Obs]:
+        return state, (*obs, state.slot)
+
+    def reward(state: State, reward: jax.Array, arrived: jax.Array) -> tuple[State, jax.Array]:
+        return State(reward.sum(-1, keepdims=True), state.shared), reward
+
+    return Connector(
+        with_sensor(spec, vector("previous_reward", 1)), slot=np.zeros(1, np.float32), observe=observe, reward=reward
+    )

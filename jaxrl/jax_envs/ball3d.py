@@ -30,7 +30,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from jaxrl.jax_envs.drawing import Box, Disc, Point, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 HALF_PLATE = 2.5
@@ -106,16 +106,8 @@ def _step(episode_limit: int, key: Array, state: BallState, actions: TeamActions
     x, y, z = state.place
     fallen = (jnp.abs(x) > AWAY) | (jnp.abs(z) > AWAY) | (y < BELOW)
     late = ~fallen & (state.clock >= episode_limit)
-    step = TeamStep(
-        view=_view(state, ~(fallen | late)),
-        reward=jnp.where(fallen, FALLEN_REWARD, KEPT_REWARD).astype(jnp.float32)[None],
-        group_reward=jnp.zeros(1, jnp.float32),
-        terminated=fallen[None],
-        truncated=late[None],
-        over=fallen | late,
-        stats={"Environment/Ball Kept": late.astype(jnp.float32)},
-    )
-    return state, step
+    view, reward = _view(state, ~(fallen | late)), jnp.where(fallen, FALLEN_REWARD, KEPT_REWARD)
+    return state, lone_step(view, reward, terminated=fallen, truncated=late, figures={"Ball Kept": late})
 
 
 def _frame(tilt: Array) -> tuple[Array, Array, Array]:

@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 POSITIONS = 20
@@ -62,16 +62,8 @@ def _step(key: Array, state: BasicState, actions: TeamActions) -> tuple[BasicSta
     small, large = state.position == SMALL_GOAL, state.position == LARGE_GOAL
     over = small | large
     reward = STEP_REWARD + jnp.where(small, SMALL_REWARD, 0.0) + jnp.where(large, LARGE_REWARD, 0.0)
-    step = TeamStep(
-        view=_view(state, ~over),
-        reward=reward.astype(jnp.float32)[None],
-        group_reward=jnp.zeros(1, jnp.float32),
-        terminated=over[None],
-        truncated=jnp.zeros(1, bool),
-        over=over,
-        stats={"Environment/Large Goal": large.astype(jnp.float32)},
-    )
-    return state, step
+    never, figures = jnp.bool_(False), {"Large Goal": large}
+    return state, lone_step(_view(state, ~over), reward, terminated=over, truncated=never, figures=figures)
 
 
 def _view(state: BasicState, alive: Array) -> TeamView:

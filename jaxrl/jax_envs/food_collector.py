@@ -31,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.jax_envs.drawing import Disc, Line, Scene, Shape
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
@@ -38,7 +39,6 @@ from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, Observation
 CHANNELS = 5
 GOOD, BAD, MOVING, FROZEN, WALL = range(CHANNELS)
 FOOD_RADIUS = 0.5
-_EVEN = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 
 
 class FoodSettings(NamedTuple):
@@ -94,8 +94,7 @@ def make_food_collector(settings: FoodSettings = DEFAULTS) -> JaxEnv:
         state, reward = _eat(settings, key, _shoot(settings, state))
         return state, _judge(settings, state, reward)
 
-    even = (DimensionProperty.NONE, _EVEN, _EVEN)
-    grid = ObservationSpec("GridSensor", (CHANNELS, settings.cells, settings.cells), even, dtype="uint8")
+    grid = ObservationSpec("GridSensor", (CHANNELS, settings.cells, settings.cells), IMAGE_PROPERTIES, dtype="uint8")
     vector = ObservationSpec("VectorSensor_size4", (4,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="FoodCollector",

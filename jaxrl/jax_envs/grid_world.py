@@ -25,8 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.jax_envs.drawing import Box, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 KINDS = 2
@@ -35,11 +36,6 @@ PARAMETERS = ("plus_goals", "ex_goals")
 STEP_REWARD = -0.01
 _MOVES = np.array([(0, 0), (0, 1), (0, -1), (-1, 0), (1, 0)], np.int32)  # by action, (x, y)
 _COLOURS = np.array([(16, 16, 16), (60, 120, 230), (64, 160, 72), (204, 52, 48)], np.uint8)  # ground, agent, signs
-_EVEN = (
-    DimensionProperty.NONE,
-    DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
-    DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
-)
 
 
 class GridWorldSettings(NamedTuple):
@@ -71,13 +67,13 @@ def make_grid_world(settings: GridWorldSettings = DEFAULTS) -> JaxEnv:
         ValueError: no pixel, no sign, or fewer cells than signs and agent need.
     """
     side = settings.size * settings.cell_pixels
-    camera = ObservationSpec("CameraSensor", (3, side, side), _EVEN, dtype="uint8")
+    camera = ObservationSpec("CameraSensor", (3, side, side), IMAGE_PROPERTIES, dtype="uint8")
     return _make("GridWorld", settings, camera, _photographed)
 
 
 def make_grid_world_grid(settings: GridWorldSettings = DEFAULTS) -> JaxEnv:
     """Seen by a grid sensor. Raises ValueError as `make_grid_world`."""
-    grid = ObservationSpec("GridSensor", (3, settings.size, settings.size), _EVEN, dtype="uint8")
+    grid = ObservationSpec("GridSensor", (3, settings.size, settings.size), IMAGE_PROPERTIES, dtype="uint8")
     return _make("GridWorldGrid", settings, grid, _gridded)
 
 
@@ -142,16 +138,8 @@ def _step(
     ended = right | wrong
     late = (state.clock >= settings.episode_limit) & ~ended
     figures = {"Right Goal": right, "Wrong Goal": wrong}
-    step = TeamStep(
-        view=_view(settings, look, state, ~(ended | late)),
-        reward=(STEP_REWARD + right - 1.0 * wrong).astype(jnp.float32)[None],
-        group_reward=jnp.zeros(1, jnp.float32),
-        terminated=ended[None],
-        truncated=late[None],
-        over=ended | late,
-        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
-    )
-    return state, step
+    view, reward = _view(settings, look, state, ~(ended | late)), STEP_REWARD + right - 1.0 * wrong
+    return state, lone_step(view, reward, terminated=ended, truncated=late, figures=figures)
 
 
 def _view(settings: GridWorldSettings, look: Any, state: GridWorldState, alive: Array) -> TeamView:

@@ -33,7 +33,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 WIDTH, ROOM = 3, 2
@@ -140,16 +140,8 @@ def _step(settings: HallwaySettings, state: HallwayState, action: Array) -> tupl
     late = ~at_door & (state.clock >= settings.episode_limit)
     prize = jnp.where(right, RIGHT_REWARD, jnp.where(at_door, WRONG_REWARD, 0.0))
     figures = {"Right Door": right, "Some Door": at_door}
-    step = TeamStep(
-        view=_view(settings, state, at_door | late),
-        reward=(STEP_REWARD + prize).astype(jnp.float32)[None],
-        group_reward=jnp.zeros(1, jnp.float32),
-        terminated=at_door[None],
-        truncated=late[None],
-        over=at_door | late,
-        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
-    )
-    return state, step
+    view = _view(settings, state, at_door | late)
+    return state, lone_step(view, STEP_REWARD + prize, terminated=at_door, truncated=late, figures=figures)
 
 
 def _view(settings: HallwaySettings, state: HallwayState, over: Array) -> TeamView:

@@ -65,6 +65,21 @@ class TeamStep(NamedTuple):
     stats: Mapping[str, Array]  # float32 [], by tag; the episode's figures, to be read where `over`
 
 
+def lone_step(
+    view: TeamView, reward: Array, *, terminated: Array, truncated: Array, figures: Mapping[str, Array]
+) -> TeamStep:
+    """The step of a single agent without a team, of scalars; `figures` by what comes behind `Environment/`."""
+    return TeamStep(
+        view=view,
+        reward=reward.astype(jnp.float32)[None],
+        group_reward=jnp.zeros(1, jnp.float32),
+        terminated=terminated[None],
+        truncated=truncated[None],
+        over=terminated | truncated,
+        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
+    )
+
+
 class JaxEnv(NamedTuple):
     """A simulator, bound to its sizes.
 

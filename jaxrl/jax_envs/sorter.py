@@ -32,7 +32,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 HIGHEST = 20
@@ -166,16 +166,8 @@ def _judge(settings: SorterSettings, state: SorterState) -> tuple[SorterState, T
     reward = STEP_REWARD + right - wrong.astype(jnp.float32)
     in_order = jnp.sum(state.visited) - wrong
     figures = {"Tiles In Order": in_order, "All In Order": done}
-    step = TeamStep(
-        view=_view(settings, state, over),
-        reward=reward.astype(jnp.float32)[None],
-        group_reward=jnp.zeros(1, jnp.float32),
-        terminated=over[None],
-        truncated=jnp.zeros(1, bool),
-        over=over,
-        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
-    )
-    return state, step
+    view, never = _view(settings, state, over), jnp.bool_(False)
+    return state, lone_step(view, reward, terminated=over, truncated=never, figures=figures)
 
 
 def _view(settings: SorterSettings, state: SorterState, over: Array) -> TeamView:

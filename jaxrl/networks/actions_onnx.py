@@ -15,7 +15,8 @@ from jaxrl.networks.onnx_graph import INT64, OnnxGraph
 from jaxrl.types import ActionSpec
 
 SIGMA, PROBABILITIES = "sigma", "probabilities"
-"""Inner values that a check may read: a constant, float32 [C]; the tensor `probabilities/<branch>`, [batch, size]."""
+"""Inner values that a check may read: a constant, float32 [C], or a tensor [batch, C]; the tensors
+`probabilities/<branch>`, [batch, size]."""
 
 
 def continuous_onnx(

@@ -75,17 +75,13 @@ class ValueNetwork(nn.Module):
         return on_columns(self.values, x, from_columns=True), carry
 
 
-class SharedActorCritic(nn.Module):
+class SharedActorCritic(Actor):
     """Actor with value heads on its body (`shared_critic: true`)."""
 
-    spec: BehaviorSpec
-    settings: NetworkShape
     streams: tuple[str, ...]
 
     def setup(self) -> None:
-        self.network = NetworkBody(self.spec, self.settings, conditioned=True)
-        nn.share_scope(self, self.network)
-        self.heads = ActionHeads(self.spec.action)
+        super().setup()
         self.values = Linear(len(self.streams), head_uniform)
 
     def __call__(self, obs: Obs, memory: Carry | Sequences = ()) -> tuple[ActionDistribution, jax.Array]:
@@ -93,18 +89,9 @@ class SharedActorCritic(nn.Module):
         x = self.encode(obs, memory)
         return self.heads(x), on_columns(self.values, x, from_columns=True)
 
-    def encode(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
-        """What all heads read."""
-        return self.network(obs, memory)[0]
-
     def distribution(self, obs: Obs, memory: Carry | Sequences = ()) -> ActionDistribution:
         """The policy alone."""
         return self.step(obs, memory)[0]
-
-    def step(self, obs: Obs, memory: Carry | Sequences) -> tuple[ActionDistribution, Carry]:
-        """The policy alone, as `Actor.step`."""
-        x, carry = self.network(obs, memory)
-        return self.heads(x), carry
 
     def value(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
         """The value alone, [..., R]."""

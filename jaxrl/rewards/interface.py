@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxrl.rollout.rollout import Rollout
+from jaxrl.rollout.transitions import Transitions
 from jaxrl.settings.rewards import RewardSignalSettings
 from jaxrl.types import BehaviorSpec
 
@@ -19,7 +19,7 @@ def nothing(_key: jax.Array) -> tuple[()]:
     return ()
 
 
-def as_it_is(state: Any, _rollout: Rollout, _key: jax.Array) -> tuple[Any, Metrics]:
+def as_it_is(state: Any, _seen: Transitions, _key: jax.Array) -> tuple[Any, Metrics]:
     """What a signal learns that learns nothing."""
     return state, {}
 
@@ -27,18 +27,21 @@ def as_it_is(state: Any, _rollout: Rollout, _key: jax.Array) -> tuple[Any, Metri
 class RewardSignal(NamedTuple):
     """One reward stream (axis R). Its state holds parameters and an optimizer of its own; () where it learns nothing.
 
-    reward: (state, rollout, *, cooperative) → float32 [T, B, A], before `strength`; what it says of a member that did
-            not act is not looked at. `cooperative`: rewards of a member's mates are its own (MA-POCA, COMA).
+    reward: (state, Transitions, *, cooperative) → float32 [...], before `strength`; what it says of a decision that is
+            not `valid` is not looked at. `cooperative`: rewards of a member's mates are its own (MA-POCA, COMA).
     init:   (key) → state, a pytree of arrays; the key is consumed.
-    learn:  (state, rollout, key) → (state of the same form, scalars by name); once per update, after the policy has
+    learn:  (state, Transitions, key) → (state of the same form, scalars by name); once per update, after the policy has
             learned; the key is consumed.
+    of_rollout: both are given the `Rollout` [T, B, A] instead: whole rows, with what mates and teams were paid. There
+            is none of what a replay holds.
 
-    All are traced by JAX, in both loops, and must be pure. The rollout holds what the policy sees, not normalised.
+    All are traced by JAX, in both loops, and must be pure. Observations are what the policy sees, not normalised.
     """
 
     reward: Callable[..., jax.Array]
     init: Callable[[jax.Array], Any] = nothing
-    learn: Callable[[Any, Rollout, jax.Array], tuple[Any, Metrics]] = as_it_is
+    learn: Callable[[Any, Any, jax.Array], tuple[Any, Metrics]] = as_it_is
+    of_rollout: bool = False
 
 
 MakeSignal = Callable[[BehaviorSpec, RewardSignalSettings], RewardSignal]

@@ -1,8 +1,8 @@
 """A reward signal of one's own: `reward_signals: {NAME: {type: my_file.py:make_x}}`.
 
     def make_x(spec, settings):                                    # what the policy sees and does; gamma, strength, ...
-        def reward(state, rollout, *, cooperative):                # [T, B, A]
-            return rollout.obs[0][..., 0]
+        def reward(state, transitions, *, cooperative):            # [T, B, A]
+            return transitions.obs[0][..., 0]
         return jaxrl.RewardSignal(reward=reward)                   # init and learn, where it learns something
 
 It is called like one of jaxrl's; what it gives is checked while it is traced, so that a mistake is one sentence.
@@ -10,6 +10,8 @@ It is called like one of jaxrl's; what it gives is checked while it is traced, s
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +21,6 @@ import jax.numpy as jnp
 from jaxrl.own_code import OwnCodeError, told
 from jaxrl.plugins import Kind, load
 from jaxrl.rewards.interface import Metrics, RewardSignal
-from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings.rewards import OwnSignalSettings
 from jaxrl.types import BehaviorSpec, JaxrlError
 
@@ -35,19 +36,21 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
     made = _called(say, load(Kind.REWARD_SIGNAL, address, where=where), spec, settings)
     if not isinstance(made, RewardSignal):
         raise OwnCodeError(f"{say} returns a {type(made).__name__}, expected a jaxrl.RewardSignal")
+    made = _as_before(say, made)
 
     def init(key: jax.Array) -> Any:
         return jax.tree.map(jnp.asarray, _called(f"{say}: init", made.init, key))
 
-    def reward(state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:
-        found = _called(f"{say}: reward", made.reward, state, rollout, cooperative=cooperative)
-        shape, wanted = jnp.shape(found), rollout.acted.shape
+    def reward(state: Any, seen: Any, *, cooperative: bool) -> jax.Array:
+        found = _called(f"{say}: reward", made.reward, state, seen, cooperative=cooperative)
+        valid = seen.acted if made.of_rollout else seen.valid
+        shape, wanted = jnp.shape(found), valid.shape
         if shape != wanted:
             raise OwnCodeError(f"{say}: reward gives {shape}, expected (T, B, A) = {wanted}")
-        return jnp.where(rollout.acted, jnp.asarray(found, jnp.float32), 0.0)
+        return jnp.where(valid, jnp.asarray(found, jnp.float32), 0.0)
 
-    def learn(state: Any, rollout: Rollout, key: jax.Array) -> tuple[Any, Metrics]:
-        found = _called(f"{say}: learn", made.learn, state, rollout, key)
+    def learn(state: Any, seen: Any, key: jax.Array) -> tuple[Any, Metrics]:
+        found = _called(f"{say}: learn", made.learn, state, seen, key)
         if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
             raise OwnCodeError(f"{say}: learn gives no pair (state, metrics)")
         after, metrics = jax.tree.map(jnp.asarray, found[0]), found[1]
@@ -58,7 +61,24 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
                 raise OwnCodeError(f"{say}: learn: metric {metric} has the shape {jnp.shape(value)}, expected a scalar")
         return after, {metric: jnp.asarray(value, jnp.float32) for metric, value in metrics.items()}
 
-    return RewardSignal(reward=reward, init=init, learn=learn)
+    return made._replace(reward=reward, init=init, learn=learn)
+
+
+def _as_before(say: str, made: RewardSignal) -> RewardSignal:
+    """Until 0.6 signals were given the rollout, and called it so: they still are, with one warning."""
+    try:
+        names = list(inspect.signature(made.reward).parameters)[:2]
+    except (TypeError, ValueError):  # what is written in C says nothing of its arguments
+        return made
+    if made.of_rollout or names[1:] != ["rollout"]:
+        return made
+    warnings.warn(
+        f"{say}: a signal is given the transitions, not the rollout: call them so in reward and learn, with `valid` "
+        "for `acted`, or write RewardSignal(..., of_rollout=True)",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return made._replace(of_rollout=True)
 
 
 def _called(say: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -9,10 +9,9 @@ from jaxrl.settings.behavior import (
     SelfPlaySettings,
 )
 from jaxrl.settings.environment_parameters import Curriculum, EnvironmentParameter, Lesson, Sampler, constants
-from jaxrl.settings.loading import behavior_settings_for, load_run_settings, to_yaml
+from jaxrl.settings.loading import behavior_settings_for, load_run_settings, remarks, to_yaml
 from jaxrl.settings.networks import MemorySettings, NetworkSettings
 from jaxrl.settings.records import EVALUATED, EvaluationSettings, RecordSettings, StopRule
-from jaxrl.settings.remarks import remarks
 from jaxrl.settings.rewards import (
     CuriositySettings,
     ExtrinsicSettings,

@@ -11,7 +11,7 @@ import yaml
 
 from jaxrl import trust
 from jaxrl.regular_files import read_regular
-from jaxrl.settings.own_block import block_in, overlay
+from jaxrl.settings.original import block_in, overlay
 from jaxrl.settings.section import Location, SettingsError, dotted
 
 LARGEST = 100_000

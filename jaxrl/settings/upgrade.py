@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxrl.settings.behavior import BehavioralCloningSettings, BehaviorSettings, Hyperparameters, SelfPlaySettings
+from jaxrl.settings.environment_parameters import SAMPLERS
 from jaxrl.settings.inheritance import inherit
+from jaxrl.settings.rewards import SIGNALS
 from jaxrl.settings.run import RunSettings
-from jaxrl.settings.section import SettingsError
-from jaxrl.settings.upgrade_behavior import Types, is_behavior, is_flat, is_today, today, upgraded
-from jaxrl.settings.upgrade_parameters import INTERVALS, curricula, is_curriculum, is_sampler, named_lessons, samplers
+from jaxrl.settings.section import Section, SettingsError
 
 _PARAMETERS = "environment_parameters"
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?e[-+]?\d+", re.IGNORECASE)
@@ -21,6 +22,27 @@ _STEPS = (
     "max_steps and summary_freq count steps of all agents: before ML-Agents 0.15 they counted those of the "
     "environment, so multiply them by the number of agents if the file is that old"
 )
+Types = Mapping[str, type[Hyperparameters]]
+
+TRAINERS = ("ppo", "sac")
+"""Of that time, as far as there is something like them today."""
+_NETWORK = ("normalize", "hidden_units", "num_layers", "vis_encode_type")
+_MEMORY = ("use_recurrent", "memory_size", "sequence_length")
+_BEFORE_SIGNALS = ("gamma", "use_curiosity", "curiosity_strength", "curiosity_enc_size")
+_UPDATES = {"steps_per_update": "num_update", "reward_signal_steps_per_update": "reward_signal_num_update"}
+_KEPT = (
+    "keep_checkpoints", "checkpoint_interval", "max_steps", "time_horizon", "summary_freq", "init_path", "threaded"
+)  # fmt: skip
+_FLAT = frozenset((*_NETWORK, *_MEMORY, *_BEFORE_SIGNALS, "trainer", "batch_size", "buffer_size", "pretraining"))
+INTERVALS = ("resampling-interval", "episode-length")
+"""Names, the later one in front, of how long a sampler's value lasted."""
+_CURRICULUM = frozenset(("measure", "thresholds", "parameters"))
+_TYPES = ("sampler-type", "sampler_type")
+_FLAT_TRAINER = frozenset(
+    ("trainer", "batch_size", "buffer_size", "hidden_units", "beta", "use_recurrent", "max_steps")
+)
+_OLD = "this is the layout of ML-Agents before release 0.18"
+_COMMAND = "or convert all files: `jaxrl upgrade-config OLD [CURRICULUM] [SAMPLER] > new.yaml`"
 
 
 def upgrade_files(files: Sequence[tuple[str, Mapping[str, Any]]], types: Types) -> tuple[dict[str, Any], list[str]]:
@@ -140,3 +162,265 @@ def _without_harmful_default(result: dict[str, Any], types: Types, notes: list[s
         "what it had not; write an entry for each behavior that relied on it"
     )
     return {key: value for key, value in result.items() if key != "default_settings"}
+
+
+def is_flat(section: Mapping[str, Any]) -> bool:
+    """Whether a behavior has keys of the old layout."""
+    return not is_today(section) and bool(_FLAT & set(section))
+
+
+def is_today(section: Mapping[str, Any]) -> bool:
+    """Whether a behavior has keys that came with today's layout."""
+    return not {"trainer_type", "hyperparameters", "network_settings"}.isdisjoint(section)
+
+
+def upgraded(flat: Mapping[str, Any], path: str, types: Types, notes: list[str]) -> dict[str, Any]:
+    """The behavior with today's keys; `path` is where it stood, `notes` gets a line for all that is left out.
+
+    Raises SettingsError for a trainer that there is no more.
+    """
+    rest = dict(flat)
+    trainer = rest.pop("trainer", "ppo")
+    if trainer not in TRAINERS:
+        raise SettingsError(
+            f"{path}.trainer: got {trainer!r}, expected {' or '.join(TRAINERS)}: it is gone; to imitate demonstrations "
+            "write ppo with behavioral_cloning or reward_signals.gail"
+        )
+    hyperparameters = _hyperparameters(rest, path, types[trainer], notes)
+    result: dict[str, Any] = {"trainer_type": trainer, "hyperparameters": hyperparameters}
+    network = {key: rest.pop(key) for key in _NETWORK if key in rest}
+    memory = {key: rest.pop(key) for key in _MEMORY if key in rest}
+    if memory.pop("use_recurrent", False):
+        network["memory"] = {key: memory[key] for key in ("sequence_length", "memory_size") if key in memory}
+    result["network_settings"] = network
+    result["reward_signals"] = _signals(rest, path, notes)
+    result |= {key: rest.pop(key) for key in _KEPT if key in rest}
+    result |= _self_play(rest, path, notes)
+    for key in ("pretraining", "behavioral_cloning"):
+        if isinstance(rest.get(key), Mapping):
+            section = dict(rest.pop(key))
+            result["behavioral_cloning"] = known(section, BehavioralCloningSettings, f"{path}.{key}", notes)
+    notes += [f"{path}.{key}: dropped, a behavior of {trainer} has no such key" for key in rest]
+    return {key: value for key, value in result.items() if value != {}}
+
+
+def known(section: dict[str, Any], kind: type[Section], path: str, notes: list[str]) -> dict[str, Any]:
+    """The keys that today's section has; the others are noted."""
+    notes += [f"{path}.{key}: dropped, there is no such key" for key in section if key not in kind.model_fields]
+    return {key: value for key, value in section.items() if key in kind.model_fields}
+
+
+def _hyperparameters(rest: dict[str, Any], path: str, kind: type[Hyperparameters], notes: list[str]) -> dict[str, Any]:
+    """Taken out of `rest`; what belongs to another trainer stays there."""
+    found = {key: rest.pop(key) for key in kind.model_fields if key in rest}
+    interval = rest.pop("train_interval", 1)
+    for key, old in _UPDATES.items():
+        if old in rest and key in kind.model_fields and key not in found:
+            found[key] = interval / rest.pop(old)
+            notes.append(
+                f"{path}.{old}: written as hyperparameters.{key}: {found[key]:g}, which counts steps of all agents: "
+                "multiply it by their number"
+            )
+    return found
+
+
+def _signals(rest: dict[str, Any], path: str, notes: list[str]) -> dict[str, Any]:
+    written = rest.pop("reward_signals", None)
+    before = {key: rest.pop(key) for key in _BEFORE_SIGNALS if key in rest}
+    if isinstance(written, Mapping):
+        notes += [f"{path}.{key}: dropped, reward_signals say it" for key in before]
+    else:
+        gamma = {"gamma": before["gamma"]} if "gamma" in before else {}
+        written = {"extrinsic": {"strength": 1.0, **gamma}} if before else {}
+        if before.get("use_curiosity"):
+            names = {"curiosity_strength": "strength", "curiosity_enc_size": "encoding_size"}
+            written["curiosity"] = gamma | {new: before[old] for old, new in names.items() if old in before}
+    return {name: _signal(name, signal, f"{path}.reward_signals.{name}", notes) for name, signal in written.items()}
+
+
+def _signal(name: str, written: Any, path: str, notes: list[str]) -> Any:
+    if name not in SIGNALS or not isinstance(written, Mapping):
+        return written  # which today's rules name
+    signal = dict(written)
+    if name != "extrinsic" and "encoding_size" in signal:
+        signal["network_settings"] = {"hidden_units": signal.pop("encoding_size"), **signal.get("network_settings", {})}
+    return known(signal, SIGNALS[name], path, notes)
+
+
+def _self_play(rest: dict[str, Any], path: str, notes: list[str]) -> dict[str, Any]:
+    if not isinstance(rest.get("self_play"), Mapping):
+        return {}
+    section = dict(rest.pop("self_play"))
+    if "play_against_current_self_ratio" in section:
+        section["play_against_latest_model_ratio"] = section.pop("play_against_current_self_ratio")
+    return {"self_play": known(section, SelfPlaySettings, f"{path}.self_play", notes)}
+
+
+def today(section: Mapping[str, Any], path: str, notes: list[str]) -> dict[str, Any]:
+    """A behavior in today's layout, without a key that stood in it for one release."""
+    if "output_path" not in section:
+        return dict(section)
+    notes.append(f"{path}.output_path: dropped, there is no such key")
+    return {key: value for key, value in section.items() if key != "output_path"}
+
+
+def is_behavior(section: Mapping[str, Any]) -> bool:
+    """Whether it may be a behavior in today's layout, if perhaps one with mistakes."""
+    return not section or not set(BehaviorSettings.model_fields).isdisjoint(section)
+
+
+def is_curriculum(section: Any) -> bool:
+    """Whether it is the curriculum of one behavior."""
+    return isinstance(section, Mapping) and set(section) >= _CURRICULUM
+
+
+def is_sampler(section: Any) -> bool:
+    """Whether it is the sampler of one parameter."""
+    return isinstance(section, Mapping) and any(key in section for key in _TYPES)
+
+
+def curricula(by_behavior: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Lessons by parameter. Raises SettingsError where values and thresholds do not fit together."""
+    found: dict[str, Any] = {}
+    for behavior, section in by_behavior.items():
+        if not is_curriculum(section) or not isinstance(section["parameters"], Mapping):
+            expected = "expected a curriculum: measure, thresholds, min_lesson_length, signal_smoothing, parameters"
+            raise SettingsError(f"{behavior}: got {section!r}, {expected}")
+        for name, values in section["parameters"].items():
+            if name in found:
+                notes.append(f"{behavior}.parameters.{name}: dropped, another behavior's curriculum has it already")
+                continue
+            found[name] = {"curriculum": _lessons(behavior, name, section, values)}
+    return found
+
+
+def _lessons(behavior: str, name: str, section: Mapping[str, Any], values: Any) -> list[dict[str, Any]]:
+    thresholds = section["thresholds"]
+    if not isinstance(values, list) or not isinstance(thresholds, list) or len(values) != len(thresholds) + 1:
+        raise SettingsError(
+            f"{behavior}.parameters.{name}: got {values!r}, expected a list of numbers, one more than thresholds, "
+            f"which is {thresholds!r}"
+        )
+    lessons: list[dict[str, Any]] = [{"name": f"Lesson{i}", "value": value} for i, value in enumerate(values)]
+    shared = {key: section[key] for key in ("min_lesson_length", "signal_smoothing") if key in section}
+    for lesson, threshold in zip(lessons, thresholds, strict=False):
+        criteria = {"behavior": behavior, "measure": section["measure"], **shared, "threshold": threshold}
+        lesson["completion_criteria"] = criteria
+    return lessons
+
+
+def named_lessons(parameter: Any) -> Any:
+    """A curriculum whose lessons were written as `Lesson0: {...}` for one release, with today's `name: Lesson0`."""
+    if not isinstance(parameter, Mapping) or not isinstance(parameter.get("curriculum"), list):
+        return parameter
+    return {"curriculum": [_named(lesson) for lesson in parameter["curriculum"]]}
+
+
+def _named(lesson: Any) -> Any:
+    if isinstance(lesson, Mapping) and len(lesson) == 1:
+        ((name, content),) = lesson.items()
+        if isinstance(content, Mapping) and "value" in content:
+            return {"name": name, **content}
+    return lesson
+
+
+def samplers(by_parameter: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Samplers by parameter. Raises SettingsError for a distribution that there is not."""
+    found: dict[str, Any] = {}
+    for name, section in by_parameter.items():
+        if name in INTERVALS:
+            notes.append(f"{name}: dropped, the environment draws anew at the beginning of each episode")
+            continue
+        if not is_sampler(section):
+            raise SettingsError(f"{name}: got {section!r}, expected a sampler: sampler-type and its parameters")
+        if "sampler_parameters" in section:
+            found[name] = dict(section)
+            continue
+        parameters = {key: value for key, value in section.items() if key not in _TYPES}
+        kind = str(next(section[key] for key in _TYPES if key in section)).replace("_", "").lower()
+        if kind not in SAMPLERS:
+            raise SettingsError(f"{name}.sampler-type: got {kind!r}, expected one of {', '.join(SAMPLERS)}")
+        found[name] = {"sampler_type": kind, "sampler_parameters": parameters}
+    return found
+
+
+def refuse_old_layout(written: Mapping[str, Any], source: str) -> None:
+    """Raise SettingsError with the way to the present layout if a file has the layout of before release 0.18.
+
+    Also if behaviors of today stand on top: `behaviors:` is forgotten.
+    """
+    for name, section in written.items():
+        if name in INTERVALS or (name == "parameter_randomization" and isinstance(section, Mapping)):
+            raise SettingsError(f"{name}: {_OLD}: write samplers below environment_parameters, {_COMMAND}", source)
+        if name in RunSettings.model_fields or not isinstance(section, Mapping):
+            continue
+        if is_curriculum(section) or (name == "curriculum" and any(map(is_curriculum, section.values()))):
+            raise SettingsError(
+                f"{name}: {_OLD}: write the curriculum below environment_parameters, {_COMMAND}", source
+            )
+        if "sampler-type" in section:
+            raise SettingsError(f"{name}: {_OLD}: write samplers below environment_parameters, {_COMMAND}", source)
+        if is_today(section):
+            raise SettingsError(
+                f"{name}: a behavior on top: write it below `behaviors:`, or `jaxrl upgrade-config OLD > new.yaml`",
+                source,
+            )
+        if _FLAT_TRAINER & set(section):
+            raise SettingsError(
+                f"{name}: {_OLD}: write behaviors below `behaviors:` (and `default:` as `default_settings:`), "
+                "`trainer:` as `trainer_type:`, batch_size and the like below `hyperparameters:`, "
+                f"hidden_units and the like below `network_settings:`, {_COMMAND}",
+                source,
+            )
+
+
+def upgrade(written: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Take out keys that current ML-Agents still accepts but no longer means. Returns the rest and one text per key.
+
+    `encoding_size` of a reward signal becomes its `network_settings.hidden_units` if it has no `network_settings`.
+    """
+    paths: dict[str, list[str]] = {}
+    result = dict(written)
+    if isinstance(written.get("behaviors"), Mapping):
+        result["behaviors"] = {
+            name: _upgrade_behavior(behavior, f"behaviors.{name}", paths)
+            for name, behavior in written["behaviors"].items()
+        }
+    if "default_settings" in written:
+        result["default_settings"] = _upgrade_behavior(written["default_settings"], "default_settings", paths)
+    advice = {
+        "framework": "deprecated, has no effect, remove it",
+        "encoding_size": "deprecated, write network_settings.hidden_units",
+        "memory": "reward signals have no memory, this has no effect, remove it",
+    }
+    return result, [f"{', '.join(found)}: {advice[key]}" for key, found in paths.items()]
+
+
+def _upgrade_behavior(written: Any, path: str, paths: dict[str, list[str]]) -> Any:
+    if not isinstance(written, Mapping):
+        return written
+    behavior = dict(written)
+    if "framework" in behavior:
+        del behavior["framework"]
+        paths.setdefault("framework", []).append(f"{path}.framework")
+    if isinstance(behavior.get("reward_signals"), Mapping):
+        behavior["reward_signals"] = {
+            name: _upgrade_signal(name, signal, f"{path}.reward_signals.{name}", paths)
+            for name, signal in behavior["reward_signals"].items()
+        }
+    return behavior
+
+
+def _upgrade_signal(name: str, written: Any, path: str, paths: dict[str, list[str]]) -> Any:
+    if not isinstance(written, Mapping):
+        return written
+    signal = dict(written)
+    if name != "extrinsic" and "encoding_size" in signal:
+        size = signal.pop("encoding_size")
+        paths.setdefault("encoding_size", []).append(f"{path}.encoding_size")
+        signal.setdefault("network_settings", {"hidden_units": size})
+    network = signal.get("network_settings")
+    if isinstance(network, Mapping) and network.get("memory") is not None:
+        signal["network_settings"] = {key: value for key, value in network.items() if key != "memory"}
+        paths.setdefault("memory", []).append(f"{path}.network_settings.memory")
+    return signal

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import on_policy
+from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.torch import weights as torch_weights
 from jaxrl.torch.checkpoint import Adam, TorchCheckpoint
-from jaxrl.torch.order import in_module_order
 from jaxrl.torch.weights import HEAD_PREFIX, MAX_TEAM, Layout, TorchImportError, Weights
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 _VERSION = 3.0
 """Of the model's interface, which ML-Agents keeps with the weights."""
+_FIRST = (
+    *("version_number", "is_continuous_int_deprecated", "continuous_act_size_vector", "discrete_act_size_vector"),
+    *("act_size_vector_deprecated", "memory_size_vector", "_current_max_agents", "log_sigma"),
+    *("normalization_steps", "running_mean", "running_variance"),
+    *("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight", "bias"),
+)
+"""Arrays of a module's own. Modules that have one of them have none of another group."""
+_THEN = (
+    *("network_body", "action_model", "value_heads"),
+    *("observation_encoder", "processors", "rsa", "x_self_encoder"),
+    *("obs_encoder", "obs_action_encoder", "self_attn", "linear_encoder", "_body_endoder", "lstm"),
+    *("normalizer", "conv_layers", "dense", "sequential", "layers", "self_ent_encoder", "seq_layers", "hypernet"),
+    *("fc_q", "fc_k", "fc_v", "fc_out"),
+    *("_continuous_distribution", "mu", "_discrete_distribution", "branches"),
+)
+"""Modules; those that stand in one module stand here in the order of their creation."""
+_RANK = {name: rank for rank, name in enumerate((*_FIRST, *_THEN))}
 
 
 class Layouts(NamedTuple):
@@ -100,7 +116,7 @@ def checkpoint_of(state: TrainState, step: int, spec: BehaviorSpec, settings: Be
 
 def learning_rate_of(state: TrainState, settings: BehaviorSettings) -> float:
     """At the state's step, as a schedule has it."""
-    return float(on_policy.coefficients(settings, state.step)[0])
+    return float(policy_gradient.coefficients(settings, state.step).learning_rate)
 
 
 def _without_heads(weights: Weights, settings: BehaviorSettings) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -167,3 +183,23 @@ def _constants(action: ActionSpec, memory: int) -> dict[str, np.ndarray]:
         "memory_size_vector": [memory],
     }
     return {name: np.asarray(value, np.float32) for name, value in values.items()}
+
+
+def in_module_order(names: Iterable[str], streams: Sequence[str]) -> list[str]:
+    """Dotted names of one network's arrays as PyTorch lists them. `streams`: the value heads' names, in their order.
+
+    Raises KeyError for a name that no network of ML-Agents has.
+    """
+    heads = {name: rank for rank, name in enumerate(streams)}
+
+    def rank(name: str) -> list[int]:
+        parts = name.split(".")
+        found = []
+        for i, part in enumerate(parts):
+            if i and parts[i - 1] == "value_heads" and part != "value_heads":
+                found.append(heads[part])
+            else:
+                found.append(int(part) if part.isdigit() else _RANK[part])
+        return found
+
+    return sorted(names, key=rank)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnxruntime
 
 from jaxrl import trust as trusted
 from jaxrl.algorithms import make_algorithm
@@ -24,11 +25,12 @@ from jaxrl.artifacts import status as statuses
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import onnx_path
-from jaxrl.artifacts.onnx.agreement import Agreement, agreement
+from jaxrl.artifacts.onnx.session import DTYPES, RuntimeErrors, open_session, run
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.artifacts.status import TrainingStatus
 from jaxrl.networks import normalizer
 from jaxrl.networks.encoders import kind_of
+from jaxrl.networks.memory_onnx import AFTER, BEFORE
 from jaxrl.own_code import split_address
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, behavior_settings_for, to_yaml
 from jaxrl.torch.checkpoint import TorchCheckpoint, composed
@@ -45,6 +47,8 @@ ROWS = 64
 """Observations that are drawn to compare policy and ONNX files."""
 _CLOSE, _CHOSEN = 1e-3, 0.95
 """What two files of one policy may differ by, and the share of choices that are the same: rounding breaks ties."""
+_COMPARED = ("deterministic_continuous_actions", "deterministic_discrete_actions", AFTER)
+_DISCRETE = "deterministic_discrete_actions"
 
 
 class Source(NamedTuple):
@@ -230,3 +234,43 @@ def _learner_in(
     first = info.settings.get("first_seed", 0)
     index = best_seed(folder, name, seeds[0], first) if seed is None else seed - first
     return jax.tree.map(lambda x: x[index], state)
+
+
+class Agreement(NamedTuple):
+    """How two files answer the same observations."""
+
+    difference: float  # largest, of continuous actions and of what is remembered
+    same_choices: float  # share of the rows in which all branches choose the same
+
+
+def agreement(
+    ours: Path, theirs: Path, spec: BehaviorSpec, obs: tuple[np.ndarray, ...], memory: np.ndarray | None
+) -> Agreement | None:
+    """Both files on the same N observations, all actions allowed; None where the other has no outputs to compare.
+
+    Args:
+      obs: float32 [N, *shape] each.
+      memory: float32 [N, m], what is remembered; None without memory.
+    """
+    feed = {f"obs_{i}": x for i, x in enumerate(obs)}
+    feed["action_masks"] = np.ones((len(obs[0]), spec.action.mask_size), np.float32)
+    if memory is not None:
+        feed[BEFORE] = memory[:, None]
+    try:
+        answers = [_answers(open_session(str(path)), feed) for path in (ours, theirs)]
+    except RuntimeErrors:
+        return None  # of an old version of ML-Agents, which ONNX Runtime cannot run
+    names = set(answers[0]) & set(answers[1])
+    if not names:
+        return None
+    gaps = [np.abs(answers[0][name] - answers[1][name]).max() for name in names if name != _DISCRETE]
+    same = np.ones(1)
+    if _DISCRETE in names:
+        same = (answers[0][_DISCRETE] == answers[1][_DISCRETE]).all(axis=-1)
+    return Agreement(float(max(gaps, default=0.0)), float(np.mean(same)))
+
+
+def _answers(session: onnxruntime.InferenceSession, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    names = [node.name for node in session.get_outputs() if node.name in _COMPARED]
+    given = {node.name: feed[node.name].astype(DTYPES[node.type]) for node in session.get_inputs()}
+    return {name: np.asarray(x, np.float64) for name, x in run(session, names, given).items()} if names else {}

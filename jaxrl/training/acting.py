@@ -11,8 +11,10 @@ from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
 from jaxrl.connectors import chain as chains
+from jaxrl.jax_envs.contract import random_actions
 from jaxrl.jax_envs.interface import TeamActions, TeamView
 from jaxrl.rollout.masks import where
+from jaxrl.types import ActionSpec
 
 
 class Moment(NamedTuple):
@@ -46,6 +48,15 @@ def trained_actions(algorithm: Algorithm) -> Act:
         # who pauses remembers what it knew
         carry = jax.tree.map(lambda x, new: where(view.alive, new, x), carry, decision.carry)
         return TeamActions(continuous=sent.continuous, discrete=sent.discrete), (memory, carry)
+
+    return act
+
+
+def untrained_actions(action: ActionSpec) -> Act:
+    """Random allowed actions, where nobody was trained."""
+
+    def act(policy: None, memory: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
+        return random_actions(action, moment.view, key), memory
 
     return act
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import BUILT_IN, on_policy
+from jaxrl.algorithms import BUILT_IN, policy_gradient
 from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import store as checkpoint
@@ -33,6 +33,7 @@ from jaxrl.connectors.chain import Chain
 from jaxrl.networks.encoders import kind_of
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
+from jaxrl.networks.policy import PolicyNetwork, actor_network
 from jaxrl.settings import BehaviorSettings
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.training.errors import DivergedError
@@ -57,6 +58,7 @@ class Snapshot(NamedTuple):
     samples: tuple[tuple[np.ndarray, ...], np.ndarray]  # real observations [N, *shape], masks [N, M]: check the export
     notes: Mapping[str, Any] = {}  # entries of the behavior in training_status.json
     lessons: Mapping[str, Mapping[str, Any]] = {}  # entries there of parameters and behaviors, see `lessons.entries_of`
+    network: PolicyNetwork | None = None  # `Algorithm.policy`
 
 
 class Best(NamedTuple):
@@ -118,7 +120,7 @@ def save_best(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, rew
 def _exported(snapshot: Snapshot, beside: Path, exported: Path) -> tuple[Path, list[Path]]:
     """The file that stands for a checkpoint in the status, and its others: of an ONNX file that is now written."""
     chain = make_chain(snapshot.spec, snapshot.settings.connectors)
-    if obstacles(snapshot.spec, snapshot.settings, chain, snapshot.policy.params):
+    if obstacles(snapshot.spec, snapshot.settings, chain, snapshot.policy.params, snapshot.network):
         return beside, []
     _export(snapshot, chain, exported)
     return exported, [beside]
@@ -138,11 +140,17 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
     log.info("Copied %s to %s.", exported, final)
 
 
-def obstacles(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | None, params: Any) -> list[str]:
+def obstacles(
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    chain: Chain | None,
+    params: Any,
+    network: PolicyNetwork | None = None,
+) -> list[str]:
     """What a file cannot do of this policy, in words; empty where it can do everything.
 
-    `params`: of the policy, arrays or their shapes. An algorithm of one's own has a file if they are those of
-    `networks.models.Actor`.
+    `params`: of the policy, arrays or their shapes. An algorithm of one's own that does not say its `policy` has a file
+    if they are those of `networks.models.Actor`.
     """
     shape, shown = settings.network_settings, spec if chain is None else chain.spec
     found = [] if chain is None else [f"its connectors ({', '.join(chain.unexportable)})"] if chain.unexportable else []
@@ -150,7 +158,7 @@ def obstacles(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | Non
         found.append(f"the image encoder {shape.vis_encode_type}")
     if shape.body_type is not None:
         found.append(f"the hidden layers {shape.body_type}")
-    if settings.trainer_type not in BUILT_IN and not _is_actor(spec, settings, chain, params):
+    if network is None and settings.trainer_type not in BUILT_IN and not _is_actor(spec, settings, chain, params):
         found.append(f"the network of {settings.trainer_type}, which is not jaxrl's Actor")
     return found
 
@@ -158,7 +166,7 @@ def obstacles(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | Non
 def _is_actor(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | None, params: Any) -> bool:
     shown, shape = spec if chain is None else chain.spec, settings.network_settings
     actor = Actor(shown, shape)
-    wanted = jax.eval_shape(actor.init, jax.random.key(0), on_policy.no_obs(shown), start(shape.memory, (1, 1)))
+    wanted = jax.eval_shape(actor.init, jax.random.key(0), policy_gradient.no_obs(shown), start(shape.memory, (1, 1)))
     given = {path: entry for path, entry in leaves_of(params).items() if not path.startswith(_VALUE_HEADS)}
     return given == leaves_of(wanted)
 
@@ -167,7 +175,7 @@ def tell_unexportable(name: str, spec: BehaviorSpec, settings: BehaviorSettings,
     """Say at the start of a run that it will have no ONNX file, and why."""
     own = settings.trainer_type not in BUILT_IN
     params = jax.eval_shape(algorithm.init, jax.random.key(0)).policy.params if own else ()
-    found = obstacles(spec, settings, algorithm.connectors, params)
+    found = obstacles(spec, settings, algorithm.connectors, params, algorithm.policy)
     if found:
         text = "%s: no ONNX files are written: a file cannot hold %s. Checkpoints are."
         log.warning(text, name, " and ".join(found))
@@ -241,10 +249,11 @@ def settings_of(settings: BehaviorSettings) -> dict[str, Any]:
 
 def _export(snapshot: Snapshot, chain: Chain | None, path: Path) -> None:
     obs, masks = snapshot.samples
+    shown = snapshot.spec if chain is None else chain.spec
     difference = onnx.export(
         path,
         spec=snapshot.spec,
-        network_settings=snapshot.settings.network_settings,
+        network=snapshot.network or actor_network(shown, snapshot.settings.network_settings),
         actor_params=snapshot.policy.params,
         normalizer=snapshot.policy.normalizer,
         sample_obs=obs,

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms import actor_critic, coma, mappo, on_policy, poca, ppo
-from jaxrl.algorithms.actor import Distribution
-from jaxrl.algorithms.batches import Batch
+from jaxrl.algorithms import coma, mappo, poca, policy_gradient, ppo
 from jaxrl.algorithms.interface import Algorithm, TrainState
-from jaxrl.algorithms.on_policy import Loss
-from jaxrl.networks.joint import JointCritic
-from jaxrl.networks.models import Actor, TeamCritic
+from jaxrl.algorithms.policy_gradient import Batch, Now, Parts
+from jaxrl.rewards.extrinsic import EXTRINSIC
+from jaxrl.rewards.signals import bind
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
@@ -41,43 +39,24 @@ quick_jit = partial(
 
 
 class Steps(NamedTuple):
-    """The two halves of an algorithm's `learn`, with the networks that it builds."""
+    """The two halves of an algorithm's `learn`, and what it is made of."""
 
-    distribution: Distribution
+    parts: Parts
     prepare: Callable[[TrainState, Rollout], Any]  # (state, rollout) → (state, batch, metrics)
-    loss: Callable[[TrainState], Loss]  # the loss at a state
     update: Callable[[TrainState, Batch], Any]  # (state, batch) → (state, metrics)
 
 
 def steps_of(trainer: str, settings: BehaviorSettings, spec: BehaviorSpec = SPEC) -> Steps:
     """What `learn` of this algorithm goes through."""
-    if trainer in ("ppo", "mappo"):
-        networks = (ppo if trainer == "ppo" else mappo).make_networks(spec, settings)
-        distribution, prepare = networks.distribution, partial(actor_critic.prepare, networks, spec, settings)
-        loss = partial(actor_critic.loss, networks, spec)
-        return Steps(distribution, prepare, lambda _: loss, partial(on_policy.update, loss, settings))
-    bound = bound_of(trainer, settings, spec)
-    module = poca if trainer == "poca" else coma
-
-    def loss_at(state: TrainState) -> Loss:
-        return partial(module.loss, bound, **({"max_team": state.own["max_team"]} if trainer == "poca" else {}))
-
-    return Steps(
-        distribution=on_policy.applied(bound.actor),
-        prepare=partial(module.prepare, bound),
-        loss=loss_at,
-        update=lambda state, batch: on_policy.update(loss_at(state), settings, state, batch),
-    )
+    parts = {"ppo": ppo, "mappo": mappo, "poca": poca, "coma": coma}[trainer].parts_of(spec, settings)
+    prepare = partial(policy_gradient.prepare, parts, bind(spec, settings))
+    return Steps(parts, prepare, partial(policy_gradient.update, parts))
 
 
-def bound_of(trainer: str, settings: BehaviorSettings, spec: BehaviorSpec = SPEC) -> poca.Bound | coma.Bound:
-    """The networks of MA-POCA and COMA as `make_poca` and `make_coma` build them."""
-    network, streams = settings.network_settings, tuple(settings.reward_signals)
-    actor = Actor(spec, network)
-    if trainer == "poca":
-        return poca.Bound(actor, TeamCritic(spec, network, streams), spec, settings)
-    critic = JointCritic(spec, network, streams, settings.hyperparameters.team_capacity)
-    return coma.Bound(actor, critic, spec, settings)
+def returns_of(settings: BehaviorSettings, cooperative: bool, rollout: Rollout, value: jax.Array) -> jax.Array:
+    """λ-returns [T, B, A, 1] of the environment's own reward."""
+    paid = {"extrinsic": EXTRINSIC.reward((), rollout, cooperative=cooperative)}
+    return policy_gradient.stream_returns(rollout, value, settings, paid)
 
 
 def random_rollout(seed: int, *, t: int = 5, b: int = 4, a: int = 3, spec: BehaviorSpec = SPEC) -> Rollout:
@@ -160,6 +139,11 @@ def fresh(algorithm: Algorithm, seed: int = 0) -> TrainState:
         policy=state.policy.replace(params=jax.tree.map(stir, state.policy.params)),
         critic=jax.tree.map(stir, state.critic),
     )
+
+
+def now_of(state: TrainState) -> Now:
+    """What losses are told at a state, with ML-Agents' epsilon and beta."""
+    return Now(np.float32(3e-4), np.float32(0.2), np.float32(5e-3), state.own)  # type: ignore[arg-type]
 
 
 def params_of(state: TrainState) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from team_rollouts import (
     SMALL,
     SPEC,
     assert_close,
-    bound_of,
     fresh,
+    now_of,
     params_of,
     poison_unused,
     quick_jit,
@@ -25,12 +25,12 @@ from jaxrl.algorithms import poca
 from jaxrl.algorithms.coma import NO_SIZE, make_coma
 from jaxrl.learning import losses
 from jaxrl.networks import actions
-from jaxrl.networks.joint import TeamCapacityError
+from jaxrl.networks.joint import JointCritic, TeamCapacityError
 from jaxrl.networks.models import Actor
 from tests.helpers import poca_settings, settings_of
 from tests.probe_envs import SacrificeEnv
 
-EPSILON, BETA = np.float32(0.2), np.float32(5e-3)
+BETA = np.float32(5e-3)
 SETTINGS = settings_of("coma", SMALL | {"hyperparameters__team_capacity": 3})
 
 
@@ -41,9 +41,10 @@ def parts():
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(steps.loss(state), has_aux=True)(params_of(state), batch, EPSILON, BETA)
+        return jax.value_and_grad(steps.parts.loss, has_aux=True)(params_of(state), batch, now_of(state))
 
-    return algorithm, fresh(algorithm), quick_jit(steps.prepare), graded, bound_of("coma", SETTINGS).critic
+    critic = JointCritic(SPEC, SETTINGS.network_settings, ("extrinsic",), 3)
+    return algorithm, fresh(algorithm), quick_jit(steps.prepare), graded, critic
 
 
 def test_with_critics_that_say_the_same_coma_and_poca_are_one() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,11 @@ from probe_learner import Learner
 from team_rollouts import (
     SMALL,
     SPEC,
+    Steps,
     assert_close,
     fresh,
     members,
+    now_of,
     pad_members,
     params_of,
     poison_unused,
@@ -23,13 +25,12 @@ from team_rollouts import (
     steps_of,
 )
 
-from jaxrl.algorithms import HYPERPARAMETER_TYPES, actor_critic, mappo, ppo
+from jaxrl.algorithms import HYPERPARAMETER_TYPES, mappo, ppo
 from jaxrl.networks.joint import TeamCapacityError
 from jaxrl.settings import SettingsError, load_run_settings
 from tests.helpers import ppo_settings, settings_of
 from tests.probe_envs import SacrificeEnv
 
-EPSILON, BETA = np.float32(0.2), np.float32(5e-3)
 ORDER = np.array([2, 0, 1])
 
 
@@ -38,18 +39,18 @@ def parts(capacity: int, **overrides):
     """Algorithm, a learner, and jitted prepare and loss with gradient."""
     settings = settings_of("mappo", SMALL | {"hyperparameters__team_capacity": capacity} | overrides)
     algorithm = mappo.make_mappo(SPEC, settings)
-    prepare = quick_jit(steps_of("mappo", settings).prepare)
-    return algorithm, fresh(algorithm), prepare, graded_of(mappo.make_networks(SPEC, settings))
+    steps = steps_of("mappo", settings)
+    return algorithm, fresh(algorithm), quick_jit(steps.prepare), graded_of(steps)
 
 
-def graded_of(networks: actor_critic.Networks):
-    return quick_jit(jax.value_and_grad(partial(actor_critic.loss, networks, SPEC), has_aux=True))
+def graded_of(steps: Steps):
+    return quick_jit(jax.value_and_grad(steps.parts.loss, has_aux=True))
 
 
 def learn_once(rollout, state, prepare, graded):
     """(loss, metrics), gradient, and batch."""
     state, batch, _ = prepare(state, rollout)
-    return *graded(params_of(state), batch, EPSILON, BETA), batch
+    return *graded(params_of(state), batch, now_of(state)), batch
 
 
 def test_returns_and_advantages_by_hand() -> None:
@@ -84,9 +85,8 @@ def test_a_team_of_one_is_ppo() -> None:
     settings = ppo_settings(**SMALL)
     state = fresh(ppo.make_ppo(SPEC, settings))
     rollout = random_rollout(1, a=1)
-    alone = learn_once(
-        rollout, state, quick_jit(steps_of("ppo", settings).prepare), graded_of(ppo.make_networks(SPEC, settings))
-    )
+    steps = steps_of("ppo", settings)
+    alone = learn_once(rollout, state, quick_jit(steps.prepare), graded_of(steps))
     weights = state.critic["params"]
     kernel = np.pad(weights["body"]["layer_0"]["kernel"], [(0, 1), (0, 0)])
     body = {"layer_0": weights["body"]["layer_0"] | {"kernel": kernel}}
@@ -136,7 +136,7 @@ def test_absent_members_and_room_to_spare_do_not_matter() -> None:
 def test_nan_in_masked_elements_changes_neither_loss_nor_gradient() -> None:
     _, state, prepare, graded = parts(3)
     state, batch, _ = prepare(state, random_rollout(5))
-    first, second = (graded(params_of(state), b, EPSILON, BETA) for b in (batch, poison_unused(batch)))
+    first, second = (graded(params_of(state), b, now_of(state)) for b in (batch, poison_unused(batch)))
     assert_close(first, second, 0.0)
 
 

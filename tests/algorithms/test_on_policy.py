@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_rollout, steps_of
+from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_rollout, returns_of, steps_of
 
-from jaxrl.algorithms import ALGORITHMS, batches, on_policy
-from jaxrl.algorithms.batches import Batch
+from jaxrl.algorithms import ALGORITHMS, policy_gradient
 from jaxrl.algorithms.interface import Algorithm, TrainState, nothing_remembered
+from jaxrl.algorithms.policy_gradient import Batch
 from jaxrl.networks import actions
 from jaxrl.networks.memory import part
+from jaxrl.rewards.signals import bind
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action
@@ -68,7 +69,7 @@ def returns(rollout: Rollout, value: list[float], *, cooperative: bool = False, 
     """γ = λ = ½; one value per state for the whole team. [T] for one member, [A][T] for several."""
     v = np.broadcast_to(np.array(value, np.float32).reshape(-1, 1, 1, 1), (*rollout.acted.shape, 1))
     settings = ppo_settings(**HALVES | overrides)
-    found = quick_jit(partial(batches.stream_returns, settings=settings, cooperative=cooperative))(rollout, v)
+    found = quick_jit(partial(returns_of, settings, cooperative))(rollout, v)
     columns = np.asarray(found)[:, 0, :, 0].T.tolist()
     return columns[0] if len(columns) == 1 else columns
 
@@ -154,8 +155,7 @@ def test_alone_a_poca_agent_has_the_return_of_ppo() -> None:
     value = np.random.default_rng(0).normal(size=(*rollout.acted.shape, 1)).astype(np.float32)
     settings = ppo_settings(**HALVES), poca_settings(**HALVES)
     ppo, poca = (
-        quick_jit(partial(batches.stream_returns, settings=s, cooperative=c))(rollout, value)
-        for s, c in zip(settings, (False, True), strict=True)
+        quick_jit(partial(returns_of, s, c))(rollout, value) for s, c in zip(settings, (False, True), strict=True)
     )
     np.testing.assert_array_equal(ppo, poca)
 
@@ -189,13 +189,14 @@ def test_update_takes_states_of_batch_size_members_that_acted_per_step(acting: t
         hyperparameters__batch_size=12, hyperparameters__learning_rate=0.1, hyperparameters__num_epoch=3
     )
 
-    def loss(params, _batch, _epsilon, _beta):
+    def loss(params, _batch, _now):
         return params["actor"]["w"] - params["critic"]["v"], {}
 
     params = {"actor": {"w": jnp.ones(())}, "critic": {"v": jnp.ones(())}}
-    state = on_policy.init_state(params, SPEC, settings, jax.random.key(0))
+    parts = steps_of("poca", settings).parts._replace(init=lambda key: (params, key), loss=loss, own={})
+    state = policy_gradient.init_state(parts, bind(SPEC, settings), jax.random.key(0))
     batch = plain_batch(np.arange(24)[:, None] < np.array(acting))
-    after, metrics = quick_jit(partial(on_policy.update, loss, settings))(state, batch)
+    after, metrics = quick_jit(partial(policy_gradient.update, parts))(state, batch)
     assert float(after.policy.params["w"]) == pytest.approx(1 - 0.1 * steps, abs=1e-4)
     assert float(after.critic["v"]) == pytest.approx(1 + 0.1 * steps, abs=1e-4)
     assert int(after.optimizer.count) == steps
@@ -232,7 +233,7 @@ def test_m27_observe_normalises_by_trained_decisions_alone() -> None:
     rollout = random_rollout(1)
     settings = poca_settings(**SMALL)
     before = quick_jit(ALGORITHMS["poca"](SPEC, settings).init)(jax.random.key(0))
-    observe = quick_jit(partial(batches.observe, steps_of("poca", settings).distribution, SPEC))
+    observe = quick_jit(partial(policy_gradient.observe, steps_of("poca", settings).parts))
     state, moved = observe(before, rollout)
     seen = rollout.obs[0][rollout.acted]
     mean = state.policy.normalizer[0]
@@ -275,7 +276,7 @@ def ratios(trainer: str, settings: BehaviorSettings, state: TrainState, batch: B
 
     @quick_jit
     def all_of_them(params, batch):
-        dist = steps_of(trainer, settings).distribution(params, batch.obs, part(batch.memory, "actor"))
+        dist = steps_of(trainer, settings).parts.actor(params, batch.obs, part(batch.memory, "actor"))
         return jnp.exp(actions.log_prob(dist, batch.action, batch.action_mask, SPEC.action) - batch.log_prob)
 
     return np.asarray(all_of_them(state.policy.params, batch))[np.asarray(batch.acted)]
@@ -331,7 +332,7 @@ def test_decisions_of_an_older_policy_keep_their_ratio_to_the_new_one() -> None:
 def test_without_a_normaliser_the_rollout_stays_as_it_is(trainer: str, more: dict) -> None:
     settings = settings_of(trainer, SMALL | more | {"network_settings__normalize": False})
     state, rollout = fresh(ALGORITHMS[trainer](SPEC, settings)), random_rollout(2, a=1 if trainer == "ppo" else 3)
-    _, same = batches.observe(steps_of(trainer, settings).distribution, SPEC, state, rollout)
+    _, same = policy_gradient.observe(steps_of(trainer, settings).parts, state, rollout)
     assert same is rollout
 
 

@@ -12,9 +12,9 @@ from team_rollouts import (
     SMALL,
     SPEC,
     assert_close,
-    bound_of,
     fresh,
     members,
+    now_of,
     pad_members,
     params_of,
     poison_unused,
@@ -27,6 +27,7 @@ from jaxrl.algorithms import poca
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.learning import losses, minibatches
 from jaxrl.networks import actions
+from jaxrl.networks.models import Actor, TeamCritic
 from tests.helpers import poca_settings
 from tests.rewards.own_signals import PLACE
 
@@ -38,14 +39,15 @@ SETTINGS = poca_settings(**SMALL)
 @cache
 def parts():
     """A learner, jitted prepare and loss with gradient, and the networks as `make_poca` builds them."""
-    steps, bound = steps_of("poca", SETTINGS), bound_of("poca", SETTINGS)
+    steps, network = steps_of("poca", SETTINGS), SETTINGS.network_settings
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(steps.loss(state), has_aux=True)(params_of(state), batch, EPSILON, BETA)
+        return jax.value_and_grad(steps.parts.loss, has_aux=True)(params_of(state), batch, now_of(state))
 
     state = fresh(poca.make_poca(SPEC, SETTINGS))
-    return state, quick_jit(steps.prepare), graded, bound.actor, bound.critic
+    actor, critic = Actor(SPEC, network), TeamCritic(SPEC, network, ("extrinsic",))
+    return state, quick_jit(steps.prepare), graded, actor, critic
 
 
 def learn_once(rollout):
@@ -142,11 +144,11 @@ def test_gradient_of_several_chunks_is_that_of_the_whole_minibatch() -> None:
     """16 places, at most 3 of them taken: 64 members ask for all 20 states, in 5 chunks of 4 at a time."""
     state, prepare, graded, *_ = parts()
     state, batch, _ = prepare(state, pad_members(random_rollout(8), 13))
-    loss = steps_of("poca", SETTINGS).loss(state)
+    loss = steps_of("poca", SETTINGS).parts.loss
 
     def gradient(_, chunk):
         assert chunk.acted.shape == (4, 16)
-        return jax.grad(loss, has_aux=True)(params_of(state), chunk, EPSILON, BETA)
+        return jax.grad(loss, has_aux=True)(params_of(state), chunk, now_of(state))
 
     zeros = jax.tree.map(np.zeros_like, params_of(state))
     told = {"magnitudes": ("policy_loss",), "largest": (LARGEST_LOG_RATIO,)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from team_rollouts import (
     SPEC,
     assert_close,
     fresh,
+    now_of,
     params_of,
     poison_unused,
     quick_jit,
@@ -19,7 +20,8 @@ from team_rollouts import (
     steps_of,
 )
 
-from jaxrl.algorithms import actor_critic, ppo
+from jaxrl.algorithms import ppo
+from jaxrl.algorithms.policy_gradient import Seen
 from jaxrl.learning import returns
 from tests.helpers import ppo_settings
 
@@ -32,15 +34,13 @@ def parts(shared: bool):
     """A learner, and jitted prepare, loss with gradient and update."""
     settings = ppo_settings(**SMALL, hyperparameters__shared_critic=shared)
     algorithm = ppo.make_ppo(SPEC, settings)
-    networks = ppo.make_networks(SPEC, settings)
-    loss = partial(actor_critic.loss, networks, SPEC)
+    steps = steps_of("ppo", settings)
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(loss, has_aux=True)(params_of(state), batch, EPSILON, BETA)
+        return jax.value_and_grad(steps.parts.loss, has_aux=True)(params_of(state), batch, now_of(state))
 
-    steps = steps_of("ppo", settings)
-    return fresh(algorithm), quick_jit(steps.prepare), graded, quick_jit(steps.update), networks
+    return fresh(algorithm), quick_jit(steps.prepare), graded, quick_jit(steps.update), steps.parts
 
 
 @BODIES
@@ -74,13 +74,14 @@ def test_nan_in_masked_elements_changes_neither_loss_nor_gradient(shared: bool) 
 
 def test_advantage_is_gae_of_an_unbroken_row() -> None:
     """Nothing ends and everybody acts; the last state bootstraps."""
-    state, prepare, *_, networks = parts(False)
+    state, prepare, *_, of_ppo = parts(False)
     rollout = random_rollout(3, a=1)
     everywhere = np.ones_like(rollout.acted)
     calm = dict.fromkeys(("terminated", "truncated", "left", "cut", "waiting"), ~everywhere)
     rollout = rollout._replace(present=everywhere, acted=everywhere & (np.arange(5) < 4)[:, None, None], **calm)
     after, batch, _ = prepare(state, rollout)
-    _, value = networks.both(params_of(after), jax.tree.map(lambda x: x.reshape(5, 4, 1, -1), batch.obs), everywhere)
+    states = jax.tree.map(lambda x: x.reshape(5, 4, 1, -1), batch.obs)
+    value, _ = of_ppo.estimates(params_of(after), Seen(states, rollout.action, everywhere, ()), {})
     reward = (rollout.reward + rollout.group_reward)[:-1]
     raw = np.asarray(returns.gae(reward, value[:-1, ..., 0], value[-1, ..., 0], 0.99, 0.95))
     found = np.asarray(batch.advantage).reshape(5, 4, 1)[:-1]

@@ -13,16 +13,17 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import ALGORITHMS, actor_critic, batches, coma, counterfactual, on_policy, poca, ppo
-from jaxrl.algorithms.chunks import in_chunks
+from jaxrl.algorithms import ALGORITHMS, policy_gradient
 from jaxrl.rewards import extrinsic
+from jaxrl.rewards.signals import bind
 from jaxrl.rollout.booking.records import RowsMessage
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.buffer.cells import Cells, Layout, blank, pack, unpack, width
 from jaxrl.rollout.buffer.pages import Pages
 from jaxrl.rollout.buffer.repaging import repage, resize
+from jaxrl.rollout.chunks import in_chunks
 from jaxrl.types import Action
-from tests.algorithms.team_rollouts import SMALL, SPEC, bound_of, random_rollout
+from tests.algorithms.team_rollouts import SMALL, SPEC, random_rollout, returns_of, steps_of
 from tests.helpers import settings_of
 
 Cut = Callable[[Any], Any]
@@ -49,7 +50,7 @@ STEPS = RowsMessage(
     deciding=np.ones((B, A), bool),
 )
 FLAT = jax.tree.map(lambda x: np.reshape(x, (T * B, *x.shape[2:])), ROLLOUT)
-BATCH = batches.Batch(
+BATCH = policy_gradient.Batch(
     obs=FLAT.obs,
     action_mask=FLAT.action_mask,
     action=FLAT.action,
@@ -107,42 +108,37 @@ def learn(cut: Cut, trainer: str, part: str) -> Any:
 
 
 def estimate(cut: Cut, trainer: str) -> Any:
-    if trainer == "ppo":
-        networks = ppo.make_networks(SPEC, SETTINGS["ppo"])
-        call = partial(actor_critic.estimates, networks, SETTINGS["ppo"])
-    else:
-        call = partial({"poca": poca, "coma": coma}[trainer].estimates, bound_of(trainer, SETTINGS[trainer]))
+    call = partial(policy_gradient.evaluated, steps_of(trainer, SETTINGS[trainer]).parts)
     return jax.eval_shape(call, STATES[trainer], of(cut, "present"))
 
 
 def returns(cut: Cut, part: str) -> Any:
     value = cut(VALUE) if part == "value" else VALUE
     rollout = ROLLOUT if part == "value" else of(cut, part)
-    return jax.eval_shape(partial(batches.stream_returns, settings=SETTINGS["poca"], cooperative=True), rollout, value)
+    return jax.eval_shape(partial(returns_of, SETTINGS["poca"], True), rollout, value)
 
 
 def batch(cut: Cut, part: str) -> Any:
     given = {"advantage": VALUE, "baseline": VALUE} | ({part: cut(VALUE)} if part != "obs" else {})
     obs = jax.tree.map(cut, ROLLOUT.obs) if part == "obs" else ROLLOUT.obs
-    return jax.eval_shape(lambda o, r, g: batches.make_batch(ROLLOUT, o, r, **g), obs, VALUE, given)
+    return jax.eval_shape(lambda o, r, g: policy_gradient.make_batch(ROLLOUT, o, r, **g), obs, VALUE, given)
 
 
 def update(cut: Cut, part: str) -> Any:
     settings = SETTINGS["poca"]
     given = BATCH._replace(**{part: cut(getattr(BATCH, part))})
-    state = on_policy.init_state({"actor": np.float32(0.0), "critic": {}}, SPEC, settings, jax.random.key(0))
-    call = partial(on_policy.update, lambda params, *_: (params["actor"], {}), settings)
-    return jax.eval_shape(call, state, given)
+    parts = steps_of("poca", settings).parts._replace(
+        init=lambda key: ({"actor": np.float32(0.0), "critic": {}}, key), loss=lambda params, *_: (params["actor"], {})
+    )
+    state = policy_gradient.init_state(parts, bind(SPEC, settings), jax.random.key(0))
+    return jax.eval_shape(partial(policy_gradient.update, parts), state, given)
 
 
 def loss(cut: Cut) -> Any:
-    state, spec = STATES["poca"], SPEC
-    actor = on_policy.applied(bound_of("poca", SETTINGS["poca"]).actor)
-
-    def call(params: Any, value: Any) -> Any:
-        return counterfactual.loss(actor(params, BATCH.obs), value, BATCH.baseline, spec, BATCH, ONE, ONE)
-
-    return jax.eval_shape(call, state.policy.params, cut(VALUE.reshape(N, A, 1)[:, 0]))
+    loss, state = steps_of("poca", SETTINGS["poca"]).parts.loss, STATES["poca"]
+    given = BATCH._replace(returns=cut(BATCH.returns))
+    now = policy_gradient.Now(ONE, ONE, ONE, state.own)  # type: ignore[arg-type]
+    return jax.eval_shape(loss, {"actor": state.policy.params, "critic": state.critic}, given, now)
 
 
 DOORS: dict[str, Callable[[Cut], Any]] = {
@@ -161,10 +157,10 @@ DOORS: dict[str, Callable[[Cut], Any]] = {
        for trainer in SETTINGS for part in ("obs", "log_prob", "waiting", "present")},
     **{f"estimates {trainer}": partial(estimate, trainer=trainer) for trainer in SETTINGS},
     **{f"returns {part}": partial(returns, part=part) for part in ("value", "terminated", "truncated", "left", "cut")},
-    "by_stream": lambda cut: batches.by_stream("x", cut(VALUE), ROLLOUT, SETTINGS["poca"]),
+    "by_stream": lambda cut: policy_gradient.by_stream("x", cut(VALUE), ROLLOUT, SETTINGS["poca"]),
     **{f"batch {part}": partial(batch, part=part) for part in ("obs", "advantage", "baseline")},
     **{f"update {part}": partial(update, part=part) for part in ("returns", "acted")},
-    "one_value_for_all": lambda cut: actor_critic.one_value_for_all(cut(VALUE[:, :, 0]), ROLLOUT.present),
+    "of_each_member": lambda cut: policy_gradient.of_each_member(cut(VALUE[:, :, 0]), ROLLOUT.present),
     "loss": loss,
     **{f"reward {part}": partial(lambda cut, part: extrinsic.reward((), of(cut, part), cooperative=True), part=part)
        for part in ("reward", "mates_reward", "group_reward", "left", "terminated", "truncated", "acted")},
@@ -189,7 +185,7 @@ def test_what_the_buffer_does_not_keep_is_refused() -> None:
 def test_a_step_per_seed_is_refused() -> None:
     """The learning rates of several seeds would spread over parameters."""
     with pytest.raises(AssertionError):
-        on_policy.coefficients(SETTINGS["poca"], np.zeros(1, np.int32))
+        policy_gradient.coefficients(SETTINGS["poca"], np.zeros(1, np.int32))
 
 
 def test_pages_of_less_than_four_states_are_refused() -> None:

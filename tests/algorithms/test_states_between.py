@@ -10,7 +10,7 @@ import pytest
 from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_rollout, steps_of
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.chunks import PARTS, of_states
+from jaxrl.rollout.chunks import PARTS, of_states
 from jaxrl.rollout.rollout import EverySecond, Rollout
 from tests.helpers import settings_of
 

@@ -13,6 +13,7 @@ from jaxrl.artifacts.onnx import session as onnx_session
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
+from jaxrl.networks.policy import actor_network
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -59,7 +60,7 @@ def make_policy(
     states = normalizer.update_all(normalizer.init_all(spec, normalize), obs, None)
     return {
         "spec": spec,
-        "network_settings": settings,
+        "network": actor_network(spec, settings),
         "actor_params": params,
         "normalizer": states,
         "sample_obs": obs,
@@ -75,7 +76,7 @@ def policy_mode(policy: dict, obs: tuple[np.ndarray, ...], masks: np.ndarray) ->
 def distribution(policy: dict, obs: tuple[np.ndarray, ...]) -> actions.ActionDistribution:
     with jax.default_matmul_precision("highest"):
         shown = normalizer.normalize_all(policy["normalizer"], obs)
-        return Actor(policy["spec"], policy["network_settings"]).apply(policy["actor_params"], shown)
+        return policy["network"].module.apply(policy["actor_params"], shown)
 
 
 def run(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import onnx
 import pytest
@@ -25,9 +29,12 @@ from jaxrl.artifacts.onnx import graph as onnx_graph
 from jaxrl.artifacts.onnx import operators
 from jaxrl.artifacts.onnx import parity as onnx_parity
 from jaxrl.artifacts.onnx import session as onnx_session
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.actions_onnx import SIGMA
 from jaxrl.networks.encoders import UnsupportedObservationError
 from jaxrl.networks.models import SharedActorCritic
-from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
+from jaxrl.networks.policy import PolicyNetwork, actor_network
+from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 
 CONTINUOUS_OUTPUTS = ["continuous_actions", "continuous_action_output_shape", "deterministic_continuous_actions"]
 DISCRETE_OUTPUTS = ["discrete_actions", "discrete_action_output_shape", "deterministic_discrete_actions"]
@@ -170,14 +177,14 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_unsupported_observations_are_named():
     spec = BehaviorSpec((ObservationSpec("ray", (3,)), ObservationSpec("map", (4, 5))), ActionSpec(1, ()))
     with pytest.raises(UnsupportedObservationError, match=r"observation 1 .'map'.* of kind 'rank2'"):
-        onnx_graph.build(spec, SETTINGS, {}, (None, None))
+        onnx_graph.build(spec, actor_network(spec, SETTINGS), {}, (None, None))
 
 
 def test_parameters_that_no_builder_knows_and_missing_ones_are_named(tmp_path):
     policy = make_policy(make_spec(ActionSpec(1, ())))
     params = policy["actor_params"]["params"]
     params["memory"] = {"kernel": np.zeros((2, 2), np.float32)}
-    with pytest.raises(exporter.ExportError, match=r"the export does not know: memory/kernel\. .*num_layers: 2"):
+    with pytest.raises(exporter.ExportError, match=r"the export does not know: memory/kernel\. .*network_settings"):
         exporter.export(tmp_path / "a.onnx", **policy)
     del params["memory"], params["body"]["layer_1"]["bias"]
     with pytest.raises(exporter.ExportError, match=r"no parameter 'body/layer_1/bias', it has body/layer_0/bias, "):
@@ -195,3 +202,40 @@ def test_ties_between_the_best_two_actions_are_no_difference():
     probabilities = np.array([[0.4, 0.399995, 0.200005], [0.5, 0.3, 0.2]])
     assert onnx_parity._disagreement("x", np.array([1, 0]), probabilities).value == 0.0
     assert onnx_parity._disagreement("x", np.array([0, 2]), probabilities) == ("x", 2.0, "at [1]")
+
+
+class Squashed(nn.Module):
+    """tanh(mean + sigma · noise), both of which depend on what is seen, as SAC's policy."""
+
+    @nn.compact
+    def step(self, obs, memory):
+        mean, sure = (nn.Dense(2, name=name)(obs[0]) for name in ("mean", "sure"))
+        return ActionDistribution(mean, jax.nn.log_sigmoid(sure), jnp.zeros((*mean.shape[:-1], 0))), ()
+
+
+def write_squashed(graph, module, states, seen, finish, wrong=False):
+    x = graph.input("obs_0", 4)
+    mean, sigma = graph.dense(x, "mean"), graph.add("Sigmoid", [graph.dense(x, "sure")], SIGMA)
+    noise = graph.add("RandomNormalLike", [mean], "noise", mean=0.0, scale=1.0)
+    sample = graph.add("Add", [mean, graph.add("Mul", [noise, sigma], "scaled")], "sample")
+    graph.output(graph.add("Tanh", [sample], "continuous_actions"), 2)
+    graph.constant_output("continuous_action_output_shape", np.array([2], np.float32))
+    graph.output(graph.add("Identity" if wrong else "Tanh", [mean], "deterministic_continuous_actions"), 2)
+
+
+def test_a_policy_of_an_algorithm_of_its_own_is_written_and_compared_as_it_says(tmp_path):
+    """Squashed and of a deviation that is no constant: no line of the export knows of it."""
+
+    def sent(dist):
+        return Action(jnp.tanh(dist.mean), jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32))
+
+    spec, network = make_spec(ActionSpec(2, ()), (4,)), PolicyNetwork(Squashed(), write_squashed, sent)
+    policy = {**make_policy(spec, normalize=False), "network": network}
+    policy["actor_params"] = network.module.init(jax.random.key(3), policy["sample_obs"], (), method="step")
+    assert exporter.export(tmp_path / "a.onnx", **policy) < 1e-5
+    mean = policy["sample_obs"][0] @ policy["actor_params"]["params"]["mean"]["kernel"]
+    found = run(tmp_path / "a.onnx", policy["sample_obs"], policy["sample_masks"])["deterministic_continuous_actions"]
+    np.testing.assert_allclose(found, np.tanh(mean), atol=1e-5)
+    policy["network"] = PolicyNetwork(Squashed(), partial(write_squashed, wrong=True), sent)
+    with pytest.raises(exporter.ExportError, match="deterministic_continuous_actions differs from the policy"):
+        exporter.export(tmp_path / "b.onnx", **policy)

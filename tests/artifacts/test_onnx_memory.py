@@ -39,7 +39,7 @@ def test_a_file_remembers_what_the_policy_remembers_over_three_steps(tmp_path, k
         obs, masks = make_obs(spec, 2, seed=step), make_masks(spec, 2, seed=step)
         with jax.default_matmul_precision("highest"):
             shown = normalizer.normalize_all(policy["normalizer"], obs)
-            network = Actor(spec, policy["network_settings"])
+            network = Actor(spec, policy["network"].module.settings)
             dist, carry = network.apply(policy["actor_params"], shown, carry, method="step")
         found = run(path, obs, masks, memory)
         memory = found["recurrent_out"]
@@ -91,7 +91,7 @@ def test_a_corrupted_memory_fails_the_export(tmp_path, monkeypatch, kind, consta
 
 def test_the_memory_of_a_shared_critic_is_the_policys(tmp_path):
     policy = make_policy(make_spec(ActionSpec(1, ())), settings=remembering("lstm"))
-    network = SharedActorCritic(policy["spec"], policy["network_settings"], ("extrinsic",))
+    network = SharedActorCritic(policy["spec"], policy["network"].module.settings, ("extrinsic",))
     carry = np.zeros((ROWS, 6), np.float32)
     policy["actor_params"] = network.init(jax.random.key(1), make_obs(policy["spec"]), carry)
     assert exporter.export(tmp_path / "a.onnx", **policy) < 1e-5

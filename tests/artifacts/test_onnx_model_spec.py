@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from jaxrl.artifacts.onnx.model_spec import ModelSpecError, observations_of
 from jaxrl.types import DimensionProperty, ObservationType
 
-THEIRS = Path(__file__).parent / "torch_files" / "Countdown" / "Countdown-1000.onnx"
+THEIRS = Path(__file__).parents[1] / "torch" / "torch_files" / "Countdown" / "Countdown-1000.onnx"
 GOAL = ObservationType.GOAL_SIGNAL
 
 

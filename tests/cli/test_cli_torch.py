@@ -19,7 +19,7 @@ from jaxrl.training.trained_policy import load_trained
 from tests import trainer
 
 pytestmark = trainer.MARKS
-THEIRS = Path(__file__).parents[1] / "artifacts" / "torch_files"
+THEIRS = Path(__file__).parents[1] / "torch" / "torch_files"
 NETWORK = {"normalize": True, "hidden_units": 4, "num_layers": 1}
 
 

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxrl.envs.player.link import PlayerOptions
-from jaxrl.envs.player.player import serve
-from jaxrl.envs.player.served import ServedEnvironment
+from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
 
@@ -31,15 +30,16 @@ class Countdown:
     def __init__(self, areas: int, seed: int) -> None:
         self.areas = areas
 
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
         self.clock = 0
         self.alive = np.ones((self.areas, MEMBERS), bool)
         self.bonus = parameters["bonus"]
         nothing = Action(np.zeros((self.areas, MEMBERS, 1), np.float32), np.zeros((self.areas, MEMBERS, 1), np.int32))
         nobody = np.zeros_like(self.alive)
-        return self.result(nobody, nobody, self.see(nothing), nothing)
+        return (self.result(nobody, nobody, self.see(nothing), nothing),)
 
-    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
+    def step(self, sent: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
+        (actions,) = sent
         self.clock += 1
         before = self.alive.copy()
         last = self.see(actions)
@@ -48,14 +48,14 @@ class Countdown:
         ended, truncated = before & ~self.alive, np.zeros_like(before)
         if self.clock == 4:
             ended, truncated, paid = before, before, self.pay(before)
-            restarted = self.reset(parameters)
-            return restarted._replace(
+            (restarted,) = self.reset(parameters)
+            restarted = restarted._replace(
                 ended=ended, truncated=truncated, reward=paid, group_reward=10.0 * before, last_obs=(last,),
                 over=np.ones(self.areas, bool), stats={"Countdown/Areas": np.arange(self.areas, dtype=np.float32)},
             )  # fmt: skip
-        return self.result(ended, truncated, last, actions)._replace(
-            reward=self.pay(before), group_reward=(10.0 * before).astype(np.float32)
-        )
+            return (restarted,)
+        paid = {"reward": self.pay(before), "group_reward": (10.0 * before).astype(np.float32)}
+        return (self.result(ended, truncated, last, actions)._replace(**paid),)
 
     def pay(self, alive: np.ndarray) -> np.ndarray:
         return (alive * (1.0 + self.bonus[:, None])).astype(np.float32)
@@ -82,7 +82,8 @@ def main() -> int:
     parser.add_argument("--answer-seconds", type=float, default=20.0)
     arguments = vars(parser.parse_known_args()[0])
     teams = arguments.pop("teams")
-    served = ServedEnvironment("Countdown", SPEC, MEMBERS // teams, {"bonus": 0.0}, Countdown, teams)
+    part = ServedBehavior("Countdown", SPEC, MEMBERS // teams, teams)
+    served = ServedScene("Countdown", (part,), {"bonus": 0.0}, Countdown)
     logging.basicConfig(level=logging.INFO)
     try:
         serve(served, PlayerOptions(**arguments))

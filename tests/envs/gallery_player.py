@@ -13,8 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxrl.envs.player.link import PlayerOptions
-from jaxrl.envs.player.player import serve
-from jaxrl.envs.player.served import ServedEnvironment
+from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
@@ -52,19 +51,19 @@ class Gallery:
     def __init__(self, areas: int, seed: int) -> None:
         self.areas, self.clock = areas, 0
 
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
         self.clock = 0
         return self.outcome(over=False, last=shown(self.areas, 0))
 
-    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
+    def step(self, actions: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
         self.clock += 1
         last, over = shown(self.areas, self.clock), self.clock == LENGTH
         self.clock %= LENGTH
         return self.outcome(over, last)
 
-    def outcome(self, over: bool, last: tuple[np.ndarray, ...]) -> AreasOutcome:
+    def outcome(self, over: bool, last: tuple[np.ndarray, ...]) -> tuple[AreasOutcome, ...]:
         shape = (self.areas, MEMBERS)
-        return AreasOutcome(
+        outcome = AreasOutcome(
             ended=np.full(shape, over),
             truncated=np.zeros(shape, bool),
             reward=np.zeros(shape, np.float32),
@@ -76,13 +75,14 @@ class Gallery:
             over=np.full(self.areas, over),
             stats={},
         )
+        return (outcome,)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mlagents-port", dest="port", type=int)
     port = parser.parse_known_args()[0].port
-    serve(ServedEnvironment("Gallery", SPEC, MEMBERS, {}, Gallery), PlayerOptions(port=port))
+    serve(ServedScene("Gallery", (ServedBehavior("Gallery", SPEC, MEMBERS),), {}, Gallery), PlayerOptions(port=port))
     return 0
 
 

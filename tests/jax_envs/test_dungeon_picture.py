@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.jax_envs.dungeon_picture import tell_dungeon
+from jaxrl.jax_envs.dungeon_escape import tell_dungeon
 
 DOOR, PORTAL, MIDDLE, CORNER = (0, 3), (5, 0), (3, 3), (0, 5)
 

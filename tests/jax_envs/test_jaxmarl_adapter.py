@@ -14,8 +14,16 @@ import pytest
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError, flat
-from jaxrl.jax_envs.adapters.foreign_team import joint_action, possible_actions, rows_of, shares
-from jaxrl.jax_envs.adapters.jaxmarl import MarlState, _by_agent, _native, make_jaxmarl
+from jaxrl.jax_envs.adapters.jaxmarl import (
+    MarlState,
+    _by_agent,
+    _native,
+    joint_action,
+    make_jaxmarl,
+    possible_actions,
+    rows_of,
+    shares,
+)
 from jaxrl.jax_envs.contract import check_environment
 from jaxrl.jax_envs.interface import TeamActions, advance_areas, start_areas
 from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError

@@ -12,15 +12,18 @@ import pytest
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.drawing import Box
 from jaxrl.jax_envs.interface import TeamActions, advance_areas, start_areas
-from jaxrl.jax_envs.match3 import Match3Settings, Match3State, make_match3, make_match3_vector
-from jaxrl.jax_envs.match3_board import (
+from jaxrl.jax_envs.match3 import (
     EMPTY,
     MOST_CASCADES,
     Board,
+    Match3Settings,
+    Match3State,
     Supply,
     allowed,
     fall,
     fill,
+    make_match3,
+    make_match3_vector,
     matched,
     playable,
     settle,

@@ -13,8 +13,7 @@ import pytest
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
-from jaxrl.jax_envs.probe_sensors import Sensor, entities, image, vector
-from jaxrl.jax_envs.probes import make_probe
+from jaxrl.jax_envs.probes import Sensor, entities, image, make_probe, vector
 from tests.jax_envs.toy_jax_env import quick_jit
 
 MANY = 2000

@@ -65,7 +65,7 @@ def test_stepping_before_the_first_reset_is_refused():
     env = ENVIRONMENTS["dungeon_escape"]()
     simulation = make_served(env).open(1, 0)
     with pytest.raises(JaxrlError, match="before the first reset"):
-        simulation.step(Action(np.zeros((1, env.members, 0)), np.zeros((1, env.members, 1))), {})
+        simulation.step((Action(np.zeros((1, env.members, 0)), np.zeros((1, env.members, 1))),), {})
 
 
 def test_parameters_set_in_the_middle_of_a_run_hold_for_the_next_episodes(tmp_path):

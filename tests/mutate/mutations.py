@@ -202,7 +202,7 @@ MUTATIONS = (
     ),
     Mutation(
         "P6",
-        "algorithms/batches.py",
+        "algorithms/policy_gradient.py",
         "means = (mean_over_trajectories(estimate[..., i], acted, last) for i in range(len(signals)))",
         "means = (losses.masked_mean(estimate[..., i], acted) for i in range(len(signals)))",
     ),
@@ -210,7 +210,7 @@ MUTATIONS = (
     Mutation(
         "P9", "rollout/booking/episodes.py", "            if self._alive[team] > 0:\n                continue\n", ""
     ),
-    Mutation("P10", "algorithms/batches.py", "paid[name] * signal.strength,", "paid[name],"),
+    Mutation("P10", "algorithms/policy_gradient.py", "paid[name] * signal.strength,", "paid[name],"),
     Mutation(
         "P11",
         "learning/returns.py",
@@ -219,7 +219,7 @@ MUTATIONS = (
     ),
     Mutation(
         "P12",
-        "algorithms/batches.py",
+        "algorithms/policy_gradient.py",
         "advantage=losses.normalize_advantages(advantage.mean(-1), rollout.acted),",
         "advantage=losses.normalize_advantages(advantage[..., 0], rollout.acted),",
     ),
@@ -239,7 +239,7 @@ MUTATIONS = (
     Mutation(
         "P18", "rollout/buffer/trajectory.py", "clock = _turned(state, alive, jnp.arange(rows))", "clock = state.clock"
     ),
-    Mutation("P26", "algorithms/counterfactual.py", "total + 0.25 * baseline_loss", "total + 0.5 * baseline_loss"),
+    Mutation("P26", "algorithms/poca.py", "0.5 * baseline_loss)", "baseline_loss)"),
     Mutation(
         "P14",
         "learning/minibatches.py",
@@ -293,9 +293,9 @@ MUTATIONS = (
     ),
     Mutation(
         "B11",
-        "algorithms/on_policy.py",
-        "lambda p, d: p - learning_rate * d, params, direction",
-        "lambda p, d: p - 1e-3 * d, params, direction",
+        "algorithms/policy_gradient.py",
+        'lambda d: -now["learning_rate"] * d, found',
+        "lambda d: -1e-3 * d, found",
     ),
     Mutation("B16", "artifacts/metrics/step_clock.py", "step + new_steps >= following", "step + new_steps > following"),
     Mutation(

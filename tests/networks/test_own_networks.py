@@ -14,6 +14,7 @@ import jaxrl
 from jaxrl.networks.models import Actor
 from jaxrl.networks.observations import check_observations
 from jaxrl.networks.onnx_graph import ExportError
+from jaxrl.networks.policy import actor_network
 from jaxrl.own_code import NotThereError, OwnCodeError
 from jaxrl.settings import NetworkSettings, SettingsError
 from jaxrl.training.saver import obstacles
@@ -168,4 +169,4 @@ def test_a_file_cannot_hold_them_and_that_is_said(own: Path) -> None:
     for key, spec in (("vis_encode_type", SPEC), ("body_type", blind)):
         name = getattr(settings.network_settings, key)
         with pytest.raises(ExportError, match=f"a file cannot hold .*{name}"):
-            build(spec, shape(**{key: name}), {}, (None,) * len(spec.observations))
+            build(spec, actor_network(spec, shape(**{key: name})), {}, (None,) * len(spec.observations))

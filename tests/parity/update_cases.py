@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import actor_critic, on_policy, poca, ppo
-from jaxrl.algorithms.batches import Batch
+from jaxrl.algorithms import poca, policy_gradient, ppo
 from jaxrl.algorithms.interface import PolicyState, TrainState
-from jaxrl.algorithms.on_policy import Loss
+from jaxrl.algorithms.policy_gradient import Batch, Parts
 from jaxrl.learning import losses
 from jaxrl.networks import normalizer
 from jaxrl.networks.memory import Sequences
-from jaxrl.networks.models import Actor, TeamCritic, update_max_team
+from jaxrl.networks.models import update_max_team
 from jaxrl.torch import weights as torch_weights
 from tests.parity.cases import Case, NetworkShape, check_memory, check_supported
 from tests.parity.compare import GRADIENT_FLOOR, TINY, Comparison
@@ -85,8 +84,7 @@ def run_update(case: Case) -> Comparison:
     state, normalizers = _state(case, layouts)
     batch = _batch(case, normalizers)
     _first_gradient(case, comparison, settings, layouts, state, batch)
-    loss = algorithm_loss(case, settings, state)
-    update = jax.jit(partial(on_policy.update, loss, settings))
+    update = jax.jit(partial(policy_gradient.update, algorithm_parts(case, settings)))
     metrics = []
     for count in (1, 2, 3):
         state, measured = update(state, batch)
@@ -100,22 +98,18 @@ def run_update(case: Case) -> Comparison:
     return comparison
 
 
-def algorithm_loss(case: Case, settings: Settings, state: TrainState) -> Loss:
-    """The algorithm's own loss, as its `learn` makes it."""
-    if case.meta["algorithm"] == "ppo":
-        return partial(actor_critic.loss, ppo.make_networks(case.spec, settings), case.spec)
-    actor = Actor(case.spec, settings.network_settings)
-    critic = TeamCritic(case.spec, settings.network_settings, tuple(settings.reward_signals))
-    return partial(poca.loss, poca.Bound(actor, critic, case.spec, settings), max_team=state.own["max_team"])
+def algorithm_parts(case: Case, settings: Any) -> Parts:
+    """The algorithm's own, as its `make_x` has them."""
+    return (ppo if case.meta["algorithm"] == "ppo" else poca).parts_of(case.spec, settings)
 
 
 def _first_gradient(
     case: Case, comparison: Comparison, settings: Settings, layouts: Layouts, state: TrainState, batch: Batch
 ) -> None:
-    _, epsilon, beta = on_policy.coefficients(settings, state.step)
-    loss = algorithm_loss(case, settings, state)
+    now = policy_gradient.coefficients(settings, state.step)._replace(own=state.own)
+    loss = algorithm_parts(case, settings).loss
     params = {"actor": state.policy.params, "critic": state.critic}
-    (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, batch, epsilon, beta)
+    (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, batch, now)
     comparison.add("out/first_entropy_mean", metrics["entropy"], case.arrays["out/first_entropy_mean"])
     comparison.add("out/first_signed_policy_loss", metrics["policy_loss"], case.arrays["out/first_signed_policy_loss"])
     for name, array in _exported(layouts, gradient).items():
@@ -187,7 +181,7 @@ def _state(case: Case, layouts: Layouts) -> tuple[TrainState, normalizer.States]
     state = TrainState(
         policy=PolicyState(params=params["actor"], normalizer=actor.normalizer),
         critic=params["critic"],
-        optimizer=on_policy.ADAM.init(params),
+        optimizer=policy_gradient.ADAM.init(params),
         own=own,
         signals=dict.fromkeys(_streams(case), ()),
         step=jnp.int32(case.meta["policy_step"]),

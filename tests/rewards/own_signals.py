@@ -11,6 +11,8 @@ from pydantic import Field
 import jaxrl
 
 PLACE = "tests.rewards.own_signals"
+MADE: list[Any] = []
+"""Settings that `make_guess` was given."""
 KEYS: list[Any] = []
 """Keys that `make_keys` was given, as numbers: by `init`, then by `learn`."""
 
@@ -24,9 +26,9 @@ class GuessSettings(jaxrl.OwnSignalSettings):
 def make_first(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     """The first number that is seen: without a state."""
 
-    def reward(state: Any, rollout: Any, *, cooperative: bool) -> jax.Array:
+    def reward(state: Any, seen: Any, *, cooperative: bool) -> jax.Array:
         assert state == ()
-        return rollout.obs[0][..., 0] + (10.0 if cooperative else 0.0)
+        return seen.obs[0][..., 0] + (10.0 if cooperative else 0.0)
 
     return jaxrl.RewardSignal(reward=reward)
 
@@ -34,26 +36,36 @@ def make_first(spec: Any, settings: Any) -> jaxrl.RewardSignal:
 @jaxrl.reward_signal(settings=GuessSettings)
 def make_guess(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     """The squared error of a linear guess at the sum of what the first sensor shows; one step of gradient descent."""
+    MADE.append(settings)
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
         return {"weight": jnp.zeros(spec.observations[0].shape), "steps": jnp.zeros((), jnp.int32)}
 
-    def errors(weight: jax.Array, rollout: Any) -> jax.Array:
-        seen = rollout.obs[0]
-        return jnp.square(seen @ weight - seen.sum(-1))
+    def errors(weight: jax.Array, seen: Any) -> jax.Array:
+        x = seen.obs[0]
+        return jnp.square(x @ weight - x.sum(-1))
 
-    def reward(state: Any, rollout: Any, *, cooperative: bool) -> jax.Array:
-        return errors(state["weight"], rollout)
+    def reward(state: Any, seen: Any, *, cooperative: bool) -> jax.Array:
+        return errors(state["weight"], seen)
 
-    def learn(state: Any, rollout: Any, key: jax.Array) -> Any:
+    def learn(state: Any, seen: Any, key: jax.Array) -> Any:
         def loss(weight: jax.Array) -> jax.Array:
-            return jnp.where(rollout.acted, errors(weight, rollout), 0.0).sum() / rollout.acted.sum()
+            return jnp.where(seen.valid, errors(weight, seen), 0.0).sum() / seen.valid.sum()
 
         value, gradient = jax.value_and_grad(loss)(state["weight"])
         after = {"weight": state["weight"] - settings.learning_rate * gradient, "steps": state["steps"] + 1}
         return after, {"loss": value, "steps": after["steps"]}
 
     return jaxrl.RewardSignal(reward=reward, init=init, learn=learn)
+
+
+def make_before(spec: Any, settings: Any) -> jaxrl.RewardSignal:
+    """As signals were until 0.6: what its team was paid, of a rollout."""
+
+    def reward(state: Any, rollout: Any, *, cooperative: bool) -> jax.Array:
+        return jnp.where(rollout.acted, rollout.group_reward, 0.0)
+
+    return jaxrl.RewardSignal(reward=reward)
 
 
 def make_keys(spec: Any, settings: Any) -> jaxrl.RewardSignal:
@@ -63,31 +75,31 @@ def make_keys(spec: Any, settings: Any) -> jaxrl.RewardSignal:
         KEYS.append(jax.random.key_data(key).tolist())
         return ()
 
-    def learn(state: Any, rollout: Any, key: jax.Array) -> Any:
+    def learn(state: Any, seen: Any, key: jax.Array) -> Any:
         return init(key), {}
 
-    return jaxrl.RewardSignal(reward=lambda state, rollout, cooperative: rollout.reward, init=init, learn=learn)
+    return jaxrl.RewardSignal(reward=lambda state, seen, cooperative: seen.reward, init=init, learn=learn)
 
 
 def make_flat(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     """A reward of the wrong shape."""
-    return jaxrl.RewardSignal(reward=lambda state, rollout, cooperative: rollout.reward.sum(-1))
+    return jaxrl.RewardSignal(reward=lambda state, seen, cooperative: seen.reward.sum(-1))
 
 
 def make_growing(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     """A state that becomes another."""
     return jaxrl.RewardSignal(
-        reward=lambda state, rollout, cooperative: rollout.reward,
+        reward=lambda state, seen, cooperative: seen.reward,
         init=lambda key: jnp.zeros(2),
-        learn=lambda state, rollout, key: (jnp.zeros(3), {}),
+        learn=lambda state, seen, key: (jnp.zeros(3), {}),
     )
 
 
 def make_vector_metric(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     """A metric that is no number."""
     return jaxrl.RewardSignal(
-        reward=lambda state, rollout, cooperative: rollout.reward,
-        learn=lambda state, rollout, key: (state, {"loss": jnp.zeros(2)}),
+        reward=lambda state, seen, cooperative: seen.reward,
+        learn=lambda state, seen, key: (state, {"loss": jnp.zeros(2)}),
     )
 
 

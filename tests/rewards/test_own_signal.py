@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algorithms import batches, on_policy, streams
+from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.supported import unsupported
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.own_code import OwnCodeError
+from jaxrl.rewards.signals import bind
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, to_yaml
+from jaxrl.training.deterministic import deterministic
 from jaxrl.training.signal_rewards import per_episode
 from tests.algorithms.team_rollouts import SMALL, SPEC, random_rollout
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import make_toy, quick_compilation
-from tests.rewards.own_signals import KEYS, PLACE, GuessSettings
+from tests.rewards.own_signals import KEYS, MADE, PLACE, GuessSettings
 from tests.training.host import test_exact as exact
 
 SIGNALS = {
@@ -44,8 +46,8 @@ def guessed(rollout: Any, rate: float) -> tuple[np.ndarray, float]:
 
 
 def fresh(settings: BehaviorSettings) -> Any:
-    """A learner without networks."""
-    return on_policy.init_state({"actor": np.float32(0.0), "critic": {}}, SPEC, settings, jax.random.key(1))
+    """The signals' states."""
+    return bind(SPEC, settings).init(jax.random.key(1))
 
 
 @pytest.mark.parametrize("cooperative", [False, True])
@@ -53,21 +55,22 @@ def test_p10_several_streams_are_paid_discounted_and_learned(cooperative: bool) 
     """Extrinsic, one without a state, and two of one type: each has rewards, a discount and a target of its own."""
     settings = made("poca" if cooperative else "ppo")
     rollout, state = random_rollout(3, t=8, a=3), fresh(settings)
-    assert state.signals["extrinsic"] == () == state.signals["first"]
-    paid = streams.rewards(SPEC, settings, state, rollout, cooperative=cooperative)
+    assert state["extrinsic"] == () == state["first"]
+    signals = bind(SPEC, settings)
+    paid = signals.rewards(state, rollout, cooperative=cooperative)
     seen, extra = np.asarray(rollout.obs[0]), 10.0 if cooperative else 0.0
     first, guess = seen[..., 0] + extra, np.square(seen.sum(-1))
     for name, expected in (("first", first), ("guess", guess), ("second_guess", guess)):
         np.testing.assert_allclose(paid[name], np.where(rollout.acted, expected, 0.0), rtol=1e-5)
     value: Any = np.broadcast_to(np.arange(4, dtype=np.float32), (*rollout.acted.shape, 4))  # V is 0, 1, 2, 3 by stream
-    returns = np.asarray(batches.stream_returns(rollout, value, settings, cooperative=cooperative, rewards=paid))
+    returns = np.asarray(policy_gradient.stream_returns(rollout, value, settings, paid))
     over, cut = rollout.acted & rollout.terminated, rollout.acted & rollout.cut
     cut[-1] = False  # after the last state nothing is known
     assert over.any() and cut.any()
     np.testing.assert_allclose(returns[over][:, 1:], np.stack([2 * first, guess, guess], -1)[over], rtol=1e-5)
     np.testing.assert_allclose(returns[cut][:, 1], 2 * first[cut] + 0.5 * 1.0, rtol=1e-5)
     np.testing.assert_allclose(returns[cut][:, 3], guess[cut] + 0.99 * 3.0, rtol=1e-5)
-    means = streams.means(settings, paid, rollout)
+    means = signals.means(paid, rollout)
     assert list(means) == [f"reward/{name}" for name in list(SIGNALS)[1:]]
     np.testing.assert_allclose(means["reward/first"], 2 * first[rollout.acted].mean(), rtol=1e-5)
 
@@ -80,18 +83,18 @@ def test_p6_estimates_count_each_trajectory_once() -> None:
     calm = dict.fromkeys(("truncated", "left", "cut"), ~everybody)
     estimate: Any = np.where(ends, np.float32(0), np.float32(1))[..., None]
     rollout = rollout._replace(acted=everybody, terminated=ends, **calm)
-    found = batches.by_stream("value_estimate", estimate, rollout, made("ppo", {"extrinsic": {}}))
+    found = policy_gradient.by_stream("value_estimate", estimate, rollout, made("ppo", {"extrinsic": {}}))
     assert float(found["value_estimate/extrinsic"]) == pytest.approx(0.5)
 
 
 def test_each_signal_learns_with_its_own_settings() -> None:
     settings, rollout = made("ppo"), random_rollout(3, t=8, a=3)
-    after, metrics = streams.learn(SPEC, settings, fresh(settings), rollout)
+    after, metrics = bind(SPEC, settings).learn(fresh(settings), rollout, jax.random.key(2))
     for name, rate in (("guess", 0.25), ("second_guess", 0.5)):
         weight, loss = guessed(rollout, rate)
-        np.testing.assert_allclose(after.signals[name]["weight"], weight, rtol=1e-5)
+        np.testing.assert_allclose(after[name]["weight"], weight, rtol=1e-5)
         np.testing.assert_allclose(metrics[f"loss/{name}"], loss, rtol=1e-5)
-        assert int(after.signals[name]["steps"]) == 1
+        assert int(after[name]["steps"]) == 1
 
 
 def test_statistics_have_ml_agents_tags() -> None:
@@ -117,11 +120,30 @@ def test_its_keys_are_its_own() -> None:
     """`fold_in` with a small number gives what `split` gives: neither those of the learner nor of another signal."""
     settings = made("ppo", {name: {"type": f"{PLACE}:make_keys"} for name in ("one", "other")})
     KEYS.clear()
-    state = fresh(settings)
-    streams.learn(SPEC, settings, state, random_rollout(0, a=1))
+    signals, key = bind(SPEC, settings), jax.random.key(1)
+    signals.learn(signals.init(key), random_rollout(0, a=1), key)
     theirs = [tuple(key) for key in KEYS]
-    learners = jax.random.key_data(jax.random.split(state.key, 8)).tolist()
+    learners = jax.random.key_data(jax.random.split(key, 8)).tolist()
     assert len(set(theirs)) == 4 and not set(theirs) & {tuple(key) for key in learners}
+
+
+def test_a_signal_is_made_once_and_not_at_all_where_nobody_learns() -> None:
+    settings = made("ppo")
+    MADE.clear()
+    algorithm, rollout = jaxrl.make_algorithm(SPEC, settings), random_rollout(0, a=1)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    for _ in range(2):
+        jax.eval_shape(lambda s, r: (algorithm.learn(s, r), algorithm.estimate(s, r)), state, rollout)
+    deterministic(SPEC, settings)
+    assert [settings.reward_signals["guess"], settings.reward_signals["second_guess"]] == MADE
+
+
+def test_one_of_before_is_given_the_rollout_with_a_warning() -> None:
+    settings, rollout = made("ppo", {"paid": {"type": f"{PLACE}:make_before"}}), random_rollout(3)
+    with pytest.warns(FutureWarning, match=r"reward_signals.paid: .*:make_before: a signal is given the transitions"):
+        signals = bind(SPEC, settings)
+    paid = signals.rewards(signals.init(jax.random.key(0)), rollout, cooperative=False)["paid"]
+    np.testing.assert_array_equal(paid, np.where(rollout.acted, rollout.group_reward, 0.0))
 
 
 @pytest.mark.slow
@@ -151,7 +173,9 @@ def test_a_resumed_run_of_the_host_loop_equals_one_that_was_never_stopped(
 ) -> None:
     slow = {"type": f"{PLACE}:make_guess", "learning_rate": 1e-5}  # the toy shows large numbers
     changes = {"reward_signals": {"extrinsic": {}, "guess": slow}}
+    MADE.clear()
     whole = exact.run(tmp_path / "whole", changes=changes)
+    assert len(MADE) == 1
     again = exact.stopped(whole, tmp_path / "stopped", 1)
     exact.run(tmp_path / "stopped", resume=True, changes=changes)
     assert exact.diff(whole, again, capsys) == exact.EQUAL
@@ -205,7 +229,7 @@ def test_what_a_file_cannot_say(signals: Any, said: str) -> None:
 def test_what_a_function_cannot_do(function: str, said: str) -> None:
     settings = made("ppo", {"mine": {"type": f"{PLACE}:{function}"}})
     with pytest.raises(OwnCodeError, match=rf"reward_signals.mine: {PLACE}:{function}:? {said}"):
-        state = fresh(settings)
-        rollout = random_rollout(0, a=1)
-        streams.rewards(SPEC, settings, state, rollout, cooperative=False)
-        streams.learn(SPEC, settings, state, rollout)
+        signals, rollout = bind(SPEC, settings), random_rollout(0, a=1)
+        state = signals.init(jax.random.key(1))
+        signals.rewards(state, rollout, cooperative=False)
+        signals.learn(state, rollout, jax.random.key(2))

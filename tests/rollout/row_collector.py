@@ -14,7 +14,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms import batches
 from jaxrl.rewards.extrinsic import EXTRINSIC
 from jaxrl.rollout.booking.records import Ingested
 from jaxrl.rollout.booking.slots import Slots, Source
@@ -25,6 +24,7 @@ from jaxrl.rollout.buffer.repaging import repage, resize
 from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, ObservationSpec
+from tests.algorithms.team_rollouts import returns_of
 from tests.helpers import ppo_settings
 
 SPEC = BehaviorSpec(
@@ -38,7 +38,7 @@ TAKE = jax.jit(trajectory.take)
 LEAVE_OUT = jax.jit(outside.leave_out)
 TURN = jax.jit(trajectory.turn)
 EXTRAS = (("log_prob", (2,)),)
-RETURNS = jax.jit(partial(batches.stream_returns, settings=ONE_STEP, cooperative=False))
+RETURNS = jax.jit(partial(returns_of, ONE_STEP, False))
 
 
 class Transition(NamedTuple):

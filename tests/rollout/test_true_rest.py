@@ -15,19 +15,16 @@ import numpy as np
 import pytest
 from row_collector import SPEC, RowCollector, allowed, observe
 
-from jaxrl.algorithms import batches
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.types import BehaviorMessage
+from tests.algorithms.team_rollouts import returns_of
 from tests.helpers import decision_steps, message, ppo_settings, terminal_steps
 
 SOURCE = Source(0, "Push?team=0")
 MESSAGES, SEEDS = 40, (1, 2, 4, 5)
 SETTINGS = ppo_settings(hyperparameters__lambd=0.9, reward_signals__extrinsic__gamma=1.0)
-RETURNS = {
-    team_rows: jax.jit(partial(batches.stream_returns, settings=SETTINGS, cooperative=team_rows))
-    for team_rows in (True, False)
-}
+RETURNS = {team_rows: jax.jit(partial(returns_of, SETTINGS, team_rows)) for team_rows in (True, False)}
 Decision = tuple[int, int]  # who, and in which message
 
 

@@ -12,20 +12,20 @@ from random_streams import RandomStream
 from row_collector import EXTRINSIC, RowCollector, Transition, transitions
 from script import Script
 
-from jaxrl.algorithms import batches
 from jaxrl.rollout.booking.records import Ending, Ingested
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.buffer import whole_episodes
 from jaxrl.rollout.buffer.running import RunningEpisodes
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.types import BehaviorMessage
+from tests.algorithms.team_rollouts import returns_of
 from tests.helpers import ppo_settings
 
 TAKE = jax.jit(whole_episodes.take)
 TURN = jax.jit(whole_episodes.turn)
 LONG = 10_000
 HALF = ppo_settings(hyperparameters__lambd=1.0, reward_signals__extrinsic__gamma=0.5)
-RETURNS = jax.jit(partial(batches.stream_returns, settings=HALF, cooperative=False))
+RETURNS = jax.jit(partial(returns_of, HALF, False))
 
 
 class WholeEpisodes(RowCollector):

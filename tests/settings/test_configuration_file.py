@@ -11,7 +11,7 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings, to_yaml
-from jaxrl.settings.own_block import MARK
+from jaxrl.settings.original import MARK
 from jaxrl.settings.reading import read_yaml
 
 FULL = Path(__file__).parent / "full_schema.yaml"

@@ -11,10 +11,9 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import make_algorithm, on_policy
+from jaxrl.algorithms import make_algorithm, policy_gradient
 from jaxrl.torch.checkpoint import composed, parsed
-from jaxrl.torch.learner import checkpoint_of, layouts_of, learner_of
-from jaxrl.torch.order import in_module_order
+from jaxrl.torch.learner import checkpoint_of, in_module_order, layouts_of, learner_of
 from jaxrl.torch.reading import read_torch_file
 from jaxrl.torch.settings import action_of, contradictions
 from jaxrl.torch.weights import TorchImportError, import_weights
@@ -111,7 +110,7 @@ def continued(name, tmp_path):
     layouts = update_cases._layouts(case)
     state, normalizers = update_cases._state(case, layouts)
     batch = update_cases._batch(case, normalizers)
-    update = jax.jit(partial(on_policy.update, update_cases.algorithm_loss(case, settings, state), settings))
+    update = jax.jit(partial(policy_gradient.update, update_cases.algorithm_parts(case, settings)))
     state, _ = update(state, batch)
     own = settings_of_case(case)
     write_torch_file(tmp_path / "a.pt", composed(checkpoint_of(state, int(state.step), case.spec, own), 1e-3))

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxrl.torch.errors import TorchFileError
-from jaxrl.torch.reading import read_torch_file
+from jaxrl.torch.reading import TorchFileError, read_torch_file
 from jaxrl.torch.writing import Ordered, write_torch_file
 
 THEIRS = Path(__file__).parent / "torch_files" / "Countdown" / "checkpoint.pt"

@@ -9,7 +9,7 @@ import numpy as np
 from jaxrl.algorithms import make_settings
 from jaxrl.settings import BehaviorSettings
 from jaxrl.torch.checkpoint import Adam, TorchCheckpoint
-from jaxrl.torch.order import in_module_order
+from jaxrl.torch.learner import in_module_order
 from jaxrl.torch.weights import CONSTANTS, streams_of
 from tests.parity.cases import Case
 

@@ -94,7 +94,7 @@ class Messages:
 
     def first(self) -> BehaviorMessage:
         """Everybody begins."""
-        begun = self._areas.reset(self._parameters)
+        (begun,) = self._areas.reset(self._parameters)
         self._teams.restart(begun)
         (ended,), (deciding,) = self._teams.absorb(begun), self._teams.ask(begun, True)
         return BehaviorMessage(ended=ended, deciding=deciding)
@@ -102,6 +102,6 @@ class Messages:
     def step(self, action: Action) -> BehaviorMessage:
         """What came of the actions of those who asked."""
         self._teams.decide([action])
-        played = self._areas.step(self._teams.actions, self._parameters)
+        (played,) = self._areas.step((self._teams.actions,), self._parameters)
         (ended,), (deciding,) = self._teams.absorb(played), self._teams.ask(played, True)
         return BehaviorMessage(ended=ended, deciding=deciding)

@@ -12,13 +12,15 @@ import pytest
 from probe_loops import share_in_compiled_loop, share_in_host_loop
 
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.jax_envs.probe_sensors import entities, image, vector
 from jaxrl.jax_envs.probes import (
+    entities,
+    image,
     make_probe,
     make_probe_entities,
     make_probe_goal,
     make_probe_memory,
     make_probe_team_memory,
+    vector,
 )
 
 LOOPS = {"compiled": share_in_compiled_loop, "host": share_in_host_loop}

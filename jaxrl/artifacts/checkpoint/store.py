@@ -26,9 +26,9 @@ from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import FORMAT, METADATA, CheckpointInfo, read_info, verify
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
 from jaxrl.artifacts.checkpoint.grown import Grown
-from jaxrl.artifacts.checkpoint.layout import layout
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
+from jaxrl.artifacts.checkpoint.tree import Leaves
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
 from jaxrl.types import BehaviorSpec
@@ -44,6 +44,10 @@ _SLACK_BYTES = 2**20
 _ARRAY_STORE = threading.RLock()  # `_quiet` changes what belongs to the whole process
 
 _log = logging.getLogger(__name__)
+MOVED = {"train/max_team": "train/own/max_team"}
+"""Format 1: old path to new. A learner that has the leaf under neither path does without it."""
+ADDED = frozenset({"play/sums/received", "play/sums/mates_reward", "fresh"})
+"""Leaves that format 1 does not have: they stay as they are in a fresh state."""
 
 
 class Captured(NamedTuple):
@@ -261,3 +265,28 @@ def _brief(error: Exception) -> str:
     """One line; of a long text the end, where the array store puts the operating system's reason."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else f"... {text[-200:]}"
+
+
+class Layout(NamedTuple):
+    """How the leaves of one checkpoint fill a state of today."""
+
+    saved: Leaves  # under the names of today
+    wanted: Leaves  # of the state, without what stays as it is
+    rename: Callable[[Mapping[str, Any]], dict[str, Any]]  # values by saved path → by today's
+
+
+def layout(written: int, saved: Leaves, wanted: Leaves) -> Layout:
+    """The layout of a checkpoint that was `written` in one of the readable formats and holds the leaves `saved`.
+
+    `wanted` are the leaves of the state to fill. One that still has a leaf under its old path keeps it there.
+    """
+    if written == FORMAT:
+        return Layout(saved, wanted, dict)
+    moved = {old: new for old, new in MOVED.items() if old in saved and old not in wanted}
+    names = {path: moved.get(path, path) for path in saved if moved.get(path, path) in wanted or path not in moved}
+
+    def rename(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {names[path]: value for path, value in values.items() if path in names}
+
+    missing = {path for path in ADDED if path not in saved}
+    return Layout(rename(saved), {path: entry for path, entry in wanted.items() if path not in missing}, rename)

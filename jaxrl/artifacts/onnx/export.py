@@ -23,12 +23,10 @@ from jaxrl.artifacts.onnx.parity import BATCHES, Moment, output_differences
 from jaxrl.artifacts.onnx.session import RuntimeErrors
 from jaxrl.compilation import quick_options
 from jaxrl.connectors import chain as chains
-from jaxrl.networks import actions
 from jaxrl.networks import normalizer as normalization
 from jaxrl.networks.actions import ActionDistribution
-from jaxrl.networks.models import Actor
 from jaxrl.networks.onnx_graph import ExportError
-from jaxrl.networks.settings import NetworkShape
+from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.types import Action, BehaviorSpec
 
 __all__ = ["TOLERANCE", "ExportError", "check_contract", "export"]
@@ -50,7 +48,7 @@ def export(
     path: Path,
     *,
     spec: BehaviorSpec,
-    network_settings: NetworkShape,
+    network: PolicyNetwork,
     actor_params: Mapping[str, Any],
     normalizer: normalization.States,
     sample_obs: tuple[np.ndarray, ...],
@@ -65,8 +63,8 @@ def export(
     Args:
       path: the .onnx file; its folder is created.
       spec: observations and actions of the behavior.
-      network_settings: as given to the actor.
-      actor_params: variables of `networks.models.Actor` (or of `SharedActorCritic`, whose value heads are left out).
+      network: the algorithm's `policy`, for what stands behind the connectors.
+      actor_params: its variables; `network.left_out` are left out.
       normalizer: one state per observation, or None where it is shown as it is.
       sample_obs: recorded observations before normalisation, their dtype [N, *shape] each, N >= 1. Keep N the same
         from one export to the next: JAX compiles the policy's operations anew for each N.
@@ -85,8 +83,8 @@ def export(
     host = tuple(jax.device_get(state) for state in normalizer)
     if connectors is not None:
         connectors = connectors[0], jax.device_get(connectors[1])
-    model = build(spec, network_settings, _parameters(actor_params), host, connectors)
-    asked = _Asked(spec, network_settings, actor_params, host, connectors)
+    model = build(spec, network, _parameters(actor_params, network.left_out), host, connectors)
+    asked = _Asked(network, actor_params, host, connectors)
     moments = _moments(asked, *_few(sample_obs, sample_masks))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,17 +110,16 @@ def _install(path: Path, model: onnx.ModelProto, spec: BehaviorSpec, moments: li
     return difference
 
 
-def _parameters(actor_params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The policy's arrays by path, on the host; the value heads of a shared critic are left out."""
+def _parameters(actor_params: Mapping[str, Any], left_out: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The policy's arrays by path, on the host, without those whose path begins so."""
     flat = flatten_dict(actor_params["params"], sep="/")
-    return {name: np.asarray(jax.device_get(x)) for name, x in flat.items() if not name.startswith("values/")}
+    return {name: np.asarray(jax.device_get(x)) for name, x in flat.items() if not name.startswith(left_out)}
 
 
 class _Asked(NamedTuple):
     """A policy, and what stands before and behind it."""
 
-    spec: BehaviorSpec
-    settings: NetworkShape
+    network: PolicyNetwork
     params: Mapping[str, Any]
     normalizer: normalization.States
     connectors: Connectors | None
@@ -139,7 +136,7 @@ def _moments(asked: _Asked, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> l
 
     Each moment shows every agent what its neighbour saw before; what they remember at first is drawn.
     """
-    memory, lead = asked.settings.memory, len(masks)
+    memory, lead = asked.network.memory, len(masks)
     if memory is None:
         dist, _, sent = _answer(asked, obs, ())
         return [Moment(obs, masks, dist, sent)]
@@ -158,16 +155,14 @@ def _answer(asked: _Asked, obs: tuple[np.ndarray, ...], carry: Any) -> tuple[Act
 
     Full float32 also on an accelerator.
     """
-    spec, seen = asked.spec, obs
+    seen = obs
     if asked.connectors is not None:
         chain, lead = asked.connectors[0], obs[0].shape[:1]
         seen = tuple(jnp.asarray(x) for x in obs)
-        spec, seen = chain.spec, chains.shown(chain, chains.start(*asked.connectors, lead), seen, lead)
+        seen = chains.shown(chain, chains.start(*asked.connectors, lead), seen, lead)
     with jax.default_matmul_precision("highest"):
         program = _program(None if any(x.ndim == 4 for x in obs) else jax.default_backend())
-        dist, after, mean = jax.device_get(
-            program(Actor(spec, asked.settings), asked.params, asked.normalizer, seen, carry)
-        )
+        dist, after, mean = jax.device_get(program(asked.network, asked.params, asked.normalizer, seen, carry))
     sent = mean if asked.connectors is None else chains.sent_exported(asked.connectors[0], mean)
     return dist, after, np.asarray(sent.continuous)
 
@@ -178,10 +173,9 @@ def _program(quick: str | None) -> Callable[..., tuple[ActionDistribution, Any, 
     return jax.jit(_step, static_argnums=0, compiler_options=None if quick is None else quick_options(quick))
 
 
-def _step(actor: Actor, params: Any, normalizer: normalization.States, obs: tuple[Any, ...], carry: Any) -> Any:
-    dist, after = actor.apply(params, normalization.normalize_all(normalizer, obs), carry, method="step")
-    mean = Action(dist.mean, jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32))
-    return dist, after, actions.to_environment(mean)
+def _step(network: PolicyNetwork, params: Any, normalizer: normalization.States, obs: Any, carry: Any) -> Any:
+    dist, after = network.module.apply(params, normalization.normalize_all(normalizer, obs), carry, method="step")
+    return dist, after, network.sent(dist)
 
 
 def _verify(path: Path, temporary: Path, spec: BehaviorSpec, moments: list[Moment]) -> float:

@@ -20,13 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.chain import Chain
-from jaxrl.networks.actions_onnx import continuous_onnx, discrete_onnx
-from jaxrl.networks.body import body_onnx
-from jaxrl.networks.heads import logits_onnx, mean_onnx
-from jaxrl.networks.memory_onnx import BEFORE, memory_onnx, memory_output_onnx
 from jaxrl.networks.normalizer import States
 from jaxrl.networks.onnx_graph import ExportError, OnnxGraph, Tensor
-from jaxrl.networks.settings import NetworkShape
+from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.types import BehaviorSpec
 
 Connectors = tuple[Chain, tuple[Any, ...]]
@@ -47,7 +43,7 @@ OPERATORS = (
 
 def build(
     spec: BehaviorSpec,
-    settings: NetworkShape,
+    network: PolicyNetwork,
     params: Mapping[str, np.ndarray],
     normalizer: States,
     connectors: Connectors | None = None,
@@ -56,8 +52,8 @@ def build(
 
     Args:
       spec: observations and actions of the environment.
-      settings: as given to the actor.
-      params: the arrays of `networks.models.Actor` by path ("body/layer_0/kernel"), kernels [inputs, outputs].
+      network: the algorithm's, for what stands behind the connectors.
+      params: its arrays by path ("body/layer_0/kernel"), kernels [inputs, outputs].
       normalizer: one state per observation, or None where it is shown as it is.
       connectors: what stands between the environment and the actor, and its statistics as numpy arrays.
 
@@ -65,34 +61,22 @@ def build(
       UnsupportedObservationError: an observation of a kind without an encoder.
       ExportError: a parameter that is missing, or one that no builder knows.
     """
-    graph, memory = OnnxGraph(params), settings.memory
-    if connectors is None:
-        features, finish = body_onnx(graph, spec, settings, normalizer), None
-    else:
+    graph, seen, finish = OnnxGraph(params), None, None
+    if connectors is not None:
         chain, statistics = connectors
         inputs = tuple(graph.input(f"obs_{i}", *sensor.shape) for i, sensor in enumerate(spec.observations))
-        seen = chains.observations_onnx(graph, chain, statistics, inputs)
-        features, finish = (
-            body_onnx(graph, chain.spec, settings, normalizer, seen),
+        seen, finish = (
+            chains.observations_onnx(graph, chain, statistics, inputs),
             partial(chains.sent_onnx, graph, chain),
         )
-    if spec.action.discrete_branches:
-        graph.input("action_masks", spec.action.mask_size)
-    if memory is not None:
-        graph.input(BEFORE, 1, memory.memory_size)
-        features, after = memory_onnx(graph, features, memory)
+    remembered = network.memory.memory_size if network.memory else 0
     graph.constant_output("version_number", np.array([API_VERSION], np.float32))
-    graph.constant_output("memory_size", np.array([memory.memory_size if memory else 0], np.float32))
-    if spec.action.continuous_size:
-        continuous_onnx(graph, *mean_onnx(graph, features), finish)
-    if spec.action.discrete_branches:
-        discrete_onnx(graph, logits_onnx(graph, features, spec.action.discrete_branches), spec.action)
-    if memory is not None:
-        memory_output_onnx(graph, after, memory.memory_size)
+    graph.constant_output("memory_size", np.array([remembered], np.float32))
+    network.write(graph, network.module, normalizer, seen, finish)
     if graph.unread():
         raise ExportError(
             f"the policy has parameters that the export does not know: {', '.join(graph.unread())}. Does the policy "
-            f"belong to this behavior and these network_settings (num_layers: {settings.num_layers})?"
+            "belong to this behavior and these network_settings?"
         )
     return _model(graph)
 

@@ -13,15 +13,15 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.types import DimensionProperty, ObservationSpec, ObservationType
 
 _INPUT = re.compile(r"obs_(\d+)")
 _HYPER_NETWORK = re.compile(r".*\.hypernet\.0\.weight")
-_EVEN = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 _AXES = {
     1: (DimensionProperty.NONE,),
     2: (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE),
-    3: (DimensionProperty.NONE, _EVEN, _EVEN),
+    3: IMAGE_PROPERTIES,
 }
 """Properties of the axes of an observation, by its rank: ML-Agents has no others."""
 

@@ -77,9 +77,12 @@ def output_differences(model: onnx.ModelProto, spec: BehaviorSpec, moments: list
 def _opened(model: onnx.ModelProto, action: ActionSpec) -> tuple[onnxruntime.InferenceSession, list[str]]:
     """A copy of the model in which the inner tensors are outputs too, and the names of all that is compared."""
     inner = [f"{PROBABILITIES}/{i}" for i in range(len(action.discrete_branches))]
+    sizes = list(action.discrete_branches)
+    if any(SIGMA in node.output for node in model.graph.node):  # of a policy that is surer here than there
+        inner, sizes = [*inner, SIGMA], [*sizes, action.continuous_size]
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
-    for name, size in zip(inner, action.discrete_branches, strict=True):
+    for name, size in zip(inner, sizes, strict=True):
         probe.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, size]))
     given = [node.name for node in model.graph.output if node.name.startswith("deterministic_") or node.name == AFTER]
     return open_session(probe.SerializeToString()), [*inner, *given]
@@ -98,8 +101,10 @@ def _feed(moment: Moment, action: ActionSpec, memory: np.ndarray | None) -> dict
 
 
 def _rows(moment: Moment, size: int) -> Moment:
-    """The first agents alone. The deviation of the noise is no row."""
+    """The first agents alone. The deviation of the noise is no row, or one as well."""
     dist = moment.dist._replace(mean=moment.dist.mean[:size], logits=moment.dist.logits[:size])
+    if dist.log_sigma.ndim > 1:
+        dist = dist._replace(log_sigma=dist.log_sigma[:size])
     before, after = (None if x is None else x[:size] for x in (moment.before, moment.after))
     obs = tuple(x[:size] for x in moment.obs)
     return Moment(obs, moment.masks[:size], dist, moment.sent[:size], before, after)
@@ -116,7 +121,8 @@ def _compared(
 
 
 def _continuous(model: onnx.ModelProto, outputs: Outputs, expected: Moment) -> list[Difference]:
-    sigma = next(numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == SIGMA)
+    constant = (numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == SIGMA)
+    sigma = outputs[SIGMA] if SIGMA in outputs else next(constant)
     name = "deterministic_continuous_actions"
     return [
         _largest(name, outputs[name], expected.sent),

@@ -13,8 +13,7 @@ import numpy as np
 from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.foreign.area import Area, AreaOutcome
 from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
-from jaxrl.envs.foreign.infos import plain
-from jaxrl.envs.foreign.lives import COMMON, Lives, agent_ids
+from jaxrl.envs.foreign.lives import COMMON, Lives, agent_ids, plain
 from jaxrl.envs.foreign.message import BadReportError, Draft
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, Rendering
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure

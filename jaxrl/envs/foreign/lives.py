@@ -11,7 +11,6 @@ import numpy as np
 
 from jaxrl.envs.foreign.area import Area, AreaOutcome
 from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
-from jaxrl.envs.foreign.infos import plain
 from jaxrl.envs.foreign.message import Draft, Report
 from jaxrl.envs.foreign.observations import MASK, ObservationError, SpaceError
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure
@@ -23,6 +22,10 @@ RESERVED = (COMMON, "__all__")
 """No agents' names (R65)."""
 ACTION_TAKEN = "action_taken"
 """The key of `infos` under which an environment tells what an agent really did, as an element of its action space."""
+LARGEST = 1024
+"""Numbers in an array, or entries in a list; letters in a text."""
+DEEPEST = 3
+"""Dictionaries in dictionaries."""
 
 
 @dataclass
@@ -204,3 +207,34 @@ class Lives:
 def agent_ids() -> Iterator[int]:
     """0, 1, 2, ...: an id names one episode of one agent and is never used again."""
     return itertools.count()
+
+
+def plain(infos: Mapping[Any, Any], deepest: int = DEEPEST) -> dict[str, Any]:
+    """The entries of `infos` that are small and plain: numbers, truth values, texts, None, and arrays, lists and
+    dictionaries of them. The others are left out; keys become texts. Arrays are copied.
+    """
+    kept = {}
+    for key, value in infos.items():
+        known, small = _kept(value, deepest)
+        if known:
+            kept[str(key)] = small
+    return kept
+
+
+def _kept(value: Any, deepest: int) -> tuple[bool, Any]:
+    """Whether it is kept, and as what."""
+    if value is None or isinstance(value, bool | int | float):
+        return True, value
+    if isinstance(value, str):
+        return len(value) <= LARGEST, value
+    if isinstance(value, np.generic):
+        return value.dtype.kind in "biufU", value.item()
+    if isinstance(value, np.ndarray):
+        small = value.dtype.kind in "biuf" and value.size <= LARGEST
+        return small, value.copy() if small else None
+    if isinstance(value, list | tuple) and len(value) <= LARGEST:
+        parts = [_kept(part, 0) for part in value]
+        return all(known for known, _ in parts), [part for _, part in parts]
+    if isinstance(value, Mapping) and deepest:
+        return True, plain(value, deepest - 1)
+    return False, None

@@ -1,7 +1,7 @@
 """A player without Unity: serves an environment to a trainer over communicator protocol 1.5.0, as a Unity build does.
 
 The trainer listens, the player calls. Each call carries what the agents saw and is answered by their actions, or by
-a command. The environment comes in as functions from numpy to numpy (`ServedEnvironment`): nothing here knows JAX.
+a command. The environment comes in as functions from numpy to numpy (`ServedScene`): nothing here knows JAX.
 """
 
 from __future__ import annotations
@@ -9,21 +9,54 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
 from jaxrl.envs.player.channels import PlayerChannels, pack_stats
 from jaxrl.envs.player.link import Link, PlayerError, PlayerOptions, TrainerGoneError
 from jaxrl.envs.player.messages import RUNNING, STOPPED, PlayerMessages
-from jaxrl.envs.player.served import ServedEnvironment, ServedScene, as_scene
 from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.envs.protobuf import messages
-from jaxrl.types import Aggregation, BehaviorMessage, EnvironmentStat
+from jaxrl.types import Action, Aggregation, BehaviorMessage, BehaviorSpec, EnvironmentStat
 
 _IDLE_STEPS = 100_000
 _logger = logging.getLogger(__name__)
+
+
+class ServedBehavior(NamedTuple):
+    """One behavior of what a player serves; on the wire `<name>?team=0`, `?team=1` ..."""
+
+    name: str
+    spec: BehaviorSpec
+    members: int  # of one team; A = teams * members
+    teams: int = 1  # in one area
+
+
+class Simulation(Protocol):
+    """E areas, with an outcome and actions for each behavior; the statistics are those of the first outcome.
+
+    Parameters are float32 [E] by name and hold for episodes that begin with this call.
+    """
+
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
+        """Begin a new episode in every area."""
+        ...
+
+    def step(self, actions: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
+        """`actions`: float32 [E, A, C] and int32 [E, A, D]; rows of members that are not alive are zero."""
+        ...
+
+
+class ServedScene(NamedTuple):
+    """What a player serves: one behavior or several in each of E areas."""
+
+    name: str
+    parts: tuple[ServedBehavior, ...]
+    parameters: Mapping[str, float]  # environment parameters with their usual values
+    open: Callable[[int, int], Simulation]  # areas E and seed (0 .. 2**32 - 1)
 
 
 class _Terminated(BaseException):
@@ -112,7 +145,7 @@ class _Player:
             ]
 
 
-def serve(environment: ServedEnvironment | ServedScene, options: PlayerOptions) -> None:
+def serve(scene: ServedScene, options: PlayerOptions) -> None:
     """Play until the trainer has no more use for the player: QUIT, a status other than 200, or a broken connection.
 
     On SIGTERM or SIGINT, and when it fails, the player sends status 400 and stops.
@@ -125,7 +158,6 @@ def serve(environment: ServedEnvironment | ServedScene, options: PlayerOptions) 
     if options.decision_period < 1:
         raise ValueError(f"decision_period = {options.decision_period}: must be at least 1")
     _stop_on_signals()
-    scene = as_scene(environment)
     talks = [PlayerMessages(part.name, part.spec, part.teams) for part in scene.parts]
     talk = talks[0]
     link = Link(options)

@@ -8,7 +8,7 @@ id names one team of one area and stays: a Unity scene keeps one group object pe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,18 +31,6 @@ class AreasOutcome(NamedTuple):
     obs: tuple[np.ndarray, ...]  # float32 [E, A, *shape], of those who play on
     over: np.ndarray  # bool [E], the area's episode ended and a new one began
     stats: Mapping[str, np.ndarray]  # float32 [E] by tag, valid where over
-
-
-class Simulation(Protocol):
-    """E areas of an environment. Parameters are float32 [E] by name and hold for episodes that begin with this call."""
-
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
-        """Begin a new episode in every area."""
-        ...
-
-    def step(self, actions: Action, parameters: Mapping[str, np.ndarray]) -> AreasOutcome:
-        """`actions`: float32 [E, A, C] and int32 [E, A, D]; rows of members that are not alive are zero."""
-        ...
 
 
 class Teams:

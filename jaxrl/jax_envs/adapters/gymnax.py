@@ -30,7 +30,7 @@ from jax import Array
 from jaxrl.envs.foreign.arguments import fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
 
 _PACKAGE = "gymnax"
@@ -86,16 +86,9 @@ def make_gymnax(name: str, /, **arguments: Any) -> JaxEnv:
     def step(key: Array, state: Any, actions: TeamActions) -> tuple[Any, TeamStep]:
         native = foreign.to_native(single.action_space, actions.continuous[0], actions.discrete[0])
         obs, state, reward, terminated, truncated = single.step(key, state, native)
-        over = terminated | truncated
-        return foreign.typed_as(like, state), TeamStep(
-            view=view(obs, ~over),
-            reward=jnp.asarray(reward, jnp.float32).reshape(1),
-            group_reward=jnp.zeros(1, jnp.float32),
-            terminated=terminated[None],
-            truncated=truncated[None],
-            over=over,
-            stats={},
-        )
+        reward, seen = jnp.asarray(reward, jnp.float32).reshape(()), view(obs, ~(terminated | truncated))
+        step = lone_step(seen, reward, terminated=terminated, truncated=truncated, figures={})
+        return foreign.typed_as(like, state), step
 
     sensor = ObservationSpec(f"VectorSensor_size{size}", (size,), (DimensionProperty.NONE,))
     return JaxEnv(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,28 +21,28 @@ from jax import Array
 
 from jaxrl.compilation import enable_compilation_cache, quick_options
 from jaxrl.envs.player.link import EDITOR_PORT, PlayerOptions
-from jaxrl.envs.player.player import serve
-from jaxrl.envs.player.served import ServedBehavior, ServedEnvironment, ServedScene
+from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import (
     Areas,
-    AreasTransition,
     EnvParams,
     JaxEnv,
     TeamActions,
+    TeamStep,
     TeamView,
     advance_areas,
     start_areas,
 )
-from jaxrl.jax_envs.scene import JaxScene, SceneTransition, Sizes, by_behavior, step_of_behavior
+from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior, parts_of, step_of_behavior
 from jaxrl.types import Action, JaxrlError
 
 _logger = logging.getLogger(__name__)
 
 
 class CompiledAreas:
-    """E areas of a JAX environment behind numpy: the `Simulation` that a player serves.
+    """E areas of a JAX environment behind numpy: the `Simulation` that a player serves. Of several behaviors, outcomes
+    and actions stand in their order.
 
     The program for a step is compiled by a thread, as soon as the first reset has shown its arguments: while the
     trainer makes its learner, the player has nothing else to do.
@@ -56,20 +56,21 @@ class CompiledAreas:
         played: Any = env
         self._start = jax.jit(partial(_start, played, areas), compiler_options=quick_options())  # runs seldom
         self._advance = jax.jit(partial(advance_areas, played), donate_argnums=0)
+        self._several, self._names = isinstance(env, JaxScene), [part.name for part in parts_of(env)]
         self._no_actions = by_behavior(env, partial(_no_actions, areas))
         self._compiler = ThreadPoolExecutor(1, "jaxrl-compile")
         self._compiled: Future[None] | None = None
 
-    def reset(self, parameters: Mapping[str, np.ndarray]) -> Any:
+    def reset(self, parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
         """Begin a new episode in every area. A later reset draws other dungeons than the first."""
         arguments = (self._seed, np.uint32(self._resets), dict(parameters))
         self._areas, view = self._start(*arguments)
         self._resets += 1
         if self._compiled is None:
             self._compiled = self._compiler.submit(self._try, *arguments)
-        return self._first_outcome(jax.tree.map(np.asarray, view))
+        return tuple(map(_first_step, self._by_behavior(jax.tree.map(np.asarray, view))))
 
-    def step(self, actions: Any, parameters: Mapping[str, np.ndarray]) -> Any:
+    def step(self, actions: Sequence[Action], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
         """One step of every area.
 
         Raises:
@@ -78,17 +79,15 @@ class CompiledAreas:
         if self._areas is None or self._compiled is None:
             raise JaxrlError("the trainer asked for a step before the first reset; send the command RESET first")
         self._compiled.result()
-        self._areas, result = self._advance(self._areas, self._sent(actions), dict(parameters))
-        return self._outcome(jax.tree.map(np.asarray, result))
+        chosen = [TeamActions(one.continuous, one.discrete) for one in actions]  # pyright: ignore
+        sent = dict(zip(self._names, chosen, strict=True)) if self._several else chosen[0]
+        self._areas, result = self._advance(self._areas, sent, dict(parameters))
+        result = jax.tree.map(np.asarray, result)
+        steps = [step_of_behavior(result.step, name) for name in self._names] if self._several else [result.step]
+        return tuple(map(_played_step, steps, self._by_behavior(result.view)))
 
-    def _sent(self, actions: Action) -> Any:
-        return TeamActions(continuous=actions.continuous, discrete=actions.discrete)  # pyright: ignore
-
-    def _first_outcome(self, view: Any) -> Any:
-        return _first_step(view)
-
-    def _outcome(self, result: Any) -> Any:
-        return _played_step(result)
+    def _by_behavior(self, view: Any) -> list[TeamView]:
+        return [view[name] for name in self._names] if self._several else [view]
 
     def _try(self, seed: np.uint32, resets: np.uint32, parameters: dict[str, np.ndarray]) -> None:
         """Step areas that nobody needs, so that the program exists."""
@@ -100,24 +99,6 @@ def _start(env: JaxEnv, areas: int, seed: Array, resets: Array, parameters: EnvP
     return start_areas(env, jax.random.fold_in(jax.random.key(seed), resets), areas, parameters)
 
 
-class CompiledScene(CompiledAreas):
-    """The same for an environment of several behaviors: outcomes and actions stand in tuples, in their order."""
-
-    def __init__(self, env: JaxScene, areas: int, seed: int) -> None:
-        super().__init__(env, areas, seed)
-        self._names = [part.name for part in env.parts]
-
-    def _sent(self, actions: Sequence[Action]) -> Any:
-        return {name: super(CompiledScene, self)._sent(one) for name, one in zip(self._names, actions, strict=True)}
-
-    def _first_outcome(self, view: dict[str, TeamView]) -> Any:
-        return tuple(_first_step(view[name]) for name in self._names)
-
-    def _outcome(self, result: SceneTransition) -> Any:
-        steps = [(step_of_behavior(result.step, name), result.view[name]) for name in self._names]
-        return tuple(_played_step(AreasTransition(*step)) for step in steps)
-
-
 def _no_actions(areas: int, env: Sizes) -> TeamActions:
     action, agents = env.spec.action, env.teams * env.members
     continuous: Any = np.zeros((areas, agents, action.continuous_size), np.float32)
@@ -125,25 +106,10 @@ def _no_actions(areas: int, env: Sizes) -> TeamActions:
     return TeamActions(continuous=continuous, discrete=discrete)
 
 
-@overload
-def make_served(env: JaxEnv) -> ServedEnvironment: ...
-@overload
-def make_served(env: JaxScene) -> ServedScene: ...
-@overload
-def make_served(env: JaxEnv | JaxScene) -> ServedEnvironment | ServedScene: ...
-def make_served(env: JaxEnv | JaxScene) -> ServedEnvironment | ServedScene:
+def make_served(env: JaxEnv | JaxScene) -> ServedScene:
     """`env` as the player wants it."""
-    if isinstance(env, JaxScene):
-        parts = tuple(ServedBehavior(part.name, part.spec, part.members, part.teams) for part in env.parts)
-        return ServedScene(env.name, parts, env.parameters, lambda areas, seed: CompiledScene(env, areas, seed))
-    return ServedEnvironment(
-        name=env.name,
-        spec=env.spec,
-        members=env.members,
-        teams=env.teams,
-        parameters=env.parameters,
-        open=lambda areas, seed: CompiledAreas(env, areas, seed),
-    )
+    parts = tuple(ServedBehavior(part.name, part.spec, part.members, part.teams) for part in parts_of(env))
+    return ServedScene(env.name, parts, env.parameters, lambda areas, seed: CompiledAreas(env, areas, seed))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -197,33 +163,24 @@ def set_up_jax() -> None:
 
 def _first_step(view: TeamView) -> AreasOutcome:
     """A reset: agents begin, nobody has ended, nothing was earned."""
-    alive = np.asarray(view.alive)
-    nothing, nobody = np.zeros(alive.shape, np.float32), np.zeros(alive.shape, bool)
-    return AreasOutcome(
-        ended=nobody,
-        truncated=nobody,
-        reward=nothing,
-        group_reward=nothing,
-        last_obs=view.obs,  # pyright: ignore
-        alive=alive,
-        action_mask=view.action_mask,  # pyright: ignore
-        obs=view.obs,  # pyright: ignore
-        over=np.zeros(len(alive), bool),
-        stats={},
-    )
+    alive: Any = view.alive
+    nothing: Any = np.zeros(alive.shape, np.float32)
+    nobody: Any = np.zeros(alive.shape, bool)
+    over: Any = np.zeros(len(alive), bool)
+    return _played_step(TeamStep(view, nothing, nothing, nobody, nobody, over, {}), view)
 
 
-def _played_step(result: AreasTransition) -> AreasOutcome:
-    step = result.step
+def _played_step(step: TeamStep, view: TeamView) -> AreasOutcome:
+    """Arrays of numpy, leading axis E."""
     return AreasOutcome(
         ended=np.asarray(step.terminated | step.truncated),
         truncated=step.truncated,  # pyright: ignore
         reward=step.reward,  # pyright: ignore
         group_reward=step.group_reward,  # pyright: ignore
         last_obs=step.view.obs,  # pyright: ignore
-        alive=result.view.alive,  # pyright: ignore
-        action_mask=result.view.action_mask,  # pyright: ignore
-        obs=result.view.obs,  # pyright: ignore
+        alive=view.alive,  # pyright: ignore
+        action_mask=view.action_mask,  # pyright: ignore
+        obs=view.obs,  # pyright: ignore
         over=step.over,  # pyright: ignore
         stats=step.stats,  # pyright: ignore
     )

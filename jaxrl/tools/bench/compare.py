@@ -20,8 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxrl.tools.bench.lines import BenchError, Line, Measured, latest
-from jaxrl.tools.bench.table import print_table, title_of
-from jaxrl.tools.bench.values import Key, shown_all, values_of
+from jaxrl.tools.bench.table import Key, print_table, shown_all, title_of, values_of
 
 _BUSY = 0.5  # load per core
 

@@ -13,8 +13,7 @@ from rich.text import Text
 
 from jaxrl.tools.bench.compare import ratio_of
 from jaxrl.tools.bench.lines import BenchError, Measured, measured
-from jaxrl.tools.bench.table import print_table
-from jaxrl.tools.bench.values import Key, shown_all, values_of
+from jaxrl.tools.bench.table import Key, print_table, shown_all, values_of
 
 
 class Cell(NamedTuple):

@@ -12,8 +12,7 @@ from jaxrl.tools.report import statistics
 from jaxrl.tools.report.curves import FIRST_FOLDERS, TAGS, finite_tags
 from jaxrl.tools.report.events import ReportError
 from jaxrl.tools.report.runs import Experiment
-from jaxrl.tools.report.tables import behaviors_of, curves_of, titles
-from jaxrl.tools.report.time_split import PHASES, time_of
+from jaxrl.tools.report.tables import PHASES, behaviors_of, curves_of, time_of, titles
 
 COLORS = ("#3182ce", "#dd6b20", "#2f9e6e", "#b8559a", "#b7860b", "#7a6fd0", "#d64545", "#4a9aa5")
 """Of medium lightness: they stand out from white and from near-black alike."""

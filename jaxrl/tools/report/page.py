@@ -11,8 +11,7 @@ from jaxrl.tools.report import tables
 from jaxrl.tools.report.curves import POINTS, left_out, page_data
 from jaxrl.tools.report.figures import COLORS, PHASE_COLORS
 from jaxrl.tools.report.runs import Experiment, Run
-from jaxrl.tools.report.tables import Table
-from jaxrl.tools.report.time_split import TimeSpent, time_of
+from jaxrl.tools.report.tables import Table, TimeSpent, time_of
 
 _HERE = Path(__file__).parent
 _LONG = 40  # rows; a longer table is folded

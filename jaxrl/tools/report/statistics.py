@@ -45,23 +45,28 @@ class Band(NamedTuple):
 
 
 def band(curves: Sequence[Curve], *, independent: bool = True) -> Band:
-    """Mean over S curves with a bootstrap interval over seeds, if `independent`, on the steps that all of them cover.
-
-    Values between a curve's points are interpolated. Curves that share no step are drawn over all steps of the
-    longest one, each held at its border value.
-    """
-    steps = np.unique(np.concatenate([curve.step for curve in curves])).astype(np.float64)
-    first, last = max(curve.step[0] for curve in curves), min(curve.step[-1] for curve in curves)
-    if first <= last:
-        steps = steps[(steps >= first) & (steps <= last)]
-    if len(steps) > POINTS:
-        steps = steps[np.linspace(0, len(steps) - 1, POINTS).round().astype(int)]
-    values = np.stack([np.interp(steps, curve.step, curve.value) for curve in curves])  # [S, K]
+    """Mean over S curves on the steps that all of them cover, with a bootstrap interval over seeds if `independent`."""
+    steps, values = on_common_steps(curves, POINTS)
     mean, low, high = values.mean(0), np.full(len(steps), np.nan), np.full(len(steps), np.nan)
     known = np.isfinite(values).all(0)
     if independent and len(curves) > 1 and known.any():
         low[known], high[known] = _interval((values[:, known],), _mean, _CURVE_RESAMPLES)
-    return Band(steps, mean, low, high)
+    return Band(steps.astype(np.float64), mean, low, high)
+
+
+def on_common_steps(curves: Sequence[Curve], most: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most so many steps [K] that all S curves cover, and their values there [S, K].
+
+    Values between a curve's points are interpolated. Curves that share no step are drawn over all steps of the
+    longest one, each held at its border value.
+    """
+    steps = np.unique(np.concatenate([curve.step for curve in curves]))
+    first, last = max(curve.step[0] for curve in curves), min(curve.step[-1] for curve in curves)
+    if first <= last:
+        steps = steps[(steps >= first) & (steps <= last)]
+    if len(steps) > most:
+        steps = steps[np.linspace(0, len(steps) - 1, most).round().astype(int)]
+    return steps, np.stack([np.interp(steps, curve.step, curve.value) for curve in curves])
 
 
 def area_under_curve(curve: Curve, first: float, last: float) -> float:

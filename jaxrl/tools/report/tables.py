@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.artifacts.metrics.timers import ENV_STEP, EVALUATE, ITERATIONS, LEARNING, UPDATE_POLICY
 from jaxrl.tools.report import statistics
 from jaxrl.tools.report.events import Curve, final_score
-from jaxrl.tools.report.runs import INCIDENTAL, Experiment
+from jaxrl.tools.report.runs import INCIDENTAL, Experiment, Run
 from jaxrl.tools.report.statistics import Estimate
-from jaxrl.tools.report.time_split import PHASES, time_of
 
 SCORES = (tags.GROUP_CUMULATIVE_REWARD, tags.CUMULATIVE_REWARD)
 """Statistics by which experiments are compared."""
 MISSING = "–"
 LISTED = 8  # seeds of an experiment that are named
+PHASES = {"environment": ENV_STEP, "act": EVALUATE, "update": UPDATE_POLICY, "compiled loop": ITERATIONS}
 
 
 class Table(NamedTuple):
@@ -179,3 +180,45 @@ def _program(metadata: dict[str, Any]) -> str:
     if "jaxrl_version" in metadata:
         return f"jaxrl {metadata['jaxrl_version']}, jax {metadata.get('jax_version', '?')}"
     return f"ML-Agents {metadata['mlagents_version']}" if "mlagents_version" in metadata else "unknown"
+
+
+class TimeSpent(NamedTuple):
+    """The learning phase of a run's last session."""
+
+    seconds: float  # wall time
+    phases: dict[str, float]  # seconds by phase, with "other" for what no timer of PHASES covers
+    steps_per_second: float  # agent steps of all behaviors and seeds; NaN when no time passed
+
+
+def time_of(run: Run) -> TimeSpent | None:
+    """None without timers.json, or with one that has no learning phase.
+
+    ML-Agents nests the timers (it acts inside env_step); the inner one's time is taken off the outer one's, so that
+    the phases add up to the whole. Parallel timers, which ran at the same time in other processes, do not count.
+    """
+    learning = _find(run.timers or {}, LEARNING)
+    if learning is None:
+        return None
+    names = {node: phase for phase, node in PHASES.items()}
+    phases = dict.fromkeys([*PHASES, "other"], 0.0)
+    _add(learning, "other", names, phases)
+    seconds = float(learning["total"])
+    seeds = [seed for seeds in run.behaviors.values() for seed in seeds.values()]
+    steps = sum(seed.last_step - seed.begun_at for seed in seeds)
+    return TimeSpent(seconds, phases, steps / seconds if seconds else float("nan"))
+
+
+def _find(tree: dict[str, Any], name: str) -> dict[str, Any] | None:
+    children = tree.get("children", {})
+    if name in children:
+        return children[name]
+    found = (_find(child, name) for child in children.values())
+    return next((node for node in found if node is not None), None)
+
+
+def _add(node: dict[str, Any], phase: str, names: dict[str, str], phases: dict[str, float]) -> None:
+    """Add the time of `node` itself to `phase`, that of its children to theirs."""
+    serial = {name: child for name, child in node.get("children", {}).items() if not child.get("is_parallel")}
+    phases[phase] += max(0.0, node["total"] - sum(child["total"] for child in serial.values()))
+    for name, child in serial.items():
+        _add(child, names.get(name, phase), names, phases)

@@ -6,6 +6,7 @@ states come back as numpy arrays and are drawn one by one.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,24 +17,38 @@ import numpy as np
 from jax import Array
 
 from jaxrl import trust as trusted
-from jaxrl.envs.address import Kind, parse_address
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.envs import simulator
+from jaxrl.envs.address import Kind, parse_address, split_function, unknown
 from jaxrl.envs.foreign.arguments import keyword_arguments
-from jaxrl.jax_envs import environment_of
+from jaxrl.jax_envs import ENVIRONMENTS, environment_of, is_installed
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
-from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior, parts_of
-from jaxrl.tools.watch import addresses
-from jaxrl.tools.watch.acting import untrained_actions
-from jaxrl.tools.watch.addresses import WatchError
+from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of
+from jaxrl.settings import load_run_settings
 from jaxrl.tools.watch.painter import Frame, check_ending, write_film
-from jaxrl.tools.watch.scene import play_scene
-from jaxrl.training.acting import Act, Moment, first_moment, memory_before, next_moment, trained_actions
+from jaxrl.training.acting import (
+    Act,
+    Moment,
+    first_moment,
+    memory_before,
+    next_moment,
+    trained_actions,
+    untrained_actions,
+)
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
-from jaxrl.types import ParameterValue
+from jaxrl.types import JaxrlError, ParameterValue
 
 _FILM_SECONDS, _FASTEST, _SLOWEST = 10.0, 0.06, 0.4
 _SHORTEST = 0.02  # seconds of a picture that viewers of GIF files still keep to
 _LONGEST, _LONGEST_WIDE = 480, 800  # pixels; of scenes more than twice as wide as high
+FOREIGN = (Kind.GYMNASIUM, Kind.PETTINGZOO)
+_SHOWN = 8  # names of runs in one message
+_UNITY = (
+    "{what} draws in a window of its own, of which no film is made; to see a trained policy play in it: "
+    "jaxrl train {config}{env} --run-id={run} --results-dir={results} --resume --inference"
+)
 
 
 class WatchSummary(NamedTuple):
@@ -52,8 +67,8 @@ class Game(NamedTuple):
 
     before: State  # where the decision was made
     after: State  # where it led; where the episode is over, its end
-    reward: Any  # float32 [T, A], or by behavior
-    group_reward: Any  # float32 [T, A], likewise
+    reward: Mapping[str, np.ndarray]  # float32 [T, A], by behavior
+    group_reward: Mapping[str, np.ndarray]  # float32 [T, A], likewise
     over: np.ndarray  # bool [T]
 
 
@@ -96,22 +111,21 @@ def watch(
         trusted.accept(run)
     if environment is not None:
         trusted.ours(environment)
-    name = addresses.environment_of(run) if environment is None else environment
-    addresses.check_watchable(name, run)
-    if parse_address(name).kind in addresses.FOREIGN:
+    name = _address_of(run) if environment is None else environment
+    check_watchable(name, run)
+    if parse_address(name).kind in FOREIGN:
         return _watch_foreign(name, run, out, env_args, seed, episodes, steps, deterministic)
-    arguments = addresses.arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
+    arguments = arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
     return _watch_game(_environment(name, arguments), run, out, seed, episodes, steps, deterministic)
 
 
 def _watch_game(
     env: JaxEnv | JaxScene, run: Path | None, out: Path, seed: int, episodes: int, steps: int, deterministic: bool
 ) -> WatchSummary:
-    cast = by_behavior(env, partial(_cast, run, deterministic))
-    roles = [cast] if isinstance(env, JaxEnv) else list(cast.values())
-    trained = next((role.trained for role in roles if role.trained is not None), None)
-    parameters = dict(env.parameters) if trained is None else parameters_for(trained, env)
-    game = play(env, *_each(cast), jax.random.key(seed), parameters, steps=steps)
+    roles = cast(env, run, deterministic)
+    trained = [role.trained for role in roles.values() if role.trained is not None]
+    parameters = parameters_for(trained[0], env) if trained else dict(env.parameters)
+    game = play(env, roles, jax.random.key(seed), parameters, steps=steps)
     length = _length(game.over, episodes)
     rewards = team_rewards(env, game)[:length]
     frames = _frames(env, game, rewards, episodes)
@@ -122,7 +136,7 @@ def _watch_game(
     parts = np.split(rewards, ends[ends < length])
     return WatchSummary(
         behavior=", ".join(part.name for part in parts_of(env)),
-        policy="random actions" if run is None else ", ".join(role.trained.origin for role in roles if role.trained),
+        policy="random actions" if run is None else ", ".join(one.origin for one in trained),
         steps=length,
         returns=tuple(tuple(float(team) for team in part.sum(axis=0)) for part in parts),
         finished=bool(game.over[length - 1]),
@@ -130,30 +144,26 @@ def _watch_game(
     )
 
 
-class _Role(NamedTuple):
+class Role(NamedTuple):
     """Who acts for a behavior."""
 
     trained: Trained | None
     act: Act
     policy: Any
-    memory: Any
+    memory: Any  # what `act` takes first
 
 
-def _cast(run: Path | None, deterministic: bool, part: Sizes) -> _Role:
-    """Who acts for a behavior: its policy of the run, or random actions."""
+def cast(env: JaxEnv | JaxScene, run: Path | None, deterministic: bool = False) -> dict[str, Role]:
+    """Who acts for each behavior: its policy of the run, or random actions."""
+    return {part.name: _role(part, run, deterministic) for part in parts_of(env)}
+
+
+def _role(part: Sizes, run: Path | None, deterministic: bool) -> Role:
     if run is None:
-        return _Role(None, untrained_actions(part.spec.action), None, ())
+        return Role(None, untrained_actions(part.spec.action), None, ())
     trained = load_trained(run, part.spec, behavior=part.name, deterministic=deterministic)
     memory = memory_before(trained.algorithm, trained.policy, part.teams * part.members)
-    return _Role(trained, trained_actions(trained.algorithm), trained.policy, memory)
-
-
-def _each(cast: Any) -> tuple[Any, Any, Any]:
-    """Act, policy and memory; of several behaviors by name."""
-    if isinstance(cast, _Role):
-        return cast.act, cast.policy, cast.memory
-    acts, policies, memories = ({name: role[field] for name, role in cast.items()} for field in (1, 2, 3))
-    return acts, policies, memories
+    return Role(trained, trained_actions(trained.algorithm), trained.policy, memory)
 
 
 def _watch_foreign(
@@ -188,7 +198,7 @@ def _watch_foreign(
 def _environment(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
     """The environment that can be drawn. A served one is the same environment, compiled."""
     kind, short = parse_address(name)
-    env = environment_of(addresses.compiled(short or "") if kind is Kind.PLAYER else name, **arguments)
+    env = environment_of(compiled(short or "") if kind is Kind.PLAYER else name, **arguments)
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
     return env
@@ -196,9 +206,7 @@ def _environment(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
 
 def play(
     env: JaxEnv | JaxScene,
-    act: Any,
-    policy: Any,
-    memory: Any,
+    roles: Mapping[str, Role],
     key: Array,
     parameters: Mapping[str, ParameterValue],
     *,
@@ -206,36 +214,57 @@ def play(
 ) -> Game:
     """`steps` decisions in one area, one episode after the other. `key` is consumed.
 
-    `policy` is what `act` takes, `memory` what it takes first; with several behaviors all three, and the rewards of the
-    game, stand by name. The policy is an argument of the program: as a constant, each would be compiled anew.
-    Parameters that are samplers are drawn for each episode.
+    Policies are arguments of the program: as constants, each would be compiled anew. Parameters that are samplers are
+    drawn for each episode.
     """
-    program = partial(_play, env) if isinstance(env, JaxEnv) else partial(play_scene, env)
-    game = jax.jit(partial(program, act, steps))(policy, memory, key, of_one(parameters))
+    acts = {name: role.act for name, role in roles.items()}
+    policies, memories = ({name: role[field] for name, role in roles.items()} for field in (2, 3))
+    game = jax.jit(partial(_play, env, acts, steps))(policies, memories, key, of_one(parameters))
     return Game(*jax.tree.map(np.asarray, game))
 
 
 def _play(
-    env: JaxEnv, act: Act, steps: int, policy: Any, memory: Any, key: Array, parameters: dict[str, Any]
+    env: JaxEnv | JaxScene,
+    acts: Mapping[str, Act],
+    steps: int,
+    policies: dict[str, Any],
+    memories: dict[str, Any],
+    key: Array,
+    parameters: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """The program of `play`: the fields of a `Game`, as JAX arrays."""
+    """The program of `play`: the fields of a `Game`, as JAX arrays. What an environment has of its one behavior stands
+    by its name here, too.
+    """
+    played: Any = env
+    alone, names = isinstance(env, JaxEnv), [part.name for part in parts_of(env)]
     reset_key, play_key = jax.random.split(key)
 
-    def begin(key: Array) -> tuple[State, TeamView]:
-        return env.reset(key, of_episode(parameters, key))
+    def begin(key: Array) -> tuple[State, dict[str, TeamView]]:
+        state, view = played.reset(key, of_episode(parameters, key))
+        return state, {env.name: view} if alone else view
 
-    def step(carry: tuple[State, Moment, Any], key: Array) -> tuple[tuple[State, Moment, Any], tuple[Any, ...]]:
-        act_key, step_key, reset_key = jax.random.split(key, 3)
-        state, moment, memory = carry
-        actions, memory = act(policy, memory, moment, act_key)
-        after, result = env.step(step_key, state, actions)
-        going, view = jax.lax.cond(result.over, partial(begin, reset_key), lambda: (after, result.view))
-        ended = result.terminated | result.truncated | result.over
-        carry = (going, next_moment(moment, view, ended, result.reward, result.group_reward), memory)
-        return carry, (state, after, result.reward, result.group_reward, result.over)
+    def step(carry: tuple[State, dict[str, Moment], dict[str, Any]], key: Array) -> tuple[Any, tuple[Any, ...]]:
+        keys = jax.random.split(key, 2 + len(names))
+        act_keys, (step_key, reset_key) = (keys[:1], keys[1:]) if alone else (keys[2:], keys[:2])
+        state, moments, memories = carry
+        actions, after_memories = {}, {}
+        for name, act_key in zip(names, act_keys, strict=True):
+            sent = acts[name](policies[name], memories[name], moments[name], act_key)
+            actions[name], after_memories[name] = sent
+        after, result = played.step(step_key, state, actions[env.name] if alone else actions)
+        came = {env.name: result} if alone else result.behaviors
+        views = {name: done.view for name, done in came.items()}
+        going, views = jax.lax.cond(result.over, partial(begin, reset_key), lambda: (after, views))
+        following = {}
+        for name, done in came.items():
+            ended = done.terminated | done.truncated | result.over
+            following[name] = next_moment(moments[name], views[name], ended, done.reward, done.group_reward)
+        own, group = ({name: done[field] for name, done in came.items()} for field in (1, 2))
+        return (going, following, after_memories), (state, after, own, group, result.over)
 
-    state, view = begin(reset_key)
-    return jax.lax.scan(step, (state, first_moment(view), memory), jax.random.split(play_key, steps))[1]
+    state, views = begin(reset_key)
+    first = {name: first_moment(view) for name, view in views.items()}
+    return jax.lax.scan(step, (state, first, memories), jax.random.split(play_key, steps))[1]
 
 
 def team_rewards(env: JaxEnv | JaxScene, game: Game) -> np.ndarray:
@@ -243,17 +272,12 @@ def team_rewards(env: JaxEnv | JaxScene, game: Game) -> np.ndarray:
 
     Of several behaviors, one after the other.
     """
-    if isinstance(env, JaxScene):
-        games = [
-            (p, game._replace(reward=game.reward[p.name], group_reward=game.group_reward[p.name])) for p in env.parts
-        ]
-        return np.concatenate([_team_rewards(part, of_part) for part, of_part in games], axis=-1)
-    return _team_rewards(env, game)
+    return np.concatenate([_team_rewards(part, game) for part in parts_of(env)], axis=-1)
 
 
-def _team_rewards(env: Sizes, game: Game) -> np.ndarray:
-    shape = (*game.over.shape, env.teams, env.members)
-    group, own = game.group_reward.reshape(shape), game.reward.reshape(shape)
+def _team_rewards(part: Sizes, game: Game) -> np.ndarray:
+    shape = (*game.over.shape, part.teams, part.members)
+    group, own = game.group_reward[part.name].reshape(shape), game.reward[part.name].reshape(shape)
     received = np.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))  # by those who lived to get it
     return received + own.sum(-1)
 
@@ -294,3 +318,72 @@ def caption(title: str, clock: int, total: np.ndarray, told: str = "") -> str:
     """The line under a picture: decisions of this episode, what each team has earned in it, and what it shows."""
     earned = " : ".join(f"{round(float(value), 2) + 0.0:.2f}" for value in total)
     return f"{title}step {clock}   reward {earned}" + (f"   {told}" if told else "")
+
+
+class WatchError(JaxrlError):
+    """What was asked for cannot be shown. The text says why and what to do."""
+
+
+def _address_of(run: Path | None) -> str:
+    """The address in the configuration of a run. Raises WatchError: there is none."""
+    if run is None:
+        raise WatchError("Nothing to watch: name an environment, such as jax:dungeon_escape, or a run with --run")
+    path = RunFolder(run.parent, run.name).configuration
+    if not path.is_file():
+        runs = sorted(found.parent.name for found in run.glob("*/configuration.yaml"))
+        if runs:
+            raise WatchError(
+                f"{run}: is the folder of a sweep or of several runs, and no run itself; name one of them, such as "
+                f"--run {shlex.quote(str(run / runs[0]))} (there are: {', '.join(runs[:_SHOWN])}"
+                f"{f' and {len(runs) - _SHOWN} more' if len(runs) > _SHOWN else ''})"
+            )
+        raise WatchError(f"{path}: not there, so the run does not tell its environment; name it before --run")
+    address = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings.env_path
+    if address is None:
+        raise WatchError(_unity("the Unity Editor", None, run))
+    return address
+
+
+def arguments_of(run: Path | None, address: str) -> dict[str, Any]:
+    """What the run's environment was made with, if `address` is compiled and is that environment; else nothing."""
+    path = None if run is None else RunFolder(run.parent, run.name).configuration
+    if path is None or not path.is_file() or not parse_address(address).kind.compiled:
+        return {}
+    options = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings
+    return keyword_arguments(options.env_args) if options.env_path == address else {}
+
+
+def check_watchable(address: str, run: Path | None) -> None:
+    """Raise WatchError unless there is such an environment, of a kind that can be drawn.
+
+    Raises JaxrlError: the package of Gymnasium or PettingZoo is missing, or has no such environment.
+    """
+    kind, name = parse_address(address)
+    if kind in FOREIGN:
+        simulator(kind).check(name)
+        return
+    if kind in (Kind.JAXMARL, Kind.GYMNAX, Kind.RLLIB):
+        raise WatchError(f"{address}: the environments of {kind} have no picture here; watch jax:NAME instead")
+    if kind is Kind.UNITY and (Path(address).exists() or Path(address).name != address):
+        raise WatchError(_unity(f"{address}: a Unity build", address, run))
+    own = kind is Kind.FUNCTION or (kind is Kind.PLAYER and split_function(name or "") is not None)
+    known = kind in (Kind.JAX, Kind.PLAYER) and (name in ENVIRONMENTS or is_installed(name))
+    if not own and not known:
+        prefix = f"{Kind.PLAYER if kind is Kind.PLAYER else Kind.JAX}:"
+        raise WatchError(unknown(address, name or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=prefix))
+
+
+def compiled(name: str) -> str:
+    """The address at which an environment that a player serves can be compiled."""
+    return name if split_function(name) else f"{Kind.JAX}:{name}"
+
+
+def _unity(what: str, build: str | None, run: Path | None) -> str:
+    config = "CONFIG" if run is None else shlex.quote(str(run / "configuration.yaml"))
+    return _UNITY.format(
+        what=what,
+        config=config,
+        env="" if build is None else f" --env={shlex.quote(build)}",
+        run="ID" if run is None else shlex.quote(run.name),
+        results="results" if run is None else shlex.quote(str(run.parent)),
+    )

@@ -36,6 +36,7 @@ def snapshot_of(behavior: Behavior) -> Snapshot:
         step=behavior.step,
         contents=Saved(train=state, step=np.int64(behavior.step), decisions=np.int64(behavior.decisions)),
         policy=state.policy,
+        network=behavior.algorithm.policy,
         learned=(state.policy, state.critic),
         spec=behavior.spec,
         settings=behavior.settings,

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from jaxrl.envs.foreign.actions import ActionWriter
 from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, keyword_arguments, take_switch
-from jaxrl.envs.foreign.infos import LARGEST, plain
+from jaxrl.envs.foreign.lives import LARGEST, plain
 from jaxrl.envs.foreign.observations import ObservationError, ObservationReader, SpaceError
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 

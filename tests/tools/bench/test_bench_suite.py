@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.artifacts import carried as places
-from jaxrl.artifacts.carried import carried
-from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts import files as places
+from jaxrl.artifacts.files import ArtifactError, carried
 from jaxrl.tools.bench import machine, suite
 from jaxrl.tools.bench.catalogue import BENCHMARKS, Benchmark, Figure, choose
 from jaxrl.tools.bench.lines import BenchError, read_lines
-from jaxrl.tools.bench.script import run_script
-from jaxrl.tools.bench.suite import run_all
+from jaxrl.tools.bench.suite import run_all, run_script
 from jaxrl.tools.bench.table import rows_of
 from tests.tools.bench.bench_numbers import CPU, GPU, line
 

@@ -9,7 +9,7 @@ import pytest
 
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.tensorboard import TensorBoardWriter
-from jaxrl.tools.dashboard.follow import Follower
+from jaxrl.tools.dashboard.live_run import Follower
 from jaxrl.tools.report import events
 from tests.tools.report.report_folders import scalar, write_events
 

@@ -7,7 +7,7 @@ import pytest
 from jaxrl.tools.report.events import ReportError
 from jaxrl.tools.report.report import write_report
 from jaxrl.tools.report.runs import group, read_run
-from jaxrl.tools.report.time_split import time_of
+from jaxrl.tools.report.tables import time_of
 from tests.tools.report.report_folders import write_run
 
 

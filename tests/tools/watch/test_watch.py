@@ -123,9 +123,9 @@ def test_two_teams_are_counted_apart():
     game = module.Game(
         before=None,
         after=None,
-        reward=np.array([[0, 0, 0, 0, 0.5, 0]], np.float32),
+        reward={env.name: np.array([[0, 0, 0, 0, 0.5, 0]], np.float32)},
         # the dead member gets nothing, its mates lose 1; the other team wins 1
-        group_reward=np.array([[-1, -1, 0, 1, 1, 1]], np.float32),
+        group_reward={env.name: np.array([[-1, -1, 0, 1, 1, 1]], np.float32)},
         over=np.array([True]),
     )
     np.testing.assert_allclose(module.team_rewards(env, game), [[-1.0, 1.5]])

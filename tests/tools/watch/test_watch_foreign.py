@@ -14,9 +14,9 @@ from PIL import Image
 
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.tools.watch import filmed_area
+from jaxrl.tools.watch import foreign
 from jaxrl.tools.watch.film import WatchError, watch
-from jaxrl.tools.watch.player import Player
+from jaxrl.tools.watch.foreign import Player
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps
 from tests.envs.foreign.games import Relay, Stairs
 
@@ -48,7 +48,7 @@ def test_episodes_are_filmed_with_their_ends_and_rewards(tmp_path, stairs):
 
 
 def test_of_a_long_film_every_second_picture_is_kept_and_every_end(tmp_path, stairs, monkeypatch):
-    monkeypatch.setattr(filmed_area, "FRAMES", 5)
+    monkeypatch.setattr(foreign, "FRAMES", 5)
     watch(stairs, run=None, out=tmp_path / "film.gif", episodes=3, steps=50)
     with Image.open(tmp_path / "film.gif") as film:
         durations = []

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms import ALGORITHMS, actor_critic, poca, ppo
-from jaxrl.algorithms.batches import Batch
+from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
+from jaxrl.algorithms.policy_gradient import Batch
 from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
-from jaxrl.networks.models import Actor, TeamCritic
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.buffer import trajectory
@@ -22,6 +21,7 @@ from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.collect import Made, Transitions, collect, from_before, start_play, still_open
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
+from tests.algorithms.team_rollouts import steps_of
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import quick_jit
 
@@ -70,12 +70,7 @@ def algorithm(trainer: str, spec: BehaviorSpec) -> Algorithm:
 @cache
 def preparation(trainer: str, spec: BehaviorSpec):
     """(state, rollout) → (state, batch, metrics) of the same."""
-    settings = small_settings(trainer)
-    if trainer == "ppo":
-        return quick_jit(partial(actor_critic.prepare, ppo.make_networks(spec, settings), spec, settings))
-    critic = TeamCritic(spec, settings.network_settings, ("extrinsic",))
-    bound = poca.Bound(Actor(spec, settings.network_settings), critic, spec, settings)
-    return quick_jit(partial(poca.prepare, bound))
+    return quick_jit(steps_of(trainer, small_settings(trainer), spec).prepare)
 
 
 class Host:

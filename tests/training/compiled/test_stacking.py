@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import batches
 from jaxrl.jax_envs.dungeon_escape import DungeonSettings, make_dungeon_escape
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.training.compiled.collect import Transitions
 from jaxrl.training.compiled.stacking import EpisodeFigures
+from tests.algorithms.team_rollouts import returns_of
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_jit
 from tests.training.compiled.both_loops import E, Part, T, algorithm, by_number, play, preparation, told
@@ -76,7 +76,7 @@ def test_equal_to_the_host_loop(name: str, trainer: str) -> None:
 def test_returns_are_the_true_rest_also_of_members_that_pause(team_rows: bool) -> None:
     """V tells what is still to come, 7 beyond a last observation and 3 beyond the rollout: so does every return."""
     settings = settings_of("poca", {"hyperparameters__lambd": 0.9, "reward_signals__extrinsic__gamma": 1.0})
-    returns = quick_jit(partial(batches.stream_returns, settings=settings, cooperative=team_rows))
+    returns = quick_jit(partial(returns_of, settings, team_rows))
     before = np.zeros((E, A), np.float32)  # what mates were paid for decisions that were made in the rollout before
     for part in played("pauses"):
         rollout, steps = part.rollouts[team_rows], part.steps

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import batches
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.compiled.collect import EpisodeSums, Transitions
 from jaxrl.training.compiled.stacking import first_fault, stack
 from jaxrl.types import Action
+from tests.algorithms.team_rollouts import returns_of
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_jit
 
@@ -112,7 +112,7 @@ def test_returns_of_three_decisions() -> None:
     @quick_jit
     def returns(rollout: Rollout):
         value = rollout.obs[0][:, :, :1].repeat(2, axis=2)
-        return batches.stream_returns(rollout, value, settings, cooperative=False)[..., 0]
+        return returns_of(settings, False, rollout, value)[..., 0]
 
     found = np.asarray(returns(rollout))[:6:2]  # of the decisions; nobody acts in the states between them
     # Area 0. Member 0: 1 + 0.5 (0.5 · 10 + 0.5 · 11); cut, 1 + 0.5 · 20; terminated, 1.

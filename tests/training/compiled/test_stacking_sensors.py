@@ -85,10 +85,10 @@ def test_a_served_environment_shows_all_sensors_in_their_dtype() -> None:
     env = make_sensor_toy(ToySettings(length=2))
     simulation = make_served(env).open(2, 0)
     values = {"red": np.ones(2, np.float32)}
-    shown = [simulation.reset(values)]
+    shown = [*simulation.reset(values)]
     action = Action(np.zeros((2, 2, 0), np.float32), np.zeros((2, 2, 1), np.int32))
     while not any(step.over.any() for step in shown):
-        shown.append(simulation.step(action, values))
+        shown += simulation.step((action,), values)
     assert all([x.dtype for x in obs] == KINDS for step in shown for obs in (step.obs, step.last_obs))
     brightness = [int(step.last_obs[1][0, 0, 0, 0, 0]) for step in shown]
     assert brightness[:2] == [0, 127]  # 255 · 1 / 2, cut to a whole number; row 0 of the picture is not mixed

@@ -27,7 +27,7 @@ from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.host import learner, population
+from jaxrl.training.host import behaviors, learner
 from jaxrl.training.host.exact import environment_seeds, moment_of_run
 from jaxrl.training.host.learner import compile_ahead
 from jaxrl.training.host.programs import compile_programs
@@ -135,7 +135,7 @@ def test_behaviors_go_on_from_one_moment_after_a_kill_between_their_checkpoints(
     one set of programs, and one compiled update.
     """
     made, compiled = [], []
-    monkeypatch.setattr(population, "compile_programs", lambda *of: made.append(of) or compile_programs(*of))
+    monkeypatch.setattr(behaviors, "compile_programs", lambda *of: made.append(of) or compile_programs(*of))
     monkeypatch.setattr(learner, "compile_ahead", lambda *of: compiled.append(of) or compile_ahead(*of))
     lessons = {"unknown": {"curriculum": [*map(lesson, (0.4, 0.6, 0.8)), {"name": "last", "value": 1.0}]}}
     arguments = {"toy": TWO, "changes": {"trainer_type": "ppo", "max_steps": 400}, "parameters": lessons}

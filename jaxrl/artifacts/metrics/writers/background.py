@@ -16,6 +16,8 @@ from jaxrl.artifacts.metrics.statistics import Summary
 
 THREAD = "jaxrl-record-"
 """What names of these threads begin with."""
+ADVICE = "metrics.csv and the event files have everything."
+"""About what was lost, where nothing more is to be done."""
 CLOSE_SECONDS = 30.0
 """How long the end of a run waits for what has not been sent yet."""
 _LONGEST = 1000  # calls that wait to be sent; a run of one summary a second fills it in a quarter of an hour

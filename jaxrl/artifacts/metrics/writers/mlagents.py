@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
-from jaxrl.artifacts.metrics.writers.background import BackgroundWriter
+from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import Place
 from jaxrl.own_code import told
 from jaxrl.plugins import MLAGENTS_WRITERS, Plugin, PluginError, installed
@@ -30,7 +30,6 @@ from jaxrl.settings import RunSettings
 
 MLAGENTS = "mlagents"
 """The package whose own writers are TensorBoard's and the console's, which jaxrl has already."""
-_ADVICE = "metrics.csv and the event files have everything."
 _STATS = "mlagents.trainers.stats"
 _MAPPINGS = ("behaviors", "reward_signals", "environment_parameters")
 """Sections whose keys are names."""
@@ -141,7 +140,7 @@ def _of_run(settings: RunSettings, said: set[str]) -> list[BackgroundWriter]:
             continue
         writers = _Writers(_made(plugin, settings))
         service = f"{plugin.name} of the package {plugin.source}"
-        made.append(BackgroundWriter(service, lambda writers=writers: writers, _ADVICE, said))
+        made.append(BackgroundWriter(service, lambda writers=writers: writers, ADVICE, said))
     return made
 
 

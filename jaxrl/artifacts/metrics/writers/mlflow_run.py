@@ -14,13 +14,12 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
-from jaxrl.artifacts.metrics.writers.background import BackgroundWriter
+from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import Place, RecordError
 from jaxrl.settings.records import USUAL_PROJECT, USUAL_STORE
 
 IDENTITY = "jaxrl.identity"
 """Tag by which a run is found again."""
-_ADVICE = "metrics.csv and the event files have everything."
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")  # in the names of metrics and parameters
 _ANSWERED_LATER = ("http", "https", "databricks", "sqlite", "postgresql", "mysql", "mssql")
 _TALKATIVE = ("mlflow", "alembic", "urllib3.connectionpool")
@@ -50,7 +49,7 @@ def check(target: str) -> None:
 
 def open_writer(place: Place) -> BackgroundWriter:
     """A run in the store `place.target`."""
-    return BackgroundWriter("MLflow", lambda: MlflowWriter(place), _ADVICE, place.told)
+    return BackgroundWriter("MLflow", lambda: MlflowWriter(place), ADVICE, place.told)
 
 
 class MlflowWriter:

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 
 from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
-from jaxrl.artifacts.metrics.writers.background import BackgroundWriter
+from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import Place, RecordError
 from jaxrl.own_code import OwnCodeError
 from jaxrl.plugins import Kind, load
-
-_ADVICE = "metrics.csv and the event files have everything."
 
 
 def check(index: int, name: str) -> Callable[[Place], Any]:
@@ -38,7 +36,7 @@ def check(index: int, name: str) -> Callable[[Place], Any]:
 def open_writer(index: int, name: str, place: Place) -> BackgroundWriter:
     """The writer that it makes for this place."""
     make = check(index, name)
-    return BackgroundWriter(name, lambda: OwnWriter(make(place)), _ADVICE, place.told)
+    return BackgroundWriter(name, lambda: OwnWriter(make(place)), ADVICE, place.told)
 
 
 class OwnWriter:

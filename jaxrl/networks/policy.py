@@ -1,0 +1,70 @@
+"""The network that acts: its module, and how a file for a game holds it. `Algorithm.policy` names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxrl.networks import actions
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.actions_onnx import continuous_onnx, discrete_onnx
+from jaxrl.networks.body import body_onnx
+from jaxrl.networks.heads import logits_onnx, mean_onnx
+from jaxrl.networks.memory_onnx import BEFORE, memory_onnx, memory_output_onnx
+from jaxrl.networks.models import Actor
+from jaxrl.networks.normalizer import States
+from jaxrl.networks.onnx_graph import OnnxGraph
+from jaxrl.networks.settings import MemoryShape, NetworkShape
+from jaxrl.types import Action, BehaviorSpec
+
+
+@dataclass(frozen=True)
+class PolicyNetwork:
+    """Hashable, so that what is compiled for it is kept."""
+
+    module: Any
+    """A flax module: `step(obs, memory)` → (ActionDistribution, memory after it); obs are normalised."""
+    write: Callable[[OnnxGraph, Any, States, tuple[str, ...] | None, Callable[[str], str] | None], None]
+    """(graph, module, normaliser, tensors of what it sees or None: the file's inputs, what comes after an action or
+    None) → the file's outputs but those that tell its version and memory."""
+    sent: Callable[[ActionDistribution], Action]
+    """What the environment gets where nothing is left to chance, [N, C]; branches are compared by their logits."""
+    memory: MemoryShape | None = None
+    left_out: tuple[str, ...] = ()
+    """Parameters by the beginning of their path that acting does not need."""
+
+
+def actor_network(spec: BehaviorSpec, settings: NetworkShape) -> PolicyNetwork:
+    """jaxrl's own `Actor`, alone or with value heads on its body."""
+    return PolicyNetwork(Actor(spec, settings), write_actor, mean_sent, settings.memory, ("values/",))
+
+
+def mean_sent(dist: ActionDistribution) -> Action:
+    """The mean, clipped and scaled as the environment gets it."""
+    return actions.to_environment(Action(dist.mean, jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32)))
+
+
+def write_actor(
+    graph: OnnxGraph,
+    actor: Actor,
+    normalizer: States,
+    seen: tuple[str, ...] | None,
+    finish: Callable[[str], str] | None,
+) -> None:
+    """`Actor` in a file."""
+    action, memory = actor.spec.action, actor.settings.memory
+    features, after = body_onnx(graph, actor.spec, actor.settings, normalizer, seen), ""
+    if action.discrete_branches:
+        graph.input("action_masks", action.mask_size)
+    if memory is not None:
+        graph.input(BEFORE, 1, memory.memory_size)
+        features, after = memory_onnx(graph, features, memory)
+    if action.continuous_size:
+        continuous_onnx(graph, *mean_onnx(graph, features), finish)
+    if action.discrete_branches:
+        discrete_onnx(graph, logits_onnx(graph, features, action.discrete_branches), action)
+    if memory is not None:
+        memory_output_onnx(graph, after, memory.memory_size)

@@ -1,0 +1,84 @@
+"""The reward signals of a behavior (axis R), each bound once: what it keeps, pays and learns. For every algorithm.
+
+Functions raise AssertionError where shapes differ from those named, OwnCodeError for what is wrong in a signal of
+one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxrl.learning.losses import masked_mean
+from jaxrl.rewards import make_signal
+from jaxrl.rewards.interface import Metrics, RewardSignal
+from jaxrl.rollout.rollout import Rollout
+from jaxrl.rollout.transitions import transitions
+from jaxrl.settings import BehaviorSettings
+from jaxrl.settings.rewards import RewardSignalSettings
+from jaxrl.types import BehaviorSpec
+
+_INIT, _LEARN = 0x51610000, 0x516C0000
+"""What keys of signals are folded with: large numbers, since `split` gives the keys that small ones give."""
+
+States = dict[str, Any]
+"""The state of each signal, () where it learns nothing."""
+
+
+class Signals(NamedTuple):
+    """By name, in the order of the settings."""
+
+    bound: Mapping[str, RewardSignal]
+    settings: Mapping[str, RewardSignalSettings]
+
+    def init(self, key: jax.Array) -> States:
+        """Fresh states. The key may be used further."""
+        return {
+            name: made.init(jax.random.fold_in(key, _INIT + i)) for i, (name, made) in enumerate(self.bound.items())
+        }
+
+    def rewards(self, states: States, rollout: Rollout, *, cooperative: bool) -> dict[str, jax.Array]:
+        """What each signal pays, float32 [T, B, A] before `strength`; 0 where a member did not act."""
+        of_signal = self._seen(rollout)
+        return {
+            name: made.reward(states[name], of_signal(made), cooperative=cooperative)
+            for name, made in self.bound.items()
+        }
+
+    def means(self, paid: Mapping[str, jax.Array], rollout: Rollout) -> Metrics:
+        """Per signal `reward/<name>`, the mean of strength · reward over the decisions of the rollout.
+
+        Without the environment's own: its episodes are added up where they are played.
+        """
+        return {
+            f"reward/{name}": masked_mean(self.settings[name].strength * paid[name], rollout.acted)
+            for name in self.bound
+            if name != "extrinsic"
+        }
+
+    def learn(self, states: States, rollout: Rollout, key: jax.Array) -> tuple[States, Metrics]:
+        """Every signal learns from the rollout, after the policy has. What is `loss` to it, is `loss/<name>` here.
+
+        The key may be used further.
+        """
+        learned, metrics, of_signal = {}, {}, self._seen(rollout)
+        for i, (name, made) in enumerate(self.bound.items()):
+            learned[name], found = made.learn(states[name], of_signal(made), jax.random.fold_in(key, _LEARN + i))
+            metrics |= {f"{metric}/{name}": value for metric, value in found.items()}
+        return learned, metrics
+
+    def _seen(self, rollout: Rollout) -> Callable[[RewardSignal], Any]:
+        """What a signal sees of the rollout."""
+        found = transitions(rollout)
+        return lambda made: rollout if made.of_rollout else found
+
+
+def bind(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:
+    """The signals of these settings, for what the policy sees and does.
+
+    Raises OwnCodeError where one's own cannot be made.
+    """
+    sections = settings.reward_signals
+    return Signals({name: make_signal(name, spec, section) for name, section in sections.items()}, sections)
