@@ -76,7 +76,7 @@ def test_kinds_of_one_spec_are_booked_as_members_of_one_behavior(data: st.DataOb
         ask = {a: g for a, g in living.items() if a in newcomers or data.draw(st.booleans())}
         whole = one.say({Source(0, KINDS[1]): said(RUNNER, ask, end, number)})
         parts = [[{a: g for a, g in x.items() if a % 2 == k} for x in (ask, end)] for k in (0, 1)]
-        split = two.say({Source(0, KINDS[k]): said(RUNNER, *parts[k], number) for k in (0, 1)})
+        split = two.say({Source(0, KINDS[k]): said(RUNNER, parts[k][0], parts[k][1], number) for k in (0, 1)})
         assert whole[1] == split[1] and whole[0].finished == split[0].finished
         for slots in (one, two):
             rows = {living[agent]: row for agent, (row, _) in slots.homes.items()}
