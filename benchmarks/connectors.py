@@ -25,6 +25,7 @@ import numpy as np
 from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.cli.device import choose_device
+from jaxrl.jax_envs.scene import scene_of
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.noise import noise_key
 from jaxrl.training.compiled.collect import collect, start_play
@@ -102,9 +103,10 @@ def compiled(connectors: list[dict[str, Any]], areas: int) -> Callable[[], None]
     policy = jax.tree.map(lambda x: jax.numpy.asarray(x)[None], algorithm.init(jax.random.key(0)).policy)
     keys = jax.random.split(jax.random.key(1), (STEPS + 1, 1))
     values = {name: jax.numpy.full(1, value) for name, value in env.parameters.items()}
-    play = start_play(env, (), keys[0], areas, values, algorithm.connectors)
-    run = jax.jit(partial(collect, env, algorithm))
-    return lambda: jax.block_until_ready(run(policy, play, keys[1:], values))
+    scene, name = scene_of(env), env.name
+    world = start_play(scene, {name: algorithm}, keys[0], areas, values)
+    run = jax.jit(partial(collect, scene, {name: algorithm}))
+    return lambda: jax.block_until_ready(run({name: policy}, world, {name: keys[1:]}, values))
 
 
 def measure(without: Callable[[], None], with_it: Callable[[], None], calls: int) -> tuple[float, float, float]:

@@ -34,6 +34,7 @@ from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import acting
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas
+from jaxrl.jax_envs.scene import scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import iteration as jitted_iteration
 from jaxrl.training.compiled.collect import collect, remembered
@@ -71,17 +72,16 @@ def sensors_settings(name: str) -> BehaviorSettings:
 
 def plan_for(env: JaxEnv, settings: BehaviorSettings) -> jitted_iteration.Plan:
     """What `make_jitted_trainer` binds, here compiled by hand so that its phases can be told apart."""
-    agents = agents_at_start(env, env.parameters)
+    agents = int(agents_at_start(env, env.parameters)[env.name])
     steps = settings.hyperparameters.buffer_size // (AREAS * agents)
-    algorithm = ALGORITHMS[settings.trainer_type](env.spec, settings)
-    return jitted_iteration.Plan(
-        env, algorithm, dict(env.parameters), AREAS, steps, settings.time_horizon, settings.max_steps
-    )
+    algorithm, scene = ALGORITHMS[settings.trainer_type](env.spec, settings), scene_of(env)
+    learner = jitted_iteration.Learner(scene.parts[0], algorithm, settings.time_horizon, settings.max_steps)
+    return jitted_iteration.Plan(scene, {env.name: learner}, dict(env.parameters), AREAS, steps)
 
 
 def environment_alone(env: JaxEnv, state: Any, steps: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """`steps` steps of AREAS areas with random actions."""
-    areas = jax.tree.map(lambda x: x[0], state.play.areas)
+    areas = jax.tree.map(lambda x: x[0], state.areas)
     values = {name: jnp.full(AREAS, value, jnp.float32) for name, value in env.parameters.items()}
     shape, action = (AREAS, env.teams * env.members), env.spec.action
 
@@ -108,17 +108,17 @@ def bare_steps(env: JaxEnv, settings: BehaviorSettings, state: Any) -> tuple[Cal
     more = sizes.model_copy(update={"num_epoch": sizes.num_epoch * minibatches})
     often = settings.model_copy(update={"hyperparameters": more})
     every = phases_of(settings.trainer_type, env.spec, often)
-    train = jax.tree.map(lambda x: x[0], state.train)
+    name, learner = env.name, plan.learners[env.name]
+    train, algorithm = jax.tree.map(lambda x: x[0], state.parts[name].train), learner.algorithm
 
     def batch_of(state: Any) -> Any:
-        keys = jax.vmap(lambda key: jax.random.split(key, plan.steps))(state.key).T
-        parameters = {name: jnp.float32(value) for name, value in env.parameters.items()}
-        play, steps = collect(env, plan.algorithm, acting(plan.algorithm, state.train), state.play, keys, parameters)
-        first, last = jax.tree.map(lambda x: x[:, 0], steps), jax.tree.map(lambda x: x[0], play)
-        memory = remembered(last) if plan.algorithm.memories else ()
-        rollout = stack(
-            env, first, last.view, memory, team_rows=plan.algorithm.team_rows, time_horizon=plan.time_horizon
-        )
+        part = state.parts[name]
+        keys = jax.vmap(lambda key: jax.random.split(key, plan.steps))(part.key).T
+        given = {name: acting(algorithm, part.train)}, state.world, {name: keys}, state.parameters
+        (_, plays), steps = collect(plan.scene, plan.algorithms, *given)
+        first, last = jax.tree.map(lambda x: x[:, 0], steps[name]), jax.tree.map(lambda x: x[0], plays[name])
+        memory = remembered(last) if algorithm.memories else ()
+        rollout = stack(env, first, last.view, memory, team_rows=algorithm.team_rows, time_horizon=learner.time_horizon)
         return every.prepare(train, rollout)
 
     ready, batch, _ = jax.jit(batch_of)(state)

@@ -83,4 +83,4 @@ def batch_size(task: Task, trainer: str, env: JaxEnv) -> int:
     """What makes a minibatch hold `minibatch` agent steps as long as nobody is dead."""
     if trainer == "ppo":
         return task.minibatch
-    return task.minibatch // agents_at_start(env, env.parameters) * env.members
+    return task.minibatch // int(agents_at_start(env, env.parameters)[env.name]) * env.members

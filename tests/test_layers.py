@@ -19,7 +19,6 @@ SOURCES = sorted((ROOT / "jaxrl").rglob("*.py"))
 MAY_COMPILE = {
     "training/host/programs.py",  # of the host loop
     "training/compiled/trainer.py",  # the shell of the loop inside jit
-    "training/compiled/scene/trainer.py",  # the same for several behaviors
     "jax_envs/served/serve.py",  # a player process has its own shell
     "client/policy.py",  # a policy in Python
     "tools/watch/film.py",  # and so has the film of a game

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs.interface import JaxEnv, State, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import State, TeamActions, TeamStep, TeamView
 from jaxrl.jax_envs.sampling import of_episode
+from jaxrl.jax_envs.scene import JaxScene, Sizes, step_of_behavior
 from jaxrl.training.acting import Act, Moment, first_moment, next_moment
 
 
@@ -40,69 +41,75 @@ class PlayedEpisodes(NamedTuple):
 
 
 class _Going(NamedTuple):
-    """E areas between two decisions."""
+    """E areas between two decisions; moments and memories by behavior."""
 
     time: Array  # int32 []
     state: State  # [E, ...]
-    moment: Moment  # [E·A, ...]
-    memory: Any
+    moments: dict[str, Moment]  # [E·A, ...]
+    memories: dict[str, Any]
     sums: Sums
 
 
 def play_episodes(
-    env: JaxEnv,
-    act: Act,
+    scene: JaxScene,
+    name: str,
+    acts: Mapping[str, Act],
     areas: int,
-    policy: Any,
-    memory: Any,
+    policies: Mapping[str, Any],
+    memories: Mapping[str, Any],
     key: Array,
     parameters: Mapping[str, Any],
     steps: Array,
 ) -> Sums:
-    """One episode in each area, of at most `steps` decisions, int32 []. `key` is consumed.
+    """One episode in each area, of at most `steps` decisions, int32 []; of the behavior `name`. `key` is consumed.
 
-    `policy` and `memory`, of the members of all areas, are what `act` takes; `parameters` are as `sampling.of_one`
-    makes them, and those that are distributions are drawn for each episode.
+    `policies` and `memories`, of the members of all areas, are what `acts` take, all by behavior; `parameters` are as
+    `sampling.of_one` makes them, and those that are distributions are drawn for each episode.
     """
     reset_key, play_key = jax.random.split(key)
 
-    def begin(key: Array) -> tuple[State, TeamView]:
-        return env.reset(key, of_episode(parameters, key))
+    def begin(key: Array) -> tuple[State, dict[str, TeamView]]:
+        return scene.reset(key, of_episode(parameters, key))
 
-    state, view = jax.vmap(begin)(jax.random.split(reset_key, areas))
-    nobody = jnp.zeros_like(view.alive)
+    state, views = jax.vmap(begin)(jax.random.split(reset_key, areas))
+    lead, part = views[name].alive.shape, scene.part(name)
 
     def step(now: _Going) -> _Going:
         act_key, step_key = jax.random.split(jax.random.fold_in(play_key, now.time))
-        actions, memory = act(policy, now.memory, now.moment, act_key)
-        sent = TeamActions(*(x.reshape(*nobody.shape, -1) for x in actions))
-        state, done = jax.vmap(env.step)(jax.random.split(step_key, areas), now.state, sent)
-        alive = now.moment.view.alive.reshape(nobody.shape)
-        sums = _added(env, now.sums, done, alive)
-        staying = done.view._replace(alive=done.view.alive & ~sums.finished[:, None])
-        came = (staying, done.terminated | done.truncated, done.reward, done.group_reward)
-        moment = next_moment(now.moment, *jax.tree.map(_flat, came))
-        return _Going(now.time + 1, state, moment, memory, sums)
+        sent, memories, moments = {}, {}, {}
+        for i, (who, act) in enumerate(acts.items()):
+            own = act_key if i == 0 else jax.random.fold_in(act_key, i)
+            actions, memories[who] = act(policies[who], now.memories[who], now.moments[who], own)
+            sent[who] = TeamActions(*(x.reshape(*views[who].alive.shape, -1) for x in actions))
+        state, done = jax.vmap(scene.step)(jax.random.split(step_key, areas), now.state, sent)
+        alive = now.moments[name].view.alive.reshape(lead)
+        sums = _added(part, now.sums, step_of_behavior(done, name), alive)
+        for who in acts:
+            mine = step_of_behavior(done, who)
+            staying = mine.view._replace(alive=mine.view.alive & ~sums.finished[:, None])
+            came = (staying, mine.terminated | mine.truncated, mine.reward, mine.group_reward)
+            moments[who] = next_moment(now.moments[who], *jax.tree.map(_flat, came))
+        return _Going(now.time + 1, state, moments, memories, sums)
 
     none = Sums(
-        returns=jnp.zeros(nobody.shape, jnp.float32),
-        group_returns=jnp.zeros((areas, env.teams), jnp.float32),
+        returns=jnp.zeros(lead, jnp.float32),
+        group_returns=jnp.zeros((areas, part.teams), jnp.float32),
         lengths=jnp.zeros(areas, jnp.int32),
         finished=jnp.zeros(areas, bool),
     )
-    first = first_moment(jax.tree.map(_flat, view))
+    first = {who: first_moment(jax.tree.map(_flat, view)) for who, view in views.items()}
     ended = jax.lax.while_loop(
         lambda now: (now.time < steps) & ~jnp.all(now.sums.finished),
         step,
-        _Going(jnp.int32(0), state, first, memory, none),
+        _Going(jnp.int32(0), state, first, dict(memories), none),
     )
     return ended.sums
 
 
-def _added(env: JaxEnv, sums: Sums, done: TeamStep, alive: Array) -> Sums:
+def _added(part: Sizes, sums: Sums, done: TeamStep, alive: Array) -> Sums:
     """Sums with a step, for areas whose episode was still going on."""
     going = ~sums.finished
-    teams = (*done.over.shape, env.teams, env.members)
+    teams = (*done.over.shape, part.teams, part.members)
     own = jnp.where(alive, done.reward, 0.0)
     group = jnp.where(alive, done.group_reward, 0.0).reshape(teams)
     received = jnp.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))  # by those who lived to get it

@@ -25,7 +25,7 @@ from jaxrl.connectors.chain import ChainState
 from jaxrl.jax_envs import environment_of, make_environment
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.jax_envs.sampling import of_one
-from jaxrl.jax_envs.scene import BehaviorPart, JaxScene
+from jaxrl.jax_envs.scene import BehaviorPart, JaxScene, Sizes, scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.acting import Moment, memory_before, trained_actions
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
@@ -183,29 +183,34 @@ class Policy:
 
     def rollout(
         self,
-        env: JaxEnv | str,
+        env: JaxEnv | JaxScene | str,
         episodes: int = 100,
         *,
         seed: int = 0,
         steps: int = 10_000,
         areas: int | None = None,
         parameters: Mapping[str, ParameterValue] | None = None,
+        others: Mapping[str, Policy] | None = None,
     ) -> PlayedEpisodes:
-        """Play whole episodes of a JAX environment, as one compiled program.
+        """Play whole episodes of a JAX environment, as one compiled program; what they brought this behavior.
 
         Args:
-          env: a JaxEnv or its name.
+          env: a JaxEnv or JaxScene, or its name.
           episodes: how many; each is an area of its own, so that short ones do not count more often than long ones.
           seed: decides everything random.
           steps: an episode that has not ended after so many decisions is left there, see `PlayedEpisodes.finished`.
           areas: how many side by side; None: all, but at most 128.
           parameters: of the environment, over those of the run, in the lessons that the policy was in, and the usual
             ones. Samplers are drawn from for each episode.
+          others: by behavior, who plays the other ones of a JaxScene.
 
-        Raises PolicyError if the environment has other observations or actions than the policy.
+        Raises PolicyError if the environment has other observations or actions than the policy, or other behaviors.
         """
-        made = make_environment(env) if isinstance(env, str) else env
-        self._fits(made)
+        trusted.ours(env)
+        made = environment_of(env) if isinstance(env, str) else env
+        scene = scene_of(made)
+        name = self.behavior if isinstance(made, JaxScene) else made.name
+        players = self._players(scene, name, others or {})
         if episodes < 1 or steps < 1:
             raise PolicyError(f"episodes = {episodes}, steps = {steps}: expected at least one of each")
         values = {**parameters_for(self._trained, made), **(parameters or {})}
@@ -214,18 +219,32 @@ class Policy:
             known = ", ".join(made.parameters) or "none"
             raise PolicyError(f"parameters: {made.name} has no {', '.join(unknown)}, it has {known}")
         side_by_side = min(episodes, areas or 128)
-        name = (env if isinstance(env, str) else id(env), side_by_side)
-        if name not in self._programs:  # with the environment, or its id might be given to another
-            act = trained_actions(self.algorithm)
-            self._programs[name] = made, jax.jit(partial(play_episodes, made, act, side_by_side))
-        memory = memory_before(self.algorithm, self.state, side_by_side * made.teams * made.members)
-        _, program = self._programs[name]
+        place = (env if isinstance(env, str) else id(env), side_by_side, *map(id, players.values()))
+        if place not in self._programs:  # with the environment and players, or their ids might be given to others
+            acts = {who: trained_actions(player.algorithm) for who, player in players.items()}
+            self._programs[place] = made, players, jax.jit(partial(play_episodes, scene, name, acts, side_by_side))
+        *_, program = self._programs[place]
+        states, memories = {who: player.state for who, player in players.items()}, {}
+        for who, player in players.items():
+            rows = side_by_side * scene.part(who).teams * scene.part(who).members
+            memories[who] = memory_before(player.algorithm, player.state, rows)
         keys = jax.random.split(jax.random.key(seed), -(-episodes // side_by_side))
         numbers = of_one(values)
-        parts = [program(self.state, memory, key, numbers, jnp.int32(steps)) for key in keys]
+        parts = [program(states, memories, key, numbers, jnp.int32(steps)) for key in keys]
         return PlayedEpisodes.joined(parts, episodes)
 
-    def _fits(self, env: JaxEnv) -> None:
+    def _players(self, scene: JaxScene, name: str, others: Mapping[str, Policy]) -> dict[str, Policy]:
+        """Who plays, in the order of the scene; this one is `name`. Raises PolicyError."""
+        known, given = {part.name for part in scene.parts}, {**others, name: self}
+        if known != set(given):
+            wanted, got = (", ".join(sorted(of - {name})) or "none" for of in (known, set(given)))
+            raise PolicyError(f"others: {scene.name} wants policies of {wanted} beside {name}, got {got}")
+        players = {part.name: given[part.name] for part in scene.parts}
+        for part in scene.parts:
+            players[part.name]._fits(part)
+        return players
+
+    def _fits(self, env: Sizes) -> None:
         sensors = zip(env.spec.observations, self.spec.observations, strict=False)
         renamed = tuple(theirs._replace(name=mine.name) for theirs, mine in sensors)
         rest = env.spec.observations[len(renamed) :]

@@ -137,13 +137,13 @@ def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
     names = ", ".join(part.name for part in env.parts)
     raise SeveralBehaviorsError(
         f"{env_path}: has several behaviors ({names}), this takes an environment of one. It can be trained "
-        "(`jaxrl train`, one run at a time) and watched (`jaxrl watch`); in Python `jaxrl.make_scene` makes it"
+        "(`jaxrl train`, `jaxrl sweep`) and watched (`jaxrl watch`); in Python `jaxrl.make_scene` makes it"
     )
 
 
-def environment_in(options: EnvironmentSettings) -> JaxEnv:
-    """As `make_environment`, of what `env_settings` say."""
-    return make_environment(options.env_path or "", **keyword_arguments(options.env_args))
+def environment_in(options: EnvironmentSettings) -> JaxEnv | JaxScene:
+    """As `environment_of`, of what `env_settings` say."""
+    return environment_of(options.env_path or "", **keyword_arguments(options.env_args))
 
 
 def make_scene(env_path: str, /, **arguments: Any) -> JaxScene:

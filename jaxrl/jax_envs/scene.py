@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Scene
-from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, State, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, State, TeamActions, TeamStep, TeamView, begin_areas_anew
 from jaxrl.jax_envs.interface import advance_areas as advance
 from jaxrl.jax_envs.interface import start_areas as start
 from jaxrl.types import BehaviorSpec
@@ -87,6 +87,25 @@ Sizes = JaxEnv | BehaviorPart
 """What tells the number of teams and members of one behavior, and whether its steps truncate."""
 
 
+def scene_of(env: JaxEnv | JaxScene) -> JaxScene:
+    """The scene whose only behavior is that of `env`; a scene is one already."""
+    if isinstance(env, JaxScene):
+        return env
+    name, reset, step = env.name, env.reset, env.step
+    part = BehaviorPart(name, env.spec, env.members, env.teams, env.truncates)
+
+    def reset_scene(key: Array, parameters: EnvParams) -> tuple[State, dict[str, TeamView]]:
+        state, view = reset(key, parameters)
+        return state, {name: view}
+
+    def step_scene(key: Array, state: State, actions: dict[str, TeamActions]) -> tuple[State, SceneStep]:
+        state, done = step(key, state, actions[name])
+        came = BehaviorStep(done.view, done.reward, done.group_reward, done.terminated, done.truncated)
+        return state, SceneStep({name: came}, done.over, done.stats)
+
+    return JaxScene(name, (part,), env.parameters, reset_scene, step_scene, env.draw, env.tell)
+
+
 def start_scene(scene: JaxScene, key: Array, areas: int, parameters: Any) -> tuple[Areas, dict[str, TeamView]]:
     """As `interface.start_areas`."""
     env: Any = scene
@@ -102,6 +121,13 @@ def advance_scene(
     sent: Any = actions
     moved, result = advance(env, areas, sent, parameters)
     return moved, SceneTransition(*result)  # pyright: ignore
+
+
+def begin_scene_anew(scene: JaxScene, areas: Areas, parameters: Any) -> tuple[Areas, dict[str, TeamView]]:
+    """As `interface.begin_areas_anew`."""
+    env: Any = scene
+    begun: Any = begin_areas_anew(env, areas, parameters)
+    return begun
 
 
 def step_of_behavior(step: SceneStep, name: str) -> TeamStep:

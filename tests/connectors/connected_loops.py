@@ -17,12 +17,13 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import connecting as compiled
-from jaxrl.training.compiled.collect import Transitions, begins, collect, start_play
+from jaxrl.training.compiled.collect import Transitions, begins
 from jaxrl.training.compiled.stacking import stack
 from jaxrl.training.host import connecting
 from jaxrl.types import Action, BehaviorMessage
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import quick_jit
+from tests.training.compiled.alone import collect, start_play
 from tests.training.compiled.both_loops import (
     HORIZON,
     SOURCE,
@@ -104,7 +105,7 @@ def _collected(env: JaxEnv, chain: Chain | None) -> tuple[Transitions, TeamView,
     def run() -> Any:
         keys = jax.random.split(jax.random.key(1), (1 + 2 * T, 1))
         parameters = {name: jnp.full(1, value, jnp.float32) for name, value in env.parameters.items()}
-        play = start_play(env, (), keys[0], E, parameters, chain)
+        play = start_play(env, actor, keys[0], E, parameters)
         parts, views, statistics = [], [], policies.connectors
         for i in range(2):
             after, steps = collect(

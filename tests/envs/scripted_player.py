@@ -20,7 +20,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from jaxrl.envs.player.observations import encode_png
+from jaxrl.envs.player.messages import encode_png
 from jaxrl.envs.protobuf import messages
 
 m = messages()

@@ -11,7 +11,7 @@ import pytest
 from gallery_player import LENGTH, MEMBERS, SPEC, shown
 from unity_build import free_port
 
-from jaxrl.envs.player.observations import ObservationWriter, UnsendableError, channel_mapping, encode_png
+from jaxrl.envs.player.messages import ObservationWriter, UnsendableError, channel_mapping, encode_png
 from jaxrl.envs.protobuf import messages
 from jaxrl.envs.sensors import IMAGE_PROPERTIES, IMAGE_PROPERTIES_LAST
 from jaxrl.envs.unity.decode import decode_spec, decode_steps

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl.envs.player.observations import channel_mapping, encode_png
+from jaxrl.envs.player.messages import channel_mapping, encode_png
 from jaxrl.envs.protobuf import messages, register
 from jaxrl.envs.sensors import IMAGE_PROPERTIES, SensorError, WireSpec, unmarked_last, wire_sensor
 from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps

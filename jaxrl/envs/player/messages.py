@@ -1,26 +1,38 @@
 """Protocol messages as a Unity player writes and reads them. One message holds all agents, by behavior; a behavior on
 the wire is a name with a team, as in `SoccerTwos?team=1`.
 
-Masks and observations are laid out in numpy as they lie in a message (`observations.py`) and merged into each agent's
-entry: one call per agent, where filling the fields takes four.
+Masks and observations are laid out in numpy as they lie in a message and merged into each agent's entry: one call per
+agent, where filling the fields takes four. What has the same length for every agent is one table; pictures, which have
+not, stand between such tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+import math
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.player.observations import ObservationWriter, byte_column, field_head
 from jaxrl.envs.protobuf import messages
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, JaxrlError
+from jaxrl.envs.sensors import IMAGE_PROPERTIES, IMAGE_PROPERTIES_LAST, SensorError, WireSensor, wire_sensor
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, JaxrlError, ObservationSpec
 
 COMMUNICATION_VERSION = "1.5.0"
 PACKAGE_VERSION = "3.0.0"
 RUNNING = 200
 STOPPED = 400
+Column = np.ndarray | list[bytes]
+"""Of N agents: uint8 [N, L], or bytes of any length for each."""
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_HEADER = struct.Struct(">IIBBBBB")  # width, height, bits of a channel, kind of colour, three methods
+_BITS = 8
+_KINDS = {1: 0, 3: 2}  # of colour by number of channels: grey, and red with green and blue
+_STORED = 0  # of zlib's levels: they travel within a machine, where packing costs more than it saves
+_CHANNELS = 3  # of one file; 1 if there is one in all
 
 
 class InvalidActionsError(JaxrlError):
@@ -144,3 +156,149 @@ def _table(behavior_id: str, kind: str, rows: list[Any], width: int, dtype: type
         wrong = next(length for length in lengths if length != width)
         raise InvalidActionsError(f"behavior {behavior_id}: {wrong} {kind} actions, expected {width} per agent")
     return np.fromiter(chain.from_iterable(rows), dtype, width * len(rows)).reshape(len(rows), width)
+
+
+class UnsendableError(JaxrlError):
+    """A sensor that no player can send as it is declared. The text names it."""
+
+
+class ObservationWriter:
+    """Writes the observations of one behavior. Raises UnsendableError: bytes that are no image."""
+
+    def __init__(self, spec: BehaviorSpec) -> None:
+        self._columns = tuple(_column_of(sensor) for sensor in spec.observations)
+
+    def write(self, first: np.ndarray, obs: tuple[np.ndarray, ...]) -> list[bytes]:
+        """Serialized fields of N agents: uint8 `first` [N, L], then one observation [N, *shape] per sensor.
+
+        Raises UnsendableError: an array that is not of its sensor's dtype.
+        """
+        columns: list[Column] = [first, *(column(x) for column, x in zip(self._columns, obs, strict=True))]
+        parts = [
+            _bytes_by_agent(list(run), fixed) for fixed, run in groupby(columns, lambda c: isinstance(c, np.ndarray))
+        ]
+        return parts[0] if len(parts) == 1 else [b"".join(row) for row in zip(*parts, strict=True)]
+
+
+def byte_column(head: bytes, rows: np.ndarray) -> np.ndarray:
+    """Uint8 [N, L]: `head`, then the memory of each of the rows [N, width]."""
+    count = len(rows)
+    content = rows.view(np.uint8).reshape(count, rows.shape[1] * rows.itemsize)
+    return np.hstack([np.broadcast_to(np.frombuffer(head, np.uint8), (count, len(head))), content])
+
+
+def field_head(field: int, length: int) -> bytes:
+    """What stands before `length` bytes of a field: its number with wire type 2, and the length."""
+    return _varint(field << 3 | 2) + _varint(length)
+
+
+def _column_of(sensor: ObservationSpec) -> Callable[[np.ndarray], Column]:
+    wire = _announced(sensor)
+    if sensor.dtype == "uint8":
+        return _pictures(wire)
+    return _floats(wire)
+
+
+def _announced(sensor: ObservationSpec) -> WireSensor:
+    """What messages say of it. Without marks a trainer would take the first axis for the height; here it is C."""
+    if len(sensor.shape) == 3 and not any(sensor.dimension_property):
+        sensor = sensor._replace(dimension_property=IMAGE_PROPERTIES)
+    try:
+        return wire_sensor(sensor)
+    except SensorError as error:
+        raise UnsendableError(f"{error}; or declare it float32") from error
+
+
+def _floats(wire: WireSensor) -> Callable[[np.ndarray], Column]:
+    observation, size = _described(wire), 4 * math.prod(wire.shape)
+    inner = field_head(messages().ObservationProto.FloatData.DESCRIPTOR.fields_by_name["data"].number, size)
+    inner = observation.SerializeToString() + field_head(_number("float_data"), len(inner) + size) + inner
+    before = field_head(_observations(), len(inner) + size) + inner  # all but the floats, which come last
+
+    def write(x: np.ndarray) -> Column:
+        return byte_column(before, np.ascontiguousarray(x, "<f4").reshape(len(x), size // 4))
+
+    return write
+
+
+def _pictures(wire: WireSensor) -> Callable[[np.ndarray], Column]:
+    observation, name = _described(wire), wire.spec.name
+    observation.compression_type = messages().PNG
+    observation.compressed_channel_mapping.extend(channel_mapping(wire.spec.shape[0]))
+    rest, number, outer = observation.SerializeToString(), _number("compressed_data"), _observations()
+
+    def write(x: np.ndarray) -> Column:
+        if x.dtype != np.uint8:
+            raise UnsendableError(f"sensor {name!r} is declared uint8, the environment gives {x.dtype}; give it uint8")
+        images = x if wire.channels_last else x.transpose(0, 2, 3, 1)
+        contents = (rest + field_head(number, len(files)) + files for files in encode_png(images))
+        return [field_head(outer, len(content)) + content for content in contents]
+
+    return write
+
+
+def _described(wire: WireSensor) -> Any:
+    """An `ObservationProto` without its data."""
+    observation = messages().ObservationProto(name=wire.spec.name)
+    observation.shape.extend(wire.shape)
+    properties = IMAGE_PROPERTIES_LAST if wire.channels_last else wire.spec.dimension_property
+    observation.dimension_properties.extend(int(value) for value in properties)
+    observation.observation_type = int(wire.spec.observation_type)
+    return observation
+
+
+def _number(field: str) -> int:
+    return messages().ObservationProto.DESCRIPTOR.fields_by_name[field].number
+
+
+def _observations() -> int:
+    return messages().AgentInfoProto.DESCRIPTOR.fields_by_name["observations"].number
+
+
+def _bytes_by_agent(columns: list[Column], fixed: bool) -> list[bytes]:
+    """The bytes of each agent, of columns that are all arrays, or all lists."""
+    if not fixed:
+        return [b"".join(row) for row in zip(*columns, strict=True)]
+    table = np.hstack(columns)
+    content, size = table.tobytes(), table.shape[1]
+    return [content[row * size : (row + 1) * size] for row in range(len(table))]
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number >= 0x80:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+def channel_mapping(channels: int) -> list[int]:
+    """Sensor channel of each channel of all files, -1 for those that fill the last one; empty: as they come."""
+    if channels in (1, _CHANNELS):
+        return []
+    return [*range(channels), *[-1] * (-channels % _CHANNELS)]
+
+
+def encode_png(images: np.ndarray) -> list[bytes]:
+    """The files of each of N agents, joined. `images`: uint8 [N, H, W, C], any C."""
+    count, height, width, channels = images.shape
+    missing = 0 if channels == 1 else -channels % _CHANNELS
+    if missing:
+        images = np.concatenate([images, np.zeros((count, height, width, missing), np.uint8)], axis=3)
+    step = 1 if channels == 1 else _CHANNELS
+    parts = [_files(images[..., first : first + step]) for first in range(0, images.shape[3], step)]
+    return parts[0] if len(parts) == 1 else [b"".join(files) for files in zip(*parts, strict=True)]
+
+
+def _files(images: np.ndarray) -> list[bytes]:
+    """One file for each of N agents, uint8 [N, H, W, C] with C = 1 or 3. Each line begins with the filter 0: none."""
+    count, height, width, channels = images.shape
+    header = _HEADER.pack(width, height, _BITS, _KINDS[channels], 0, 0, 0)
+    before, after = _SIGNATURE + _chunk(b"IHDR", header), _chunk(b"IEND", b"")
+    lines = np.zeros((count, height, 1 + width * channels), np.uint8)
+    lines[:, :, 1:] = images.reshape(count, height, width * channels)
+    return [before + _chunk(b"IDAT", zlib.compress(picture.tobytes(), _STORED)) + after for picture in lines]
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return b"".join((struct.pack(">I", len(data)), kind, data, struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))))

@@ -19,7 +19,7 @@ from jaxrl.jax_envs import SeveralBehaviorsError
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution
-from jaxrl.jax_envs.scene import JaxScene
+from jaxrl.jax_envs.scene import JaxScene, Sizes
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.varied import problem_with, variable
 from jaxrl.training.compiled.checks import check_trainer
@@ -92,7 +92,7 @@ def check_values(
         )
 
 
-def check_fit(env: JaxEnv, algorithm: Algorithm) -> None:
+def check_fit(env: Sizes, algorithm: Algorithm) -> None:
     """Raise SettingsError if the algorithm cannot act in the environment, traced for one area."""
     if algorithm.connectors is not None:
         return  # they stand between the two
@@ -106,7 +106,7 @@ def check_fit(env: JaxEnv, algorithm: Algorithm) -> None:
         ) from error
 
 
-def check_acting(env: JaxEnv, algorithm: Algorithm, values: Mapping[str, Sequence[float]]) -> None:
+def check_acting(env: Sizes, algorithm: Algorithm, values: Mapping[str, Sequence[float]]) -> None:
     """Raise SettingsError if the algorithm acts by one of the settings in which seeds differ, traced for one area.
 
     All seeds of a program act alike: they would act by the number of the settings that the algorithm was made for.
@@ -126,7 +126,7 @@ def check_acting(env: JaxEnv, algorithm: Algorithm, values: Mapping[str, Sequenc
         )
 
 
-def _seen(env: JaxEnv, algorithm: Algorithm) -> tuple[Any, ...]:
+def _seen(env: Sizes, algorithm: Algorithm) -> tuple[Any, ...]:
     """What the members of one area act on, as shapes: the learner, observations, action mask."""
     lead, chain = (1, env.teams * env.members), algorithm.connectors
     spec = env.spec if chain is None else chain.spec

@@ -17,7 +17,7 @@ from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
-from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior
+from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior, parts_of
 from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError
 from jaxrl.settings.environment_parameters import MEASURES, CompletionCriteria
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
@@ -53,15 +53,10 @@ def check_parameters(settings: RunSettings, env: JaxEnv | JaxScene) -> None:
 
 
 def _check_behavior(place: str, criteria: CompletionCriteria, env: JaxEnv | JaxScene) -> None:
-    names = [env.name] if isinstance(env, JaxEnv) else [part.name for part in env.parts]
+    names = [part.name for part in parts_of(env)]
     if criteria.behavior not in names:
         expected = f"{names[0]}, which is trained" if len(names) == 1 else f"one of {', '.join(names)}"
         raise SettingsError(f"{place}.behavior: got {criteria.behavior!r}, expected {expected}")
-    if criteria.require_reset and isinstance(env, JaxScene):
-        raise SettingsError(
-            f"{place}.require_reset: got true, expected false: {env.name} has several behaviors, whose rollouts end at "
-            "different moments and cannot be broken off together"
-        )
 
 
 def refuse_curricula(settings: RunSettings, who: str) -> None:

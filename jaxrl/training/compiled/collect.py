@@ -1,8 +1,8 @@
 """Acting in a JAX environment inside a compiled program: T decisions of S seeds in E areas each, kept for a rollout.
 
 The environments of all seeds step as one batch of S·E areas, so that a new episode is drawn only in steps in which one
-is due; the policies act side by side, one per seed. Everything that no step needs is worked out afterwards, for all T
-steps at once.
+is due; the policies of each behavior act side by side, one per seed. Everything that no step needs is worked out
+afterwards, for all T steps at once.
 
 A member that is not alive and has not ended pauses: its decision stays open, and what it and its mates earn meanwhile
 is that decision's, until it decides again or ends (`arrived`).
@@ -18,20 +18,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState
-from jaxrl.connectors.chain import Chain
-from jaxrl.jax_envs.interface import (
-    Areas,
-    JaxEnv,
-    TeamActions,
-    TeamStep,
-    TeamView,
-    advance_areas,
-    begin_areas_anew,
-    start_areas,
-)
+from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState, nothing_remembered
+from jaxrl.jax_envs.interface import Areas, TeamActions, TeamStep, TeamView
 from jaxrl.jax_envs.sampling import Value
-from jaxrl.jax_envs.scene import Sizes
+from jaxrl.jax_envs.scene import JaxScene, Sizes, advance_scene, begin_scene_anew, start_scene, step_of_behavior
 from jaxrl.training.compiled import connecting
 from jaxrl.types import Action
 
@@ -68,9 +58,9 @@ class Open(NamedTuple):
 
 
 class Play(NamedTuple):
-    """Areas between two decisions."""
+    """One behavior in the areas, between two decisions."""
 
-    areas: Areas  # leading axes [S, E]
+    areas: Any  # `Areas` [S, E], where a state is that of one behavior alone; else (), they are everybody's
     view: TeamView  # [S, E, A, ...]
     sums: EpisodeSums
     carry: Any  # what the members remember, a pytree of arrays [S, E, A, *]; () without memory
@@ -104,39 +94,49 @@ class Transitions(NamedTuple):
     stats: dict[str, Array]  # float32 [T, S, E], valid where over
 
 
+World = tuple[Areas, dict[str, Play]]
+"""E areas of each seed [S, E], and what is known of each behavior there."""
+
+
 def start_play(
-    env: JaxEnv,
-    carry: Any,
+    scene: JaxScene,
+    algorithms: Mapping[str, Algorithm],
     keys: Array,
     areas: int,
     parameters: Mapping[str, Value],
-    connectors: Chain | None = None,
-) -> Play:
+) -> World:
     """Begin an episode in each of E = `areas` areas of every seed. `keys` [S] are consumed.
 
-    `carry` is one member's memory before its first decision; `parameters` are float32 [S] by name, or a distribution
-    [S] that each episode draws from.
+    `parameters` are float32 [S] by name, or a distribution [S] that each episode draws from.
     """
     values = jax.tree.map(lambda x: jnp.broadcast_to(x[:, None], (*keys.shape, areas, *x.shape[1:])), parameters)
-    started, view = jax.vmap(lambda key, of_seed: start_areas(env, key, areas, of_seed))(keys, values)
-    return begin_play(env, carry, started, view, connectors)
+    started, views = jax.vmap(lambda key, of_seed: start_scene(scene, key, areas, of_seed))(keys, values)
+    return started, {name: begin_play(scene.part(name), of, views[name]) for name, of in algorithms.items()}
 
 
 def start_anew(
-    env: JaxEnv, carry: Any, play: Play, which: Array, parameters: Mapping[str, Value], connectors: Chain | None = None
-) -> Play:
+    scene: JaxScene,
+    algorithms: Mapping[str, Algorithm],
+    world: World,
+    which: Array,
+    parameters: Mapping[str, Value],
+) -> World:
     """Begin another episode in all areas of the seeds of which `which` [S] is True; the rest as in `start_play`."""
-    seeds, areas = play.view.alive.shape[:2]
-    values = jax.tree.map(lambda x: jnp.repeat(x, areas, axis=0), parameters)
-    moved, view = split(begin_areas_anew(env, join(play.areas), values), seeds)
-    fresh = begin_play(env, carry, moved, view, connectors)
-    state = jax.tree.map(partial(_choose, which), fresh.areas.state, play.areas.state)
-    held = ("view", "sums", "carry", "open", "connectors")
-    new, old = ({name: getattr(of, name) for name in held} for of in (fresh, play))
-    return play._replace(areas=play.areas._replace(state=state), **jax.tree.map(partial(_choose, which), new, old))
+    areas, plays = world
+    count, seeds = areas.clock.shape[1], len(which)
+    values = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), parameters)
+    moved, views = split(begin_scene_anew(scene, join(areas), values), seeds)
+    state = jax.tree.map(partial(_choose, which), moved.state, areas.state)
+    after = {}
+    for name, play in plays.items():
+        fresh = begin_play(scene.part(name), algorithms[name], views[name])
+        held = ("view", "sums", "carry", "open", "connectors")
+        new, old = ({field: getattr(of, field) for field in held} for of in (fresh, play))
+        after[name] = play._replace(**jax.tree.map(partial(_choose, which), new, old))
+    return areas._replace(state=state), after
 
 
-def begin_play(env: Sizes, carry: Any, areas: Any, view: TeamView, connectors: Chain | None = None) -> Play:
+def begin_play(env: Sizes, algorithm: Algorithm, view: TeamView) -> Play:
     """Before the first decision of everybody in `view` [S, E, A]; nothing was earned yet."""
     lead = view.alive.shape
     sums = EpisodeSums(
@@ -146,6 +146,7 @@ def begin_play(env: Sizes, carry: Any, areas: Any, view: TeamView, connectors: C
         received=jnp.zeros(lead, jnp.float32),
         mates_reward=jnp.zeros(lead, jnp.float32),
     )
+    carry = nothing_remembered(algorithm)
     memory = jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), carry)
     nothing, action = jnp.zeros(lead, jnp.float32), env.spec.action
     idle = Action(
@@ -153,34 +154,51 @@ def begin_play(env: Sizes, carry: Any, areas: Any, view: TeamView, connectors: C
         discrete=jnp.zeros((*lead, len(action.discrete_branches)), jnp.int32),
     )
     nobody = Open(jnp.zeros(lead, bool), nothing, nothing, nothing, idle if jax.tree.leaves(carry) else ())
-    return Play(areas, view, sums, memory, nobody, connecting.start(connectors, lead))
+    return Play((), view, sums, memory, nobody, connecting.start(algorithm.connectors, lead))
 
 
 def collect(
-    env: JaxEnv, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array, parameters: Mapping[str, Value]
-) -> tuple[Play, Transitions]:
-    """Act and step T times.
+    scene: JaxScene,
+    algorithms: Mapping[str, Algorithm],
+    policies: Mapping[str, PolicyState],
+    world: World,
+    keys: Mapping[str, Array],
+    parameters: Mapping[str, Value],
+) -> tuple[World, dict[str, Transitions]]:
+    """Act and step T times. Everything is by behavior but the areas and the parameters.
 
     Args:
-      policy: one per seed, leading axis [S].
+      policies: one per seed, leading axis [S].
       keys: typed keys [T, S], consumed: the noise of each decision.
       parameters: float32 [S] by name or a distribution [S], for episodes that begin.
 
     Returns:
-      The areas after it, whose `connectors` are a whole `ChainState`, with statistics; and what happened.
+      The areas after it, and the plays, whose `connectors` are a whole `ChainState`, with statistics; what happened.
     """
-    seeds, areas = play.view.alive.shape[:2]
-    values = jax.tree.map(lambda x: jnp.repeat(x, areas, axis=0), parameters)
-    noise = noise_of(algorithm, keys, play.view.alive.shape[1:])
+    areas, plays = world
+    seeds, count = areas.clock.shape
+    values = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), parameters)
+    noise = {name: noise_of(of, keys[name], plays[name].view.alive.shape[1:]) for name, of in algorithms.items()}
+    begun = {name: with_statistics(of, plays[name], policies[name]) for name, of in algorithms.items()}
+    begun = {name: play._replace(made=()) for name, play in begun.items()}
 
-    def step(play: Play, key: Array) -> tuple[Play, Transitions]:
-        chosen = choose(env, algorithm, policy, play, key)
-        moved, result = advance_areas(env, join(play.areas), join(chosen.sent), values)
-        after, here = note(env, algorithm, play, chosen, split(result.step, seeds))
-        return after._replace(areas=split(moved, seeds), view=split(result.view, seeds)), here
+    def step(world: World, noise: dict[str, Any]) -> tuple[World, dict[str, Transitions]]:
+        areas, plays = world
+        chosen = {
+            name: choose(scene.part(name), of, policies[name], plays[name], noise[name])
+            for name, of in algorithms.items()
+        }
+        sent = {name: join(choice.sent) for name, choice in chosen.items()}
+        moved, result = advance_scene(scene, join(areas), sent, values)
+        done, views = split(result.step, seeds), split(result.view, seeds)
+        after, here = {}, {}
+        for name, of in algorithms.items():
+            play, here[name] = note(scene.part(name), of, plays[name], chosen[name], step_of_behavior(done, name))
+            after[name] = play._replace(view=views[name])
+        return (split(moved, seeds), after), here
 
-    after, steps = jax.lax.scan(step, with_statistics(algorithm, play, policy)._replace(made=()), noise)
-    return after._replace(made=play.made), steps
+    (areas, after), steps = jax.lax.scan(step, (areas, begun), noise)
+    return (areas, {name: play._replace(made=plays[name].made) for name, play in after.items()}), steps
 
 
 def with_statistics(algorithm: Algorithm, play: Play, policy: PolicyState) -> Play:

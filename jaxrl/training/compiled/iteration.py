@@ -1,4 +1,8 @@
-"""One iteration of the loop inside jit, for all seeds at once: T decisions in every area, one update.
+"""One iteration of the loop inside jit, for all seeds at once: T decisions in every area, and the updates that are due.
+
+Each behavior learns for itself and has a rollout of its own length: `every` iterations of T decisions. What it has met
+is kept until then. The first behavior draws as it would alone, so that it learns bit for bit what it does in a `JaxEnv`
+of its own, which is a scene of one behavior.
 
 Pure functions; `trainer.py` compiles them and spreads them over devices. The letters are those of `jaxrl.types`,
 with S seeds, E areas per seed and K teams per area.
@@ -23,17 +27,18 @@ from jaxrl.algorithms.interface import (
     Metrics,
     TrainState,
     acting,
-    nothing_remembered,
     replays,
     store_rollout,
 )
-from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.jax_envs.interface import Areas, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
+from jaxrl.jax_envs.scene import JaxScene, Sizes
 from jaxrl.training.compiled import connecting
 from jaxrl.training.compiled.collect import (
     Made,
     Play,
     Transitions,
+    World,
     begins,
     collect,
     from_before,
@@ -55,10 +60,10 @@ METRIC, PARAMETERS = 2, 3
 
 
 class JittedState(struct.PyTreeNode):
-    """Everything that a run continues from. Every array has the leading axis S."""
+    """What the training of one behavior continues from. Every array has the leading axis S."""
 
     train: TrainState
-    store: Any  # what the algorithm keeps from one iteration to the next; () on-policy
+    store: Any  # what the algorithm keeps from one iteration to the next; () on-policy; `Pending` of a longer rollout
     fresh: Array  # int32 [S], decisions that the store was given since the last update
     play: Play  # [S, E, ...]
     parameters: dict[str, Value]  # of the environment, float32 [S] or a distribution [S]: for episodes that begin
@@ -68,6 +73,39 @@ class JittedState(struct.PyTreeNode):
     frozen: Array  # bool [S], numbers of this seed were not finite: it plays on, but learns and tells nothing any more
     recent: Recent  # what each seed is worth lately
     newest: Any = ()  # `Newest` [S] of the last iteration, where lessons are judged by episodes
+    last_step: Any = ()  # int32 [S], the trainer step after which it learns no more, where others then go on; else ()
+
+
+class Pending(struct.PyTreeNode):
+    """`JittedState.store` of a behavior whose rollout is longer than an iteration."""
+
+    own: Any  # what the algorithm keeps
+    steps: Transitions  # [S, `every` * T, ...], filled from the front
+
+
+class SceneState(struct.PyTreeNode):
+    """Everything that a run continues from. Every array has the leading axis S."""
+
+    areas: Areas  # [S, E]
+    parts: dict[str, JittedState]  # by behavior; without areas and parameters, which are everybody's
+    parameters: dict[str, Value]  # of the environment, float32 [S] or a distribution [S]: for episodes that begin
+
+    def of(self, name: str) -> JittedState:
+        """One behavior's state with the areas: what its checkpoint holds."""
+        part = self.parts[name]
+        return part.replace(play=part.play._replace(areas=self.areas), parameters=self.parameters)
+
+    @staticmethod
+    def made_of(states: Mapping[str, JittedState]) -> SceneState:
+        """The whole of what `of` tells of each behavior."""
+        first = next(iter(states.values()))
+        parts = {name: of.replace(play=of.play._replace(areas=()), parameters={}) for name, of in states.items()}
+        return SceneState(first.play.areas, parts, first.parameters)
+
+    @property
+    def world(self) -> World:
+        """Where all behaviors stand."""
+        return self.areas, {name: part.play for name, part in self.parts.items()}
 
 
 class IterationLog(NamedTuple):
@@ -102,8 +140,24 @@ class IterationLog(NamedTuple):
         return _mean(self.episodes.reward)
 
 
+class Report(NamedTuple):
+    """All that the host reads of a behavior after some iterations, as numpy arrays with the leading axis S."""
+
+    step: Any  # int32 [S], of the trainer
+    frozen: Any  # bool [S]
+    iteration: Any  # uint32 [S]
+    values: Any  # float32 [S] by dotted key
+    recent: Recent
+    newest: Any  # `Newest` of the last iteration, or ()
+    log: Any = ()  # `IterationLog` of these iterations; () before any
+
+    def slowest(self) -> int:
+        """Step of the slowest seed that still learns; of the slowest of all where none does."""
+        return int(self.step.min() if self.frozen.all() else self.step[~self.frozen].min())
+
+
 class JittedTrainer(NamedTuple):
-    """Two compiled functions and the sizes that they are compiled for.
+    """Two compiled functions and the sizes that they are compiled for, of one behavior.
 
     init: (seeds, S whole numbers) → JittedState, a fresh start of every seed.
     run:  (JittedState, count) → (JittedState, IterationLog), `count` iterations; the state given is used up.
@@ -132,60 +186,119 @@ class JittedTrainer(NamedTuple):
     bytes: int  # memory that a run takes on each device
 
 
+class SceneTrainer(NamedTuple):
+    """As `JittedTrainer`, with a `SceneState`, a log for each behavior, and some numbers by behavior."""
+
+    init: Callable[[Sequence[int]], SceneState]
+    run: Callable[[SceneState, int], tuple[SceneState, dict[str, IterationLog]]]
+    place: Callable[[SceneState], SceneState]
+    take: Callable[[SceneState, int, int], SceneState]
+    put: Callable[[SceneState, SceneState, int], SceneState]
+    begin_anew: Callable[[SceneState, np.ndarray], SceneState]
+    read: Callable[[Any], Any]  # arrays of it, which may lie on other hosts too → as numpy arrays; every host asks
+    report: Callable[..., dict[str, Report]]  # (SceneState, logs = {}) → by behavior all that is read between chunks
+    seeds: int
+    areas: int
+    steps: int
+    every: Mapping[str, int]  # iterations from one update to the next
+    agents: Mapping[str, int]
+    devices: int
+    bytes: int
+    shapes: SceneState  # of a state, as `jax.eval_shape` tells them
+
+
+class Learner(NamedTuple):
+    """What one behavior's learning is bound to."""
+
+    env: Sizes
+    algorithm: Algorithm
+    time_horizon: int
+    max_steps: int  # agent steps after which a seed learns no more
+    values: Mapping[str, Any] = {}  # settings in which seeds differ, float [S] by dotted key
+    newest: int = 0  # episodes of each rollout that are told one by one, at most
+    every: int = 1  # iterations from one update to the next
+    side_by_side: bool = False  # seeds learn at once; on a CPU core one after the other is faster, and takes less room
+    alone: bool = True  # no other behavior goes on to learn once this one is done
+
+
 class Plan(NamedTuple):
     """What an iteration is bound to."""
 
-    env: JaxEnv
-    algorithm: Algorithm
+    scene: JaxScene
+    learners: Mapping[str, Learner]  # by behavior, in the order of the scene
     parameters: Mapping[str, Any]  # of the environment at the start: numbers, arrays [S] or distributions [S]
     areas: int  # E
     steps: int  # T
-    time_horizon: int
-    max_steps: int  # agent steps after which a seed learns no more
-    side_by_side: bool = False  # seeds learn at once; on a CPU core one after the other is faster, and takes less room
-    values: Mapping[str, Any] = {}  # settings in which seeds differ, float [S] by dotted key
-    newest: int = 0  # episodes of each iteration that are told one by one, at most
-    goes_on: bool = False  # other behaviors learn on: after max_steps decisions still count
+
+    @property
+    def algorithms(self) -> dict[str, Algorithm]:
+        """By behavior."""
+        return {name: learner.algorithm for name, learner in self.learners.items()}
 
 
-def start(plan: Plan, numbers: Array) -> JittedState:
+def start(plan: Plan, numbers: Array) -> SceneState:
     """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone."""
     keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
     parameters = of_each_seed(plan.parameters, numbers)
-    play = start_play(
-        plan.env,
-        nothing_remembered(plan.algorithm),
-        keys[:, 1],
-        plan.areas,
-        parameters,
-        plan.algorithm.connectors,
-    )
-    return start_learners(plan, keys[:, 0], keys[:, 2], play, parameters)
+    areas, plays = start_play(plan.scene, plan.algorithms, keys[:, 1], plan.areas, parameters)
+    parts = {}
+    for index, (name, learner) in enumerate(plan.learners.items()):
+        own = keys if index == 0 else jax.vmap(jax.vmap(lambda key, i=index: jax.random.fold_in(key, i)))(keys)
+        parts[name] = _start_learners(learner, own[:, 0], own[:, 2], plays[name])
+    state = SceneState(areas, parts, parameters)
+    return state.replace(parts={name: _with_room(plan, name, state) for name in parts})
 
 
-def start_learners(plan: Plan, init_keys: Array, keys: Array, play: Play, parameters: dict[str, Value]) -> JittedState:
+def _start_learners(learner: Learner, init_keys: Array, keys: Array, play: Play) -> JittedState:
     """A fresh learner for each seed beside the areas that it begins with. Both keys [S] are consumed."""
-    store, train = plan.algorithm.storage.init(), jax.vmap(plan.algorithm.init)(init_keys)
-    made = none_made(plan.env, plan.algorithm, acting(plan.algorithm, train), play, keys)
+    algorithm = learner.algorithm
+    store, train = algorithm.storage.init(), jax.vmap(algorithm.init)(init_keys)
+    made = none_made(learner.env, algorithm, acting(algorithm, train), play, keys)
     return JittedState(
         train=train,
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), store),
         fresh=jnp.zeros(keys.shape, jnp.int32),
         play=play._replace(made=made),
-        parameters=parameters,
-        values={key: for_each(value, keys) for key, value in plan.values.items()},
+        parameters={},
+        values={key: for_each(value, keys) for key, value in learner.values.items()},
         key=keys,
         iteration=jnp.zeros(keys.shape, jnp.uint32),
         frozen=jnp.zeros(keys.shape, bool),
         recent=none_yet(len(keys)),
-        newest=nothing(plan.newest, len(keys)) if plan.newest else (),
+        newest=nothing(learner.newest, len(keys)) if learner.newest else (),
+        last_step=() if learner.alone else for_each(learner.max_steps, keys, jnp.int32),
     )
 
 
-def begin_anew(plan: Plan, state: JittedState, which: Array) -> JittedState:
-    """All episodes of the seeds of which `which` [S] is True are broken off, and others begin."""
-    carry, chain = nothing_remembered(plan.algorithm), plan.algorithm.connectors
-    return state.replace(play=start_anew(plan.env, carry, state.play, which, state.parameters, chain))
+def _with_room(plan: Plan, name: str, state: SceneState) -> JittedState:
+    """The state of a behavior, with room for what it meets until it learns."""
+    part, every = state.parts[name], plan.learners[name].every
+    if every == 1:
+        return part
+    _, met = jax.eval_shape(partial(_played, plan), state)
+    room = jax.tree.map(lambda x: jnp.zeros((x.shape[1], every * x.shape[0], *x.shape[2:]), x.dtype), met[name])
+    return part.replace(store=Pending(own=part.store, steps=room))
+
+
+def begin_anew(plan: Plan, state: SceneState, which: Array) -> SceneState:
+    """All episodes of the seeds of which `which` [S] is True are broken off, and others begin.
+
+    What behaviors have met in these episodes since their last update is not learned from: no return is known of it.
+    """
+    areas, plays = start_anew(plan.scene, plan.algorithms, state.world, which, state.parameters)
+    parts = {}
+    for name, part in state.parts.items():
+        every, store = plan.learners[name].every, part.store
+        if every > 1:
+            steps = store.steps
+            met = (part.iteration[0] % every).astype(jnp.int32) * plan.steps  # of the rollout that is not complete
+            now = (jnp.arange(steps.over.shape[1]) < met)[:, None]
+            ended = jnp.cumsum((steps.over & now)[:, ::-1], axis=1)[:, ::-1] > 0  # here or later
+            broken = (now & ~ended & which[:, None, None])[..., None]  # [S, `every` * T, E, 1]
+            lost = {field: getattr(steps, field) & ~broken for field in ("alive", "waits", "arrived", "begin")}
+            store = store.replace(steps=steps._replace(**lost))
+        parts[name] = part.replace(play=plays[name], store=store)
+    return state.replace(areas=areas, parts=parts)
 
 
 def of_each_seed(parameters: Mapping[str, Any], numbers: Array) -> dict[str, Value]:
@@ -201,24 +314,61 @@ def for_each(value: Any, numbers: Array, dtype: Any = jnp.float32) -> Array:
     return jnp.broadcast_to(jnp.asarray(value, dtype), numbers.shape)
 
 
-def step_of(state: JittedState, seeds: slice = slice(None)) -> int:
-    """Trainer step of the slowest of some seeds that still learns; of the slowest of all of them where none does."""
-    steps, frozen = np.asarray(state.train.step)[seeds], np.asarray(state.frozen)[seeds]
+def step_of(state: JittedState) -> int:
+    """`Report.slowest` of a state."""
+    steps, frozen = np.asarray(state.train.step), np.asarray(state.frozen)
     return int(steps.min() if frozen.all() else steps[~frozen].min())
 
 
-def iterate(plan: Plan, state: JittedState) -> tuple[JittedState, IterationLog]:
-    """T decisions in each area of each seed, then one update of each seed for which it is due."""
-    keys = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))(state.key, state.iteration)
-    policy, keys = acting(plan.algorithm, state.train), jnp.swapaxes(keys, 0, 1)
-    play, steps = collect(plan.env, plan.algorithm, policy, state.play, keys, state.parameters)
-    train, play, last = connected(plan, state.train, play)
-    steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-    return learned(plan, state, train, play, steps, last)
+def iterate(plan: Plan, state: SceneState) -> tuple[SceneState, dict[str, IterationLog]]:
+    """T decisions in each area of each seed, then the updates of the behaviors whose rollout is complete."""
+    (areas, plays), steps = _played(plan, state)
+    parts, logs = {}, {}
+    for name, learner in plan.learners.items():
+        parts[name], logs[name] = _after(learner, plan.steps, state.parts[name], plays[name], steps[name])
+    return state.replace(areas=areas, parts=parts), logs
+
+
+def _played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Transitions]]:
+    """T decisions, [T, S, ...]."""
+    keys, policies = {}, {}
+    for name, part in state.parts.items():
+        draws = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))
+        keys[name] = jnp.swapaxes(draws(part.key, part.iteration), 0, 1)
+        policies[name] = acting(plan.learners[name].algorithm, part.train)
+    return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.parameters)
+
+
+def _after(
+    learner: Learner, count: int, state: JittedState, play: Play, steps: Transitions
+) -> tuple[JittedState, IterationLog]:
+    """One behavior's state after `count` decisions `steps` [T, S, ...], learned from where they complete a rollout."""
+    train, play, last = connected(learner, state, play)
+    steps, every = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps), learner.every
+    if every == 1:
+        return learned(learner, state, train, play, steps, last)
+    place = (state.iteration[0] % every).astype(jnp.int32)
+    kept = jax.tree.map(
+        lambda room, new: jax.lax.dynamic_update_slice_in_dim(room, new, place * count, 1), state.store.steps, steps
+    )
+
+    def learn(state: JittedState) -> tuple[JittedState, IterationLog]:
+        return learned(learner, state, train, play, kept, last)
+
+    def wait(state: JittedState) -> tuple[JittedState, IterationLog]:
+        chain = learner.algorithm.connectors
+        before = connecting.with_statistics(chain, (), state.train.policy)
+        same = connecting.statistics_of(chain, train, before, state.frozen)
+        told = nothing(learner.newest, len(state.key)) if learner.newest else ()  # episodes are, with the rollout
+        _, log = jax.eval_shape(learn, state)
+        return state.replace(train=same, play=play, iteration=state.iteration + 1, newest=told), _empty(log)
+
+    after, log = jax.lax.cond(place == every - 1, learn, wait, state.replace(store=state.store.own))
+    return after.replace(store=Pending(own=after.store, steps=kept)), log
 
 
 def learned(
-    plan: Plan, state: JittedState, train: TrainState, play: Play, steps: Transitions, last: TeamView
+    learner: Learner, state: JittedState, train: TrainState, play: Play, steps: Transitions, last: TeamView
 ) -> tuple[JittedState, IterationLog]:
     """The updates that follow `steps` [S, T, ...]: of `train`, as `connected` has left it. `last` is the view after."""
     arguments = (
@@ -231,43 +381,53 @@ def learned(
         play.made,
         (last, remembered(play)),
         state.iteration,
+        state.last_step,
     )
-    learn = partial(_learn, plan)
-    if plan.side_by_side or replays(plan.algorithm):  # one after the other would take each seed's store out, and back
+    learn, chain = partial(_learn, learner), learner.algorithm.connectors
+    if learner.side_by_side or replays(learner.algorithm):  # one by one would take each seed's store out, and back
         train, store, fresh, log = jax.vmap(learn, axis_name=EVERY_SEED)(*arguments)
     else:
         train, store, fresh, log = jax.lax.map(lambda x: learn(*x), arguments)
-    frozen = state.frozen | (log.fault[:, 0] >= 0)
-    chain = plan.algorithm.connectors  # whose statistics of a frozen seed stay as well
+    frozen = state.frozen | (log.fault[:, 0] >= 0)  # the statistics of connectors of a frozen seed stay as well
     train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
-    told = jax.vmap(partial(newest, plan.env, plan.newest))(steps) if plan.newest else ()
+    told = jax.vmap(partial(newest, learner.env, learner.newest))(steps) if learner.newest else ()
     play = play._replace(made=jax.vmap(still_open)(play.made, steps))
     after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told)
     return after.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes)), log
 
 
-def connected(plan: Plan, train: TrainState, play: Play) -> tuple[TrainState, Play, TeamView]:
+def connected(learner: Learner, state: JittedState, play: Play) -> tuple[TrainState, Play, TeamView]:
     """Statistics of the connectors go back to the learners; and the view after the last step, as policies will see it.
 
     Those of a seed that has passed max_steps stay as they were, like everything that it has learned.
     """
-    chain = plan.algorithm.connectors
+    chain, train = learner.algorithm.connectors, state.train
     _, last = connecting.observed(chain, play.connectors, play.view, begins(play))
-    train = connecting.statistics_of(chain, train, play.connectors, train.step <= plan.max_steps)
+    train = connecting.statistics_of(chain, train, play.connectors, train.step <= _end(learner, state.last_step))
     return train, play if chain is None else play._replace(connectors=play.connectors.slots), last
 
 
-def iterate_several(plan: Plan, state: JittedState, count: Array) -> tuple[JittedState, IterationLog]:
+def _end(learner: Learner, last_step: Any) -> Any:
+    """The trainer step after which it learns no more."""
+    return learner.max_steps if learner.alone else last_step
+
+
+def iterate_several(plan: Plan, state: SceneState, count: Array) -> tuple[SceneState, dict[str, IterationLog]]:
     """`count` iterations, a traced number: chunks of every length are one program."""
 
-    def body(_: Array, carry: tuple[JittedState, IterationLog]) -> tuple[JittedState, IterationLog]:
-        state, total = carry
-        state, log = iterate(plan, state)
-        return state, add_log(total, log)
+    def body(_: Array, carry: tuple[SceneState, dict[str, IterationLog]]) -> tuple[Any, dict[str, IterationLog]]:
+        state, totals = carry
+        state, logs = iterate(plan, state)
+        return state, {name: add_log(totals[name], log) for name, log in logs.items()}
 
-    _, shapes = jax.eval_shape(partial(iterate, plan), state)
+    _, logs = jax.eval_shape(partial(iterate, plan), state)
+    return jax.lax.fori_loop(0, count, body, (state, {name: _empty(log) for name, log in logs.items()}))
+
+
+def _empty(shapes: IterationLog) -> IterationLog:
+    """Of no iteration, or of one in which a behavior has learned nothing, and told nothing."""
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return jax.lax.fori_loop(0, count, body, (state, empty._replace(fault=empty.fault - 1)))
+    return empty._replace(fault=empty.fault - 1)
 
 
 def add_log(total: IterationLog, log: IterationLog) -> IterationLog:
@@ -277,7 +437,7 @@ def add_log(total: IterationLog, log: IterationLog) -> IterationLog:
 
 
 def _learn(
-    plan: Plan,
+    learner: Learner,
     values: dict[str, Array],
     train: TrainState,
     store: Any,
@@ -287,6 +447,7 @@ def _learn(
     made: Made,
     last: tuple[TeamView, Any],
     iteration: Array,
+    last_step: Any,
 ) -> tuple[TrainState, Any, Array, IterationLog]:
     """The update of one seed where the algorithm is ready for it.
 
@@ -295,12 +456,11 @@ def _learn(
     are decisions that were open before the steps; `last` is what was seen after them, and what was remembered.
     """
     steps = from_before(made, steps)
-    varied = plan.algorithm.varied
-    algorithm = plan.algorithm
-    if values and varied is not None:
-        algorithm = algorithm._replace(learn=varied(values).learn)  # all else may have been replaced
-    rollout = stack(plan.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=plan.time_horizon)
-    active, seen = ~frozen & (train.step <= plan.max_steps), first_fault(steps, last[0])
+    algorithm = learner.algorithm
+    if values and algorithm.varied is not None:
+        algorithm = algorithm._replace(learn=algorithm.varied(values).learn)  # all else may have been replaced
+    rollout = stack(learner.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=learner.time_horizon)
+    active, seen = ~frozen & (train.step <= _end(learner, last_step)), first_fault(steps, last[0])
     counted, store = store_rollout(algorithm, train, store, rollout, active & (seen[0] < 0))
     given = fresh + counted.step - train.step
     due = active & algorithm.storage.can_sample(store, Counts(fresh=given, total=counted.step))
@@ -311,12 +471,12 @@ def _learn(
     log = IterationLog(
         updates=due.astype(jnp.int32),
         metric_sums={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
-        episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), figures(plan.env, steps)),
+        episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), figures(learner.env, steps)),
         fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
     )
     after = jax.tree.map(partial(jnp.where, due), (learned, jnp.zeros_like(given)), (counted, given))
     train, fresh = jax.tree.map(partial(jnp.where, active), after, (train, fresh))
-    if plan.goes_on:
+    if not learner.alone:  # decisions still count
         train = train.replace(step=jnp.where(sound, counted.step, train.step))
     return train, algorithm.storage.kept(store), fresh, log
 

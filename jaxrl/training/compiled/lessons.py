@@ -2,7 +2,11 @@
 
 So what a seed learns does not depend on how many iterations the host lets pass between two looks at its program: while
 a lesson is open these are chunks of one iteration. When all seeds are in their last lessons, chunks grow again. A
-lesson changes arrays alone (`JittedState.parameters`), never the program.
+lesson changes arrays alone (`SceneState.parameters`), never the program.
+
+Where there are several behaviors each seed's lessons hear of all of them. Episodes of a behavior, and the environment's
+statistics for lessons that are judged by it, are told with its rollouts; one that learns no more goes on to tell of its
+episodes, as in ML-Agents.
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from jaxrl.artifacts import status
 from jaxrl.artifacts.checkpoint import document
+from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import LESSONS
 from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.metrics.statistics import Summary, lesson_tag
@@ -25,8 +31,8 @@ from jaxrl.artifacts.status import LESSON
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, intervals_of, of_seeds
 from jaxrl.jax_envs.scene import JaxScene
-from jaxrl.settings import EnvironmentParameter, RunSettings
-from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer
+from jaxrl.settings import EnvironmentParameter
+from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.newest import Newest
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.lessons import LessonChange, Lessons
@@ -35,26 +41,26 @@ log = logging.getLogger(__name__)
 
 
 class SeedLessons:
-    """The lessons of the seeds of one run: S = `count` of them."""
+    """The lessons of the seeds of one run: S = `count` of them. Each hears of all its behaviors."""
 
     def __init__(
-        self, parameters: Mapping[str, EnvironmentParameter] | None, subject: Subject, prefix: str = ""
+        self, parameters: Mapping[str, EnvironmentParameter] | None, subjects: Sequence[Subject], prefix: str = ""
     ) -> None:
-        """`prefix` stands before what is logged."""
-        self._subject, self._prefix = subject, prefix
-        self.behavior = subject.name
-        self._each = [Lessons(parameters, seed) for seed in subject.seeds]
+        """`subjects` are the behaviors; `prefix` stands before what is logged."""
+        self._prefix, self._seeds = prefix, subjects[0].seeds
+        self._subjects = {subject.name: subject for subject in subjects}
+        self._each = [Lessons(parameters, seed) for seed in self._seeds]
         self.count = len(self._each)
         self.open = any(not lessons.finished for lessons in self._each)
         """Whether a seed that still learns may go on to another lesson."""
-        self._before = np.zeros(self.count, int)  # trainer step of each seed at the last look
+        self._steps = {name: np.zeros(self.count, int) for name in self._subjects}  # of each seed at the last look
         self.several = self.open
         """Whether there is a curriculum, of several lessons."""
 
     @property
-    def newest(self) -> int:
-        """How many of the newest episodes of an iteration have to be told one by one."""
-        return self._each[0].kept(self._subject.name)
+    def newest(self) -> dict[str, int]:
+        """By behavior, how many of the newest episodes of a rollout have to be told one by one."""
+        return {name: self._each[0].kept(name) for name in self._subjects}
 
     def intervals(self) -> dict[str, int]:
         """By parameter, the most intervals that its sampler has in any lesson; 0 where it is a number in all."""
@@ -65,41 +71,53 @@ class SeedLessons:
         present = [lessons.values() for lessons in self._each]
         return {name: of_seeds([values[name] for values in present], intervals[name]) for name in present[0]}
 
-    def look(self, newest: Newest, stats: Mapping[str, Any], step: np.ndarray, frozen: np.ndarray) -> dict[int, bool]:
+    def look(self, told: Mapping[str, Report]) -> dict[int, bool]:
         """An iteration is over: by the index of each seed that went on to another lesson, whether it begins anew.
 
-        Args:
-          newest, step, frozen: of all S seeds. Those that are frozen, or had passed max_steps before this iteration,
-            stay in their lessons.
-          stats: by tag, moments of what the environment told of the episodes that ended, [S].
+        `told` is by behavior, of all S seeds. A behavior that is frozen in a seed tells it nothing. Once all behaviors
+        of a seed are frozen, or had passed max_steps before this iteration, it stays in its lessons.
         """
-        found = {}
-        last, learned = self._subject.settings.last_step, ~frozen & (self._before <= self._subject.settings.last_step)
+        frozen, found = {name: of.frozen for name, of in told.items()}, {}
+        learned = self._learning(frozen)
         for index in np.flatnonzero(learned).tolist():
-            changes = self._looked(index, newest, stats, float(step[index]))
+            progress = {}
+            for name, subject in self._subjects.items():
+                progress[name] = float(told[name].step[index]) / subject.settings.max_steps
+                if not frozen[name][index]:
+                    self._hear(index, name, told[name])
+            changes = self._each[index].advance(progress)
             self._tell_of(index, changes)
             if changes:
                 found[index] = any(change.require_reset for change in changes)
-        self._before = np.array(step)
-        self.open = any(not self._each[index].finished for index in np.flatnonzero(learned & (step <= last)))
+        self._steps = {name: np.array(of.step) for name, of in told.items()}
+        some = np.flatnonzero(learned & self._learning(frozen))
+        self.open = any(not self._each[index].finished for index in some)
         return found
 
-    def _looked(self, index: int, newest: Newest, stats: Mapping[str, Any], step: float) -> list[LessonChange]:
-        self._hear(index, self._subject.name, newest, stats)
-        return self._each[index].advance({self._subject.name: step / self._subject.settings.max_steps})
+    def _learning(self, frozen: Mapping[str, np.ndarray]) -> np.ndarray:
+        """bool [S], whether any behavior of the seed still learns."""
+        subjects = self._subjects.items()
+        return np.any([~frozen[name] & (self._steps[name] <= of.settings.last_step) for name, of in subjects], axis=0)
 
-    def _hear(self, index: int, name: str, newest: Newest, stats: Mapping[str, Any]) -> None:
+    def _hear(self, index: int, name: str, told: Report) -> None:
         """What an iteration has told of the behavior `name`, for the lessons of the seed at `index`."""
-        own, team = newest.reward[index], newest.group_reward[index]
-        own, team = own[: newest.rewards[index]], team[: newest.group_rewards[index]]
-        self._each[index].episodes(name, own[::-1].tolist(), team[::-1].tolist())
-        for tag, moments in stats.items():
+        if not isinstance(told.newest, Newest):
+            return  # no lesson is judged by it
+        own, team = (
+            values[index][: count[index]][::-1].tolist()
+            for values, count in (
+                (told.newest.reward, told.newest.rewards),
+                (told.newest.group_reward, told.newest.group_rewards),
+            )
+        )
+        self._each[index].episodes(name, own, team)
+        for tag, moments in told.log.episodes.stats.items():
             if moments.count[index] > 0:
                 self._each[index].statistic(tag, float(moments.total[index]) / float(moments.count[index]), name)
 
     def _tell_of(self, index: int, changes: Sequence[LessonChange]) -> None:
         for change in changes:
-            whose = "" if self.count == 1 else f"Seed {self._subject.seeds[index]}: "
+            whose = "" if self.count == 1 else f"Seed {self._seeds[index]}: "
             anew = " All its areas begin anew." if change.require_reset else ""
             log.info("%s%s%s%s", self._prefix, whose, change.line, anew)
 
@@ -112,7 +130,7 @@ class SeedLessons:
         every = dict.fromkeys(line for lessons in self._each for line in lessons.lines())
         if self.count == 1 or all(lessons.lines() == list(every) for lessons in self._each):
             return list(every)
-        numbered = zip(self._subject.seeds, self._each, strict=True)
+        numbered = zip(self._seeds, self._each, strict=True)
         return [f"Seed {seed}: {line}" for seed, lessons in numbered for line in lessons.lines()]
 
     def summaries(self, index: int) -> dict[str, Summary]:
@@ -133,28 +151,20 @@ class SeedLessons:
         chosen = self._each if index is None else [self._each[index]]
         return {LESSONS: [lessons.state() for lessons in chosen]} if self.several else {}
 
-    def resume(self, checkpoint: Path, known: Path, step: np.ndarray) -> None:
-        """Go on where a checkpoint was saved, at trainer steps `step` [S].
+    def resume(self, folder: RunFolder, told: Mapping[str, Report]) -> None:
+        """Go on where the checkpoints of a run were saved, all of the moment that `told` shows.
 
-        Where it notes no lessons, those of training_status.json `known` are taken.
+        Every behavior's notes the same lessons. Where it notes none, those of training_status.json are taken.
         """
-        saved = document.read_info(checkpoint).settings.get(LESSONS)
-        states = saved if saved is not None else _of_status(known, self.count)
+        name, step = next((name, of.slowest()) for name, of in told.items())
+        place = folder.behavior(name)
+        saved = next((item.path for item in checkpoints(place) if item.step == step), None) or require_latest(place)
+        noted = document.read_info(saved).settings.get(LESSONS)
+        states = noted if noted is not None else _of_status(folder.status, self.count)
         for lessons, state in zip(self._each, states, strict=True):
             lessons.restore(state)
-        self._before = step
+        self._steps = {name: np.array(of.step) for name, of in told.items()}
         self.open = any(not lessons.finished for lessons in self._each)
-
-
-def resumed(
-    trainer: JittedTrainer, state: JittedState, lessons: SeedLessons, first: int, run: RunSettings, folder: RunFolder
-) -> JittedState:
-    """With --resume: the state with the parameters of the lessons that its seeds from number `first` on were in."""
-    if not (run.checkpoint_settings.resume and lessons.several):
-        return state
-    step = np.asarray(state.train.step)[first : first + lessons.count]
-    lessons.resume(require_latest(folder.behavior(lessons.behavior)), folder.status, step)
-    return trainer.place(with_parameters(state, lessons, first))
 
 
 def _constant(value: float) -> Summary:
@@ -183,35 +193,26 @@ def parameters_at_start(env: JaxEnv | JaxScene, runs: Sequence[SeedLessons]) -> 
     return found
 
 
-def with_parameters(state: JittedState, lessons: SeedLessons, first: int) -> JittedState:
+def with_parameters(state: SceneState, lessons: SeedLessons, first: int) -> SceneState:
     """The state with the parameters of the present lessons for the seeds from number `first` on."""
-    return state.replace(parameters=present_parameters(state.parameters, lessons, first))
+    found = state.parameters
+    intervals = {name: x.low.shape[-1] if isinstance(x, Distribution) else 0 for name, x in found.items()}
 
+    def put(old: Array, new: np.ndarray) -> Any:
+        return new if len(new) == len(old) else old.at[first : first + len(new)].set(new)
 
-def present_parameters(of_state: Mapping[str, Any], lessons: SeedLessons, first: int = 0) -> dict[str, Any]:
-    """Those of a state, with what the seeds from number `first` on have in their present lessons."""
-    parameters: dict[str, Any] = jax.device_get(dict(of_state))
-    intervals = {name: x.low.shape[-1] if isinstance(x, Distribution) else 0 for name, x in parameters.items()}
-
-    def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        return np.concatenate([old[:first], new, old[first + lessons.count :]])
-
-    changed = {name: jax.tree.map(put, parameters[name], x) for name, x in lessons.values(intervals).items()}
-    return {**parameters, **changed}
+    changed = {name: jax.tree.map(put, found[name], x) for name, x in lessons.values(intervals).items()}
+    return state.replace(parameters={**found, **changed})
 
 
 def go_on(
-    trainer: JittedTrainer, state: JittedState, lessons: SeedLessons, first: int, numbers: IterationLog
-) -> JittedState:
+    trainer: SceneTrainer, state: SceneState, lessons: SeedLessons, first: int, told: Mapping[str, Report]
+) -> SceneState:
     """After an iteration: the state with the parameters of the lessons in which seeds from number `first` on are now.
 
-    `numbers` are those of these seeds. In seeds whose change asks for it all episodes begin anew.
+    `told` is of these seeds. In seeds whose change asks for it all episodes begin anew.
     """
-    if not lessons.open:
-        return state
-    of_all = jax.device_get((state.newest, state.train.step, state.frozen))
-    newest, step, frozen = jax.tree.map(lambda x: x[first : first + lessons.count], of_all)
-    changed = lessons.look(newest, numbers.episodes.stats, step, frozen)
+    changed = lessons.look(told) if lessons.open else {}
     if not changed:
         return state
     state = trainer.place(with_parameters(state, lessons, first))

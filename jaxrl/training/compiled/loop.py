@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import JittedState, JittedTrainer, step_of
+from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import go_on
 from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)
@@ -27,67 +29,103 @@ CHUNK_SECONDS = 1.0
 
 
 class Part:
-    """Some of a program's seeds, whose files go into one folder: all of them, or those of one point of a sweep."""
+    """One behavior of a run, whose files go into a folder of its own.
 
-    def __init__(self, recorder: CompiledRecorder, first: int = 0) -> None:
+    Once it is over while others of the run learn, it acts on; its summaries and checkpoints go on as well.
+    """
+
+    def __init__(self, recorder: CompiledRecorder, trainer: SceneTrainer, report: Report) -> None:
+        """Its files are opened. `report`: of its seeds, as it begins."""
         self.recorder = recorder
-        self.settings = recorder.subject.settings
-        self.first = first
-        self.count = len(recorder.subject.seeds)
-        self.step = 0  # of its slowest seed
-        self.over = False
-        self.pruned = False  # over before its time
-        self.closed = False  # its last files are written
-        self.clock = ExitStack()  # of the time that it learns
-        self.files = ExitStack()  # what is closed when it is over, where that is before the end of all
-
-    def begin(self, state: JittedState) -> None:
-        """It learns from this state of all on."""
-        self.step = self.step_of(state)
+        self.name, self.settings = recorder.subject.name, recorder.subject.settings
+        self.every = trainer.every[self.name]
+        self.largest = trainer.steps * trainer.areas * trainer.agents[self.name]  # agent steps of an iteration, at most
+        self.step, self.iteration = report.slowest(), int(report.iteration[0])
         self.over = self.step > self.settings.last_step
-        self.clock.enter_context(self.recorder.timers(nodes.LEARNING))
+        recorder.begin(self.step, report.frozen.tolist())
 
-    def of(self, numbers: Any) -> Any:
-        """Its own among those of all seeds."""
-        return jax.tree.map(lambda x: x[self.first : self.first + self.count], numbers)
+    def iterations(self) -> int:
+        """Those that cannot pass a summary, an evaluation, a checkpoint or its end except with the last one.
 
-    def step_of(self, state: JittedState) -> int:
-        """The step of its slowest seed in the state of all."""
-        return step_of(state, slice(self.first, self.first + self.count))
-
-    def room(self) -> int:
-        """Agent steps to its next summary, checkpoint or end."""
+        What it has met since its last rollout counts with the next.
+        """
         evaluation = self.settings.evaluation
         intervals = [self.settings.summary_freq, self.settings.checkpoint_interval]
         intervals += [] if evaluation is None else [evaluation.interval]
         ends = [self.step + interval - self.step % interval for interval in intervals]
         ends += [] if self.over else [self.settings.last_step + 1]
-        return min(ends) - self.step
+        return (min(ends) - self.step) // self.largest - self.every + 1
+
+
+class Run:
+    """Some of a program's seeds, whose files go into one folder: all of them, or those of one point of a sweep."""
+
+    def __init__(self, recorder: CompiledRecorder, subjects: Sequence[Subject], first: int = 0) -> None:
+        """`subjects`: its behaviors. `recorder`: of the first of them."""
+        self.recorder, self.subjects, self.first = recorder, subjects, first
+        self.count = len(subjects[0].seeds)
+        self.parts: list[Part] = []  # once it has begun
+        self.given_up = False  # over before its time
+        self.closed = False  # its last files are written
+        self.clock = ExitStack()  # of the time that it learns
+        self.files = ExitStack()  # what is closed when it is over, where that is before the end of all
+
+    def begin(self, trainer: SceneTrainer, reports: Mapping[str, Report]) -> None:
+        """It learns from here on; `reports` are of all seeds."""
+        mine = self.of(reports)
+        for subject in self.subjects:
+            recorder = self.recorder.beside(subject) if self.parts else self.recorder
+            self.parts.append(Part(recorder, trainer, mine[subject.name]))
+        self.clock.enter_context(self.recorder.timers(nodes.LEARNING))
+
+    @property
+    def learning(self) -> list[Part]:
+        """The behaviors that are not done."""
+        return [part for part in self.parts if not part.over]
+
+    @property
+    def over(self) -> bool:
+        """Whether all are done."""
+        return self.given_up or not self.learning
+
+    @property
+    def step(self) -> int:
+        """Of its slowest behavior that learns, if any does."""
+        return min(part.step for part in self.learning or self.parts)
+
+    def of(self, numbers: Any) -> Any:
+        """Its own among those of all seeds."""
+        return jax.tree.map(lambda x: x[self.first : self.first + self.count], numbers)
+
+    def score(self) -> float | None:
+        """What it is worth lately: the mean over its behaviors; None before episodes of all have ended."""
+        scores = [part.recorder.score() for part in self.parts]
+        return None if None in scores else float(np.mean(scores))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 class JittedLoop:
-    """Chunks of iterations, and what is written between them."""
+    """Chunks of iterations, and what is written between them.
+
+    Checkpoints of all behaviors of a run are written when one of them is due, so that a resumed run finds all at one
+    moment.
+    """
 
     def __init__(
         self,
-        trainer: JittedTrainer,
-        parts: Sequence[Part],
+        trainer: SceneTrainer,
+        name: str,
+        runs: Sequence[Run],
         interrupt: Interrupt,
-        evaluate: Evaluate | None = None,
+        evaluate: Mapping[str, Evaluate] | None = None,
     ) -> None:
-        self.trainer = trainer
-        self.parts = list(parts)
-        self.evaluate = evaluate  # with the settings' `evaluation`
+        """`name`: of what is played, in the log; `evaluate`: by behavior whose settings have an `evaluation`."""
+        self.trainer, self.name = trainer, name
+        self.runs = list(runs)
+        self.evaluate = evaluate or {}
         self.interrupt = interrupt
-        self.largest = trainer.steps * trainer.areas * trainer.agents  # agent steps of an iteration, at most
 
-    @property
-    def name(self) -> str:
-        """Of what is played, in the log."""
-        return self.parts[0].recorder.subject.name
-
-    def run(self, state: JittedState) -> None:
-        """Until every part, which has begun, is done: each of its seeds. Saves at the end, and at Ctrl-C."""
+    def run(self, state: SceneState) -> None:
+        """Until every run, which has begun, is done: each of its seeds. Saves at the end, and at Ctrl-C."""
         log.info(
             "%s: %d seed(s) of %d areas, %d decisions an iteration, on %d device(s). Compiling.",
             self.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps,
@@ -95,111 +133,148 @@ class JittedLoop:
         )  # fmt: skip
         count = 1
         try:
-            while self.open and not self.interrupt.requested:
+            while self.open and not agreed(self.interrupt.requested):
                 begun, now = time.perf_counter(), min(count, self.room())
-                state = self.chunk(state, now)
-                count = max(next_count(now, time.perf_counter() - begun), count if now < count else 1)
-                state = self.look(state)
+                state, reports = self.chunk(state, now)
+                wanted = next_count(now, time.perf_counter() - begun)
+                count = agreed(max(wanted, count if now < count else 1))
+                state = self.look(state, reports)
                 if self.open:
                     self.close_done(state)
         finally:
-            for part in self.parts:
-                part.clock.close()
+            for run in self.runs:
+                run.clock.close()
         if self.interrupt.requested:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
-        for part in [part for part in self.parts if not part.closed]:
-            self.close(part, state)
+        for run in [run for run in self.runs if not run.closed]:
+            self.close(run, state)
 
     @property
-    def open(self) -> list[Part]:
-        """The parts that are not done."""
-        return [part for part in self.parts if not part.over]
+    def open(self) -> list[Run]:
+        """The runs that are not done."""
+        return [run for run in self.runs if not run.over]
 
-    def chunk(self, state: JittedState, count: int) -> JittedState:
-        """Run `count` iterations and look at what came out: the new state.
+    def chunk(self, state: SceneState, count: int) -> tuple[SceneState, dict[str, Report]]:
+        """Run `count` iterations and look at what came out: the new state, and what it reports.
 
-        A seed whose numbers are not finite is left behind. Raises JaxEnvError or DivergedError if no seed is left.
+        A seed of a behavior whose numbers are not finite is left behind. Raises JaxEnvError or DivergedError if a
+        behavior has no seed left.
         """
         with ExitStack() as stack:
-            for part in self.open:
-                stack.enter_context(part.recorder.timers(nodes.ITERATIONS))
-            state, numbers = self.trainer.run(state, count)
-            numbers, recent = jax.device_get((numbers, state.recent))
-        gone = np.asarray(state.frozen).all()
-        for part in self.open:
-            mine = part.of(numbers)
-            found = faults(part.recorder.subject, mine)
-            if found and gone:
-                raise next(iter(found.values()))
-            for index, fault in found.items():
-                part.recorder.freeze(index, int(state.train.step[part.first + index]), fault)
-            part.recorder.add(mine, part.of(recent))
-            state = go_on(self.trainer, state, part.recorder.lessons, part.first, mine)
+            for run in self.open:
+                stack.enter_context(run.recorder.timers(nodes.ITERATIONS))
+            state, logs = self.trainer.run(state, count)
+            reports = self.trainer.report(state, logs)
+        for run in self.open:
+            mine = run.of(reports)
+            for part in run.parts:
+                report = mine[part.name]
+                found = faults(part.recorder.subject, report.log)
+                if found and reports[part.name].frozen.all():
+                    raise next(iter(found.values()))
+                for index, fault in found.items():
+                    part.recorder.freeze(index, int(report.step[index]), fault)
+                part.recorder.add(report.log, report.recent)
+            state = go_on(self.trainer, state, run.recorder.lessons, run.first, mine)
+        return state, reports
+
+    def look(self, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
+        """Book what the open runs have reached, and see which are done: the state to go on from."""
+        slowest = min(self.open, key=lambda run: run.step)
+        for run in self.open:
+            state = self.booked(run, state, run.of(reports))
+        recorder = slowest.recorder
+        if recorder.progress_due():
+            recorder.progress_of({part.name: part.step for part in slowest.parts})
         return state
 
-    def look(self, state: JittedState) -> JittedState:
-        """Book what the open parts have reached, and see which are done: the state to go on from."""
-        slowest = min(self.open, key=lambda part: part.step)
-        frozen = np.asarray(state.frozen)
-        for part in self.open:
-            before, part.step = part.step, part.step_of(state)
-            self.book(part, state, before)
-            part.over |= part.step > part.settings.last_step or bool(frozen[part.first :][: part.count].all())
-        slowest.recorder.show_progress(slowest.step)
+    def booked(self, run: Run, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
+        """What one run has reached: summaries, evaluations, checkpoints, ends. `reports` are of its seeds."""
+        due = [self.book(run, part, state, reports[part.name]) for part in run.parts]
+        if any(due):
+            self.save(run, state)
+        for part in run.learning:
+            stops = part.recorder.stops() is not None
+            part.over = stops or part.step > part.settings.last_step or bool(reports[part.name].frozen.all())
+            if part.over and run.learning:
+                state = self.stopped(run, part, state)
         return state
 
-    def close_done(self, state: JittedState) -> None:
-        """The last files of parts that are done while others go on, with whom their seeds play and may learn on."""
-        for part in [part for part in self.parts if part.over and not part.closed]:
-            self.close(part, state)
-
-    def close(self, part: Part, state: JittedState) -> None:
-        """Say why a part is over, and write its last files."""
-        if part.recorder.stops() and not self.interrupt.requested:
-            log.info("%s", part.recorder.stops())
-        self.end(part, state)
-        part.closed = True
-
-    def end(self, part: Part, state: JittedState) -> None:
-        """The last files of a part."""
-        part.clock.close()
-        part.recorder.finish(self.state_of(state, part), part.step)
-
-    def book(self, part: Part, state: JittedState, before: int) -> bool:
-        """Summary, evaluation and checkpoint if their step is reached; whether there was a summary."""
-        recorder, passed = part.recorder, part.step - before
-        label = crossed_multiple(before, passed, part.settings.summary_freq)
+    def book(self, run: Run, part: Part, state: SceneState, report: Report) -> bool:
+        """Summary and evaluation of a behavior if their step is reached; whether a checkpoint is due."""
+        before, part.step, part.iteration = part.step, report.slowest(), int(report.iteration[0])
+        recorder, settings, passed = part.recorder, part.settings, part.step - before
+        label = crossed_multiple(before, passed, settings.summary_freq)
         if label is not None:
-            recorder.summary(label, self.state_of(state, part))
-        evaluation = part.settings.evaluation
+            recorder.summary(label, self.state_of(state, run).of(part.name), training=not part.over)
+        evaluation = settings.evaluation
         due = None if evaluation is None else crossed_multiple(before, passed, evaluation.interval)
-        if due is not None and self.evaluate is not None:
-            mine = self.state_of(state, part)
+        if due is not None and part.name in self.evaluate:
+            mine = self.state_of(state, run)
             with recorder.timers(nodes.EVALUATION):
-                figures = self.evaluate(mine)
-            recorder.evaluation(due, mine, figures)
-        if crossed_multiple(before, passed, part.settings.checkpoint_interval) or recorder.save_due():
-            recorder.save(self.state_of(state, part), part.step)
-        part.over |= recorder.stops() is not None
-        return label is not None
+                figures = self.trainer.read(self.evaluate[part.name](mine))
+            recorder.evaluation(due, mine.of(part.name), figures)
+        old = agreed(recorder.save_due())
+        return crossed_multiple(before, passed, settings.checkpoint_interval) is not None or bool(old)
 
-    def state_of(self, state: JittedState, part: Part) -> JittedState:
-        """A part's own state."""
-        return state if part.count == self.trainer.seeds else self.trainer.take(state, part.first, part.count)
+    def save(self, run: Run, state: SceneState, *, final: bool = False) -> None:
+        """A checkpoint of every behavior of a run."""
+        mine = self.state_of(state, run)
+        for part in run.parts:
+            save = part.recorder.finish if final else part.recorder.save
+            save(mine.of(part.name), part.step, moment=(part.step, part.iteration))  # it may have met nobody since
 
-    def with_state_of(self, state: JittedState, part: Part, mine: JittedState) -> JittedState:
-        """The state of all with another one of this part."""
-        whole = part.count == self.trainer.seeds
-        return self.trainer.place(mine) if whole else self.trainer.put(state, mine, part.first)
+    def stopped(self, run: Run, part: Part, state: SceneState) -> SceneState:
+        """The state in which a behavior of a run learns no more."""
+        others = ", ".join(other.name for other in run.learning)
+        text = "%s: learns no more after step %d. It acts on while others learn: %s."
+        log.info(text, part.name, part.step, others)
+        of = state.parts[part.name]
+        never = of.last_step.at[run.first : run.first + run.count].set(-1)
+        return self.trainer.place(state.replace(parts={**state.parts, part.name: of.replace(last_step=never)}))
+
+    def close_done(self, state: SceneState) -> None:
+        """The last files of runs that are done while others go on, with whom their seeds play and may learn on."""
+        for run in [run for run in self.runs if run.over and not run.closed]:
+            self.close(run, state)
+
+    def close(self, run: Run, state: SceneState) -> None:
+        """Say why a run is over, and write its last files."""
+        for part in run.parts:
+            if part.recorder.stops() and not self.interrupt.requested:
+                log.info("%s", part.recorder.stops())
+        self.end(run, state)
+        run.closed = True
+
+    def end(self, run: Run, state: SceneState) -> None:
+        """The last files of a run."""
+        run.clock.close()
+        self.save(run, state, final=True)
+
+    def state_of(self, state: SceneState, run: Run) -> SceneState:
+        """A run's own state."""
+        return state if run.count == self.trainer.seeds else self.trainer.take(state, run.first, run.count)
+
+    def with_state_of(self, state: SceneState, run: Run, mine: SceneState) -> SceneState:
+        """The state of all with another one of this run."""
+        whole = run.count == self.trainer.seeds
+        return self.trainer.place(mine) if whole else self.trainer.put(state, mine, run.first)
 
     def room(self) -> int:
-        """Iterations that cannot pass a summary, a checkpoint or the end except with their last one.
+        """Iterations that cannot pass a summary, a checkpoint or an end of any behavior except with their last one.
 
         So what a run writes does not depend on how fast it was. One, while lessons may go on: see `lessons.py`.
         """
-        if any(part.recorder.lessons.open for part in self.open):
+        if any(run.recorder.lessons.open for run in self.open):
             return 1
-        return max(min(part.room() for part in self.open) // self.largest, 1)
+        return max(min(part.iterations() for run in self.open for part in run.parts), 1)
+
+
+def agreed(number: int) -> int:
+    """The number of process 0, where several run this program: clocks and signals are of one process each."""
+    if jax.process_count() == 1:
+        return number
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def next_count(count: int, seconds: float) -> int:

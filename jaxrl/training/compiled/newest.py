@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.scene import Sizes
 from jaxrl.training.compiled.collect import Transitions, by_team
 
 
@@ -23,7 +23,7 @@ class Newest(NamedTuple):
     group_rewards: Array  # int32 []
 
 
-def newest(env: JaxEnv, kept: int, steps: Transitions) -> Newest:
+def newest(env: Sizes, kept: int, steps: Transitions) -> Newest:
     """The last K = `kept` of `steps` [T, E, A, ...]: later steps are newer, and in a step areas and places with
     higher numbers."""
     ended = steps.terminated | steps.truncated

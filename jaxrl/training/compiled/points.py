@@ -11,12 +11,12 @@ from rich.console import Console
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import environment_in
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.settings import RunSettings, behavior_settings_for, with_drawn_seed, with_seed
+from jaxrl.jax_envs.scene import JaxScene
+from jaxrl.settings import RunSettings, with_drawn_seed, with_seed
 from jaxrl.settings.varied import variable, with_values
 from jaxrl.training.compiled.checks import check_parameters
 from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start
-from jaxrl.training.compiled.run import train_together
-from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.run import subjects_of, train_together
 from jaxrl.training.compiled.trainer import agents_at_start
 from jaxrl.training.interrupt import Interrupt
 
@@ -35,7 +35,7 @@ def train_points(runs: Sequence[RunSettings], console: Console, interrupt: Inter
     for run in runs:
         options = run.checkpoint_settings
         folder = RunFolder(options.results_dir, options.run_id)
-        starts = {env.name: behavior_settings_for(run, env.name).init_path}
+        starts = {of.name: of.settings.init_path for of in subjects_of(run, env)}
         folder.check(options.resume, options.force, options.initialize_from, starts)
     pieces = list(_cut(programs(runs, env), parallel))
     for number, piece in enumerate(pieces, 1):
@@ -46,7 +46,7 @@ def train_points(runs: Sequence[RunSettings], console: Console, interrupt: Inter
             return
 
 
-def programs(runs: Sequence[RunSettings], env: JaxEnv) -> list[list[RunSettings]]:
+def programs(runs: Sequence[RunSettings], env: JaxEnv | JaxScene) -> list[list[RunSettings]]:
     """The runs in groups, in order: those of a group differ in traced numbers alone, and can be one program.
 
     Raises SettingsError for a behavior that is not configured or an unknown parameter of the environment.
@@ -62,19 +62,18 @@ def programs(runs: Sequence[RunSettings], env: JaxEnv) -> list[list[RunSettings]
     return [members for _, members in groups]
 
 
-def _kind(run: RunSettings, env: JaxEnv) -> Any:
+def _kind(run: RunSettings, env: JaxEnv | JaxScene) -> Any:
     """What runs of one program have in common: everything but numbers that are traced, and the place of its files."""
     check_parameters(run, env)
-    behavior = behavior_settings_for(run, env.name)
-    subject = Subject(env.name, env.spec, behavior, (run.env_settings.seed,), run.env_settings.num_areas)
-    lessons = SeedLessons(run.environment_parameters, subject)
-    numbers = variable(behavior)
-    same = with_values(behavior, dict.fromkeys(numbers, 0.0))
+    subjects = [of._replace(seeds=(run.env_settings.seed,)) for of in subjects_of(run, env)]
+    lessons = SeedLessons(run.environment_parameters, subjects)
+    numbers = [variable(of.settings) for of in subjects]
+    same = [with_values(of.settings, dict.fromkeys(own, 0.0)) for of, own in zip(subjects, numbers, strict=True)]
     intervals = {name: of for name, of in lessons.intervals().items() if of}
     parameters = parameters_at_start(env, [lessons])
     agents = agents_at_start(env, parameters) if run.environment_parameters else None  # the length of an iteration
     sizes = (agents, intervals, lessons.newest)
-    return same, tuple(numbers), sizes, run.env_settings, run.engine_settings, run.torch_settings
+    return same, [list(own) for own in numbers], sizes, run.env_settings, run.engine_settings, run.torch_settings
 
 
 def _cut(groups: Sequence[list[RunSettings]], most: int | None) -> Iterator[list[RunSettings]]:

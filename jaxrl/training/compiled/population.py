@@ -25,13 +25,14 @@ from jaxrl.artifacts.files import write_error
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.run_folder import POPULATION
 from jaxrl.jax_envs import environment_in
+from jaxrl.jax_envs.scene import scene_of
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.checks import refuse_curricula
 from jaxrl.training.compiled.collect import Play
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
-from jaxrl.training.compiled.loop import JittedLoop, Part
+from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
+from jaxrl.training.compiled.loop import JittedLoop, Run
 from jaxrl.training.compiled.recent import inherited
 from jaxrl.training.compiled.run import train_together
 from jaxrl.training.compiled.search import traced
@@ -85,73 +86,87 @@ def train_population(
     settings: RunSettings, spaces: Mapping[str, Space], every: int, console: Console, interrupt: Interrupt
 ) -> None:
     """One run whose seeds are the members of a population. Ends and raises as `trainer.train`."""
-    env = environment_in(settings.env_settings)
+    options = settings.env_settings
+    env = environment_in(options)
     refuse_curricula(settings, "members of a population")
-    searched = traced(list(spaces), settings, env)
+    targets = traced(list(spaces), settings, env)
     for key in spaces:
-        if key not in searched:
+        if key not in targets:
             raise SettingsError(
                 f"--search {key}: members of a population differ in what they learn with, not in what they are judged "
                 "by: give every member this parameter, a number or a sampler, in the configuration"
             )
-    environment = settings.env_settings
-    values = first_generation(spaces, environment.seeds, np.random.default_rng(environment.seed))
-    every = every or max(behavior_settings_for(settings, env.name).max_steps // 20, 1)
-    loop = partial(PopulationLoop, spaces=spaces, every=every, seed=environment.seed)
+    drawn = first_generation(spaces, options.seeds, np.random.default_rng(options.seed))
+    values: dict[str, dict[str, tuple[float, ...]]] = {}
+    for key, numbers in drawn.items():
+        for name, setting in targets[key]:
+            values.setdefault(name, {})[setting] = numbers
+    steps = [behavior_settings_for(settings, part.name).max_steps for part in scene_of(env).parts]
+    every = every or max(min(steps) // 20, 1)
+    loop = partial(PopulationLoop, spaces=spaces, targets=targets, every=every, seed=options.seed)
     train_together([settings], console, interrupt, values=values, loop=loop)
 
 
 class PopulationLoop(JittedLoop):
-    """The loop over one part, whose seeds are the members."""
+    """The loop over one run, whose seeds are the members."""
 
     def __init__(
         self,
-        trainer: JittedTrainer,
-        parts: Sequence[Part],
+        trainer: SceneTrainer,
+        name: str,
+        runs: Sequence[Run],
         interrupt: Interrupt,
-        evaluate: Evaluate | None,
+        evaluate: Mapping[str, Evaluate],
         *,
         spaces: Mapping[str, Space],
+        targets: Mapping[str, Sequence[tuple[str, str]]],
         every: int,
         seed: int,
     ) -> None:
-        super().__init__(trainer, parts, interrupt, evaluate)
-        self.spaces, self.every, self.seed = spaces, every, seed
-        (self.part,) = parts
+        """`targets`: by searched key the (behavior, setting)s that it stands for."""
+        super().__init__(trainer, name, runs, interrupt, evaluate)
+        self.spaces, self.targets, self.every, self.seed = spaces, targets, every, seed
+        (self.members,) = runs
 
     def room(self) -> int:
         """Iterations that pass the next generation with their last one at most."""
-        left = self.every - self.part.step % self.every
-        return max(min(super().room(), left // self.largest), 1)
+        left = self.every - self.members.step % self.every
+        return max(min(super().room(), *(left // part.largest for part in self.members.parts)), 1)
 
-    def look(self, state: JittedState) -> JittedState:
+    def look(self, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
         """As in any loop; then the population looks at itself if it is time."""
-        before = self.part.step
-        state = super().look(state)
-        label = crossed_multiple(before, self.part.step - before, self.every)
-        return state if label is None or self.part.over else self.evolved(state, label)
+        before = self.members.step
+        state = super().look(state, reports)
+        label = crossed_multiple(before, self.members.step - before, self.every)
+        return state if label is None or self.members.over else self.evolved(state, reports, label)
 
-    def evolved(self, state: JittedState, step: int) -> JittedState:
-        """The state of the next generation."""
-        scores = self.part.recorder.scores()
+    def evolved(self, state: SceneState, reports: Mapping[str, Report], step: int) -> SceneState:
+        """The state of the next generation: a member goes on with all learners of another."""
+        parts = self.members.parts
+        scores = np.mean([part.recorder.scores() for part in parts], axis=0)
         if np.isnan(scores).all():
             return state  # no episode has ended yet
-        now = {key: np.asarray(of) for key, of in state.values.items()}
+        now = {key: reports[name].values[of] for key, ((name, of), *_) in self.targets.items()}
         found = next_generation(scores, now, self.spaces, np.random.default_rng([self.seed, step]))
-        train = jax.tree.map(lambda x: x[found.parents], state.train)
-        state = state.replace(
-            train=train.replace(key=state.train.key),  # each goes on with its own draws
-            play=forgotten(state.play, found.parents != np.arange(len(scores))),
-            frozen=state.frozen[found.parents],
-            values={key: jnp.asarray(of) for key, of in found.values.items()},
-            recent=inherited(state.recent, found.parents),
-        )
-        self.part.recorder.thaw(np.asarray(state.frozen))
+        values = {target: found.values[key] for key, targets in self.targets.items() for target in targets}
+        after = {}
+        for name, part in state.parts.items():
+            train = jax.tree.map(lambda x: x[found.parents], part.train)
+            after[name] = part.replace(
+                train=train.replace(key=part.train.key),  # each goes on with its own draws
+                play=forgotten(part.play, found.parents != np.arange(len(scores))),
+                frozen=part.frozen[found.parents],
+                values={key: jnp.asarray(values[name, key]) for key in part.values},
+                recent=inherited(part.recent, found.parents),
+            )
+        for part in parts:
+            part.recorder.thaw(reports[part.name].frozen[found.parents])
         self._tell(step, scores, found)
-        return self.trainer.place(state)
+        return self.trainer.place(state.replace(parts=after))
 
     def _tell(self, step: int, scores: np.ndarray, found: Generation) -> None:
-        seeds, path = self.part.recorder.subject.seeds, self.part.recorder.folder.path / POPULATION
+        recorder = self.members.recorder
+        seeds, path = recorder.subject.seeds, recorder.folder.path / POPULATION
         rows = [
             {"step": step, "member": seed, "parent": seeds[parent], "score": float(scores[i])}
             | {key: float(of[i]) for key, of in found.values.items()}

@@ -12,7 +12,6 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Self
 
-import jax
 import numpy as np
 
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
@@ -50,19 +49,19 @@ class CompiledRecorder(Recorder):
         progress: ProgressBar,
         *,
         alone: bool = True,
-        lessons: SeedLessons | None = None,
+        behaviors: Sequence[Subject] = (),
     ) -> None:
         """Begins nothing yet.
 
         Args:
           alone: no other run goes on in the same program, from which it had to be told apart on the console.
-          lessons: those of all behaviors of the run, where it has several.
+          behaviors: all of the run, of which `subject` is the first, where it has several.
         """
         super().__init__(settings, folder, progress, PHASES)
         self._prefix = "" if alone else f"{folder.run_id}: "
         self._tells = True
         self._all_new = False  # whatever is learned from has been decided by the newest policy
-        self.lessons = lessons or SeedLessons(settings.environment_parameters, subject, self._prefix)
+        self.lessons = SeedLessons(settings.environment_parameters, behaviors or [subject], self._prefix)
         self._record(subject)
 
     def beside(self, subject: Subject) -> Self:
@@ -142,17 +141,12 @@ class CompiledRecorder(Recorder):
 
     def evaluation(self, step: int, state: JittedState, figures: EpisodeFigures) -> None:
         """Write what episodes beside the training brought, labelled with `step`; leading axis S."""
-        self.write_evaluation(self.subject.name, step, self._statistics.of_evaluation(jax.device_get(figures)))
+        self.write_evaluation(self.subject.name, step, self._statistics.of_evaluation(figures))
         self._keep_best(state)
 
     def stops(self) -> str | None:
         """Why the training ends before max_steps, if it does."""
         return self.verdict(self.subject.name)
-
-    def show_progress(self, step: int) -> None:
-        """Refresh the progress bar if it is due: the step of the slowest seed, the mean reward over seeds."""
-        if self.progress_due():
-            self.progress_of({self.subject.name: step})
 
     def save(self, state: JittedState, step: int, *, final: bool = False, moment: Hashable = None) -> None:
         """A checkpoint of all seeds and the ONNX file of the best, unless this step is saved already.

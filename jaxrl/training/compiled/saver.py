@@ -7,7 +7,7 @@ from the other's weights.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +18,13 @@ import numpy as np
 
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
-from jaxrl.training.compiled.iteration import JittedState, step_of
+from jaxrl.training.compiled.iteration import JittedState, SceneState, step_of
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec
@@ -53,7 +55,7 @@ def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     """
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
-    state = state.replace(newest=(), recent=())  # which the next iterations tell anew
+    state = state.replace(newest=(), recent=(), last_step=())  # which the next iterations tell anew
     single = state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
@@ -108,26 +110,69 @@ def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.
     return obs, view.action_mask.reshape(alive.size, -1)[chosen]
 
 
-def restored(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
-    """The state of the run's latest checkpoint with --resume, else `fresh`, with the weights of another run if asked.
+def restored(settings: RunSettings, folder: RunFolder, subjects: Sequence[Subject], fresh: SceneState) -> SceneState:
+    """The state of the run's latest checkpoints with --resume, else `fresh`, with the weights of another run if asked.
 
     Those are the weights of its best seed where it had several.
 
-    Raises CheckpointError when there is none, it does not fit or the host loop wrote the one to resume; RunFolderError
-    when the other run names a best seed that it has not. Writes nothing.
+    Raises CheckpointError when there is none, it does not fit, the host loop wrote the one to resume or the behaviors
+    have none of one moment; RunFolderError when the other run names a best seed that it has not. Writes nothing.
     """
-    options = settings.checkpoint_settings
-    if options.resume:
-        saved = resumed(checkpoint.require_latest(folder.behavior(subject.name)), subject, fresh)
-        if step_of(saved) > subject.settings.last_step:
-            log.warning("%s: %s", subject.name, subject.settings.passed_text)
-        return saved
-    source = folder.initial_checkpoint(subject.name, options.initialize_from, subject.settings.init_path)
+    states = {of.name: fresh.of(of.name) for of in subjects}
+    if settings.checkpoint_settings.resume:
+        found = _of_one_moment(folder, subjects, states)
+        for of in subjects:
+            if all(step_of(found[other.name]) > other.settings.last_step for other in subjects):
+                log.warning("%s: %s", of.name, of.settings.passed_text)
+    else:
+        found = {of.name: _initialized(settings, folder, of, states[of.name]) for of in subjects}
+    same = all(found[name] is state for name, state in states.items())
+    return fresh if same else SceneState.made_of(found)
+
+
+def _initialized(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
+    """With the weights of another run if asked."""
+    source = folder.initial_checkpoint(
+        subject.name, settings.checkpoint_settings.initialize_from, subject.settings.init_path
+    )
     if source is None:
         return fresh
     one, origin = saver.with_weights_of(source, seed_of(fresh.train, 0), subject.spec, subject.settings)
     log.info("%s: every seed is initialized from %s.", subject.name, origin)
     return fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+
+
+def _of_one_moment(
+    folder: RunFolder, subjects: Sequence[Subject], fresh: Mapping[str, JittedState]
+) -> dict[str, JittedState]:
+    """By behavior, the newest checkpoints of an iteration of which all have one.
+
+    All are saved at the same iterations, one after the other: a run that is killed meanwhile leaves some behaviors with
+    a newer one.
+    """
+    older = {}
+    for of in subjects:
+        newest = checkpoint.require_latest(folder.behavior(of.name))
+        known = sorted(checkpoints(folder.behavior(of.name)), key=lambda item: item.step)
+        step = checkpoint.read_info(newest).step
+        older[of.name] = [item.path for item in known if item.step < step] + [newest]
+    states = {of.name: resumed(older[of.name].pop(), of, fresh[of.name]) for of in subjects}
+    while len({_iteration(state) for state in states.values()}) > 1:
+        last = max(subjects, key=lambda of: _iteration(states[of.name]))
+        if not older[last.name]:
+            names = ", ".join(of.name for of in subjects)
+            raise CheckpointError(
+                f"{folder.path}: the checkpoints of {names} are of different moments, and no older ones are left of "
+                f"{last.name}: start a new run with their weights: --initialize-from={folder.run_id} and another "
+                "--run-id."
+            )
+        log.warning("%s: its newest checkpoint is of a later moment than the others': taking an older one.", last.name)
+        states[last.name] = resumed(older[last.name].pop(), last, fresh[last.name])
+    return states
+
+
+def _iteration(state: JittedState) -> int:
+    return int(np.asarray(state.iteration)[0])
 
 
 def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
@@ -139,7 +184,8 @@ def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     saved = restore_open(restore, leaves, wanted.replace(frozen=fresh.frozen if some else ()), fresh)
     log.info("%s: resuming from %s.", subject.name, path)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
-    saved = saved.replace(recent=fresh.recent, frozen=saved.frozen if some else fresh.frozen)
+    saved = saved.replace(recent=fresh.recent, last_step=fresh.last_step)
+    saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))
     return saved

@@ -7,7 +7,7 @@ environments with other numbers, in the same program.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -15,20 +15,21 @@ import jax.numpy as jnp
 from rich.console import Console
 
 from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import environment_in
 from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.varied import variable
 from jaxrl.training.compiled.checks import check_memory, check_sampling, refuse_curricula
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
+from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import with_parameters
-from jaxrl.training.compiled.loop import JittedLoop, Part
+from jaxrl.training.compiled.loop import JittedLoop, Run
 from jaxrl.training.compiled.recorder import CompiledRecorder
-from jaxrl.training.compiled.run import trainer_for
-from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.trainer import evaluator
+from jaxrl.training.compiled.run import subjects_of, trainer_for
+from jaxrl.training.compiled.trainer import evaluators
 from jaxrl.training.interrupt import Interrupt, in_thread
 from jaxrl.training.study import Study, Trial
 
@@ -46,111 +47,108 @@ def search(
     `base` are the settings without those of a trial, and `keys` are the searched ones, as `check_keys` wants them.
     """
     env = environment_in(base.env_settings)
-    behavior = behavior_settings_for(base, env.name)
-    check_sampling(env.name, behavior)
-    numbers = variable(behavior)
-    searched = traced(keys, base, env)
-    places = min(parallel or PARALLEL, max(study.left, 1))
-    seeds = tuple(base.env_settings.seed + i for i in range(base.env_settings.seeds))
-    subject = Subject(env.name, env.spec, behavior, seeds, base.env_settings.num_areas)
+    subjects = subjects_of(base, env)
+    for subject in subjects:
+        check_sampling(subject.name, subject.settings)
+    places, seeds = min(parallel or PARALLEL, max(study.left, 1)), subjects[0].seeds
+    values: dict[str, dict[str, tuple[float, ...]]] = {}
+    for targets in traced(keys, base, env).values():
+        for name, key in targets:
+            number = variable(behavior_settings_for(base, name))[key]
+            values.setdefault(name, {})[key] = (number,) * places * len(seeds)
     try:
-        values = {key: (numbers[key],) * places * len(seeds) for key in searched}
-        trainer = in_thread(interrupt, partial(trainer_for, [base] * places, env, [subject] * places, values))
+        trainer = in_thread(interrupt, partial(trainer_for, [base] * places, env, [subjects] * places, values))
     except KeyboardInterrupt:
         log.info("Interrupted before the program was compiled; no trial was begun.")
         return
-    check_memory(trainer.seeds, subject.areas, trainer.bytes, trainer.devices)
+    check_memory(trainer.seeds, trainer.areas, trainer.bytes, trainer.devices)
     with ProgressBar(console) as progress:
-        loop = SearchLoop(trainer, env, study, seeds, progress, interrupt, evaluator(env, behavior))
+        found = evaluators(env, {of.name: of.settings for of in subjects})
+        loop = SearchLoop(trainer, env, study, seeds, progress, interrupt, found)
         loop.run(loop.filled(trainer.init(seeds * places)))
 
 
 class SearchLoop(JittedLoop):
-    """The loop over trials: a part is one trial."""
+    """The loop over trials: a run is one trial."""
 
     def __init__(
         self,
-        trainer: JittedTrainer,
-        env: JaxEnv,
+        trainer: SceneTrainer,
+        env: JaxEnv | JaxScene,
         study: Study,
         seeds: tuple[int, ...],
         progress: ProgressBar,
         interrupt: Interrupt,
-        evaluate: Evaluate | None,
+        evaluate: Mapping[str, Evaluate],
     ) -> None:
-        super().__init__(trainer, [], interrupt, evaluate)
+        super().__init__(trainer, env.name, [], interrupt, evaluate)
         self.env, self.study, self.seeds, self.progress = env, study, seeds, progress
         places = trainer.seeds // len(seeds)
         self.fresh = trainer.take(trainer.init(seeds * places), 0, len(seeds))
-        self.trials: dict[Part, Trial] = {}
+        self.trials: dict[Run, Trial] = {}
 
-    def filled(self, state: JittedState) -> JittedState:
+    def filled(self, state: SceneState) -> SceneState:
         """Every place is taken by a trial, if there are as many."""
         for first in range(0, self.trainer.seeds, len(self.seeds)):
             state = self.taken(state, first)
         return state
 
-    def taken(self, state: JittedState, first: int) -> JittedState:
+    def taken(self, state: SceneState, first: int) -> SceneState:
         """The next trial begins on the seeds from number `first` on; the state with its own fresh one."""
         trial = self.study.ask()
         if trial is None:
             return state
-        run = trial.runs[0]
-        part = self._opened(run, first)
-        numbers = variable(part.settings)
-        values = {name: jnp.full(len(self.seeds), numbers[name], jnp.float32) for name in self.fresh.values}
-        mine = with_parameters(self.fresh, part.recorder.lessons, 0)
-        state = self.with_state_of(state, part, mine.replace(values=values))
-        part.recorder.begin(0)
-        part.begin(state)
-        self.parts.append(part)
-        self.trials[part] = trial
+        run = self._opened(trial.runs[0], first)
+        mine, parts = with_parameters(self.fresh, run.recorder.lessons, 0), {}
+        for subject in run.subjects:
+            part, numbers = mine.parts[subject.name], variable(subject.settings)
+            values = {key: jnp.full(len(self.seeds), numbers[key], jnp.float32) for key in part.values}
+            parts[subject.name] = part.replace(values=values)
+        state = self.with_state_of(state, run, mine.replace(parts=parts))
+        run.begin(self.trainer, self.trainer.report(state))
+        self.runs.append(run)
+        self.trials[run] = trial
         log.info("%s begins: %s.", trial.name, ", ".join(f"{key} {value:.4g}" for key, value in trial.values.items()))
         return state
 
-    def _opened(self, run: RunSettings, first: int) -> Part:
-        options = run.checkpoint_settings
+    def _opened(self, settings: RunSettings, first: int) -> Run:
+        options, subjects = settings.checkpoint_settings, subjects_of(settings, self.env)
+        subjects = [subject._replace(seeds=self.seeds) for subject in subjects]
         folder = RunFolder(options.results_dir, options.run_id)
-        subject = Subject(
-            self.env.name,
-            self.env.spec,
-            behavior_settings_for(run, self.env.name),
-            self.seeds,
-            run.env_settings.num_areas,
-        )
         with ExitStack() as stack:
-            stack.enter_context(folder.claimed(options, {self.env.name: subject.settings.init_path}))
-            recorder = stack.enter_context(CompiledRecorder(run, folder, subject, self.progress, alone=False))
-            part = Part(recorder, first)
-            part.files = stack.pop_all()
-        return part
+            stack.enter_context(folder.claimed(options, {of.name: of.settings.init_path for of in subjects}))
+            recorder = CompiledRecorder(settings, folder, subjects[0], self.progress, alone=False, behaviors=subjects)
+            run = Run(stack.enter_context(recorder), subjects, first)
+            run.files = stack.pop_all()
+        return run
 
-    def look(self, state: JittedState) -> JittedState:
+    def look(self, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
         """As in any loop; then trials that are done make room for the next."""
-        state = super().look(state)
-        for part in [part for part in self.parts if part.over]:
-            self.parts.remove(part)
-            self.end(part, state)
-            state = self.taken(state, part.first)
+        state = super().look(state, reports)
+        for run in [run for run in self.runs if run.over]:
+            self.runs.remove(run)
+            self.end(run, state)
+            state = self.taken(state, run.first)
         return state
 
-    def book(self, part: Part, state: JittedState, before: int) -> bool:
-        """At a summary a trial that has fallen behind is given up."""
-        told, score, trial = super().book(part, state, before), part.recorder.score(), self.trials[part]
-        if told and score is not None:
-            part.pruned = self.study.hopeless(trial, part.step // part.settings.summary_freq, score)
-            part.over |= part.pruned
-        return told
+    def booked(self, run: Run, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
+        """At a summary of its first behavior a trial that has fallen behind is given up."""
+        first, trial = run.parts[0], self.trials[run]
+        before, every = first.step, first.settings.summary_freq
+        state, score = super().booked(run, state, reports), run.score()
+        if crossed_multiple(before, first.step - before, every) is not None and score is not None:
+            run.given_up = self.study.hopeless(trial, first.step // every, score)
+        return state
 
-    def end(self, part: Part, state: JittedState) -> None:
+    def end(self, run: Run, state: SceneState) -> None:
         """The last files of a trial; an interrupted one is not judged."""
-        trial, score = self.trials.pop(part), part.recorder.score()
-        with part.files:
-            super().end(part, state)
-        done = part.over or part.pruned
-        self.study.tell(trial, score if done else None, pruned=part.pruned or (done and score is None))
-        how = "given up" if part.pruned else "done" if done else "interrupted"
-        log.info("%s %s at step %d, score %s.", trial.name, how, part.step, "–" if score is None else f"{score:.4g}")
+        trial, score = self.trials.pop(run), run.score()
+        with run.files:
+            super().end(run, state)
+        done = run.over
+        self.study.tell(trial, score if done else None, pruned=run.given_up or (done and score is None))
+        how = "given up" if run.given_up else "done" if done else "interrupted"
+        log.info("%s %s at step %d, score %s.", trial.name, how, run.step, "–" if score is None else f"{score:.4g}")
 
 
 def check_keys(keys: Sequence[str], base: RunSettings) -> None:
@@ -159,13 +157,23 @@ def check_keys(keys: Sequence[str], base: RunSettings) -> None:
     traced(keys, base, environment_in(base.env_settings))
 
 
-def traced(keys: Sequence[str], base: RunSettings, env: JaxEnv) -> list[str]:
-    """The searched settings of the behavior. Raises SettingsError for one that cannot be traced."""
-    known = [*variable(behavior_settings_for(base, env.name)), *(f"environment_parameters.{p}" for p in env.parameters)]
+def traced(keys: Sequence[str], base: RunSettings, env: JaxEnv | JaxScene) -> dict[str, list[tuple[str, str]]]:
+    """By searched key the settings (behavior, key of it) that it stands for; not those of the environment.
+
+    Raises SettingsError for one that cannot be traced.
+    """
+    known: dict[str, list[tuple[str, str]]] = {}
+    names = [part.name for part in scene_of(env).parts]
+    for name in names:
+        for key in variable(behavior_settings_for(base, name)):
+            known.setdefault(key, []).append((name, key))
+            if len(names) > 1:
+                known[f"behaviors.{name}.{key}"] = [(name, key)]
+    allowed = [*known, *(f"environment_parameters.{name}" for name in env.parameters)]
     for key in keys:
-        if key not in known:
+        if key not in allowed:
             raise SettingsError(
                 f"--search {key}: is no number that trials of one program can differ in, those are "
-                f"{', '.join(known)}; vary it with --set, or search with the environment served: --env player:NAME"
+                f"{', '.join(allowed)}; vary it with --set, or search with the environment served: --env player:NAME"
             )
-    return [key for key in keys if not key.startswith("environment_parameters.")]
+    return {key: known[key] for key in keys if key in known}

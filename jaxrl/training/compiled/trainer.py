@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ from jaxrl.compilation import cache_by_default, quick_options
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
+from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import kept
 from jaxrl.training.compiled.arguments import (
@@ -34,13 +36,17 @@ from jaxrl.training.compiled.arguments import (
     check_values,
     seed_numbers,
 )
-from jaxrl.training.compiled.checks import check_memory
+from jaxrl.training.compiled.checks import check_memory, check_trainer
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import (
     IterationLog,
     JittedState,
     JittedTrainer,
+    Learner,
     Plan,
+    Report,
+    SceneState,
+    SceneTrainer,
     begin_anew,
     iterate_several,
     start,
@@ -49,6 +55,10 @@ from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.deterministic import deterministic
 
 SEEDS, AREAS = "seeds", "areas"
+_DRAWN = 256
+"""Episodes that tell how many agents of each of several behaviors there are."""
+_PIECES, _CLOSE = 8, 0.05
+"""A rollout is cut into at most so many pieces; and how far its length may be from the one that was asked for."""
 
 
 def make_jitted_trainer(
@@ -99,59 +109,166 @@ def make_jitted_trainer(
     follow; JaxEnvError if the environment breaks its contract.
     """
     check_arguments(env, algorithm, settings, {"areas": areas, "seeds": seeds, "newest": newest}, parameters or {})
-    check_jax_env(env)
-    check_values(algorithm, settings, seeds, values or {})
-    check_acting(env, algorithm, values or {})
-    cache_by_default()
-    usual = {**env.parameters, **(parameters or {})}
-    each = 1 if settings.count_by == "env_steps" else agents_at_start(env, usual)
-    steps = math.ceil(algorithm.period / (areas * each))
-    mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
-    accelerated = mesh.devices.flat[0].platform != "cpu"
-    sizes = (areas, steps, settings.time_horizon, settings.last_step)
-    told = min(newest, steps * areas * env.teams * env.members)
-    plan = Plan(env, algorithm, usual, *sizes, accelerated, values or {}, told)
-    begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
-    numbers = jax.ShapeDtypeStruct((seeds,), np.uint32)
-    try:
-        shapes = jax.eval_shape(begin, numbers)
-        places = shardings(mesh, shapes)
-        program = compile_program(partial(iterate_several, plan), mesh, shapes, places)
-    except UNFITTING:
-        check_fit(env, algorithm)
-        raise
-    memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
-    needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
-    subject, place = Subject(env.name, env.spec, settings, tuple(range(seeds)), areas), partial(_place, mesh)
+    name = env.name
+    trainer = make_scene_trainer(
+        env,
+        {name: algorithm},
+        {name: settings},
+        areas=areas,
+        seeds=seeds,
+        parameters=parameters,
+        values={name: values or {}},
+        newest={name: newest},
+        devices=devices,
+    )
+    subject = Subject(name, env.spec, settings, tuple(range(seeds)), areas)
+
+    def within(change: Callable[..., SceneState]) -> Callable[..., JittedState]:
+        return lambda state, *rest: change(SceneState.made_of({name: state}), *rest).of(name)
 
     def init(numbers: Sequence[int]) -> JittedState:
-        check_memory(seeds, areas, needed, mesh.size)
-        return _place(mesh, begin(seed_numbers(numbers, seeds)))
+        return trainer.init(numbers).of(name)
 
     def run(state: JittedState, count: int) -> tuple[JittedState, IterationLog]:
-        return program(jax.tree.map(_empty_to, state, places), np.int32(count))
+        after, logs = trainer.run(SceneState.made_of({name: state}), count)
+        return after.of(name), logs[name]
 
+    def put(state: JittedState, some: JittedState, first: int) -> JittedState:
+        return within(trainer.put)(state, SceneState.made_of({name: some}), first)
+
+    place = within(trainer.place)
     return JittedTrainer(
         init=init,
         run=run,
         place=place,
         save=partial(kept.save, subject),
-        restore=partial(kept.restore, subject, shapes, init, place),
+        restore=partial(kept.restore, subject, trainer.shapes.of(name), init, place),
+        take=within(trainer.take),
+        put=put,
+        begin_anew=within(trainer.begin_anew),
+        seeds=seeds,
+        areas=areas,
+        steps=trainer.steps,
+        agents=trainer.agents[name],
+        devices=trainer.devices,
+        bytes=trainer.bytes,
+    )
+
+
+def make_scene_trainer(
+    env: JaxEnv | JaxScene,
+    algorithms: Mapping[str, Algorithm],
+    settings: Mapping[str, BehaviorSettings],
+    *,
+    areas: int = 16,
+    seeds: int = 1,
+    parameters: Mapping[str, float | Sequence[float] | Distribution] | None = None,
+    values: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+    newest: Mapping[str, int] | None = None,
+    devices: Sequence[Any] | None = None,
+) -> SceneTrainer:
+    """As `make_jitted_trainer`, of an environment of several behaviors: environment and learners as one program.
+
+    `algorithms`, `settings`, `values` and `newest` are by behavior; the first two have one for each of the scene's. The
+    newest episodes are of each rollout, told in the iteration that completes it.
+
+    A rollout of a behavior holds about buffer_size of its agent steps, as far as the beginnings of episodes tell how
+    many agents it has. All rollouts are whole numbers of pieces of T decisions, T such that each is within 5 % of its
+    length where that can be.
+
+    Raises SettingsError and JaxEnvError as `make_jitted_trainer`.
+    """
+    scene, differing = scene_of(env), values or {}
+    check_jax_env(env)
+    for part in scene.parts:
+        check_trainer(part.name, settings[part.name])
+        given = algorithms[part.name], differing.get(part.name, {})
+        check_values(given[0], settings[part.name], seeds, given[1])
+        check_acting(part, *given)
+    cache_by_default()
+    usual = {**scene.parameters, **(parameters or {})}
+    agents = agents_at_start(scene, usual)
+    lengths = {}
+    for name, count in agents.items():
+        each = 1.0 if settings[name].count_by == "env_steps" else count
+        lengths[name] = math.ceil(algorithms[name].period / (areas * each))
+    steps, every = pieces(lengths)
+    mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
+    platform = mesh.devices.flat[0].platform
+    learners = {}
+    for part in scene.parts:
+        name, alone = part.name, len(scene.parts) == 1
+        learners[name] = Learner(
+            part,
+            algorithms[name] if alone else _met_somebody(algorithms[name]),
+            settings[name].time_horizon,
+            settings[name].last_step,
+            differing.get(name, {}),
+            min((newest or {}).get(name, 0), every[name] * steps * areas * part.teams * part.members),
+            every[name],
+            side_by_side=platform != "cpu",
+            alone=alone,
+        )
+    plan = Plan(scene, learners, usual, areas, steps)
+    begin = jax.jit(partial(start, plan), compiler_options=quick_options(platform))
+    try:
+        shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((seeds,), np.uint32))
+        places = shardings(mesh, shapes)
+        program = compile_program(partial(iterate_several, plan), mesh, shapes, places)
+    except UNFITTING:
+        for part in scene.parts:
+            check_fit(part, algorithms[part.name])
+        raise
+    memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
+    needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+
+    def place(state: SceneState) -> SceneState:
+        return jax.device_put(state, shardings(mesh, state))
+
+    def init(numbers: Sequence[int]) -> SceneState:
+        check_memory(seeds, areas, needed, mesh.size)
+        return place(begin(seed_numbers(numbers, seeds)))
+
+    def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
+        return program(jax.tree.map(_empty_to, state, places), np.int32(count))
+
+    everywhere = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def read(found: Any) -> Any:
+        return jax.device_get(everywhere(found) if mesh.size > 1 else found)
+
+    def report(state: SceneState, logs: Mapping[str, IterationLog] = MappingProxyType({})) -> dict[str, Report]:
+        found = {
+            name: Report(
+                part.train.step, part.frozen, part.iteration, part.values, part.recent, part.newest, logs.get(name, ())
+            )
+            for name, part in state.parts.items()
+        }
+        return read(found)
+
+    return SceneTrainer(
+        init=init,
+        run=run,
+        place=place,
         take=jax.jit(_taken, static_argnums=2),
         put=lambda state, some, first: place(replaced(state, some, first)),
         begin_anew=lambda state, which: place(begun_anew(state, which)),
+        read=read,
+        report=report,
         seeds=seeds,
         areas=areas,
         steps=steps,
-        agents=env.teams * env.members,
+        every=every,
+        agents={part.name: part.teams * part.members for part in scene.parts},
         devices=mesh.size,
         bytes=needed,
+        shapes=shapes,
     )
 
 
 def compile_program(several: Callable[..., Any], mesh: Mesh, shapes: Any, places: Any) -> Any:
     """The program of some iterations; nothing is allocated yet, so that its memory can be judged first."""
-    if mesh.axis_names == (SEEDS,):
+    if len(next(iter(shapes.parts.values())).key) > 1:
         spec = PartitionSpec(SEEDS)
         several = jax.shard_map(several, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec, check_vma=False)
     everywhere = NamedSharding(mesh, PartitionSpec())
@@ -161,45 +278,83 @@ def compile_program(several: Callable[..., Any], mesh: Mesh, shapes: Any, places
         return jax.jit(several, donate_argnums=0).lower(state, count).compile()
 
 
-def agents_at_start(env: JaxEnv, parameters: Mapping[str, float | Sequence[float] | Distribution]) -> int:
-    """How many agents an episode begins with, at least 1; of an episode drawn from key 0, for the first seed."""
-    _, view = jax.jit(env.reset)(jax.random.key(0), of_episode(of_first_seed(parameters), jax.random.key(0)))
-    return max(int(view.alive.sum()), 1)
+def agents_at_start(
+    env: JaxEnv | JaxScene, parameters: Mapping[str, float | Sequence[float] | Distribution]
+) -> dict[str, float]:
+    """By behavior, how many agents an episode begins with, for the first seed; 1 if there are none.
+
+    Of one behavior in an episode drawn from key 0. Of several, which may be absent from an episode, the mean over some.
+    """
+    scene, values, key = scene_of(env), of_first_seed(parameters), jax.random.key(0)
+    keys = key[None] if len(scene.parts) == 1 else jax.random.split(key, _DRAWN)
+    _, views = jax.jit(jax.vmap(lambda key: scene.reset(key, of_episode(values, key))))(keys)
+    return {name: float(view.alive.sum(-1).mean()) or 1.0 for name, view in views.items()}
+
+
+def pieces(lengths: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+    """T, and by behavior how many times T its rollout has: as few as leave each within 5 % of its length."""
+    shortest, best = min(lengths.values()), None
+    for count in range(1, _PIECES + 1):
+        steps = math.ceil(shortest / count)
+        every = {name: max(round(length / steps), 1) for name, length in lengths.items()}
+        away = max(abs(every[name] * steps / length - 1.0) for name, length in lengths.items())
+        if best is None or away < best[0] - 1e-9:
+            best = away, steps, every
+        if away <= _CLOSE:
+            break
+    assert best is not None
+    return best[1], best[2]
+
+
+def _met_somebody(algorithm: Algorithm) -> Algorithm:
+    """Who was absent all along has nothing to learn from."""
+    due = algorithm.storage.can_sample
+    met = algorithm.storage._replace(can_sample=lambda store, counts: due(store, counts) & (counts.fresh > 0))
+    return algorithm._replace(storage=met)
 
 
 def mesh_of(devices: list[Any], seeds: int, areas: int) -> Mesh:
-    """The devices that share the work: as many as divide the seeds, or one seed's areas."""
-    whole, axis = (seeds, SEEDS) if seeds > 1 else (areas, AREAS)
+    """The devices that share the work: as many as divide the seeds, or one seed's areas. Both are axes of it."""
+    whole = seeds if seeds > 1 else areas
     count = max(n for n in range(1, len(devices) + 1) if whole % n == 0)
-    return Mesh(np.array(devices[:count]), (axis,))
+    return Mesh(np.array(devices[:count]).reshape((count, 1) if seeds > 1 else (1, count)), (SEEDS, AREAS))
 
 
-def shardings(mesh: Mesh, state: JittedState) -> JittedState:
-    """Where each array lies: seeds over devices, or the areas of the one seed."""
-    if mesh.axis_names == (SEEDS,):
-        return jax.tree.map(lambda _: NamedSharding(mesh, PartitionSpec(SEEDS)), state)
-    everywhere, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, AREAS))
-    return jax.tree.map(lambda _: everywhere, state).replace(play=jax.tree.map(lambda _: split, state.play))
+def shardings(mesh: Mesh, state: SceneState) -> SceneState:
+    """Where each array lies: seeds over devices, and the areas of a seed."""
+    of_seeds, of_areas = NamedSharding(mesh, PartitionSpec(SEEDS)), NamedSharding(mesh, PartitionSpec(SEEDS, AREAS))
+    split = {name: jax.tree.map(lambda _: of_areas, play) for name, play in state.world[1].items()}
+    everything = jax.tree.map(lambda _: of_seeds, state)
+    return everything.replace(
+        areas=jax.tree.map(lambda _: of_areas, state.areas),
+        parts={name: part.replace(play=split[name]) for name, part in everything.parts.items()},
+    )
 
 
-def evaluator(env: JaxEnv, settings: BehaviorSettings) -> Evaluate | None:
-    """The program of evaluations, if there are any, compiled with the first one."""
-    if settings.evaluation is None:
-        return None
-    program = jax.jit(partial(evaluate, env, deterministic(env.spec, settings), settings.evaluation))
-    return lambda state: program(state.train.policy, state.parameters)
+def evaluators(env: JaxEnv | JaxScene, settings: Mapping[str, BehaviorSettings]) -> dict[str, Evaluate]:
+    """The programs of evaluations, by behavior that has them, each compiled with its first one."""
+    scene = scene_of(env)
+    if not any(of.evaluation for of in settings.values()):
+        return {}
+    algorithms = {part.name: deterministic(part.spec, settings[part.name]) for part in scene.parts}
+    programs = {
+        name: jax.jit(partial(evaluate, scene, algorithms, of.evaluation, name))
+        for name, of in settings.items()
+        if of.evaluation is not None
+    }
+
+    def of_state(program: Any, state: SceneState) -> Any:
+        return program({name: part.train.policy for name, part in state.parts.items()}, state.parameters)
+
+    return {name: partial(of_state, program) for name, program in programs.items()}
 
 
-def _taken(state: JittedState, first: Array, count: int) -> JittedState:
+def _taken(state: SceneState, first: Array, count: int) -> SceneState:
     return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, count), state)
 
 
-def _replaced(state: JittedState, some: JittedState, first: Array) -> JittedState:
+def _replaced(state: SceneState, some: SceneState, first: Array) -> SceneState:
     return jax.tree.map(lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, first, 0), state, some)
-
-
-def _place(mesh: Mesh, state: JittedState) -> JittedState:
-    return jax.device_put(state, shardings(mesh, state))
 
 
 def _empty_to(x: Array, place: NamedSharding) -> Array:

@@ -18,12 +18,13 @@ from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled.collect import Made, Transitions, collect, from_before, start_play, still_open
+from jaxrl.training.compiled.collect import Made, Transitions, from_before, still_open
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 from tests.algorithms.team_rollouts import steps_of
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import quick_jit
+from tests.training.compiled.alone import collect, start_play
 
 T, E = 10, 3
 HORIZON = 3
@@ -184,7 +185,7 @@ def play(env: JaxEnv, seed: int = 1, actor: Algorithm | None = None) -> list[Par
     def run():
         keys = jax.random.split(jax.random.key(seed), (1 + 2 * T, 1))
         parameters = {name: np.full(1, value, np.float32) for name, value in env.parameters.items()}
-        begun = start_play(env, (), keys[0], E, parameters)
+        begun = start_play(env, actor, keys[0], E, parameters)
         after, steps = collect(env, actor, policies, begun, keys[1:], parameters)
         return steps, after.view
 

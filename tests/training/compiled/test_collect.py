@@ -11,14 +11,15 @@ import numpy as np
 
 from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import Decision, PolicyState, nothing_remembered
+from jaxrl.algorithms.interface import Decision, PolicyState
 from jaxrl.client.episodes import play_episodes
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.tools.watch.film import play
+from jaxrl.jax_envs.scene import scene_of
+from jaxrl.tools.watch.film import Role, play
 from jaxrl.training.acting import memory_before, trained_actions
-from jaxrl.training.compiled.collect import collect, start_play
 from jaxrl.types import Action
 from tests.helpers import make_spec
+from tests.training.compiled.alone import collect, start_play
 
 
 def test_noise_drawn_at_once_is_that_of_the_single_decisions() -> None:
@@ -29,7 +30,7 @@ def test_noise_drawn_at_once_is_that_of_the_single_decisions() -> None:
     keys = jax.random.split(jax.random.key(1), 2)
     policy = jax.vmap(algorithm.init)(keys).policy
     parameters = {name: jnp.full(2, value) for name, value in env.parameters.items()}
-    play = start_play(env, nothing_remembered(algorithm), keys, 3, parameters)
+    play = start_play(env, algorithm, keys, 3, parameters)
     of_steps = jax.random.split(jax.random.key(2), (5, 2))
     both = [
         jax.jit(partial(collect, env, given))(policy, play, of_steps, parameters)[1].action.discrete
@@ -66,11 +67,14 @@ def test_who_pauses_remembers_in_training_as_in_a_rollout() -> None:
     made = ALGORITHMS["ppo"](env.spec, make_settings("ppo"))._replace(act=act, noise=None, memories=(("n", (1,)),))
     policy = PolicyState(params=jnp.zeros(1), normalizer=())
     memory = memory_before(made, policy, 2)
-    sums = play_episodes(env, trained_actions(made), 1, policy, memory, jax.random.key(0), {}, jnp.int32(20))
+    acts, name = {env.name: trained_actions(made)}, env.name
+    given = {name: policy}, {name: memory}, jax.random.key(0), {}, jnp.int32(20)
+    sums = play_episodes(scene_of(env), name, acts, 1, *given)
     assert sums.finished.all() and sums.returns.tolist() == [[3.0, 3.0]]
-    game = play(env, trained_actions(made), policy, memory, jax.random.key(0), {}, steps=12)
-    assert game.reward.sum(1).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0] * 2
-    begun = start_play(env, nothing_remembered(made), jax.random.split(jax.random.key(1), 1), 1, {})
+    roles = {name: Role(None, acts[name], policy, memory)}
+    game = play(env, roles, jax.random.key(0), {}, steps=12)
+    assert game.reward[name].sum(1).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0] * 2
+    begun = start_play(env, made, jax.random.split(jax.random.key(1), 1), 1, {})
     _, steps = collect(env, made, policy, begun, jax.random.split(jax.random.key(2), (12, 1)), {})
     assert steps.sums.reward[5].tolist() == [[[3.0, 3.0]]]
     assert jnp.where(steps.alive, steps.action.continuous[..., 0], 0).sum((1, 2, 3)).tolist() == [0, 0, 1, 1, 2, 2] * 2

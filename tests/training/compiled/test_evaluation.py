@@ -20,13 +20,13 @@ from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas, start_areas
 from jaxrl.settings import EvaluationSettings, RunSettings, load_run_settings
-from jaxrl.training.compiled.evaluation import evaluate
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.deterministic import deterministic
 from tests.artifacts.test_csv_file import rows
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import NAME, ToySettings, make_toy, quick_compilation, quick_jit
+from tests.training.compiled.alone import evaluate
 
 OPTIONS = EvaluationSettings(interval=100, episodes=6, seed=5)
 REWARD, GROUP, LENGTH = (

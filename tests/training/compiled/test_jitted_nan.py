@@ -24,11 +24,12 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.settings import load_run_settings
-from jaxrl.training.compiled.iteration import JittedState, Plan, start
+from jaxrl.training.compiled.iteration import JittedState
 from jaxrl.training.compiled.saver import contents
 from tests.event_files import read_events
 from tests.jax_envs.ill_toy import Illness, make_ill
 from tests.jax_envs.toy_jax_env import NAME, quick_jit
+from tests.training.compiled.alone import fresh_states
 
 ROOT = Path(__file__).parents[3]
 SEEDS, AREAS = (5, 6), 3
@@ -67,8 +68,7 @@ def fresh(folder: Path) -> JittedState:
     env = make_ill(Illness())
     settings = load_run_settings(folder / "config.yaml", {}, HYPERPARAMETER_TYPES).behaviors[NAME]
     algorithm = ALGORITHMS["ppo"](env.spec, settings)
-    plan = Plan(env, algorithm, dict(env.parameters), AREAS, STEPS, settings.time_horizon, settings.max_steps)
-    return quick_jit(partial(start, plan))(np.asarray(SEEDS, np.uint32))
+    return quick_jit(partial(fresh_states, env, algorithm, settings, AREAS, STEPS))(np.asarray(SEEDS, np.uint32))
 
 
 def train(folder: Path, illness: Illness, *flags: str, config: str = "config.yaml") -> subprocess.CompletedProcess[str]:

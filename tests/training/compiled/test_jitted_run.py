@@ -27,12 +27,13 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.compiled.iteration import JittedState, Plan, start
+from jaxrl.training.compiled.iteration import JittedState, SceneState
 from jaxrl.training.compiled.recorder import CompiledRecorder
 from jaxrl.training.compiled.saver import Subject, restored
 from tests.artifacts.test_csv_file import rows
 from tests.event_files import read_events
 from tests.jitted_command import Command
+from tests.training.compiled.alone import fresh_states
 
 NAME, ENV, SEEDS, AREAS = "SimpleSpread", "jax:simple_spread", (7, 8, 9), 4
 FLAGS = ("--env", ENV, "--seeds", str(len(SEEDS)))
@@ -106,8 +107,7 @@ def shapes(folder: Path) -> JittedState:
     """What a checkpoint of these runs holds."""
     env, behavior = make_environment(ENV), settings(folder).behaviors[NAME]
     algorithm = ALGORITHMS["ppo"](env.spec, behavior)
-    plan = Plan(env, algorithm, dict(env.parameters), AREAS, 1, behavior.time_horizon, behavior.max_steps)
-    return jax.eval_shape(partial(start, plan), np.asarray(SEEDS, np.uint32))
+    return jax.eval_shape(partial(fresh_states, env, algorithm, behavior, AREAS, 1), np.asarray(SEEDS, np.uint32))
 
 
 def zeros(folder: Path) -> JittedState:
@@ -120,6 +120,11 @@ def zeros(folder: Path) -> JittedState:
 
     # which seeds are frozen stands in a checkpoint only if one is, returns of late never
     return jax.tree.map(zero, shapes(folder).replace(frozen=(), recent=()))
+
+
+def restored_alone(run: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
+    """`restored` of one behavior."""
+    return restored(run, folder, [subject], SceneState.made_of({NAME: fresh})).of(NAME)
 
 
 def state_of(run: Path) -> dict[str, np.ndarray]:
@@ -220,7 +225,7 @@ def test_initialize_from(whole: Path, folder: Path) -> None:
     run = settings(folder, run_id="child", initialize_from="whole")
     env = make_environment(ENV)
     subject = Subject(NAME, env.spec, run.behaviors[NAME], (1, 2, 3), AREAS)
-    state = restored(run, RunFolder(folder / "results", "child"), subject, zeros(folder))
+    state = restored_alone(run, RunFolder(folder / "results", "child"), subject, zeros(folder))
     best = SEEDS.index(json.loads((whole / "run_logs" / "training_status.json").read_text())[NAME]["seed"])
     source = state_of(whole)
     for name, x in to_arrays(state).items():
@@ -241,7 +246,7 @@ def test_saving_a_run_that_is_done_keeps_its_best_seed(whole: Path, folder: Path
     target.status.write_text(json.dumps(status))
     silent = ProgressBar(Console(file=io.StringIO()))
     with caplog.at_level("WARNING", "jaxrl"), CompiledRecorder(run, target, subject, silent) as recorder:
-        state = jax.tree.map(jax.numpy.asarray, restored(run, target, subject, zeros(folder)))
+        state = jax.tree.map(jax.numpy.asarray, restored_alone(run, target, subject, zeros(folder)))
         recorder.begin(step := int(state.train.step.min()))
         recorder.finish(state, step)
     assert f"has passed max_steps ({MAX_STEPS}) already" in caplog.text
@@ -255,4 +260,4 @@ def test_other_seeds_than_the_checkpoint_has(whole: Path, folder: Path) -> None:
     subject = Subject(NAME, make_environment(ENV).spec, run.behaviors[NAME], SEEDS[:2], AREAS)
     fewer = jax.tree.map(lambda x: x[:2], zeros(folder))
     with pytest.raises(checkpoint.CheckpointError, match="seeds: 3 in the checkpoint, 2 now"):
-        restored(run, RunFolder(folder / "results", "whole"), subject, fewer)
+        restored_alone(run, RunFolder(folder / "results", "whole"), subject, fewer)

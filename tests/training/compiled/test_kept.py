@@ -17,10 +17,10 @@ from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolderError
 from jaxrl.training.compiled import kept
-from jaxrl.training.compiled.iteration import Plan, start
 from jaxrl.training.compiled.saver import Subject, contents
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import NAME, make_toy, quick_compilation
+from tests.training.compiled.alone import fresh_states
 
 ENV = make_toy()
 SIZES: dict[str, Any] = {
@@ -71,8 +71,8 @@ def test_a_restored_state_goes_on_bit_for_bit(
 def uncompiled(areas: int = 3, units: int = 4) -> Callable[[Path], Any]:
     """`restore` of a trainer for two seeds that need not run."""
     settings = ppo_settings(**SIZES, network_settings__hidden_units=units)
-    plan = Plan(ENV, jaxrl.make_algorithm(ENV.spec, settings), dict(ENV.parameters), areas, 4, 64, 1000)
-    shapes = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((2,), np.uint32))
+    begin = partial(fresh_states, ENV, jaxrl.make_algorithm(ENV.spec, settings), settings, areas, 4)
+    shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((2,), np.uint32))
     subject = Subject(NAME, ENV.spec, settings, (0, 1), areas)
     return partial(kept.restore, subject, shapes, lambda numbers: shapes, lambda state: state)
 

@@ -15,7 +15,7 @@ from jaxrl.algorithms.interface import TrainState
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space, space
 from jaxrl.training.compiled.collect import Play
-from jaxrl.training.compiled.iteration import JittedState
+from jaxrl.training.compiled.iteration import JittedState, Report, SceneState
 from jaxrl.training.compiled.population import (
     DRAWN_ANEW,
     PopulationLoop,
@@ -52,28 +52,39 @@ def test_the_worst_quarter_learns_from_the_best():
     assert 0.4 < factors.count(0.8) / len(factors) < 0.6
 
 
-def test_a_copy_does_not_remember_what_the_loser_knew():
-    """Areas stay where they are: what stands in their memory are the loser's numbers, which the copy cannot read."""
+@pytest.mark.parametrize("names", [(NAME,), ("Lamp", "Dial")])
+def test_a_copy_does_not_remember_what_the_loser_knew(names: tuple[str, ...]):
+    """Areas stay where they are: what stands in their memory are the loser's numbers, which the copy cannot read.
+
+    Of several behaviors all learners of a member go together; what it is worth is the mean over them.
+    """
     rows = np.arange(1.0, 5.0, dtype=np.float32)
-    train = TrainState(policy=rows, critic=(), optimizer=(), own={}, signals={}, step=rows, key=rows)
-    carry = {"actor": jnp.broadcast_to(rows[:, None, None, None], (4, 2, 3, 5))}
-    none = jnp.zeros(4)
-    state = JittedState(
-        train=train, store=(), fresh=none, play=Play((), rows, (), carry, open=()), parameters={},
-        values={RATE: none + 1e-3},
-        key=none, iteration=none, frozen=none > 0, recent=none_yet(4),
-    )  # fmt: skip
-    recorder = SimpleNamespace(scores=lambda: np.array([3.0, 1.0, 8.0, 2.0]), thaw=lambda frozen: None)
+    none, parts, members, reports = jnp.zeros(4), {}, [], {}
+    for i, name in enumerate(names):
+        train = TrainState(policy=rows + 10 * i, critic=(), optimizer=(), own={}, signals={}, step=rows, key=rows)
+        carry = {"actor": jnp.broadcast_to(rows[:, None, None, None], (4, 2, 3, 5))}
+        parts[name] = JittedState(
+            train=train, store=(), fresh=none, play=Play((), rows, (), carry, open=()), parameters={},
+            values={RATE: none + 1e-3},
+            key=none, iteration=none, frozen=none > 0, recent=none_yet(4),
+        )  # fmt: skip
+        scores = np.array([[3.0, 1.0, 8.0, 2.0], [0.0, 1.0, 1.0, 9.0]][i])  # the mean's best is the third or the fourth
+        recorder = SimpleNamespace(scores=lambda scores=scores: scores, thaw=lambda frozen: None)
+        members.append(SimpleNamespace(recorder=recorder, name=name))
+        reports[name] = Report(none, np.zeros(4, bool), none, {RATE: np.full(4, 1e-3)}, none_yet(4), ())
     loop = SimpleNamespace(
-        part=SimpleNamespace(recorder=recorder), spaces=SPACES, seed=0, _tell=lambda *_: None,
-        trainer=SimpleNamespace(place=lambda state: state),
+        members=SimpleNamespace(parts=members), spaces=SPACES, targets={RATE: [(name, RATE) for name in names]}, seed=0,
+        _tell=lambda *_: None, trainer=SimpleNamespace(place=lambda state: state),
     )  # fmt: skip
-    after = PopulationLoop.evolved(loop, state, 10)  # pyright: ignore[reportArgumentType]
-    assert (
-        after.train.policy.tolist() == [1, 3, 3, 4]
-        and after.train.key.tolist() == after.play.view.tolist() == rows.tolist()
-    )
-    assert np.asarray(after.play.carry["actor"])[:, 0, 0, 0].tolist() == [1, 0, 3, 4]
+    state = SceneState(areas=(), parts=parts, parameters={})  # pyright: ignore[reportArgumentType]
+    after = PopulationLoop.evolved(loop, state, reports, 10)  # pyright: ignore[reportArgumentType]
+    best = 3 if len(names) == 1 else 4
+    for i, name in enumerate(names):
+        part = after.parts[name]
+        assert part.train.policy.tolist() == [of + 10 * i for of in (1, best, 3, 4)]
+        assert part.train.key.tolist() == part.play.view.tolist() == rows.tolist()
+        assert np.asarray(part.play.carry["actor"])[:, 0, 0, 0].tolist() == [1, 0, 3, 4]
+        assert part.values[RATE].tolist() == after.parts[names[0]].values[RATE].tolist() != [1e-3] * 4
 
 
 def test_values_stay_in_their_space():

@@ -16,18 +16,15 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import CheckpointSettings, RunSettings
-from jaxrl.training.compiled.iteration import IterationLog, step_of
-from jaxrl.training.compiled.saver import Subject, contents
-from jaxrl.training.compiled.scene.iteration import SceneState
-from jaxrl.training.compiled.scene.saver import restored_scene
-from jaxrl.training.compiled.scene.trainer import (
-    SceneTrainer,
+from jaxrl.training.compiled.iteration import IterationLog, SceneState, SceneTrainer, step_of
+from jaxrl.training.compiled.saver import Subject, contents, restored
+from jaxrl.training.compiled.trainer import (
     _met_somebody,
-    agents_at_starts,
+    agents_at_start,
+    make_jitted_trainer,
     make_scene_trainer,
     pieces,
 )
-from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.helpers import settings_of
 from tests.jax_envs.probe_scene import LENGTH, PARTS, make_half, make_probe_scene, make_rare_dial
 from tests.jax_envs.toy_jax_env import quick_compilation
@@ -89,9 +86,10 @@ def test_b18_u43_one_that_is_done_acts_and_tells_but_learns_no_more(trainer: Sce
     state, _ = after(trainer, 2)
     before = jax.tree.map(np.array, (state.parts["Lamp"].train.policy, state.parts["Lamp"].train.optimizer))
     dial = jax.tree.map(np.array, state.parts["Dial"].train.policy)
-    never = jnp.full_like(state.last_step["Lamp"], -1)
+    parts = dict(state.parts)
+    parts["Lamp"] = parts["Lamp"].replace(last_step=jnp.full(2, -1))
     step = np.asarray(state.parts["Lamp"].train.step).tolist()
-    state, logs = trainer.run(trainer.place(state.replace(last_step={**state.last_step, "Lamp": never})), 4)
+    state, logs = trainer.run(trainer.place(state.replace(parts=parts)), 4)
     lamp = state.parts["Lamp"].train
     assert differing(before, (lamp.policy, lamp.optimizer)) == [] and logs["Lamp"].updates.tolist() == [0, 0]
     assert differing(dial, state.parts["Dial"].train.policy) != [] and logs["Dial"].updates.tolist() == [2, 2]
@@ -121,9 +119,40 @@ def test_a_state_from_the_disk_goes_on_bit_for_bit(trainer: SceneTrainer, tmp_pa
         held, place = contents(state.of(of.name)), folder.behavior(of.name)
         checkpoint.save(place, step_of(state.parts[of.name]), held, spec=of.spec, settings=of.described())
     resumed = RunSettings(checkpoint_settings=CheckpointSettings(run_id="kept", resume=True))
-    kept = trainer.place(restored_scene(resumed, folder, subjects, trainer.init(SEEDS)))
+    kept = trainer.place(restored(resumed, folder, subjects, trainer.init(SEEDS)))
     names = differing(trainer.run(kept, 3)[0], after(trainer, 6)[0])
     assert [name for name in names if "/recent/" not in name] == []  # what seeds are worth begins anew in a resumed run
+
+
+def test_broken_off_episodes_are_not_learned_from_where_a_rollout_is_half_complete(trainer: SceneTrainer) -> None:
+    """Of 8 decisions the last two are of episodes that begin anew; Dial learns after 16 alone."""
+    state = trainer.init(SEEDS)
+    ahead = {name: {**of, "clock": of["clock"] + 2} for name, of in state.areas.state.items() if name in PARTS}
+    state = state.replace(areas=state.areas._replace(state={**state.areas.state, **ahead}))
+    state, _ = trainer.run(trainer.place(state), 1)
+    before = np.asarray(state.parts["Dial"].store.steps.alive)
+    assert before[:, 6:8].any((1, 2, 3)).all()
+    state = trainer.begin_anew(state, np.array([True, False]))
+    after = np.asarray(state.parts["Dial"].store.steps.alive)
+    assert not after[0, 6:8].any() and (after[0, :6] == before[0, :6]).all() and (after[1] == before[1]).all()
+    assert (np.asarray(state.areas.state["Lamp"]["clock"]) == [[0] * AREAS, [2] * AREAS]).all()
+    assert (np.asarray(state.parts["Lamp"].play.sums.length) == np.array([0, 2])[:, None, None]).all()
+    state, logs = trainer.run(state, 1)
+    learned = np.asarray(state.parts["Dial"].store.steps.alive).sum((1, 2, 3))
+    assert state.parts["Dial"].train.step.tolist() == learned.tolist() and logs["Dial"].updates.tolist() == [1, 1]
+    assert (logs["Dial"].fault == -1).all()
+
+
+def test_one_behavior_of_a_scene_learns_with_other_settings_in_each_seed() -> None:
+    """The same seed three times: Lamp's rate differs in the third alone, and nothing of Dial."""
+    values = {"Lamp": {"hyperparameters.learning_rate": (0.02, 0.02, 0.002)}}
+    with quick_compilation():
+        made = make_scene_trainer(make_probe_scene(), ALGORITHM, SETTINGS, areas=AREAS, seeds=3, values=values)
+    state, logs = made.run(made.init((4, 4, 4)), 2)
+    assert (np.asarray(logs["Lamp"].updates) == 2).all() and (np.asarray(logs["Dial"].updates) > 0).all()
+    weights = {name: np.asarray(jax.tree.leaves(part.train.policy.params)[-1]) for name, part in state.parts.items()}
+    assert (weights["Lamp"][0] == weights["Lamp"][1]).all() and (weights["Lamp"][0] != weights["Lamp"][2]).any()
+    assert (weights["Dial"] == weights["Dial"][:1]).all()
 
 
 @pytest.mark.parametrize(
@@ -141,9 +170,9 @@ def test_rollouts_are_whole_numbers_of_pieces(lengths: dict[str, int], steps: in
 
 
 def test_agents_are_counted_over_many_beginnings() -> None:
-    found = agents_at_starts(make_rare_dial(), {"luck": 0.5})
+    found = agents_at_start(make_rare_dial(), {"luck": 0.5})
     assert found["Lamp"] == 2.0 and 0.4 < found["Dial"] < 0.6
-    assert agents_at_starts(make_probe_scene(), {"luck": (0.5, 0.6)}) == {"Lamp": 2.0, "Dial": 1.0}
+    assert agents_at_start(make_probe_scene(), {"luck": (0.5, 0.6)}) == {"Lamp": 2.0, "Dial": 1.0}
 
 
 def test_a_rollout_without_anybody_is_not_learned_from() -> None:

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 import yaml
@@ -20,12 +19,12 @@ from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import EnvironmentParameter, RunSettings, SettingsError, load_run_settings
 from jaxrl.training.compiled.checks import check_parameters
-from jaxrl.training.compiled.lessons import parameters_at_start
+from jaxrl.training.compiled.iteration import SceneTrainer
+from jaxrl.training.compiled.lessons import SeedLessons, go_on, parameters_at_start
 from jaxrl.training.compiled.newest import Newest
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.scene.lessons import SceneLessons, go_on
-from jaxrl.training.compiled.scene.trainer import SceneTrainer, make_scene_trainer
+from jaxrl.training.compiled.trainer import make_scene_trainer
 from jaxrl.training.trained_policy import load_trained
 from tests.artifacts.test_csv_file import rows
 from tests.helpers import settings_of
@@ -60,12 +59,12 @@ CURRICULA = {
 }
 
 
-def lessons_of(parameters: Any = CURRICULA, **max_steps: int) -> SceneLessons:
+def lessons_of(parameters: Any = CURRICULA, **max_steps: int) -> SeedLessons:
     subjects = [
         Subject(name, part.spec, settings_of("ppo", {**TINY, "max_steps": max_steps.get(name, 400)}), SEEDS, AREAS)
         for name, part in PARTS.items()
     ]
-    return SceneLessons(PARAMETERS.validate_python(parameters), subjects)
+    return SeedLessons(PARAMETERS.validate_python(parameters), subjects)
 
 
 @cache
@@ -89,7 +88,7 @@ def made() -> tuple[list[None], SceneTrainer]:
             areas=AREAS,
             seeds=len(SEEDS),
             parameters=parameters_at_start(scene, [lessons]),
-            newest=lessons.newest_of,
+            newest=lessons.newest,
         )
     return traces, trainer
 
@@ -98,13 +97,14 @@ def test_each_seed_goes_on_by_the_progress_of_one_and_the_returns_of_the_other_b
     traces, trainer = made()
     assert trainer.every["Lamp"] == 1 and trainer.every["Dial"] > 1
     lessons, state, traced = lessons_of(), trainer.init(SEEDS), None
-    assert lessons.newest_of == {"Lamp": 6, "Dial": 6}
+    assert lessons.newest == {"Lamp": 6, "Dial": 6}
     own: list[list[float]] = [[], []]  # Dial's returns since the last change, the oldest first
     lamps = np.zeros(2, int)  # episodes of Lamp since then
     numbers, history = {"luck": np.zeros(2, int), "hope": np.zeros(2, int)}, []
     for iteration in range(1, 41):
         state, logs = trainer.run(state, 1)
-        newest: Newest = jax.device_get(state.parts["Dial"].newest)
+        reports = trainer.report(state, logs)
+        newest: Newest = reports["Dial"].newest
         told = np.asarray(logs["Dial"].episodes.reward.count)
         assert (newest.rewards == np.minimum(told, 6)).all()  # nothing twice: none where no rollout was completed
         assert iteration % trainer.every["Dial"] == 0 or not told.any()
@@ -119,7 +119,7 @@ def test_each_seed_goes_on_by_the_progress_of_one_and_the_returns_of_the_other_b
             numbers["hope"][seed] += good
             if far or good:
                 own[seed], lamps[seed] = [], 0
-        state = go_on(trainer, state, lessons, logs)
+        state = go_on(trainer, state, lessons, 0, reports)
         found = {name: of["lesson_num"] for name, of in lessons.entries().items()}
         assert found == {name: of.tolist() for name, of in numbers.items()}
         history.append((tuple(numbers["luck"]), tuple(numbers["hope"])))
@@ -134,44 +134,50 @@ def test_each_seed_goes_on_by_the_progress_of_one_and_the_returns_of_the_other_b
 def test_seeds_may_be_in_different_lessons_and_the_frozen_and_the_done_stay() -> None:
     _, trainer = made()
     state, logs = trainer.run(trainer.init(SEEDS), trainer.every["Dial"])
-    whole = jax.device_get({name: part.newest for name, part in state.parts.items()})
-    six = np.full(2, 6, np.int32)
-    newest = {name: of._replace(rewards=six) for name, of in whole.items()}
+    whole, six = trainer.report(state, logs), np.full(2, 6, np.int32)
+    newest = {name: of.newest._replace(rewards=six) for name, of in whole.items()}
     good = np.array([[0.0] * 6, [-9.0] * 6], np.float32)
     newest["Dial"] = newest["Dial"]._replace(reward=good)  # the first seed has done well, the second has not
     none, steps = np.zeros(2, bool), {"Lamp": np.array([64, 192]), "Dial": np.array([32, 32])}
+
+    def look(lessons: SeedLessons, steps: dict[str, np.ndarray], dial: np.ndarray) -> bool:
+        told = {"Lamp": whole["Lamp"]._replace(newest=newest["Lamp"], step=steps["Lamp"], frozen=none)}
+        told["Dial"] = whole["Dial"]._replace(newest=newest["Dial"], step=steps["Dial"], frozen=dial)
+        return bool(lessons.look(told))
+
     lessons = lessons_of()
-    assert lessons.look_at(newest, logs, steps, {"Lamp": none, "Dial": none})
+    assert look(lessons, steps, none)
     assert lessons.entries() == {"luck": {"lesson_num": [0, 1]}, "hope": {"lesson_num": [1, 0]}}
     values = lessons.values({"luck": 1, "hope": 0})
     assert values["luck"].low.tolist() == [[0.0], [2.0]] and values["hope"].tolist() == [2.0, 1.0]  # pyright: ignore
 
     frozen = lessons_of()
     first = np.array([True, False])
-    assert frozen.look_at(newest, logs, steps, {"Lamp": none, "Dial": first})  # Dial tells nothing of the first seed
+    assert look(frozen, steps, first)  # Dial tells nothing of the first seed
     assert frozen.entries() == {"luck": {"lesson_num": [0, 1]}, "hope": {"lesson_num": [0, 0]}} and frozen.open
 
     done = lessons_of(Lamp=50, Dial=30)
     passed = {"Lamp": np.array([64, 64]), "Dial": np.array([32, 16])}
-    assert done.look_at(newest, logs, passed, {"Lamp": none, "Dial": none})
+    assert look(done, passed, none)
     assert done.entries()["luck"] == {"lesson_num": [1, 1]} and done.open  # the second's Dial still learns
-    assert done.look_at(newest, logs, passed, {"Lamp": none, "Dial": none})
+    assert look(done, passed, none)
     assert done.entries()["luck"] == {"lesson_num": [1, 2]}
 
 
 def test_a_statistic_counts_with_the_rollouts_of_the_behavior_that_is_named() -> None:
     _, trainer = made()
     state, logs = trainer.run(trainer.init(SEEDS), 1)
-    luck, none = "Environment/Luck", np.zeros(2, bool)
-    newest = {name: part.newest for name, part in jax.device_get(state.parts).items()}
-    newest = {name: of._replace(rewards=np.full(2, 6, np.int32)) for name, of in newest.items()}
+    luck, reports = "Environment/Luck", trainer.report(state, logs)
+    told_six = {name: of.newest._replace(rewards=np.full(2, 6, np.int32)) for name, of in reports.items()}
     told = {name: {luck: logs[name].episodes.stats[luck].count.tolist()} for name in PARTS}
     assert told["Lamp"][luck][0] > 0 and told["Dial"][luck] == [0, 0]
-    step, frozen = {name: np.full(2, 32) for name in PARTS}, dict.fromkeys(PARTS, none)
     for behavior, threshold, passed in (("Lamp", 1.49, True), ("Lamp", 1.5, False), ("Dial", 1.49, False)):
         judged = lessons_of({"luck": curriculum(1.5, 2.0, behavior=behavior, measure=luck, threshold=threshold)})
-        mine = {name: of for name, of in newest.items() if judged.newest_of[name]}
-        assert judged.look_at(mine, logs, step, frozen) == passed, (behavior, threshold)
+        mine = {
+            name: of._replace(newest=told_six[name] if judged.newest[name] else (), step=np.full(2, 32))
+            for name, of in reports.items()
+        }
+        assert bool(judged.look(mine)) == passed, (behavior, threshold)
 
 
 LONG = {"behavior": "Lamp", "measure": "reward", "threshold": 0.0, "min_lesson_length": 80}
@@ -240,7 +246,6 @@ def test_a_run_notes_its_lessons_everywhere_and_a_resumed_one_equals_it(
             r"luck\.curriculum\[0\]\.completion_criteria\.behavior: got 'Lamb', expected one of Lamp",
         ),
         ({"measure": "Environment/Lock"}, "measure: got 'Environment/Lock', expected one of .*, Environment/Luck"),
-        ({"require_reset": True}, r"completion_criteria\.require_reset: got true, expected false: Probe has several"),
     ],
 )
 def test_what_could_have_no_effect_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

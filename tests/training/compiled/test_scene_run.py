@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import yaml
+from rich.console import Console
 
 import jaxrl
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
@@ -22,11 +24,14 @@ from jaxrl.client.policy_inputs import PolicyError
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.jax_envs import SeveralBehaviorsError
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
-from jaxrl.training.compiled.points import train_points
+from jaxrl.settings.sweep import Space
+from jaxrl.training.compiled.points import programs, train_points
 from jaxrl.training.compiled.run import train
+from jaxrl.training.compiled.search import search, traced
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.study import Study
 from tests.artifacts.test_csv_file import rows
-from tests.jax_envs.probe_scene import PARTS
+from tests.jax_envs.probe_scene import LENGTH, PARTS
 from tests.jax_envs.toy_jax_env import quick_compilation
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(500)]
@@ -180,17 +185,68 @@ def test_one_right_and_one_wrong_name_is_refused_before_anything_is_written(
     assert not (tmp_path / "results").exists()
 
 
-def test_a_scene_is_no_environment_of_one_behavior(tmp_path: Path) -> None:
-    with Interrupt() as interrupt, pytest.raises(SeveralBehaviorsError, match=r"Lamp, Dial.*one run at a time"):
-        train_points([configured(tmp_path, "point")], None, interrupt, None)  # pyright: ignore
-    with pytest.raises(SeveralBehaviorsError, match=r"jaxrl\.make_scene"):
+def test_a_scene_is_no_environment_of_one_behavior() -> None:
+    with pytest.raises(SeveralBehaviorsError, match=r"Lamp, Dial.*jaxrl\.make_scene"):
         jaxrl.make_environment(ENV)
     assert jaxrl.make_scene(ENV).parts == tuple(PARTS.values())
+
+
+def test_points_of_a_sweep_are_one_program(tmp_path: Path, whole: tuple[Path, list[str]]) -> None:
+    """Each leaves what it would alone: the first has the settings of the run that nobody disturbed."""
+    points = [configured(tmp_path, f"point{i}") for i in range(2)]
+    other = points[1].behaviors["Dial"]
+    slower = other.hyperparameters.model_copy(update={"learning_rate": 0.002})
+    changed = {**points[1].behaviors, "Dial": other.model_copy(update={"hyperparameters": slower})}
+    points[1] = points[1].model_copy(update={"behaviors": changed})
+    assert len(programs(points, jaxrl.make_scene(ENV))) == 1
+    with quick_compilation(), Interrupt() as interrupt:
+        train_points(points, Console(file=io.StringIO()), interrupt, None)
+    runs = [whole[0], *(tmp_path / "results" / f"point{i}" for i in range(2))]
+    for name in PARTS:
+        alone, first, second = (arrays(run, name) for run in runs)
+        assert [leaf for leaf in alone if alone[leaf].tobytes() != first[leaf].tobytes()] == []
+        differs = [
+            leaf for leaf in alone if leaf.startswith("train/policy/params") and (alone[leaf] != second[leaf]).any()
+        ]
+        assert bool(differs) == (name == "Dial")
+        assert (runs[2] / f"{name}.onnx").is_file()
+
+
+def test_trials_of_a_search_are_one_program(tmp_path: Path) -> None:
+    base = configured(tmp_path, "search", dial=300)
+    key, space = "behaviors.Dial.hyperparameters.learning_rate", Space(1e-4, 1e-1, log=True)
+    assert traced([key], base, jaxrl.make_scene(ENV)) == {key: [("Dial", "hyperparameters.learning_rate")]}
+    common = traced(["hyperparameters.beta"], base, jaxrl.make_scene(ENV))
+    assert common == {"hyperparameters.beta": [(name, "hyperparameters.beta") for name in PARTS]}
+
+    def runs(name: str, values: Mapping[str, float]) -> list[RunSettings]:
+        made = configured(tmp_path, name, dial=300)
+        dial = made.behaviors["Dial"]
+        numbers = dial.hyperparameters.model_copy(update={"learning_rate": values[key]})
+        changed = {**made.behaviors, "Dial": dial.model_copy(update={"hyperparameters": numbers})}
+        return [made.model_copy(update={"behaviors": changed})]
+
+    study = Study(tmp_path, {key: space}, 3, 3, prune=False, runs=runs)
+    with quick_compilation(), Interrupt() as interrupt:
+        search(base, [key], study, Console(file=io.StringIO()), interrupt, 2)
+    made = dict(study.made())
+    assert len(made) == 3 and study.has_scores
+    weights = [arrays(tmp_path / "results" / name, "Dial") for name in made]
+    (leaf, *_) = [name for name in weights[0] if name.startswith("train/policy/params")]
+    assert all((weights[0][leaf] != of[leaf]).any() for of in weights[1:])
+    assert all((tmp_path / "results" / name / "Lamp.onnx").is_file() for name in made)
 
 
 def test_a_policy_of_one_of_the_behaviors_is_loaded(whole: tuple[Path, list[str]]) -> None:
     policy = jaxrl.load(whole[0], ENV, behavior="Dial", deterministic=True)
     assert policy.behavior == "Dial" and policy.spec == PARTS["Dial"].spec
+    lamp = jaxrl.load(whole[0], ENV, behavior="Lamp", deterministic=True)
+    scene = jaxrl.make_scene(ENV)
+    dials, lamps = policy.rollout(scene, 32, others={"Lamp": lamp}), lamp.rollout(scene, 32, others={"Dial": policy})
+    assert dials.returns.shape == (32, 1) and lamps.returns.shape == (32, 2) and (dials.lengths == LENGTH).all()
+    assert lamps.returns.mean() > 0.8 and dials.returns.mean() > 0.6 and lamps.finished.all()
+    with pytest.raises(PolicyError, match="others: Probe wants policies of Lamp beside Dial, got none"):
+        policy.rollout(scene)
     with pytest.raises(PolicyError, match="Lamp, Dial, and none is named: say which with `behavior`"):
         jaxrl.load(whole[0], ENV)
 

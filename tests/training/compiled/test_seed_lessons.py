@@ -21,13 +21,13 @@ from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import EnvironmentParameter, RunSettings, SettingsError, load_run_settings
 from jaxrl.training.compiled.checks import check_parameters, refuse_curricula
-from jaxrl.training.compiled.iteration import JittedState, JittedTrainer
+from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import SeedLessons, go_on, parameters_at_start
 from jaxrl.training.compiled.newest import _last
 from jaxrl.training.compiled.points import programs
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.trainer import make_jitted_trainer
+from jaxrl.training.compiled.trainer import make_scene_trainer
 from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import SamplerSpec
 from tests.artifacts.test_csv_file import rows
@@ -67,7 +67,7 @@ def curriculum(*values: Any, **criteria: Any) -> dict[str, Any]:
 
 def lessons_of(parameters: dict[str, Any], max_steps: int = 10**6) -> SeedLessons:
     subject = Subject(NAME, make_shown().spec, settings_of("ppo", {**TINY, "max_steps": max_steps}), SEEDS, AREAS)
-    return SeedLessons(PARAMETERS.validate_python(parameters), subject)
+    return SeedLessons(PARAMETERS.validate_python(parameters), [subject])
 
 
 class Counted:
@@ -88,15 +88,15 @@ SAMPLED = {"size": curriculum(2.5, RANGES, {"sampler_type": "gaussian", "sampler
 
 
 @cache
-def made() -> tuple[Counted, JittedTrainer]:
+def made() -> tuple[Counted, SceneTrainer]:
     """A program of two seeds whose `size` may be a number or any sampler of up to two intervals."""
     counted, settings = Counted(), settings_of("ppo", {**TINY, "max_steps": 10**6})
     lessons = lessons_of(SAMPLED)
     with quick_compilation():
-        trainer = make_jitted_trainer(
+        trainer = make_scene_trainer(
             counted.env,
-            ALGORITHMS["ppo"](counted.env.spec, settings),
-            settings,
+            {NAME: ALGORITHMS["ppo"](counted.env.spec, settings)},
+            {NAME: settings},
             areas=AREAS,
             seeds=len(SEEDS),
             parameters=parameters_at_start(counted.env, [lessons]),
@@ -105,9 +105,21 @@ def made() -> tuple[Counted, JittedTrainer]:
     return counted, trainer
 
 
-def sizes(state: JittedState) -> np.ndarray:
+def sizes(state: SceneState) -> np.ndarray:
     """What the episodes under way were drawn with, [S, E]."""
-    return np.asarray(state.play.view.obs[0][:, :, 0, 0])
+    return np.asarray(state.of(NAME).play.view.obs[0][:, :, 0, 0])
+
+
+def ran() -> tuple[SceneTrainer, SceneState, Report]:
+    """One iteration."""
+    _, trainer = made()
+    state, logs = trainer.run(trainer.init(SEEDS), 1)
+    return trainer, state, trainer.report(state, logs)[NAME]
+
+
+def look(lessons: SeedLessons, report: Report, step: Any, frozen: Any = (False, False)) -> dict[int, bool]:
+    """With other steps."""
+    return lessons.look({NAME: report._replace(step=np.array(step), frozen=np.array(frozen))})
 
 
 def test_the_last_episodes_newest_first():
@@ -127,8 +139,9 @@ def test_each_seed_goes_on_by_its_own_episodes_and_nothing_is_compiled_again():
     numbers, history = np.zeros(2, int), []
     assert (sizes(state) == 2.5).all()
     for _ in range(40):
-        state, log = trainer.run(state, 1)
-        newest = jax.device_get(state.newest)
+        state, logs = trainer.run(state, 1)
+        reports = trainer.report(state, logs)
+        newest = reports[NAME].newest
         for seed in range(2):
             returns = newest.reward[seed][: newest.rewards[seed]][::-1]
             np.testing.assert_allclose(2 * returns, newest.group_reward[seed][: len(returns)][::-1])
@@ -138,7 +151,7 @@ def test_each_seed_goes_on_by_its_own_episodes_and_nothing_is_compiled_again():
             if numbers[seed] < 2 and enough and sum(last) / len(last) > LUCKY["threshold"]:
                 numbers[seed] += 1
                 own[seed] = []
-        state = go_on(trainer, state, lessons, 0, log)
+        state = go_on(trainer, state, lessons, 0, reports)
         assert [lessons.entries()["size"]["lesson_num"]] == [numbers.tolist()]
         traced = counted.traces if traced is None else traced
         history.append(tuple(numbers))
@@ -151,17 +164,15 @@ def test_each_seed_goes_on_by_its_own_episodes_and_nothing_is_compiled_again():
 
 
 def test_a_seed_that_asks_for_it_begins_anew_and_the_other_plays_on():
-    _, trainer = made()
     lessons = lessons_of({"size": curriculum(2.5, RANGES, min_lesson_length=0, require_reset=True)})
-    state = trainer.init(SEEDS)
-    state, log = trainer.run(state, 1)
-    newest = state.newest._replace(
-        reward=jnp.array([[1.0] * 6, [0.0] * 6]), rewards=jnp.array([6, 6])
+    trainer, state, report = ran()
+    newest = report.newest._replace(
+        reward=np.array([[1.0] * 6, [0.0] * 6]), rewards=np.array([6, 6])
     )  # the first seed has done well, the second has not
-    before = jax.device_get(state.play)
+    before = jax.device_get(state.of(NAME).play)
     with quick_compilation():
-        state = go_on(trainer, state.replace(newest=newest), lessons, 0, log)
-    after = jax.device_get(state.play)
+        state = go_on(trainer, state, lessons, 0, {NAME: report._replace(newest=newest)})
+    after = jax.device_get(state.of(NAME).play)
     assert lessons.entries() == {"size": {"lesson_num": [1, 0]}}
     drawn = sizes(state)
     assert (((drawn[0] >= 1) & (drawn[0] <= 2)) | ((drawn[0] >= 5) & (drawn[0] <= 6))).all()
@@ -173,30 +184,28 @@ def test_a_seed_that_asks_for_it_begins_anew_and_the_other_plays_on():
 
 
 def test_seeds_that_are_frozen_or_done_stay_in_their_lessons():
-    _, trainer = made()
-    state, log = trainer.run(trainer.init(SEEDS), 1)
-    newest = jax.device_get(state.newest)._replace(reward=np.ones((2, 6), np.float32), rewards=np.array([6, 6]))
-    stats = log.episodes.stats
+    _, _, report = ran()
+    report = report._replace(
+        newest=report.newest._replace(reward=np.ones((2, 6), np.float32), rewards=np.array([6, 6]))
+    )
     frozen = lessons_of(SAMPLED)
-    assert frozen.look(newest, stats, np.array([32, 32]), np.array([True, False])) == {1: False}
+    assert look(frozen, report, [32, 32], [True, False]) == {1: False}
     assert frozen.reached().tolist() == [0, 1] and frozen.open
     done = lessons_of(SAMPLED, max_steps=100)
-    assert done.look(newest, stats, np.array([101, 64]), np.zeros(2, bool)) == {0: False, 1: False}  # it ends with it
-    assert done.look(newest, stats, np.array([101, 96]), np.zeros(2, bool)) == {1: False}
+    assert look(done, report, [101, 64]) == {0: False, 1: False}  # it ends with it
+    assert look(done, report, [101, 96]) == {1: False}
     assert done.reached().tolist() == [1, 2] and not done.open
 
 
 def test_progress_and_statistics_are_measures():
-    _, trainer = made()
-    state, log = trainer.run(trainer.init(SEEDS), 1)
-    newest, zero = jax.device_get(state.newest), np.zeros(2, bool)
+    _, _, report = ran()
     progress = lessons_of({"size": curriculum(1, 2, measure="progress", threshold=0.5, min_lesson_length=0)}, 100)
-    assert progress.look(newest, {}, np.array([51, 50]), zero) == {0: False}
-    stats = jax.device_get(log.episodes.stats)
+    assert look(progress, report, [51, 50]) == {0: False}
+    stats = report.log.episodes.stats
     assert (stats[SIZE].total == 2.5 * stats[SIZE].count).all()
     for threshold, passed in ((2.49, {0: False, 1: False}), (2.5, {})):
         sized = lessons_of({"size": curriculum(1, 2, measure=SIZE, threshold=threshold)})
-        assert sized.look(newest, stats, np.array([32, 32]), zero) == passed
+        assert look(sized, report, [32, 32]) == passed
 
 
 def run_settings(folder: Path, run_id: str, parameters: Any, seeds: int = 2, **changes: Any) -> RunSettings:
@@ -278,7 +287,7 @@ def test_a_sweep_keeps_what_fits_into_one_program_together(tmp_path: Path) -> No
     groups = programs(runs, env)
     assert [[runs.index(run) for run in group] for group in groups] == [[0, 1], [2], [3, 4]]
     together = [
-        SeedLessons(run.environment_parameters, Subject(NAME, env.spec, runs[0].behaviors[NAME], SEEDS, 4))
+        SeedLessons(run.environment_parameters, [Subject(NAME, env.spec, runs[0].behaviors[NAME], SEEDS, 4)])
         for run in runs[:2]
     ]
     found = parameters_at_start(env, together)["size"]
