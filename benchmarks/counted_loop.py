@@ -24,8 +24,7 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.cli import main as command
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
-from jaxrl.rollout.rollout import rollout_of
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState, rollout_of
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.host import run as host_run
 from jaxrl.training.host.behavior import Behavior

@@ -18,12 +18,14 @@ MUTATIONS = (
         "decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)",
         "decided = newest",
     ),
-    Mutation("A3", "rollout/booking/tables.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"),
+    Mutation(
+        "A3", "rollout/booking/row_arrays.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"
+    ),
     Mutation(
         "A4",
         "rollout/booking/slots.py",
-        "for row in self._tables.close().tolist():",
-        "for row in self._tables.close().tolist()[:0]:",
+        "for row in self._arrays.close().tolist():",
+        "for row in self._arrays.close().tolist()[:0]:",
     ),
     Mutation(
         "A5",
@@ -42,7 +44,7 @@ MUTATIONS = (
     ),
     Mutation(
         "A7",
-        "rollout/booking/tables.py",
+        "rollout/booking/row_arrays.py",
         "np.where(final, np.where(interrupted, Ending.TRUNCATED, Ending.CUT), Ending.LEFT)",
         "np.where(final, np.where(interrupted, Ending.TERMINATED, Ending.CUT), Ending.LEFT)",
     ),
@@ -54,8 +56,8 @@ MUTATIONS = (
     ),
     Mutation(
         "A9",
-        "rollout/booking/tables.py",
-        "            table[0][places] = last\n",
+        "rollout/booking/row_arrays.py",
+        "            table[0][own] = last\n",
         "            table[0][places] = table[1][places]\n",
     ),
     Mutation(
@@ -76,7 +78,7 @@ MUTATIONS = (
     Mutation("A15", "rollout/buffer/trajectory.py", "own = where(begins(steps), jnp.zeros_like(x), x)", "own = x"),
     Mutation(
         "A16",
-        "rollout/booking/tables.py",
+        "rollout/booking/row_arrays.py",
         "self._present[1] = self.alive & acts[:, None]",
         "self._present[1] = self._deciding",
     ),
@@ -194,7 +196,7 @@ MUTATIONS = (
     # MA-POCA's trainer
     Mutation(
         "P4",
-        "rollout/booking/tables.py",
+        "rollout/booking/row_arrays.py",
         "follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)",
         "follows = np.ones_like(now)",
     ),

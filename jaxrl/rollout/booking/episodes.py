@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxrl.rollout.booking.occupants import Source, Team
 from jaxrl.types import NO_GROUP, TerminalSteps
-
-Team = tuple[Hashable, int]  # where it comes from, group id
 
 
 class EpisodeRecords(NamedTuple):
@@ -62,6 +60,7 @@ class Episodes:
         self._moved: list[tuple[tuple[int, int], SoFar]] = []  # into another slot with this message
         self._team_of: dict[tuple[int, int], Team] = {}  # slot → team
         self._alive: dict[Team, int] = {}
+        self._last: dict[Team, list[tuple[int, float]]] = {}  # who ended with this message: length, group reward
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
@@ -70,7 +69,7 @@ class Episodes:
         self.lengths = np.pad(self.lengths, more)
         self._mates, self._open, self._paid = (np.pad(x, more) for x in (self._mates, self._open, self._paid))
 
-    def start(self, slot: tuple[int, int], source: Hashable, group_id: int, so_far: SoFar | None = None) -> None:
+    def start(self, slot: tuple[int, int], source: Source, group_id: int, so_far: SoFar | None = None) -> None:
         """A new agent lives in `slot`, or one that goes on there with what it had in another (`leave`)."""
         self.sums[slot] = 0.0 if so_far is None else so_far.rewards
         self.lengths[slot] = 0 if so_far is None else so_far.length
@@ -95,7 +94,7 @@ class Episodes:
             paid=float(self._paid[slot]),
         )
 
-    def change_team(self, slot: tuple[int, int], source: Hashable, group_id: int) -> None:
+    def change_team(self, slot: tuple[int, int], source: Source, group_id: int) -> None:
         """The agent in `slot` belongs to another team from now on, or to none."""
         self._leave_team(slot)
         self._join(slot, source, group_id)
@@ -128,13 +127,16 @@ class Episodes:
             group_returns=[],
             team_returns=[],
         )
+        for team, length, group in zip(teams, lengths.tolist(), sums[:, 1].tolist(), strict=True):
+            if team is not None:
+                self._last.setdefault(team, []).append((length, group))
         for team in dict.fromkeys(team for team in teams if team is not None):
             if self._alive[team] > 0:
                 continue
             del self._alive[team]
-            last = [i for i, other in enumerate(teams) if other == team]
-            records.group_returns.extend(sums[last, 1].tolist())
-            records.team_returns.append(float(sums[max(last, key=lambda i: lengths[i]), 1]))
+            last = self._last.pop(team)
+            records.group_returns.extend(group for _, group in last)
+            records.team_returns.append(max(last, key=lambda member: member[0])[1])
         return records
 
     def message_over(self) -> None:
@@ -153,15 +155,16 @@ class Episodes:
                 self._mates[slot] += float(earned[so_far.row]) - so_far.paid
         self._paid[:] = 0.0
         self._over.clear()
+        self._last.clear()
         self._moved.clear()
         if self._asked:
             self._open[tuple(np.array(self._asked, np.int64).T)] = True
             self._asked.clear()
 
-    def _join(self, slot: tuple[int, int], source: Hashable, group_id: int) -> None:
+    def _join(self, slot: tuple[int, int], source: Source, group_id: int) -> None:
         if group_id != NO_GROUP:
-            self._team_of[slot] = (source, group_id)
-            self._alive[(source, group_id)] = self._alive.get((source, group_id), 0) + 1
+            team = self._team_of[slot] = source.team(group_id)
+            self._alive[team] = self._alive.get(team, 0) + 1
 
     def _leave_team(self, slot: tuple[int, int]) -> None:
         team = self._team_of.pop(slot, None)

@@ -1,6 +1,7 @@
 """Which slot each living agent occupies, and which rows are free. Host side, numpy only.
 
-An agent is known by its source and its id; a team by its source and its group id. Both are forgotten when they end.
+An agent is known by its source and its id; a team by the process that it comes from, its side and its
+group id, whatever the behaviors of its members are. Both are forgotten when they end.
 """
 
 from __future__ import annotations
@@ -24,6 +25,19 @@ class Source(NamedTuple):
     behavior_id: str
     incarnation: int = 0
 
+    def team(self, group: int) -> Team:
+        """The team of this group id, which may have members of other behaviors too."""
+        return Team(self.worker, self.incarnation, self.behavior_id.partition("?")[2], group)
+
+
+class Team(NamedTuple):
+    """The key of a team."""
+
+    worker: int
+    incarnation: int
+    side: str  # "team=1" of "Soccer?team=1": opponents are never one team, whatever ids their groups have
+    group: int  # id on the wire
+
 
 class Occupant(NamedTuple):
     """Where an agent lives, and the group id of its newest request."""
@@ -35,12 +49,12 @@ class Occupant(NamedTuple):
 
 def first_size(messages: Mapping[Source, BehaviorMessage], *, team_rows: bool) -> tuple[int, int]:
     """Rows and members that hold the deciding agents of these messages exactly (at least 1 x 1)."""
-    teams: dict[tuple[Source, int], int] = {}
+    teams: dict[Team, int] = {}
     lone = 0
     for source, steps in messages.items():
         for group in steps.deciding.group_id.tolist():
             if team_rows and group != NO_GROUP:
-                teams[source, group] = teams.get((source, group), 0) + 1
+                teams[source.team(group)] = teams.get(source.team(group), 0) + 1
             else:
                 lone += 1
     return max(len(teams) + lone, 1), max(teams.values(), default=1)
@@ -53,14 +67,14 @@ def places_of(homes: Sequence[Occupant]) -> Places:
 
 
 class Occupants:
-    """Agent ids → slots, group ids → rows, and the free rows. With `team_rows` a row holds a whole team."""
+    """Agent ids → slots, teams → rows, and the free rows. With `team_rows` a row holds a whole team."""
 
     def __init__(self, *, team_rows: bool) -> None:
         self.team_rows = team_rows
         self.rows = 0
         self._of: dict[Source, dict[int, Occupant]] = {}  # by agent id
-        self._row_of_team: dict[tuple[Source, int], int] = {}  # (source, group id) → row
-        self._team_of_row: dict[int, tuple[Source, int]] = {}
+        self._row_of_team: dict[Team, int] = {}
+        self._team_of_row: dict[int, Team] = {}
         self._free: list[int] = []  # heap: the lowest free row is taken first, so that runs repeat
 
     def of(self, source: Source) -> Mapping[int, Occupant]:
@@ -84,15 +98,15 @@ class Occupants:
 
     def row_for(self, source: Source, group: int) -> int | None:
         """The row of a newcomer's team, else the lowest free one, now taken; None: all are taken."""
-        in_team = self.team_rows and group != NO_GROUP
-        if in_team and (source, group) in self._row_of_team:
-            return self._row_of_team[source, group]
+        team = source.team(group) if self.team_rows and group != NO_GROUP else None
+        if team is not None and team in self._row_of_team:
+            return self._row_of_team[team]
         if not self._free:
             return None
         row = heapq.heappop(self._free)
-        if in_team:
-            self._row_of_team[source, group] = row
-            self._team_of_row[row] = (source, group)
+        if team is not None:
+            self._row_of_team[team] = row
+            self._team_of_row[row] = team
         return row
 
     def settle(self, source: Source, agent: int, occupant: Occupant) -> None:

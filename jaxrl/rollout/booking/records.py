@@ -66,7 +66,7 @@ class Moved(NamedTuple):
 class Ingested(NamedTuple):
     """One message per source, turned into rows."""
 
-    steps: RowsMessage  # views of the tables, valid until the next `ingest`
+    steps: RowsMessage  # of the first kind of members; views, valid until the next `ingest`
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order
     finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
     episodes: list[EpisodeRecords]
@@ -75,3 +75,4 @@ class Ingested(NamedTuple):
     taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
     left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
     moved: Moved | None = None  # None: nobody has
+    beside: tuple[RowsMessage, ...] = ()  # of each other kind, in its own order of members, over the same rows

@@ -6,12 +6,12 @@ a mapping that says so), or because somebody else took it (M21, R44) and `env_se
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from jaxrl.rollout.booking.occupants import Occupant, Occupants, Source
-from jaxrl.rollout.booking.records import Ending, Ingested
+from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source
+from jaxrl.rollout.booking.records import Ending
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, JaxrlError, Taken
 
 TRAINING_ENABLED = "training_enabled"
@@ -28,10 +28,10 @@ class OutsideActionError(JaxrlError):
 class Silence:
     """`silent`, bool [B, A]: members of whose open decision no outcome shall be told."""
 
-    def __init__(self, spec: BehaviorSpec, *, leave_out_taken: bool) -> None:
+    def __init__(self, action_of: Callable[[Source], ActionSpec], *, leave_out_taken: bool) -> None:
         self.silent = np.zeros((0, 0), bool)
         self._any = False  # member of `silent`: nearly never
-        self._spec = spec
+        self._action_of = action_of
         self._leave_out_taken = leave_out_taken
 
     def resize(self, rows: int, members: int) -> None:
@@ -48,7 +48,7 @@ class Silence:
         for source, steps in messages.items():
             if steps.taken is None:
                 continue
-            _check(steps.taken, self._spec.action, source)
+            _check(steps.taken, self._action_of(source), source)
             homes = occupants.of(source)
             places = [(i, homes.get(agent)) for i, agent in enumerate(steps.taken.agent_id.tolist())]
             found += [(home, steps.taken.action, i) for i, home in places if home is not None]
@@ -64,24 +64,26 @@ class Silence:
 
     def tell(
         self,
-        ingested: Ingested,
+        decisions: Mapping[Source, Places],
         messages: Mapping[Source, BehaviorMessage],
         untrained: Mapping[Source, Collection[int]],
         *,
+        ending: np.ndarray,
         gone_now: np.ndarray,
     ) -> tuple[np.ndarray | None, int]:
         """After the messages were booked: silent decisions whose outcome came, and note the new ones.
 
         Args:
+          decisions: slots of the deciding agents.
+          ending: uint8 [B, A], of the open decisions.
           gone_now: bool [B, A], members that left with these messages; the outcome of some is told later.
 
         Returns bool [B, A], None if all are False, and how many of the finished decisions were silent.
         """
-        ending = ingested.steps.ending
         told = self.silent & (ending != Ending.OPEN)
         finished = int((self.silent & (gone_now | (ending == Ending.CONTINUES))).sum())
         self.silent &= ~told
-        for source, (rows, members) in ingested.decisions.items():
+        for source, (rows, members) in decisions.items():
             steps = messages[source]
             mute = {agent for agent, about in steps.infos.items() if not about.get(TRAINING_ENABLED, True)}
             mute.update(untrained.get(source, ()))

@@ -2,7 +2,7 @@
 
 An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent,
 since ids name episodes and are never used twice. With `team_rows` a row holds a whole team, and an agent whose group id
-changes moves to the row of its new team; otherwise every agent has a row of its own (A = 1). Tables grow to the next
+changes moves to the row of its new team; otherwise every agent has a row of its own (A = 1). Arrays grow to the next
 power of two when a message needs more; the arrays handed out then are larger, and the caller lets the device buffer
 follow.
 """
@@ -17,9 +17,9 @@ from jaxrl.rollout.booking.absence import Overdue, interrupted, limited
 from jaxrl.rollout.booking.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
 from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, places_of
 from jaxrl.rollout.booking.records import Gone, Ingested, Moved
-from jaxrl.rollout.booking.silence import Silence, dense
-from jaxrl.rollout.booking.tables import Tables
-from jaxrl.types import NOTHING, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
+from jaxrl.rollout.booking.row_arrays import RowArrays
+from jaxrl.rollout.booking.silence import OutsideActionError, Silence, dense
+from jaxrl.types import NOTHING, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
 
 
 def next_power_of_two(n: int) -> int:
@@ -28,7 +28,15 @@ def next_power_of_two(n: int) -> int:
 
 
 class Slots:
-    """Who lives where, and the newest known observation of everybody."""
+    """Who lives where, and the newest known observation of everybody.
+
+    Args:
+      spec: of agents whose behavior is not named in `beside`.
+      beside: by behavior, the specs of other kinds of agents, which may be members of the same teams. There is room for
+        them as they come.
+      rows, members: room at the beginning, of members for those of `spec`.
+      max_length: decisions after which an agent's episode is interrupted; None: never.
+    """
 
     def __init__(
         self,
@@ -37,34 +45,43 @@ class Slots:
         team_rows: bool,
         rows: int,
         members: int,
+        beside: Mapping[str, BehaviorSpec] = NOTHING,
         max_length: int | None = None,
         leave_out_taken: bool = False,
         interrupt_overdue: bool = True,
     ) -> None:
         self.spec = spec
-        self.max_length = max_length  # decisions after which an agent's episode is interrupted here; None: never
+        self.max_length = max_length
         self.team_rows = team_rows
-        self._silence = Silence(spec, leave_out_taken=leave_out_taken)
+        specs = (spec, *beside.values())
+        self._actions, self._leave_out_taken = [each.action for each in specs], leave_out_taken
+        self._kind_of = {name: number for number, name in enumerate(beside, 1)}
+        self._silence = Silence(self._action_of, leave_out_taken=leave_out_taken)
         self._occupants = Occupants(team_rows=team_rows)
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
         self._moving: dict[tuple[Source, int], tuple[SoFar, Occupant]] = {}  # (source, agent id) between two rows
         self._moved: list[tuple[Occupant, Occupant]] = []  # from and to, with this message
         self._discarded: dict[Source, Collection[int] | None] = {}  # ids; None: all
         self._episodes = Episodes()
-        self._tables = Tables(spec)
+        self._arrays = RowArrays(specs)
         self._overdue = Overdue()
         self._interrupt_overdue = interrupt_overdue
-        self._resize(rows, members)
+        self._counts = [members] + [0] * len(beside)  # members of each kind that there is room for
+        self._resize(rows)
 
     @property
     def rows(self) -> int:
-        """B, the rows of the tables."""
-        return self._tables.alive.shape[0]
+        """B, the rows of the arrays."""
+        return self._arrays.alive.shape[0]
 
     @property
     def members(self) -> int:
-        """A, the members of a row."""
-        return self._tables.alive.shape[1]
+        """A, the members of a row, of all kinds."""
+        return self._arrays.alive.shape[1]
+
+    def columns(self, kind: int) -> np.ndarray:
+        """int64 [A of a kind], which of a row's members are of it: 0 for `spec`, then those `beside` in their order."""
+        return self._arrays.columns(kind)
 
     def ingest(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
@@ -79,11 +96,16 @@ class Slots:
         Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
         their open decision (U2). Whoever asks under another group id than before has left its old team.
         """
-        self._tables.begin_message()
+        self._arrays.begin_message()
         self._moved.clear()
         episodes = self._end_overdue(messages)
         vanished = finished = sum(len(records.returns) for records in episodes)
         taken = self._silence.taken(messages, self._occupants)
+        if taken and self._kind_of and not self._leave_out_taken:
+            raise OutsideActionError(
+                "agents of a team of several behaviors took actions themselves, which is not learned from; write "
+                "env_settings.outside_actions: leave_out"
+            )
         self._end_discarded()
         decisions = {}
         if self.max_length is not None:
@@ -95,30 +117,33 @@ class Slots:
                 records = self._end(source, steps.ended)
                 finished += len(records.returns)
                 episodes.append(records)
-        for row in self._tables.close().tolist():
+        for row in self._arrays.close().tolist():
             self._occupants.free(row)
         self._overdue.message(source for source, steps in messages.items() if len(steps.deciding.agent_id))
         for source, steps in messages.items():
             decisions[source], again = self._place(source, steps.deciding)
             self._overdue.asked(source, decisions[source], again)
-            old, rewards = self._tables.decide(decisions[source], again, steps.deciding)
+            old, rewards = self._arrays.decide(self._kind(source), decisions[source], again, steps.deciding)
             self._episodes.decide(old, rewards)
             finished += len(rewards)
         self._episodes.message_over()
+        first, *others = self._arrays.finish_message()
         ingested = Ingested(
-            steps=self._tables.finish_message(),
+            steps=first,
             decisions=decisions,
             finished=finished,
             episodes=episodes,
             moved=self._who_moved() if self._moved else None,
             vanished=vanished,
+            beside=tuple(others),
         )
         if not taken and not self._silence.concerns(messages, untrained):  # nearly always
             return ingested
-        left_out, fewer = self._silence.tell(ingested, messages, untrained, gone_now=self._tables.gone_now)
-        return ingested._replace(
-            finished=finished - fewer, taken=dense(taken, self.spec, self._tables.alive.shape), left_out=left_out
+        left_out, fewer = self._silence.tell(
+            decisions, messages, untrained, ending=self._arrays.ending, gone_now=self._arrays.gone_now
         )
+        found = None if self._kind_of else dense(taken, self.spec, self._arrays.alive.shape)
+        return ingested._replace(finished=finished - fewer, taken=found, left_out=left_out)
 
     def discard(self, source: Source, agents: Collection[int] | None = None) -> int:
         """Forget these agents, or all, of a source that is no more, or was reset; unknown ones are no error (U7, R10).
@@ -141,19 +166,19 @@ class Slots:
     @property
     def living(self) -> np.ndarray:
         """bool [B], rows with a member that lives; a discarded one does until the next `ingest`."""
-        return np.asarray(self._tables.alive.any(-1))
+        return np.asarray(self._arrays.alive.any(-1))
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest observations [N, *shape] and masks [N, M] of living agents (else all), repeated so that N is B · A."""
-        return self._tables.recorded()
+        return self._arrays.recorded()
 
     def _who_moved(self) -> Moved:
         """Where members have come from, and what they have earned there."""
-        shape = self._tables.alive.shape
+        shape = self._arrays.alive.shape
         moved = Moved(np.full(shape, -1, np.int32), np.zeros((*shape, 2), np.float32))
         for home, place in self._moved:
             moved.origin[place.row, place.member] = home.row * self.members + home.member
-            moved.reward[place.row, place.member] = self._tables.departed_with[home.row, home.member]
+            moved.reward[place.row, place.member] = self._arrays.departed_with[home.row, home.member]
         return moved
 
     def _end_discarded(self) -> None:
@@ -168,7 +193,7 @@ class Slots:
         places = places_of(homes)
         for slot in zip(*(axis.tolist() for axis in places), strict=True):
             self._episodes.leave(slot)
-        self._tables.drop(places)
+        self._arrays.drop(places)
 
     def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[EpisodeRecords]:
         """Agents that vanished without an ending make room, if newcomers need it and they are the most that live here.
@@ -177,14 +202,14 @@ class Slots:
         """
         if not self._interrupt_overdue or not self._crowded(messages):  # nearly always
             return []
-        overdue, records = self._overdue(self._tables.alive), []
+        overdue, records = self._overdue(self._arrays.alive), []
         for source in self._occupants.sources() if overdue.any() else ():
             steps = messages.get(source)
             here = () if steps is None else {*steps.ended.agent_id.tolist(), *steps.deciding.agent_id.tolist()}
             homes = self._occupants.of(source)
             gone = {i: home for i, home in homes.items() if overdue[home.row, home.member] and i not in here}
             if gone:
-                newest = self._tables.newest(places_of(list(gone.values())))
+                newest = self._arrays.newest(self._kind(source), places_of(list(gone.values())))
                 ended = interrupted(list(gone), [home.group for home in gone.values()], newest)
                 records.append(self._end(source, ended))
         return records
@@ -228,7 +253,8 @@ class Slots:
         for _, agent, home in moved:
             self._occupants.remove(source, agent)
             self._moving[source, agent] = self._episodes.leave((home.row, home.member)), home
-        self._tables.depart(places, np.full(len(moved), Gone.MOVED), rewards, tuple(obs[index] for obs in deciding.obs))
+        how, obs = np.full(len(moved), Gone.MOVED), tuple(sensor[index] for sensor in deciding.obs)
+        self._arrays.depart(self._kind(source), places, how, rewards, obs)
         return len(moved)
 
     def _end(self, source: Source, ended: TerminalSteps) -> EpisodeRecords:
@@ -240,7 +266,7 @@ class Slots:
         places = places_of([home for home in homes if home is not None])
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
         how = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
-        self._tables.depart(places, how, rewards, tuple(obs[index] for obs in ended.obs))
+        self._arrays.depart(self._kind(source), places, how, rewards, tuple(obs[index] for obs in ended.obs))
         self._cached.pop(source, None)
         records = self._episodes.end(*places, ended, index)
         return records._replace(lengths=records.lengths + [0] * unknown)
@@ -265,13 +291,17 @@ class Slots:
     def _settle(self, source: Source, agent: int, group: int) -> Occupant:
         row = self._occupants.row_for(source, group)
         if row is None:
-            self._resize(next_power_of_two(self.rows + 1), self.members)
+            self._resize(next_power_of_two(self.rows + 1))
             return self._settle(source, agent, group)
-        if self._tables.alive[row].all():
-            self._resize(self.rows, next_power_of_two(self.members + 1))
-        home = Occupant(row=row, member=int(np.argmin(self._tables.alive[row])), group=group)
+        kind = self._kind(source)
+        if self._arrays.alive[row, self._arrays.columns(kind)].all():
+            self._counts[kind] = next_power_of_two(self._counts[kind] + 1)
+            self._resize(self.rows)
+        columns = self._arrays.columns(kind)
+        free = int(columns[np.argmin(self._arrays.alive[row, columns])])
+        home = Occupant(row=row, member=free, group=group)
         slot = home.row, home.member
-        self._tables.alive[slot] = True
+        self._arrays.alive[slot] = True
         self._occupants.settle(source, agent, home)
         so_far, before = self._moving.pop((source, agent), (None, None))
         if before is not None:
@@ -279,9 +309,18 @@ class Slots:
         self._episodes.start(slot, source, group, so_far)
         return home
 
-    def _resize(self, rows: int, members: int) -> None:
+    def _kind(self, source: Source) -> int:
+        """Which of the specs its agents have."""
+        return self._kind_of.get(source.behavior_id.partition("?")[0], 0) if self._kind_of else 0
+
+    def _action_of(self, source: Source) -> ActionSpec:
+        return self._actions[self._kind(source)]
+
+    def _resize(self, rows: int) -> None:
+        """Room for so many rows, and for the members in `_counts`."""
+        members = sum(self._counts)
         self._occupants.add_rows(rows)
-        self._tables.resize(rows, members)
+        self._arrays.resize(rows, self._counts)
         self._silence.resize(rows, members)
         self._overdue.resize(rows, members)
         self._episodes.resize(rows, members)

@@ -1,0 +1,209 @@
+"""What every member of every row sees, earns and is asked: the numbers of a message, dense over rows. Numpy only.
+
+Nobody has a name here: `booking.slots` knows who lives where. What becomes of a member that leaves is told with the
+next state of its row, or when the row's last member has gone: told earlier, its decision would bootstrap from the first
+state of the team that takes the row next.
+
+Members of one row may be of several kinds, each with observations and actions of its own. What is asked of everybody
+(who lives, decides, has earned) stands in arrays over all members; what a kind sees and may do in arrays over its own
+members alone, so that no kind is padded to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl.rollout.booking.episodes import reward_columns
+from jaxrl.rollout.booking.occupants import Places
+from jaxrl.rollout.booking.records import Ending, Gone, RowsMessage
+from jaxrl.types import BehaviorSpec, DecisionSteps
+
+
+class _Kind:
+    """Members of one spec. Arrays over B rows and its own members."""
+
+    def __init__(self, spec: BehaviorSpec) -> None:
+        self.columns = np.zeros(0, np.int64)  # its members among all of a row, in the order of their coming
+        self.obs = tuple(np.zeros((2, 0, 0, *s.shape), s.dtype) for s in spec.observations)
+        self.action_mask = np.ones((0, 0, spec.action.mask_size), bool)
+
+
+class RowArrays:
+    """Arrays over B rows and A members, none of either before `resize`. The newest observations stay."""
+
+    def __init__(self, specs: Sequence[BehaviorSpec]) -> None:
+        self.alive = np.zeros((0, 0), bool)
+        self.gone_now = np.zeros((0, 0), bool)  # left with this message
+        self._gone = np.zeros((0, 0), np.uint8)  # `Gone` since the row's newest state
+        self.departed_with = np.zeros((0, 0, 2), np.float32)  # rewards of who left last
+        self._kinds = [_Kind(spec) for spec in specs]
+        self._place = np.zeros(0, np.int64)  # [A], of each member among those of its kind
+        # The fields of `RowsMessage`:
+        self._reward = np.zeros((0, 0, 2), np.float32)
+        self._earned = np.zeros((0, 0), np.float32)
+        self.ending = np.zeros((0, 0), np.uint8)
+        self._present = np.zeros((2, 0, 0), bool)
+        self._deciding = np.zeros((0, 0), bool)
+
+    def columns(self, kind: int) -> np.ndarray:
+        """int64 [A of the kind], its members among all of a row."""
+        return self._kinds[kind].columns
+
+    def resize(self, rows: int, members: Sequence[int]) -> None:
+        """Room for so many rows, and members of each kind, not fewer than before; contents keep their place.
+
+        Nobody lives in the new ones, which come behind all that there are.
+        """
+        for kind, count in zip(self._kinds, members, strict=True):
+            known, more = len(self._place), count - len(kind.columns)
+            self._place = np.concatenate([self._place, np.arange(len(kind.columns), count)])
+            kind.columns = np.concatenate([kind.columns, np.arange(known, known + more)])
+            kind.obs = tuple(_fit(x, 1, rows, count) for x in kind.obs)
+            kind.action_mask = _fit(kind.action_mask, 0, rows, count, fill=True)
+        everybody = len(self._place)
+        for name in ("alive", "gone_now", "_gone", "departed_with", "_reward", "_earned", "ending", "_deciding"):
+            setattr(self, name, _fit(getattr(self, name), 0, rows, everybody))
+        self._present = _fit(self._present, 1, rows, everybody)
+
+    def begin_message(self) -> None:
+        """Nothing has arrived yet."""
+        self._reward[:] = self._earned[:] = 0.0
+        self.ending[:] = Ending.OPEN
+        self._present[:] = False
+        self._deciding[:] = False
+        self.gone_now[:] = False
+
+    def depart(
+        self, kind: int, places: Places, how: np.ndarray, rewards: np.ndarray, obs: tuple[np.ndarray, ...]
+    ) -> None:
+        """Members of a kind leave, with the reward of their open decision and their last observation.
+
+        Args:
+          how: `Gone` [N].
+          rewards: float32 [N, 2], own and group reward.
+          obs: of each sensor [N, *shape].
+        """
+        self.alive[places] = False
+        self._gone[places] = how
+        self.gone_now[places] = True
+        self.departed_with[places] = rewards
+        self._earned[places] = rewards[:, 0]
+        own = self._own(places)
+        for table, last in zip(self._kinds[kind].obs, obs, strict=True):
+            table[0][own] = last
+
+    def drop(self, places: Places) -> None:
+        """Members of any kind vanish, and what became of their open decision will never be known."""
+        for number, kind in enumerate(self._kinds):
+            of_kind = np.isin(places[1], kind.columns)
+            gone, count = (places[0][of_kind], places[1][of_kind]), int(of_kind.sum())
+            if count:
+                how, rewards = np.full(count, Gone.DROPPED), np.zeros((count, 2), np.float32)
+                self.depart(number, gone, how, rewards, self.newest(number, gone))
+
+    def newest(self, kind: int, places: Places) -> tuple[np.ndarray, ...]:
+        """What members [N] of a kind saw when they last asked, of each sensor [N, *shape]."""
+        own = self._own(places)
+        return tuple(table[1][own] for table in self._kinds[kind].obs)
+
+    def close(self) -> np.ndarray:
+        """Tell what followed for everybody who left a row whose last member has gone with this message.
+
+        An interrupted team has a final state of all that went with this message, also of those that did not end by
+        interruption. So has one whose last members moved, of these alone: they live on, but not in what comes next in
+        this row: their returns restart from the value of their own state, and they have what they were paid themselves.
+        Who ended before is credited with what an interrupted team would have earned, else with nothing more.
+
+        Returns these rows, int64 [K].
+        """
+        if not self.gone_now.any():
+            return np.zeros(0, np.int64)
+        rows = np.flatnonzero(self.gone_now.any(-1) & ~self.alive.any(-1))
+        gone, now = self._gone[rows], self.gone_now[rows]
+        moved, dropped = gone == Gone.MOVED, gone == Gone.DROPPED
+        interrupted = (now & (dropped | (gone == Gone.TRUNCATED))).any(-1, keepdims=True)
+        final = now & (moved | interrupted)
+        final |= moved & ~final.any(-1, keepdims=True)  # moved before, and the others ended for good
+        bootstrap = np.where(final, np.where(interrupted, Ending.TRUNCATED, Ending.CUT), Ending.LEFT)
+        follows = np.where(now, gone != Gone.TERMINATED, moved | interrupted)
+        self._present[0][rows] = final
+        ending = np.where(follows, bootstrap, Ending.TERMINATED)
+        self._tell(rows, np.where(dropped, Ending.DROPPED, ending).astype(np.uint8))
+        return rows
+
+    def decide(
+        self, kind: int, places: Places, again: np.ndarray | slice, deciding: DecisionSteps
+    ) -> tuple[Places, np.ndarray]:
+        """Members of a kind ask for an action; those in `again` had a decision before, whose reward this is.
+
+        Returns their places [K], and float32 [K, 2], own and group reward.
+        """
+        self._deciding[places] = True
+        mine, own = self._kinds[kind], self._own(places)
+        mine.action_mask[own] = deciding.action_mask
+        for table, obs in zip(mine.obs, deciding.obs, strict=True):
+            table[1][own] = obs
+        # The reward in an agent's first request belongs to no decision of its own and is left out, as in ML-Agents.
+        old = places[0][again], places[1][again]
+        rewards = reward_columns(deciding.reward, deciding.group_reward)[again]
+        self._reward[old] = rewards
+        self._earned[old] = rewards[:, 0]
+        self.ending[old] = Ending.CONTINUES
+        return old, rewards
+
+    def finish_message(self) -> list[RowsMessage]:
+        """Rows in which somebody asks get a new state, and who left them before is told so.
+
+        Returns the whole message, of each kind over the same rows: where nobody of a kind asks, a row may have a new
+        state all the same. Views of these arrays, valid until the next message begins; copies where there are several
+        kinds.
+        """
+        acts = np.asarray(self._deciding.any(-1))
+        if self._gone.any():
+            self._tell(np.flatnonzero(acts), np.uint8(Ending.LEFT))
+        self._present[1] = self.alive & acts[:, None]
+        flags = self._reward, self._earned, self.ending, self._present, self._deciding
+        if len(self._kinds) == 1:
+            return [_message(self._kinds[0], *flags)]
+        reward, *others = flags
+        return [
+            _message(kind, reward[:, kind.columns], *(x[..., kind.columns] for x in others)) for kind in self._kinds
+        ]
+
+    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Newest observations [N, *shape] and masks [N, M] of living members of the first kind, else of all of it.
+
+        Repeated, so that N is B · A.
+        """
+        kind = self._kinds[0]
+        alive = self.alive[:, kind.columns]
+        living = np.flatnonzero(alive) if alive.any() else np.arange(alive.size)
+        at = np.unravel_index(np.resize(living, alive.size), alive.shape)
+        return tuple(table[1][at] for table in kind.obs), kind.action_mask[at]
+
+    def _own(self, places: Places) -> Places:
+        """The same places among the members of their kind."""
+        return places if len(self._kinds) == 1 else (places[0], self._place[places[1]])
+
+    def _tell(self, rows: np.ndarray, ending: np.ndarray | np.uint8) -> None:
+        """Endings and rewards of the members of `rows` that left: [K, A], or one for all."""
+        at, members = np.nonzero(self._gone[rows])
+        left = rows[at], members
+        self._reward[left] = self.departed_with[left]
+        self.ending[left] = np.broadcast_to(ending, (len(rows), self.alive.shape[1]))[at, members]
+        self._gone[left] = Gone.NOBODY
+
+
+def _message(kind: _Kind, reward: Any, earned: Any, ending: Any, present: Any, deciding: Any) -> RowsMessage:
+    return RowsMessage(kind.obs, kind.action_mask, reward, earned, ending, present, deciding)
+
+
+def _fit(x: np.ndarray, axis: int, rows: int, members: int, *, fill: float = 0) -> np.ndarray:
+    """`x` whose axes `axis` and the next are so long; `fill` in what is new."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, rows - x.shape[axis])
+    widths[axis + 1] = (0, members - x.shape[axis + 1])
+    return np.pad(x, widths, constant_values=fill)
