@@ -121,6 +121,7 @@ BENCHMARKS = (
     Benchmark("end to end", "end_to_end.py", by_hand="times whole trainings for minutes"),
     Benchmark("connectors", "connectors.py", by_hand="knows no --quick"),
     Benchmark("sweep", "sweep.py", by_hand="times seventeen whole trainings"),
+    Benchmark("replay", "replay.py", by_hand="takes its algorithm from the tests"),
     Benchmark("env transport", "env_transport.py", by_hand="writes no JSON"),
     Benchmark("sampler", "sampler.py", by_hand="writes no JSON"),
     Benchmark("senses", "senses.py", by_hand="trains eight runs"),
