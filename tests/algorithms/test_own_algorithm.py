@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import onnx
 import pytest
 import yaml
 
@@ -63,6 +64,35 @@ def test_the_example_trains_and_is_exported(tmp_path: Path) -> None:
     assert losses.shape == (1, 4) and np.isfinite(losses).all() and np.ptp(losses) > 0
     document = json.loads((run / "Basic" / "Basic-320" / "checkpoint.json").read_text())
     assert document["settings"]["hyperparameters"]["value_weight"] == 0.5
+
+
+MARKED = """
+from dataclasses import replace
+
+import numpy as np
+
+import jaxrl
+from jaxrl.networks.policy import write_actor
+
+
+def write(graph, *rest):
+    write_actor(graph, *rest)
+    graph.constant_output("of_its_own", np.float32([7.0]))
+
+
+def make_marked(spec, settings):
+    made = jaxrl.make_ppo(spec, settings)
+    return made._replace(policy=replace(made.policy, write=write))
+"""
+
+
+def test_a_compiled_run_writes_the_file_that_its_algorithm_says(tmp_path: Path) -> None:
+    (tmp_path / "marked.py").write_text(MARKED)
+    config = configured(tmp_path, trainer_type=f"{tmp_path}/marked.py:make_marked", max_steps=64)
+    config.write_text(config.read_text().replace("value_weight: 0.5", ""))  # the example's own
+    code, said = command(tmp_path, "train", str(config), "--run-id", "m", "--results-dir", str(tmp_path))
+    assert code == 0, said
+    assert "of_its_own" in [output.name for output in onnx.load(tmp_path / "m" / "Basic.onnx").graph.output]
 
 
 @pytest.mark.slow

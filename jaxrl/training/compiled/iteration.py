@@ -33,6 +33,7 @@ from jaxrl.algorithms.interface import (
 from jaxrl.jax_envs.interface import Areas, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes
+from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.training.compiled import connecting
 from jaxrl.training.compiled.collect import (
     Made,
@@ -202,6 +203,7 @@ class SceneTrainer(NamedTuple):
     steps: int
     every: Mapping[str, int]  # iterations from one update to the next
     agents: Mapping[str, int]
+    networks: Mapping[str, PolicyNetwork | None]  # `Algorithm.policy`
     devices: int
     bytes: int
     shapes: SceneState  # of a state, as `jax.eval_shape` tells them

@@ -22,6 +22,7 @@ from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import JittedState, SceneState, step_of
@@ -41,6 +42,7 @@ class Subject(NamedTuple):
     seeds: tuple[int, ...]
     areas: int
     changing: bool = False  # settings in which its seeds differ change while it learns, so that they must be kept
+    network: PolicyNetwork | None = None  # `Algorithm.policy`, once the algorithm is made
 
     def described(self) -> dict[str, Any]:
         """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on, and its seeds."""
@@ -91,6 +93,7 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         described=subject.described(),
         samples=_samples(state, best),
         notes={EXPORTED_SEED: subject.seeds[best]},
+        network=subject.network,
     )
 
 
