@@ -74,7 +74,7 @@ def make_acme(spec, settings):
     return jaxrl.make_ppo(spec, settings)
 
 def make_twice(spec, settings):
-    return jaxrl.RewardSignal(reward=lambda state, rollout, cooperative: 2 * rollout.reward)
+    return jaxrl.RewardSignal(reward=lambda state, transitions, cooperative: 2 * transitions.reward)
 
 def make_gate():
     return own_environment.make_env()

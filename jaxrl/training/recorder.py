@@ -166,8 +166,10 @@ class Recorder:
                 self._describe(resume=True)
         if training:
             track.highest = track.judge.see(step, taken)
-        together = taken[0] if len(taken) == 1 else over_seeds(taken)
-        together |= {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
+        told = {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
+        together = (
+            taken[0] if len(taken) == 1 else over_seeds(taken)
+        ) | told  # writers in threads may read `taken` yet
         self.timers.gauge_summaries(name, together)
         if not track.statistics.group_rewards:
             together.pop(tags.GROUP_CUMULATIVE_REWARD, None)

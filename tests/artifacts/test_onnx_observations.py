@@ -11,6 +11,7 @@ from jaxrl.artifacts.onnx import export as exporter
 from jaxrl.artifacts.onnx import operators
 from jaxrl.networks import normalizer
 from jaxrl.networks.models import Actor
+from jaxrl.networks.policy import actor_network
 from jaxrl.networks.visual import IMAGE_ENCODERS
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
@@ -60,7 +61,7 @@ def make_policy(sensors: tuple[ObservationSpec, ...], settings: NetworkSettings)
     states = normalizer.update_all(normalizer.init_all(spec, True), tuple(obs), None)
     return {
         "spec": spec,
-        "network_settings": settings,
+        "network": actor_network(spec, settings),
         "actor_params": params,
         "normalizer": states,
         "sample_obs": tuple(obs),
