@@ -167,9 +167,8 @@ class Recorder:
         if training:
             track.highest = track.judge.see(step, taken)
         told = {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
-        together = (
-            taken[0] if len(taken) == 1 else over_seeds(taken)
-        ) | told  # writers in threads may read `taken` yet
+        # A new mapping: writers in threads may still read what was taken.
+        together = (taken[0] if len(taken) == 1 else over_seeds(taken)) | told
         self.timers.gauge_summaries(name, together)
         if not track.statistics.group_rewards:
             together.pop(tags.GROUP_CUMULATIVE_REWARD, None)
