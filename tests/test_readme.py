@@ -36,7 +36,7 @@ def test_a_newcomer_reads_it_in_two_minutes():
 
 def test_the_callbacks_of_the_guide_are_callbacks():
     """Every method that it defines is one that is called, and the policy that it maps to is the one that it adds."""
-    program, _ = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    program, *_ = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
     found: dict[str, Any] = {}
     exec(program, found)
     own = {name for name in vars(found["Mine"]) if not name.startswith("_")}

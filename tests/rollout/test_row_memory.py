@@ -190,8 +190,9 @@ def test_what_was_stored_gives_the_numbers_of_acting_and_those_along_sequences(t
     ), "somebody moved between teams, which has rows of single agents unmoved"
     network = Network(STREAM_SPEC, settings.network_settings)
     nothing = jnp.zeros((*rollout.acted.shape, 1))
+    length = settings.network_settings.memory.sequence_length
     batch = policy_gradient.make_batch(
-        rollout, rollout.obs, nothing, advantage=nothing, baseline=nothing, memory=settings.network_settings.memory
+        rollout, rollout.obs, nothing, advantage=nothing, baseline=nothing, length=length
     )
     assert batch.acted.sum() == rollout.acted.sum() and batch.acted.shape[1] == 5
 

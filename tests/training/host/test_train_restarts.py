@@ -93,8 +93,8 @@ class Books:
             self.collected += sum(len(steps.deciding.agent_id) for steps in messages.values())
             return act(actor, messages, *more)
 
-        def loses(actor: Actor, worker: int, incarnation: int) -> int:
-            lost = lose(actor, worker, incarnation)
+        def loses(actor: Actor, loss: Any) -> int:
+            lost = lose(actor, loss)
             self.dropped += lost
             return lost
 
