@@ -10,14 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView, advance_areas, start_areas
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.jax_envs.scene import (
     BehaviorStep,
     JaxScene,
     SceneStep,
     Sizes,
+    advance_scene,
     by_behavior,
     parts_of,
+    scene_of,
+    start_scene,
     step_of_behavior,
 )
 from jaxrl.own_code import told
@@ -123,7 +126,7 @@ def check_environment(env: JaxEnv | JaxScene, areas: int = 16, steps: int = 200,
     Raises JaxEnvError as `check_jax_env`, which it calls first.
     """
     check_jax_env(env)
-    met, alike = jax.jit(lambda key: _played(env, key, areas, steps))(jax.random.key(seed))
+    met, alike = jax.jit(lambda key: _played(scene_of(env), key, areas, steps))(jax.random.key(seed))
     remarks = _remarks(met, bool(alike), areas, steps)
     return Findings(
         problems=[f"{env.name}: {text}" for name, text in _SENTENCES.items() if bool(getattr(met, name))],
@@ -152,39 +155,37 @@ def _remarks(met: Breaks, alike: bool, areas: int, steps: int) -> list[str]:
     return remarks
 
 
-def _played(env: JaxEnv | JaxScene, key: Array, areas: int, steps: int) -> tuple[Breaks, Array]:
+def _played(scene: JaxScene, key: Array, areas: int, steps: int) -> tuple[Breaks, Array]:
     """Flags over all steps and areas, and whether all areas have seen the same all along."""
     start, play = jax.random.split(key)
-    values = {name: jnp.full(areas, value, jnp.float32) for name, value in env.parameters.items()}
-    areas_of: Any = env
-    state, view = start_areas(areas_of, start, areas, values)
+    values = {name: jnp.full(areas, value, jnp.float32) for name, value in scene.parameters.items()}
+    state, view = start_scene(scene, start, areas, values)
     nothing = Breaks(*([jnp.bool_(False)] * (len(Breaks._fields) - 1)), episodes=jnp.int32(0))
     met = nothing._replace(nobody=~_anybody(view).all())
 
     def step(carry: Any, key: Array) -> tuple[Any, Array]:
         state, view, pausing, met = carry
-        actions = _random(env, view, key, areas)
-        state, moved = advance_areas(areas_of, state, actions, values)
-        now, pausing = _broken(env, view, pausing, moved.step)
+        actions = _random(scene, view, key, areas)
+        state, moved = advance_scene(scene, state, actions, values)
+        now, pausing = _broken(scene, view, pausing, moved.step)
         seen = [a | b for a, b in zip(met[:-1], now[:-1], strict=True)]
         met = Breaks._make([*seen, met.episodes + now.episodes])
         met = met._replace(nobody=met.nobody | (moved.step.over & ~_anybody(moved.view)).any())
         return (state, moved.view, pausing, met), _alike(moved.view)
 
-    pausing = [jnp.zeros((areas, part.teams * part.members), bool) for part in parts_of(env)]
+    pausing = [jnp.zeros((areas, part.teams * part.members), bool) for part in scene.parts]
     (_, _, _, met), alike = jax.lax.scan(step, (state, view, pausing, met), jax.random.split(play, steps))
     return met, alike.all() & _alike(view) if areas > 1 else jnp.bool_(False)
 
 
-def _broken(env: JaxEnv | JaxScene, before: Any, pausing: list[Array], step: Any) -> tuple[Breaks, list[Array]]:
+def _broken(
+    scene: JaxScene, before: dict[str, TeamView], pausing: list[Array], step: SceneStep
+) -> tuple[Breaks, list[Array]]:
     """Of one step; arrays [E, A, ...], and who pauses before and after it, by behavior.
 
     An episode is over for all behaviors together.
     """
-    if isinstance(env, JaxEnv):
-        steps = [(env, before, step)]
-    else:
-        steps = [(part, before[part.name], step_of_behavior(step, part.name)) for part in env.parts]
+    steps = [(part, before[part.name], step_of_behavior(step, part.name)) for part in scene.parts]
     own = [_broken_by(*of_behavior, pauses) for of_behavior, pauses in zip(steps, pausing, strict=True)]
     there = [before.alive | pauses for (_, before, _), pauses in zip(steps, pausing, strict=True)]
     endings = [step.terminated | step.truncated for _, _, step in steps]
@@ -231,24 +232,20 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> B
     )
 
 
-def _anybody(view: Any) -> Array:
+def _anybody(views: dict[str, TeamView]) -> Array:
     """bool [E]: an agent of some behavior is alive."""
-    views = jax.tree.leaves(view, is_leaf=lambda x: isinstance(x, TeamView))
-    return jnp.stack([one.alive.any(-1) for one in views]).any(0)
+    return jnp.stack([one.alive.any(-1) for one in views.values()]).any(0)
 
 
-def _alike(view: Any) -> Array:
+def _alike(views: dict[str, TeamView]) -> Array:
     """Whether all areas see what the first one sees."""
-    views = jax.tree.leaves(view, is_leaf=lambda x: isinstance(x, TeamView))
-    return jnp.stack([(obs == obs[:1]).all() for one in views for obs in one.obs]).all()
+    return jnp.stack([(obs == obs[:1]).all() for one in views.values() for obs in one.obs]).all()
 
 
-def _random(env: JaxEnv | JaxScene, view: Any, key: Array, areas: int) -> Any:
+def _random(scene: JaxScene, view: dict[str, TeamView], key: Array, areas: int) -> dict[str, TeamActions]:
     """Allowed actions of all areas. The key is consumed."""
-    if isinstance(env, JaxEnv):
-        return jax.vmap(partial(random_actions, env.spec.action))(view, jax.random.split(key, areas))
-    keys = jax.random.split(key, (len(env.parts), areas))
-    drawn = zip(env.parts, keys, strict=True)
+    keys = jax.random.split(key, (len(scene.parts), areas))
+    drawn = zip(scene.parts, keys, strict=True)
     return {part.name: jax.vmap(partial(random_actions, part.spec.action))(view[part.name], k) for part, k in drawn}
 
 

@@ -31,10 +31,16 @@ from jaxrl.jax_envs.interface import (
     TeamActions,
     TeamStep,
     TeamView,
-    advance_areas,
-    start_areas,
 )
-from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior, parts_of, step_of_behavior
+from jaxrl.jax_envs.scene import (
+    JaxScene,
+    Sizes,
+    advance_scene,
+    parts_of,
+    scene_of,
+    start_scene,
+    step_of_behavior,
+)
 from jaxrl.types import Action, JaxrlError
 
 _logger = logging.getLogger(__name__)
@@ -53,11 +59,10 @@ class CompiledAreas:
         self._seed = np.uint32(seed)
         self._resets = 0
         self._areas: Areas | None = None
-        played: Any = env
-        self._start = jax.jit(partial(_start, played, areas), compiler_options=quick_options())  # runs seldom
-        self._advance = jax.jit(partial(advance_areas, played), donate_argnums=0)
-        self._several, self._names = isinstance(env, JaxScene), [part.name for part in parts_of(env)]
-        self._no_actions = by_behavior(env, partial(_no_actions, areas))
+        scene = scene_of(env)
+        self._start = jax.jit(partial(_start, scene, areas), compiler_options=quick_options())  # runs seldom
+        self._advance = jax.jit(partial(advance_scene, scene), donate_argnums=0)
+        self._no_actions = {part.name: _no_actions(areas, part) for part in scene.parts}
         self._compiler = ThreadPoolExecutor(1, "jaxrl-compile")
         self._compiled: Future[None] | None = None
 
@@ -68,7 +73,8 @@ class CompiledAreas:
         self._resets += 1
         if self._compiled is None:
             self._compiled = self._compiler.submit(self._try, *arguments)
-        return tuple(map(_first_step, self._by_behavior(jax.tree.map(np.asarray, view))))
+        views = jax.tree.map(np.asarray, view)
+        return tuple(_first_step(views[name]) for name in self._no_actions)
 
     def step(self, actions: Sequence[Action], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
         """One step of every area.
@@ -80,14 +86,10 @@ class CompiledAreas:
             raise JaxrlError("the trainer asked for a step before the first reset; send the command RESET first")
         self._compiled.result()
         chosen = [TeamActions(one.continuous, one.discrete) for one in actions]  # pyright: ignore
-        sent = dict(zip(self._names, chosen, strict=True)) if self._several else chosen[0]
+        sent = dict(zip(self._no_actions, chosen, strict=True))
         self._areas, result = self._advance(self._areas, sent, dict(parameters))
         result = jax.tree.map(np.asarray, result)
-        steps = [step_of_behavior(result.step, name) for name in self._names] if self._several else [result.step]
-        return tuple(map(_played_step, steps, self._by_behavior(result.view)))
-
-    def _by_behavior(self, view: Any) -> list[TeamView]:
-        return [view[name] for name in self._names] if self._several else [view]
+        return tuple(_played_step(step_of_behavior(result.step, name), result.view[name]) for name in sent)
 
     def _try(self, seed: np.uint32, resets: np.uint32, parameters: dict[str, np.ndarray]) -> None:
         """Step areas that nobody needs, so that the program exists."""
@@ -95,8 +97,10 @@ class CompiledAreas:
         jax.block_until_ready(self._advance(areas, self._no_actions, parameters))
 
 
-def _start(env: JaxEnv, areas: int, seed: Array, resets: Array, parameters: EnvParams) -> tuple[Areas, TeamView]:
-    return start_areas(env, jax.random.fold_in(jax.random.key(seed), resets), areas, parameters)
+def _start(
+    scene: JaxScene, areas: int, seed: Array, resets: Array, parameters: EnvParams
+) -> tuple[Areas, dict[str, TeamView]]:
+    return start_scene(scene, jax.random.fold_in(jax.random.key(seed), resets), areas, parameters)
 
 
 def _no_actions(areas: int, env: Sizes) -> TeamActions:

@@ -25,7 +25,7 @@ from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.jax_envs import ENVIRONMENTS, environment_of, is_installed
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
-from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of
+from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of, scene_of
 from jaxrl.settings import load_run_settings
 from jaxrl.tools.watch.painter import Frame, check_ending, write_film
 from jaxrl.training.acting import (
@@ -219,12 +219,12 @@ def play(
     """
     acts = {name: role.act for name, role in roles.items()}
     policies, memories = ({name: role[field] for name, role in roles.items()} for field in (2, 3))
-    game = jax.jit(partial(_play, env, acts, steps))(policies, memories, key, of_one(parameters))
+    game = jax.jit(partial(_play, scene_of(env), acts, steps))(policies, memories, key, of_one(parameters))
     return Game(*jax.tree.map(np.asarray, game))
 
 
 def _play(
-    env: JaxEnv | JaxScene,
+    scene: JaxScene,
     acts: Mapping[str, Act],
     steps: int,
     policies: dict[str, Any],
@@ -232,27 +232,23 @@ def _play(
     key: Array,
     parameters: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """The program of `play`: the fields of a `Game`, as JAX arrays. What an environment has of its one behavior stands
-    by its name here, too.
-    """
-    played: Any = env
-    alone, names = isinstance(env, JaxEnv), [part.name for part in parts_of(env)]
+    """The program of `play`: the fields of a `Game`, as JAX arrays."""
+    names = [part.name for part in scene.parts]
     reset_key, play_key = jax.random.split(key)
 
     def begin(key: Array) -> tuple[State, dict[str, TeamView]]:
-        state, view = played.reset(key, of_episode(parameters, key))
-        return state, {env.name: view} if alone else view
+        return scene.reset(key, of_episode(parameters, key))
 
     def step(carry: tuple[State, dict[str, Moment], dict[str, Any]], key: Array) -> tuple[Any, tuple[Any, ...]]:
         keys = jax.random.split(key, 2 + len(names))
-        act_keys, (step_key, reset_key) = (keys[:1], keys[1:]) if alone else (keys[2:], keys[:2])
+        act_keys, (step_key, reset_key) = (keys[:1], keys[1:]) if len(names) == 1 else (keys[2:], keys[:2])
         state, moments, memories = carry
         actions, after_memories = {}, {}
         for name, act_key in zip(names, act_keys, strict=True):
             sent = acts[name](policies[name], memories[name], moments[name], act_key)
             actions[name], after_memories[name] = sent
-        after, result = played.step(step_key, state, actions[env.name] if alone else actions)
-        came = {env.name: result} if alone else result.behaviors
+        after, result = scene.step(step_key, state, actions)
+        came = result.behaviors
         views = {name: done.view for name, done in came.items()}
         going, views = jax.lax.cond(result.over, partial(begin, reset_key), lambda: (after, views))
         following = {}

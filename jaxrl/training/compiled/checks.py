@@ -17,7 +17,7 @@ from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
-from jaxrl.jax_envs.scene import JaxScene, Sizes, by_behavior, parts_of
+from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of, scene_of
 from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError
 from jaxrl.settings.environment_parameters import MEASURES, CompletionCriteria
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
@@ -72,8 +72,10 @@ def refuse_curricula(settings: RunSettings, who: str) -> None:
 def statistics_of(env: JaxEnv | JaxScene) -> dict[str, Any]:
     """Shapes of the figures that the environment tells of an episode, by tag; nothing is computed."""
     key, parameters = jax.random.key(0), {name: np.float32(of) for name, of in env.parameters.items()}
-    state, _ = jax.eval_shape(env.reset, key, parameters)
-    return dict(jax.eval_shape(env.step, key, state, by_behavior(env, _no_actions))[1].stats)
+    scene = scene_of(env)
+    state, _ = jax.eval_shape(scene.reset, key, parameters)
+    actions = {part.name: _no_actions(part) for part in scene.parts}
+    return dict(jax.eval_shape(scene.step, key, state, actions)[1].stats)
 
 
 def _no_actions(sizes: Sizes) -> TeamActions:
