@@ -2,12 +2,13 @@
 
 Its settings stand in `jaxrl.settings.rewards`, which knows every signal that a file may name; what is missing here is
 refused. One's own stands anywhere: `NAME: {type: my_file.py:make_x}`, see `jaxrl.rewards.own`. JAX is imported when a
-signal is looked up: the command line asks before which there are.
+signal is made: the command line asks before which there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,29 +18,14 @@ if TYPE_CHECKING:
     from jaxrl.rewards.interface import MakeSignal, RewardSignal
     from jaxrl.types import BehaviorSpec
 
-_FILES = ("extrinsic",)
 _AnyMake = TypeVar("_AnyMake", bound=Callable)
 
 
-class _Signals(Mapping[str, "MakeSignal"]):
-    """make_NAME of the file `name.py`, by name, imported now."""
-
-    def __getitem__(self, name: str) -> MakeSignal:
-        if name not in _FILES:
-            raise KeyError(name)
-        return getattr(import_module(f"jaxrl.rewards.{name}"), f"make_{name}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_FILES)
-
-    def __len__(self) -> int:
-        return len(_FILES)
-
-    def __contains__(self, name: object) -> bool:  # that of Mapping looks the signal up
-        return name in _FILES
+def _make(name: str, spec: BehaviorSpec, settings: RewardSignalSettings) -> RewardSignal:
+    return getattr(import_module(f"jaxrl.rewards.{name}"), f"make_{name}")(spec, settings)
 
 
-REWARD_SIGNALS: Mapping[str, MakeSignal] = _Signals()
+REWARD_SIGNALS: Mapping[str, MakeSignal] = {name: partial(_make, name) for name in ("extrinsic",)}
 
 
 def reward_signal(*, settings: type[OwnSignalSettings] = OwnSignalSettings) -> Callable[[_AnyMake], _AnyMake]:
