@@ -58,9 +58,9 @@ def settings(folder: Path, **options: Any) -> RunSettings:
     return load_run_settings(path, {"checkpoint_settings": options}, HYPERPARAMETER_TYPES)
 
 
-def recorder(folder: Path, **options: Any) -> CompiledRecorder:
+def recorder(folder: Path, *, seeds: tuple[int, ...] = (1, 2), **options: Any) -> CompiledRecorder:
     run = settings(folder, **options)
-    subject = Subject(NAME, make_environment("jax:simple_spread").spec, run.behaviors[NAME], (1, 2), 4)
+    subject = Subject(NAME, make_environment("jax:simple_spread").spec, run.behaviors[NAME], seeds, 4)
     return CompiledRecorder(
         run, RunFolder(folder / "results", "run"), subject, ProgressBar(Console(file=io.StringIO()))
     )
@@ -130,6 +130,16 @@ def test_what_is_saved_is_the_moment_of_the_call(tmp_path: Path) -> None:
     path = require_latest(files.folder.behavior(NAME))
     np.testing.assert_array_equal(restore(path, kept.contents)["a"], kept.contents["a"])
     assert files.timers.seconds("write_checkpoint") > 0.0
+
+
+def test_a_summary_stays_as_it_was_handed_to_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that work in threads read it later; what the console is told besides stands in a mapping of its own."""
+    with recorder(tmp_path, seeds=(1,)) as files:
+        files.begin(0)
+        handed: list[dict[str, Any]] = []
+        monkeypatch.setattr(files.files, "summaries", lambda name, step, taken: handed.extend(taken))
+        files.write_summary(NAME, 7, training=True)
+    assert handed == [{}]
 
 
 def test_minutes_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
