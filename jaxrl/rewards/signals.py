@@ -71,7 +71,8 @@ class Signals(NamedTuple):
 
     def _seen(self, rollout: Rollout) -> Callable[[RewardSignal], Any]:
         """What a signal sees of the rollout."""
-        found = transitions(rollout)
+        needed = not all(made.of_rollout for made in self.bound.values())  # tracing them costs start-up time
+        found = transitions(rollout) if needed else None
         return lambda made: rollout if made.of_rollout else found
 
 
