@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -30,3 +31,11 @@ def rank_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     folder = Path(request.path).parent.name
     with jax.numpy_rank_promotion("raise" if folder in STRICT else "allow"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def untouched_log() -> None:
+    """As where nobody has asked for a log: a command that ran in this process before leaves its handler and level."""
+    logger = logging.getLogger("jaxrl")
+    logger.handlers[:], logger.propagate = [], True
+    logger.setLevel(logging.NOTSET)
