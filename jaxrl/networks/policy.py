@@ -42,6 +42,13 @@ def actor_network(spec: BehaviorSpec, settings: NetworkShape) -> PolicyNetwork:
     return PolicyNetwork(Actor(spec, settings), write_actor, mean_sent, settings.memory, ("values/",))
 
 
+def squashed_network(spec: BehaviorSpec, settings: NetworkShape) -> PolicyNetwork:
+    """TEMPORARY"""
+    from jaxrl.networks.models import SquashedActor
+
+    return PolicyNetwork(SquashedActor(spec, settings), write_actor, mean_sent, settings.memory)
+
+
 def mean_sent(dist: ActionDistribution) -> Action:
     """The mean, clipped and scaled as the environment gets it."""
     return actions.to_environment(Action(dist.mean, jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32)))
