@@ -36,24 +36,29 @@ import optax
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.hyperparameters import SACHyperparameters
 from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, Storage, TrainState
-from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, by_stream
+from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, applied, by_stream
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer, squashed
 from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.memory import Sequences, part, start
 from jaxrl.networks.models import ActionValueNetwork, SquashedActor, ValueNetwork
 from jaxrl.networks.policy import squashed_network
+from jaxrl.networks.shapes import as_row
 from jaxrl.rewards.signals import Signals, bind_off_policy
 from jaxrl.rollout import replay as replays
+from jaxrl.rollout.buffer.cells import Extras
 from jaxrl.rollout.chunks import in_chunks
-from jaxrl.rollout.replay import Replay
 from jaxrl.rollout.rollout import Rollout, masked
 from jaxrl.rollout.transitions import Transitions
-from jaxrl.settings import BehaviorSettings, SettingsError
+from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
 COLLECTED = 64
 """Decisions from one turn of updates to the next, at least. The original waits for trajectories of `time_horizon`."""
+
+ROWS = 16
+"""With memory, sequences from one turn to the next: of more agents at once, each leaves shorter ones."""
 
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
 
@@ -71,29 +76,22 @@ class Parts(NamedTuple):
 
 @connected
 def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """SAC for one behavior. Raises SettingsError for a memory, and for a signal that looks at whole rollouts."""
+    """SAC for one behavior. Raises SettingsError for a signal that looks at whole rollouts."""
     parts, signals = parts_of(spec, settings), bind_off_policy(spec, settings)
-    hyper = parts.hyper
-    if settings.network_settings.memory is not None:
-        raise SettingsError("network_settings.memory: sac has no memory yet: remove it, or train with ppo", "make_sac")
+    hyper, memory = parts.hyper, settings.network_settings.memory
     return Algorithm(
         init=partial(init, parts, signals),
         act=partial(act, parts),
-        storage=Storage(
-            init=partial(replays.empty, spec, hyper.buffer_size),
-            add=lambda store, rollout: replays.add(store, masked(rollout)),
-            can_sample=lambda _, counts: counts.total >= max(hyper.buffer_init_steps, hyper.batch_size),
-            sample=partial(replays.sample, size=hyper.batch_size),
-            kept=lambda store: store,
-        ),
+        storage=storage_of(parts),
         learn=partial(learn, parts, signals),
         estimate=lambda state, rollout: estimate(parts, state, masked(rollout)),
-        period=max(COLLECTED, math.ceil(hyper.steps_per_update)),
+        period=max(COLLECTED if memory is None else ROWS * memory.sequence_length, math.ceil(hyper.steps_per_update)),
         extras=(),
-        memories=(),
+        memories=memories_of(settings),
         team_rows=False,
         adopt=lambda state, obs, mask, carry, action: (action, {}),  # what the environment has is what is stored
         noise=partial(actions.noise, spec=spec.action),
+        remember=None if memory is None else partial(remember, parts),
         policy=squashed_network(spec, settings.network_settings),
         watch=watch,
     )
@@ -107,13 +105,38 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, streams))
 
 
+def memories_of(settings: BehaviorSettings) -> Extras:
+    """Of the policy and of V, which remember from decision to decision; Q begins anew with each sequence."""
+    memory = settings.network_settings.memory
+    return () if memory is None else tuple((name, (memory.memory_size,)) for name in ("actor", "critic"))
+
+
+def storage_of(parts: Parts) -> Storage:
+    """The replay: single transitions, with memory sequences of them."""
+    hyper, memory, size = parts.hyper, parts.settings.network_settings.memory, parts.hyper.buffer_size
+    if memory is None:
+        empty, add, sample = partial(replays.empty, parts.spec, size), replays.add, replays.sample
+    else:
+        length, memories = memory.sequence_length, memories_of(parts.settings)
+        empty = partial(replays.no_sequences, parts.spec, size, length, memories)
+        add, sample = replays.add_sequences, replays.sample_sequences
+    return Storage(
+        init=empty,
+        add=lambda store, rollout: add(store, masked(rollout)),
+        can_sample=lambda _, counts: counts.total >= max(hyper.buffer_init_steps, hyper.batch_size),
+        sample=partial(sample, size=hyper.batch_size),
+        kept=lambda store: store,
+    )
+
+
 def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     """A fresh learner; the target begins as a copy of V. The key is consumed."""
     spec, (network_key, key) = parts.spec, jax.random.split(key)
     obs = tuple(jnp.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
-    given = (obs, jnp.zeros((1, spec.action.continuous_size)))
+    first = start(parts.settings.network_settings.memory, (1,))
+    given = (obs, jnp.zeros((1, spec.action.continuous_size)), first)
     keys = jax.random.split(network_key, 4)
-    value = parts.value.init(keys[1], obs)
+    value = parts.value.init(keys[1], obs, first)
     critic = {
         "value": value,
         "target": jax.tree.map(jnp.copy, value),
@@ -122,7 +145,7 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     }
     state = TrainState(
         policy=PolicyState(
-            params=parts.actor.init(keys[0], obs),
+            params=parts.actor.init(keys[0], obs, first),
             normalizer=normalizer.init_all(spec, parts.settings.network_settings.normalize),
         ),
         critic=critic,
@@ -141,7 +164,7 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
         key=key,
     )
     state = state.replace(optimizer={name: _ADAM.init(group) for name, group in _groups(state).items()})
-    told = jax.eval_shape(partial(one_update, parts, signals), state, *_example(parts), key)[1]
+    told = jax.eval_shape(partial(_example, parts, signals), state, key)
     return state.replace(own={**state.own, "told": jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told)})
 
 
@@ -151,12 +174,21 @@ def act(
     """Choose an action for every member: obs [..., A, *shape], action_mask bool [..., A, M]. The key is consumed."""
     spec = parts.spec.action
     chex.assert_axis_dimension(action_mask, -1, spec.mask_size)
-    dist = parts.actor.apply(state.params, normalizer.normalize_all(state.normalizer, obs))
+    seen = normalizer.normalize_all(state.normalizer, obs)
+    dist, after = applied(parts.actor, SquashedActor.step)(state.params, seen, part(carry, "actor"))
     if parts.settings.network_settings.deterministic:
         action = squashed.mode(dist, action_mask, spec)
     else:
         action = squashed.sample(key, dist, action_mask, spec)
-    return Decision(action=action, sent=action, extras={}, carry=carry)
+    return Decision(action=action, sent=action, extras={}, carry={**carry, "actor": after} if carry else ())
+
+
+def remember(
+    parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], present: jax.Array, decision: Decision
+) -> dict[str, Any]:
+    """The memory after a decision, that of V too."""
+    seen, step = normalizer.normalize_all(state.normalizer, obs), applied(parts.value, ValueNetwork.step)
+    return {**decision.carry, "critic": step(state.critic["value"], seen, decision.carry["critic"])[1]}
 
 
 def watch(state: TrainState, rollout: Rollout) -> TrainState:
@@ -165,7 +197,7 @@ def watch(state: TrainState, rollout: Rollout) -> TrainState:
     return state.replace(policy=state.policy.replace(normalizer=after))
 
 
-def learn(parts: Parts, signals: Signals, state: TrainState, store: Replay) -> tuple[TrainState, Metrics]:
+def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
     """As many updates as the decisions since the last turn pay for, then as many of the reward signals.
 
     Metrics are means over these updates; where not one was due, those of the turn before.
@@ -178,7 +210,7 @@ def learn(parts: Parts, signals: Signals, state: TrainState, store: Replay) -> t
 
     def one(number: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
         drawn, noise = jax.random.split(jax.random.fold_in(key, number))
-        batch = replays.sample(store, drawn, hyper.batch_size)
+        batch = storage_of(parts).sample(store, drawn)
         after, told = one_update(parts, signals, carry[0], batch, noise)
         return after, jax.tree.map(jnp.add, carry[1], told)
 
@@ -195,14 +227,14 @@ def learn(parts: Parts, signals: Signals, state: TrainState, store: Replay) -> t
 
 
 def _signals_learn(
-    parts: Parts, signals: Signals, state: TrainState, store: Replay, owed: jax.Array, key: jax.Array
+    parts: Parts, signals: Signals, state: TrainState, store: Any, owed: jax.Array, key: jax.Array
 ) -> TrainState:
     """The signals that learn do so from minibatches of their own, at their own pace."""
     count = jnp.floor(owed).astype(jnp.int32)
 
     def one(number: jax.Array, states: dict[str, Any]) -> dict[str, Any]:
         drawn, noise = jax.random.split(jax.random.fold_in(key, -1 - number))
-        return signals.learn_replayed(states, replays.sample(store, drawn, parts.hyper.batch_size), noise)[0]
+        return signals.learn_replayed(states, storage_of(parts).sample(store, drawn), noise)[0]
 
     learned = jax.lax.fori_loop(0, count, one, state.signals)
     return state.replace(signals=learned, own={**state.own, "signals_owed": owed - count.astype(jnp.float32)})
@@ -230,9 +262,10 @@ def step(
     obs, later = (normalizer.normalize_all(state.policy.normalizer, x) for x in (batch.obs, batch.next_obs))
     settings = parts.settings.reward_signals
     gammas = jnp.stack([jnp.asarray(signal.gamma, jnp.float32) for signal in settings.values()])
-    follows = parts.value.apply(state.critic["target"], later)  # [n, R]
-    backup = rewards + gammas[None] * (batch.discount * batch.seen)[..., None] * follows
-    loss = partial(_losses, parts, batch, obs, backup, normal)
+    memory = memories_along(parts, state, batch, obs)
+    follows = applied(parts.value)(state.critic["target"], later, memory.target)  # [n, R]
+    backup = rewards + (batch.discount * batch.seen)[..., None] * as_row(gammas, follows) * follows
+    loss = partial(_losses, parts, batch, obs, memory, backup, normal)
     gradients, told = jax.grad(loss, has_aux=True)(_groups(state))
     hyper = parts.hyper
     schedule = make_schedule(
@@ -253,6 +286,25 @@ def step(
     return state, told | coefficients | {"learning_rate": rate}
 
 
+class Memories(NamedTuple):
+    """What each network remembers along a minibatch of sequences; () without memory."""
+
+    actor: Any = ()
+    value: Any = ()
+    q: Any = ()
+    target: Any = ()
+
+
+def memories_along(parts: Parts, state: TrainState, batch: Transitions, obs: tuple[jax.Array, ...]) -> Memories:
+    """Policy and V go on from what was stored, Q begins with nothing, the target with what V remembers of one state."""
+    if parts.settings.network_settings.memory is None:
+        return Memories()
+    stored, along = batch.carry, partial(Sequences, begin=batch.begin, moves=batch.valid)
+    after = applied(parts.value, ValueNetwork.step)(state.critic["value"], obs, stored["critic"])[1]
+    none = jnp.zeros_like(stored["critic"])
+    return Memories(along(stored["actor"]), along(stored["critic"]), along(none), along(after))
+
+
 class Soft(NamedTuple):
     """What the policy does in some states, and what that costs in entropy."""
 
@@ -265,6 +317,7 @@ def _losses(
     parts: Parts,
     batch: Transitions,
     obs: tuple[jax.Array, ...],
+    memory: Memories,
     backup: jax.Array,
     normal: jax.Array,
     groups: dict[str, Any],
@@ -276,21 +329,21 @@ def _losses(
     alpha = {kind: jnp.exp(x) for kind, x in groups["entropy"].items()}
     fixed = still(alpha)
 
-    dist = parts.actor.apply(groups["policy"], obs)
+    dist = applied(parts.actor)(groups["policy"], obs, memory.actor)
     action, log_prob = squashed.drawn(dist, normal)
     soft = _soft(dist, log_prob.sum(-1), batch.action_mask, parts)
-    qs = [parts.q.apply(critic[name], obs, batch.action.continuous) for name in ("q1", "q2")]
+    qs = [applied(parts.q)(critic[name], obs, batch.action.continuous, memory.q) for name in ("q1", "q2")]
     q_losses = [0.5 * mean(jnp.square(backup - _taken(q, batch.action, parts)).mean(-1)) for q in qs]
 
-    drawn = [parts.q.apply(still(critic[name]), obs, action) for name in ("q1", "q2")]  # [n, R, K]
+    drawn = [applied(parts.q)(still(critic[name]), obs, action, memory.q) for name in ("q1", "q2")]  # [n, R, K]
     worth = jnp.minimum(*(_expected(q, soft, parts).mean(-1) for q in drawn))  # [n, R]
     cost = jnp.zeros_like(soft.log_prob)
     if spec.continuous_size:
         wrong = original and spec.discrete_branches
-        cost += (-1.0 if wrong else 1.0) * fixed["continuous"] * soft.log_prob
+        cost += (-1.0 if wrong else 1.0) * fixed["continuous"][0] * soft.log_prob
     if spec.discrete_branches:
-        cost += (fixed["discrete"] * soft.negentropy).mean(-1)
-    value = parts.value.apply(critic["value"], obs)
+        cost += (as_row(fixed["discrete"], soft.negentropy) * soft.negentropy).mean(-1)
+    value = applied(parts.value)(critic["value"], obs, memory.value)
     value_loss = 0.5 * mean(jnp.square(value - still(worth - cost[..., None])).mean(-1))
 
     policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), batch.valid)
@@ -341,30 +394,36 @@ def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Ar
     """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward streams."""
     spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
     if spec.continuous_size:
-        cost += alpha["continuous"] * soft.log_prob
+        cost += alpha["continuous"][0] * soft.log_prob
     if not spec.discrete_branches:
         return cost - q[..., 0]
     expected = _expected(q[..., None, :], soft, parts)[..., 0, :].sum(-1)
     twice = parts.hyper.original_losses and spec.continuous_size
-    return cost + (alpha["discrete"] * soft.negentropy).sum(-1) - (2.0 if twice else 1.0) * expected
+    return (
+        cost
+        + (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
+        - (2.0 if twice else 1.0) * expected
+    )
 
 
 def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
     """Moves each temperature until the policy has its target entropy."""
     spec, loss = parts.spec.action, jnp.zeros(())
     if spec.continuous_size:
-        loss -= masked_mean(alpha["continuous"] * (soft.log_prob - spec.continuous_size), valid)
+        loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
     if spec.discrete_branches:
         targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
-        loss -= masked_mean((alpha["discrete"] * (soft.negentropy + targets)).mean(-1), valid)
+        gap = soft.negentropy + as_row(targets, soft.negentropy)
+        loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)
     return loss
 
 
 def estimate(parts: Parts, state: TrainState, rollout: Rollout) -> Metrics:
     """Means of V and of the entropy."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
-    value = in_chunks(partial(parts.value.apply, state.critic["value"]), (obs,), ACTOR_CHUNK)
-    dist = parts.actor.apply(state.policy.params, obs)
+    memory = partial(part, rollout.carry)
+    value = in_chunks(partial(applied(parts.value), state.critic["value"]), (obs, memory("critic")), ACTOR_CHUNK)
+    dist = applied(parts.actor)(state.policy.params, obs, memory("actor"))
     entropy = actions.entropy(dist, rollout.action_mask, parts.spec.action)
     return by_stream("value", value, rollout, parts.settings) | {"entropy": masked_mean(entropy, rollout.acted)}
 
@@ -380,6 +439,7 @@ def _temperatures(spec: BehaviorSpec) -> dict[str, int]:
     return {kind: count for kind, count in kinds.items() if count}
 
 
-def _example(parts: Parts) -> tuple[Transitions]:
-    """A minibatch, for its shapes alone."""
-    return (replays.at(replays.empty(parts.spec, 1), jnp.zeros(1, jnp.uint32), jnp.ones(1, bool)),)
+def _example(parts: Parts, signals: Signals, state: TrainState, key: jax.Array) -> Metrics:
+    """What an update tells, for its names and shapes alone."""
+    storage = storage_of(parts)
+    return one_update(parts, signals, state, storage.sample(storage.init(), key), key)[1]

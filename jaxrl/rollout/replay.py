@@ -5,7 +5,10 @@ where a rollout begins does a member see again what the one before has ended wit
 hold every sensor in its own dtype; adding costs what the rollout costs. Pure: a loop that donates the replay has it
 updated in place.
 
-Letters: N decisions that are held at most, S observations, n of a minibatch.
+With memory what is kept are sequences of L decisions of a member, cut from the beginning of each rollout on, with
+the memory before the first of them; their last observations stand beside them.
+
+Letters: N decisions that are held at most, S observations, n of a minibatch, L of a sequence.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl.learning.sequences import cut
 from jaxrl.rollout.buffer.cells import Extras
+from jaxrl.rollout.masks import where
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.transitions import Transitions, outcome
+from jaxrl.rollout.transitions import Transitions, outcome, transitions
 from jaxrl.types import Action, BehaviorSpec
 
 LARGE = 4096
@@ -142,6 +147,59 @@ def at(replay: Replay, numbers: jax.Array, valid: jax.Array) -> Transitions:
         seen=kept.seen & valid,
         valid=valid,
     )
+
+
+class Sequences(NamedTuple):
+    """Sequences of decisions that are held. Number n stands in place n modulo their number."""
+
+    kept: Transitions  # [N / L, L, ...]; its `carry` [N / L, ...] is that before the first decision
+    count: jax.Array  # uint32 [], sequences that came so far
+
+
+def no_sequences(spec: BehaviorSpec, size: int, length: int, memories: Extras, extras: Extras = ()) -> Sequences:
+    """No sequence yet, room for as many of `length` decisions as hold `size` of them."""
+    count = max(size // length, 1)
+
+    def obs() -> tuple[jax.Array, ...]:
+        return tuple(jnp.zeros((count, length, *sensor.shape), sensor.dtype) for sensor in spec.observations)
+
+    of_one = empty(spec, 1, extras).kept
+    kept = {field: getattr(of_one, field) for field in ("action_mask", "action", "extras", "reward", "discount")}
+    return Sequences(
+        Transitions(
+            obs=obs(),
+            next_obs=obs(),
+            carry={name: jnp.zeros((count, *shape)) for name, shape in memories},
+            **{name: jnp.zeros((count, length), bool) for name in ("begin", "seen", "valid")},
+            **jax.tree.map(lambda x: jnp.zeros((count, length, *x.shape[1:]), x.dtype), kept),
+        ),
+        jnp.zeros((), jnp.uint32),
+    )
+
+
+def add_sequences(replay: Sequences, rollout: Rollout) -> Sequences:
+    """The sequences of a rollout with single members [T, B, 1] take the places of the oldest."""
+    length = replay.kept.valid.shape[1]
+    found = transitions(rollout)
+    pieces = jax.tree.map(lambda x: x[:, :, 0], cut(found, found.valid, length))
+    short = length - pieces.valid.shape[1]
+    full = jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, short)] + [(0, 0)] * (x.ndim - 2)), pieces)
+    new = full._replace(carry=jax.tree.map(lambda x: x[:, 0], full.carry))
+    return Sequences(*_written(replay.kept, new, new.valid.any(1), replay.count))
+
+
+def sample_sequences(replay: Sequences, key: jax.Array, size: int) -> Transitions:
+    """As many sequences [n, L, ...] as hold `size` decisions, with replacement; the key is consumed.
+
+    Where no memory begins, `carry` is zero behind the first decision.
+    """
+    held, length = replay.kept.valid.shape
+    count = jnp.minimum(replay.count, held).astype(jnp.int32)
+    drawn = jax.random.randint(key, (max(size // length, 1),), 0, jnp.maximum(count, 1))
+    found = jax.tree.map(lambda x: x[drawn], replay.kept)
+    first = jnp.arange(length) == 0
+    carry = jax.tree.map(lambda x: where(jnp.broadcast_to(first, found.valid.shape), x[:, None], 0), found.carry)
+    return found._replace(carry=carry)
 
 
 def _written(ring: Any, new: Any, which: jax.Array, before: jax.Array) -> tuple[Any, jax.Array]:
