@@ -17,9 +17,6 @@ from jaxrl.networks import actions
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.types import Action, ActionSpec
 
-LOWEST, HIGHEST = -20.0, 2.0
-"""Bounds of log σ."""
-
 
 def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> Action:
     """As `actions.sample`, squashed. The key is consumed, or it is the noise that `actions.noise` drew from it."""
