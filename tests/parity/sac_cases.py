@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxrl.algorithms import make_settings, sac
 from jaxrl.algorithms.interface import TrainState
-from jaxrl.networks import actions, squashed
+from jaxrl.algorithms.policy_gradient import applied
+from jaxrl.networks import actions, normalizer, squashed
 from jaxrl.rewards.signals import bind_off_policy
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.torch import weights as torch_weights
@@ -74,15 +75,15 @@ def _batch(case: Case) -> Transitions:
     flat = Transitions(
         obs=case.observations("mb/obs_"),
         carry=(),
-        begin=np.zeros(rows, bool),
+        begin=jnp.zeros(rows, bool),
         action_mask=mask,
         action=action,
         extras={},
-        reward=x["rewards"],
-        discount=1 - x["done"],
+        reward=jnp.asarray(x["rewards"]),
+        discount=jnp.asarray(1 - x["done"]),
         next_obs=case.observations("mb/next_obs_"),
-        seen=np.ones(rows, bool),
-        valid=x["masks"] > 0,
+        seen=jnp.ones(rows, bool),
+        valid=jnp.asarray(x["masks"] > 0),
     )
     batch = jax.tree.map(lambda leaf: jnp.asarray(_shaped(case, np.asarray(leaf))), flat)
     if case.network.memory is None:
@@ -159,14 +160,14 @@ def _compare_weights(case: Case, comparison: Comparison, state: TrainState, coun
 
 def _forward(case: Case, comparison: Comparison, parts: sac.Parts, state: TrainState, batch: Transitions) -> None:
     spec = case.spec.action
-    obs = sac.normalizer.normalize_all(state.policy.normalizer, batch.obs)
+    obs = normalizer.normalize_all(state.policy.normalizer, batch.obs)
     memory = sac.memories_along(parts, state, batch, obs)
-    dist = parts.actor.apply(state.policy.params, obs, memory.actor)
+    dist = applied(parts.actor)(state.policy.params, obs, memory.actor)
     seen = partial(_before_copying, case, batch)
-    ours: dict[str, Any] = {"value": parts.value.apply(state.critic["value"], seen("critic"), memory.value)[..., 0]}
+    ours: dict[str, Any] = {"value": applied(parts.value)(state.critic["value"], seen("critic"), memory.value)[..., 0]}
     for name in ("q1", "q2"):
         q_obs = seen(f"q_network/{name}_network.")
-        q = parts.q.apply(state.critic[name], q_obs, batch.action.continuous, memory.q)[..., 0, :]
+        q = applied(parts.q)(state.critic[name], q_obs, batch.action.continuous, memory.q)[..., 0, :]
         ours[name] = q if spec.discrete_branches else q[..., 0]
     if spec.continuous_size:
         action, log_prob = squashed.drawn(dist, jnp.asarray(_shaped(case, case.arrays["mb/noise"][0])))
@@ -180,6 +181,6 @@ def _forward(case: Case, comparison: Comparison, parts: sac.Parts, state: TrainS
 
 
 def _before_copying(case: Case, batch: Transitions, network: str) -> tuple[jax.Array, ...]:
-    """Observations by the network's own normaliser: an update begins by giving it the policy's, as there is one here."""
+    """Observations by the network's own normaliser: an update gives it the policy's first; here is one."""
     read = torch_weights.import_weights(case.below(f"w/{_prefix(network)}"), _layouts(case)[network], case.spec)
-    return sac.normalizer.normalize_all(read.normalizer, batch.obs)
+    return normalizer.normalize_all(read.normalizer, batch.obs)
