@@ -83,7 +83,7 @@ def stage(folder: Path, store: Any) -> Staged:
         for number, (_, leaf) in enumerate(trees.leaf_paths(store)):
             with (partial / str(number)).open("wb") as file:
                 for piece in _pieces(leaf):
-                    file.write(piece.tobytes())
+                    piece.tofile(file)
     except OSError as failed:
         error = failed
     return Staged(path, partial, leaves, error)
