@@ -14,6 +14,7 @@ from .algorithms.interface import TrainState as TrainState
 from .algorithms.mappo import make_mappo as make_mappo
 from .algorithms.poca import make_poca as make_poca
 from .algorithms.ppo import make_ppo as make_ppo
+from .algorithms.sac import make_sac as make_sac
 from .callbacks import Callbacks as Callbacks
 from .callbacks import Follows as Follows
 from .client.environment import unity_environment as unity_environment
@@ -37,6 +38,7 @@ from .jax_envs.scene import JaxScene as JaxScene
 from .jax_envs.scene import SceneStep as SceneStep
 from .rewards import reward_signal as reward_signal
 from .rewards.interface import RewardSignal as RewardSignal
+from .rollout import replay as replay
 from .rollout.following.followed import AgentRecord as AgentRecord
 from .rollout.following.followed import Episode as Episode
 from .rollout.following.followed import Trajectory as Trajectory

@@ -50,7 +50,6 @@ class TrainerType(NamedTuple):
 
     hyperparameters: type[Hyperparameters]
     cooperative: bool = False  # the individual rewards of its mates are an agent's own
-    trained: bool = True  # False: read and checked, but refused, there is no file that trains it yet
 
 
 def trainer_type(
@@ -132,7 +131,7 @@ TRAINER_TYPES: Mapping[str, TrainerType] = Registry(
         "ppo": TrainerType(PPOHyperparameters),
         "mappo": TrainerType(MAPPOHyperparameters),
         "coma": TrainerType(COMAHyperparameters, cooperative=True),
-        "sac": TrainerType(SACHyperparameters, trained=False),
+        "sac": TrainerType(SACHyperparameters),
     },
     _own_type,
 )
@@ -154,7 +153,7 @@ def _make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorS
 
 
 ALGORITHMS: Mapping[str, Make] = Registry(
-    {name: partial(_make, name) for name, entry in TRAINER_TYPES.items() if entry.trained},
+    {name: partial(_make, name) for name in BUILT_IN},
     lambda name: partial(_make_own, name, _own_function(name)),
 )
 """Functions that make an `Algorithm` for a behavior, by trainer type; JAX is imported when one is called."""

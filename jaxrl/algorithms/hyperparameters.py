@@ -62,17 +62,24 @@ class COMAHyperparameters(JointCriticHyperparameters):
 
 
 class SACHyperparameters(Hyperparameters):
-    """Hyperparameters of SAC: accepted and checked, not trained yet."""
+    """Hyperparameters of SAC."""
 
     batch_size: Count = Field(default=128, description="agent steps per minibatch")
     buffer_size: CountedSteps = Field(default=50000, description="agent steps that the replay buffer holds")
     learning_rate_schedule: ScheduleType = Field(default="constant", description="linear: falls to 1e-10 at max_steps")
     buffer_init_steps: Integer = Field(default=0, ge=0, description="agent steps before learning begins")
-    tau: Fraction = Field(default=0.005, description="share of the new value in the target network per update")
-    steps_per_update: Positive = Field(default=1.0, description="agent steps per gradient step")
+    tau: Fraction = Field(
+        default=0.005, description="share of the new value in the target network per update", json_schema_extra=VARIABLE
+    )
+    steps_per_update: Positive = Field(
+        default=1.0, description="agent steps per gradient step", json_schema_extra=VARIABLE
+    )
     save_replay_buffer: Boolean = Field(default=False, description="keep the replay buffer with the checkpoint")
     init_entcoef: NonNegative = Field(default=1.0, description="entropy temperature at the first step")
     reward_signal_steps_per_update: Positive = Field(
         default_factory=lambda data: data["steps_per_update"],
         description="agent steps per gradient step of the reward signals; default: steps_per_update",
+    )
+    original_losses: Boolean = Field(
+        default=False, description="losses of hybrid actions and of masked rows as ML-Agents has them"
     )

@@ -110,6 +110,8 @@ class Algorithm(NamedTuple):
     remember: (PolicyState, obs [..., A, *shape], present bool [..., A], Decision) → carry, in which what critics
               remember has gone on as well, by the critic in `PolicyState.critic`. None: they remember nothing.
     policy:   the network that acts, and how a file for a game holds it. None: it is jaxrl's actor, or has no file.
+    watch:    (TrainState, Rollout) → TrainState: what follows everything that is stored, whether or not `learn` is due,
+              such as a normaliser. None: nothing does.
     noise:    (key, lead axes [..., A]) → all that `act` would draw from the key for these members; the key is consumed.
               For many decisions at once: on CPUs one draw is a loop, whose overhead few members do not pay. None: `act`
               draws for itself.
@@ -135,6 +137,7 @@ class Algorithm(NamedTuple):
     varied: Callable[[dict[str, jax.Array]], Algorithm] | None = None
     noise: Callable[[jax.Array, tuple[int, ...]], Any] | None = None
     policy: PolicyNetwork | None = None
+    watch: Callable[[TrainState, Rollout], TrainState] | None = None
 
 
 def nothing_remembered(algorithm: Algorithm, lead: tuple[int, ...] = ()) -> Any:
@@ -164,4 +167,6 @@ def store_rollout(
     count = jnp.minimum(rollout.acted.sum(dtype=jnp.int32), LARGEST_STEP - state.step)
     if keep is not True and replays(algorithm):
         rollout = rollout._replace(acted=rollout.acted & keep)
+    if algorithm.watch is not None:
+        state = algorithm.watch(state, rollout)
     return state.replace(step=state.step + count), algorithm.storage.add(store, rollout)

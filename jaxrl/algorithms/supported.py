@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
+from jaxrl.algorithms import TRAINER_TYPES
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError
 from jaxrl.settings.rewards import OwnSignalSettings
@@ -31,9 +31,6 @@ def refuse_untrained(settings: BehaviorSettings, source: str) -> None:
 
 def untrained(behavior: BehaviorSettings, path: str = "") -> Iterator[str]:
     """One text for each feature of one behavior that jaxrl does not train yet; `path` stands before its keys."""
-    if behavior.trainer_type not in ALGORITHMS:
-        *others, last = ALGORITHMS
-        yield f"{path}trainer_type: {behavior.trainer_type} is not supported yet: write {', '.join(others)} or {last}"
     for signal, section in behavior.reward_signals.items():
         if signal not in REWARD_SIGNALS and not isinstance(section, OwnSignalSettings):
             yield f"{path}reward_signals.{signal}: this signal is not supported yet: remove it"

@@ -27,7 +27,7 @@ class ActionDistribution(NamedTuple):
     """What the actor says about an action."""
 
     mean: jax.Array  # float32 [..., C]
-    log_sigma: jax.Array  # float32 [C], shared by all states
+    log_sigma: jax.Array  # float32 [C], shared by all states; or [..., C], of each
     logits: jax.Array  # float32 [..., M], branches concatenated
 
 
@@ -48,7 +48,7 @@ def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: Acti
     c = spec.continuous_size
     lowest = jnp.nextafter(jnp.float32(-1.0), jnp.float32(0.0))
     normal = math.sqrt(2.0) * jax.lax.erf_inv(jnp.maximum(2.0 * uniform[..., :c] - 1.0, lowest))
-    continuous = dist.mean + as_row(jnp.exp(dist.log_sigma), normal) * normal
+    continuous = dist.mean + _sigma(dist) * normal
     branches = [
         choose(p, uniform[..., c + i].reshape(-1)).reshape(lead) for i, p in enumerate(_columns_of(dist, mask, spec))
     ]
@@ -83,7 +83,7 @@ def log_prob(dist: ActionDistribution, action: Action, mask: jax.Array, spec: Ac
     _check_action(action, spec)
     chex.assert_equal_shape([action.continuous, dist.mean])
     chex.assert_equal_shape_prefix([action.discrete, dist.mean], dist.mean.ndim - 1)
-    sigma = as_row(jnp.exp(dist.log_sigma), dist.mean)
+    sigma = _sigma(dist)
     squares = jnp.square(action.continuous - dist.mean) / (2.0 * jnp.square(sigma) + EPSILON)
     columns = [-squares - jnp.log(sigma + EPSILON) - 0.5 * math.log(2.0 * math.pi)]
     for i, p in enumerate(_columns_of(dist, mask, spec)):
@@ -99,7 +99,7 @@ def entropy(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> jax.
     total = jnp.zeros(dist.mean.shape[:-1])
     if spec.continuous_size:
         variance = jnp.exp(2.0 * dist.log_sigma)
-        total += jnp.mean(0.5 * jnp.log(2.0 * math.pi * math.e * variance + EPSILON))
+        total += jnp.mean(0.5 * jnp.log(2.0 * math.pi * math.e * variance + EPSILON), axis=-1)
     for p in _columns_of(dist, mask, spec):
         total -= jnp.sum(p * jnp.log(p + EPSILON), axis=0).reshape(total.shape)
     return total
@@ -129,7 +129,7 @@ def one_hot(action: Action, spec: ActionSpec) -> jax.Array:
 def masked_logits(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
     """Per branch [..., size]: the logit where allowed, -1e8 where forbidden."""
     chex.assert_axis_dimension(dist.mean, -1, spec.continuous_size)
-    chex.assert_shape(dist.log_sigma, (spec.continuous_size,))
+    chex.assert_axis_dimension(dist.log_sigma, -1, spec.continuous_size)
     chex.assert_shape([dist.logits, mask], (*dist.mean.shape[:-1], spec.mask_size))
     allowed = jnp.where(mask.astype(bool), dist.logits, -FORBIDDEN)
     ends = [sum(spec.discrete_branches[: i + 1]) for i in range(len(spec.discrete_branches))]
@@ -139,6 +139,11 @@ def masked_logits(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -
 def probabilities(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
     """Per branch [..., size]: softmax of the masked logits."""
     return [jax.nn.softmax(logits, axis=-1) for logits in masked_logits(dist, mask, spec)]
+
+
+def _sigma(dist: ActionDistribution) -> jax.Array:
+    sigma = jnp.exp(dist.log_sigma)
+    return as_row(sigma, dist.mean) if sigma.ndim == 1 else sigma
 
 
 def _columns_of(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:

@@ -17,6 +17,7 @@ from jaxrl.types import ActionSpec
 SIGMA, PROBABILITIES = "sigma", "probabilities"
 """Inner values that a check may read: a constant, float32 [C], or a tensor [batch, C]; the tensors
 `probabilities/<branch>`, [batch, size]."""
+_MOST_PROBABLE = "deterministic_continuous_actions"
 
 
 def continuous_onnx(
@@ -33,7 +34,26 @@ def continuous_onnx(
     noise = graph.add("Mul", [noise, sigma], "noise/scaled")
     _to_environment(graph, graph.add("Add", [noise, mean], "sample"), "continuous_actions", size, finish)
     graph.constant_output("continuous_action_output_shape", np.array([size], np.float32))
-    _to_environment(graph, mean, "deterministic_continuous_actions", size, finish)
+    _to_environment(graph, mean, _MOST_PROBABLE, size, finish)
+
+
+def squashed_onnx(
+    graph: OnnxGraph, mean: str, log_sigma: str, size: int, finish: Callable[[str], str] | None = None
+) -> None:
+    """a = tanh(mean + sigma · noise), which is what the environment gets. mean, log_sigma [batch, C], C = `size`.
+
+    The deterministic action is tanh(mean); ML-Agents writes the mean itself there, which is not squashed.
+    """
+    sigma = graph.add("Exp", [log_sigma], SIGMA)
+    noise = graph.add("RandomNormalLike", [mean], "noise", mean=0.0, scale=1.0)
+    noise = graph.add("Mul", [noise, sigma], "noise/scaled")
+    for raw, output in ((graph.add("Add", [noise, mean], "sample"), "continuous_actions"), (mean, _MOST_PROBABLE)):
+        if finish is None:
+            graph.add("Tanh", [raw], output)
+        else:
+            graph.add("Identity", [finish(graph.add("Tanh", [raw], f"{output}/squashed"))], output)
+        graph.output(output, size)
+    graph.constant_output("continuous_action_output_shape", np.array([size], np.float32))
 
 
 def discrete_onnx(graph: OnnxGraph, logits: list[str], action: ActionSpec) -> None:

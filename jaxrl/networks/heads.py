@@ -13,6 +13,9 @@ from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.types import ActionSpec
 
+LOG_SIGMA_BOUNDS = (-20.0, 2.0)
+"""Of a log σ that depends on the state."""
+
 
 class ActionHeads(nn.Module):
     """[..., h] -> ActionDistribution; all branches are one linear layer with M outputs."""
@@ -31,9 +34,35 @@ class ActionHeads(nn.Module):
         return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
 
 
+class SquashedHeads(nn.Module):
+    """As `ActionHeads`, with a log σ that depends on the state, [..., C]."""
+
+    action: ActionSpec
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> ActionDistribution:
+        c, m = self.action.continuous_size, self.action.mask_size
+        nothing = jnp.zeros((*x.shape[:-1], 0))
+        mean, log_sigma, logits = nothing, nothing, nothing
+        if c:
+            mean = on_columns(Linear(c, fan_in_normal(0.2), name="mean"), x, from_columns=True)
+            log_sigma = on_columns(Linear(c, fan_in_normal(0.2), name="log_sigma"), x, from_columns=True)
+            log_sigma = jnp.clip(log_sigma, *LOG_SIGMA_BOUNDS)
+        if m:
+            logits = on_columns(Linear(m, fan_in_normal(0.1), name="logits"), x, from_columns=True)
+        return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
+
+
 def mean_onnx(graph: OnnxGraph, x: str) -> tuple[str, np.ndarray]:
     """The continuous heads: the tensor of the means, [batch, C], and log σ [C]."""
     return graph.dense(x, "heads/mean", output="mean"), graph.param("heads/log_sigma")
+
+
+def squashed_onnx_heads(graph: OnnxGraph, x: str) -> tuple[str, str]:
+    """The heads of `SquashedHeads`: the tensors of the means and of log σ, [batch, C]."""
+    log_sigma = graph.dense(x, "heads/log_sigma", output="log_sigma/free")
+    clipped = graph.add("Clip", [log_sigma], "log_sigma", min=LOG_SIGMA_BOUNDS[0], max=LOG_SIGMA_BOUNDS[1])
+    return graph.dense(x, "heads/mean", output="mean"), clipped
 
 
 def logits_onnx(graph: OnnxGraph, x: str, branches: tuple[int, ...]) -> list[str]:

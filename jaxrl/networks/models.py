@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.attention import TeamAttention
 from jaxrl.networks.body import NetworkBody
-from jaxrl.networks.heads import ActionHeads
+from jaxrl.networks.heads import ActionHeads, SquashedHeads
 from jaxrl.networks.initializers import embedding_normal, fan_in_normal, head_uniform
 from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.networks.memory import Carry, Sequences, side_by_side
@@ -54,6 +54,15 @@ class Actor(nn.Module):
         return self.network(obs, memory)[0]
 
 
+class SquashedActor(Actor):
+    """As `Actor`, with heads for a squashed Gaussian (SAC)."""
+
+    def setup(self) -> None:
+        self.network = NetworkBody(self.spec, self.settings, conditioned=True)
+        nn.share_scope(self, self.network)
+        self.heads = SquashedHeads(self.spec.action)
+
+
 class ValueNetwork(nn.Module):
     """V(own observations) per reward stream, [..., R]."""
 
@@ -73,6 +82,28 @@ class ValueNetwork(nn.Module):
         """Value, and the memory after these observations."""
         x, carry = self.network(obs, memory)
         return on_columns(self.values, x, from_columns=True), carry
+
+
+class ActionValueNetwork(nn.Module):
+    """Q(own observations, continuous action) per reward stream and output, [..., R, K].
+
+    K = 1, or M where there are branches: Q of each choice of each.
+    """
+
+    spec: BehaviorSpec
+    settings: NetworkShape
+    streams: tuple[str, ...]
+
+    def setup(self) -> None:
+        self.network = NetworkBody(self.spec, self.settings, conditioned=True)
+        nn.share_scope(self, self.network)
+        self.values = Linear(len(self.streams) * max(self.spec.action.mask_size, 1), head_uniform)
+
+    def __call__(self, obs: Obs, action: jax.Array, memory: Carry | Sequences = ()) -> jax.Array:
+        encoding = jnp.concatenate([self.network.encode(obs), action], axis=-1)
+        x, _ = self.network.remember(self.network.hidden(encoding), memory)
+        q = on_columns(self.values, x, from_columns=True)
+        return q.reshape(*q.shape[:-1], len(self.streams), -1)
 
 
 class SharedActorCritic(Actor):

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from jaxrl.networks import actions
 from jaxrl.networks.actions import ActionDistribution
-from jaxrl.networks.actions_onnx import continuous_onnx, discrete_onnx
+from jaxrl.networks.actions_onnx import continuous_onnx, discrete_onnx, squashed_onnx
 from jaxrl.networks.body import body_onnx
-from jaxrl.networks.heads import logits_onnx, mean_onnx
+from jaxrl.networks.heads import logits_onnx, mean_onnx, squashed_onnx_heads
 from jaxrl.networks.memory_onnx import BEFORE, memory_onnx, memory_output_onnx
-from jaxrl.networks.models import Actor
+from jaxrl.networks.models import Actor, SquashedActor
 from jaxrl.networks.normalizer import States
 from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.networks.settings import MemoryShape, NetworkShape
@@ -42,19 +42,29 @@ def actor_network(spec: BehaviorSpec, settings: NetworkShape) -> PolicyNetwork:
     return PolicyNetwork(Actor(spec, settings), write_actor, mean_sent, settings.memory, ("values/",))
 
 
+def squashed_network(spec: BehaviorSpec, settings: NetworkShape) -> PolicyNetwork:
+    """`SquashedActor`, of SAC."""
+    return PolicyNetwork(SquashedActor(spec, settings), write_actor, squashed_sent, settings.memory)
+
+
 def mean_sent(dist: ActionDistribution) -> Action:
     """The mean, clipped and scaled as the environment gets it."""
     return actions.to_environment(Action(dist.mean, jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32)))
 
 
+def squashed_sent(dist: ActionDistribution) -> Action:
+    """The squashed mean."""
+    return Action(jnp.tanh(dist.mean), jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32))
+
+
 def write_actor(
     graph: OnnxGraph,
-    actor: Actor,
+    actor: Actor | SquashedActor,
     normalizer: States,
     seen: tuple[str, ...] | None,
     finish: Callable[[str], str] | None,
 ) -> None:
-    """`Actor` in a file."""
+    """`Actor` or `SquashedActor` in a file."""
     action, memory = actor.spec.action, actor.settings.memory
     features, after = body_onnx(graph, actor.spec, actor.settings, normalizer, seen), ""
     if action.discrete_branches:
@@ -62,7 +72,9 @@ def write_actor(
     if memory is not None:
         graph.input(BEFORE, 1, memory.memory_size)
         features, after = memory_onnx(graph, features, memory)
-    if action.continuous_size:
+    if action.continuous_size and isinstance(actor, SquashedActor):
+        squashed_onnx(graph, *squashed_onnx_heads(graph, features), action.continuous_size, finish)
+    elif action.continuous_size:
         continuous_onnx(graph, *mean_onnx(graph, features), finish)
     if action.discrete_branches:
         discrete_onnx(graph, logits_onnx(graph, features, action.discrete_branches), action)

@@ -33,7 +33,9 @@ class RewardSignal(NamedTuple):
     learn:  (state, Transitions, key) → (state of the same form, scalars by name); once per update, after the policy has
             learned; the key is consumed.
     of_rollout: both are given the `Rollout` [T, B, A] instead: whole rows, with what mates and teams were paid. There
-            is none of what a replay holds.
+            is none of what a replay holds, which takes `replayed` in the place of `reward`.
+    replayed: (state, Transitions) → float32 [...], of a signal that is `of_rollout`. None: it is of no use to who
+            learns from a replay.
 
     All are traced by JAX, in both loops, and must be pure. Observations are what the policy sees, not normalised.
     """
@@ -42,6 +44,7 @@ class RewardSignal(NamedTuple):
     init: Callable[[jax.Array], Any] = nothing
     learn: Callable[[Any, Any, jax.Array], tuple[Any, Metrics]] = as_it_is
     of_rollout: bool = False
+    replayed: Callable[[Any, Transitions], jax.Array] | None = None
 
 
 MakeSignal = Callable[[BehaviorSpec, RewardSignalSettings], RewardSignal]

@@ -7,6 +7,7 @@ one's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +16,8 @@ from jaxrl.learning.losses import masked_mean
 from jaxrl.rewards import make_signal
 from jaxrl.rewards.interface import Metrics, RewardSignal
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.transitions import transitions
-from jaxrl.settings import BehaviorSettings
+from jaxrl.rollout.transitions import Transitions, transitions
+from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.rewards import RewardSignalSettings
 from jaxrl.types import BehaviorSpec
 
@@ -47,6 +48,24 @@ class Signals(NamedTuple):
             for name, made in self.bound.items()
         }
 
+    def replayed(self, states: States, found: Transitions) -> dict[str, jax.Array]:
+        """What each signal pays for transitions out of a replay, float32 [...] before `strength`, as it sees it now.
+
+        Of an agent on its own: its team's members are not in the replay beside it.
+        """
+        paid = {}
+        for name, made in self.bound.items():
+            of_one = made.replayed if made.of_rollout else partial(made.reward, cooperative=False)
+            assert of_one is not None  # `bind_off_policy` has looked
+            paid[name] = of_one(states[name], found)
+        return paid
+
+    def learn_replayed(self, states: States, found: Transitions, key: jax.Array) -> tuple[States, Metrics]:
+        """As `learn`, from transitions out of a replay."""
+        return self._learn(
+            states, lambda made: found, key, [n for n, made in self.bound.items() if not made.of_rollout]
+        )
+
     def means(self, paid: Mapping[str, jax.Array], rollout: Rollout) -> Metrics:
         """Per signal `reward/<name>`, the mean of strength · reward over the decisions of the rollout.
 
@@ -63,10 +82,16 @@ class Signals(NamedTuple):
 
         The key may be used further.
         """
-        learned, metrics, of_signal = {}, {}, self._seen(rollout)
+        return self._learn(states, self._seen(rollout), key, list(self.bound))
+
+    def _learn(
+        self, states: States, of_signal: Callable[[RewardSignal], Any], key: jax.Array, names: list[str]
+    ) -> tuple[States, Metrics]:
+        learned, metrics = dict(states), {}
         for i, (name, made) in enumerate(self.bound.items()):
-            learned[name], found = made.learn(states[name], of_signal(made), jax.random.fold_in(key, _LEARN + i))
-            metrics |= {f"{metric}/{name}": value for metric, value in found.items()}
+            if name in names:
+                learned[name], told = made.learn(states[name], of_signal(made), jax.random.fold_in(key, _LEARN + i))
+                metrics |= {f"{metric}/{name}": value for metric, value in told.items()}
         return learned, metrics
 
     def _seen(self, rollout: Rollout) -> Callable[[RewardSignal], Any]:
@@ -83,3 +108,16 @@ def bind(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:
     """
     sections = settings.reward_signals
     return Signals({name: make_signal(name, spec, section) for name, section in sections.items()}, sections)
+
+
+def bind_off_policy(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:
+    """The same for who learns from a replay. Raises SettingsError for a signal that looks at whole rollouts."""
+    signals = bind(spec, settings)
+    for name, made in signals.bound.items():
+        if made.of_rollout and made.replayed is None:
+            raise SettingsError(
+                f"reward_signals.{name}: it looks at whole rollouts, and {settings.trainer_type} learns from single "
+                "transitions: write it with `transitions`, or train with ppo",
+                f"make_{settings.trainer_type}",
+            )
+    return signals

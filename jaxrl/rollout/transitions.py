@@ -40,12 +40,9 @@ def transitions(rollout: Rollout) -> Transitions:
     decision, or the last that it saw of an episode that was cut off. A member that left while its team lives on has
     ended as far as it is concerned: what its team earns without it is no transition of its own.
     """
-    length, rows, members = rollout.acted.shape
-    time = jnp.arange(length)[:, None, None]
-    free = jax.lax.cummin(jnp.where(rollout.waiting, length - 1, time), axis=0, reverse=True)
-    after = jnp.concatenate([free[1:], free[-1:]]), jnp.arange(rows)[:, None], jnp.arange(members)
-    over = rollout.terminated | rollout.left
-    seen = rollout.acted & ~over & rollout.present[after]
+    after, over, seen = outcome(rollout)
+    _, rows, members = rollout.acted.shape
+    there = after, jnp.arange(rows)[:, None], jnp.arange(members)
     return Transitions(
         obs=rollout.obs,
         carry=rollout.carry,
@@ -55,10 +52,23 @@ def transitions(rollout: Rollout) -> Transitions:
         extras=rollout.extras,
         reward=rollout.reward + rollout.group_reward,
         discount=jnp.where(over, 0.0, 1.0),
-        next_obs=tuple(where(seen, x[after], 0) for x in rollout.obs),
+        next_obs=tuple(where(seen, x[there], 0) for x in rollout.obs),
         seen=seen,
         valid=rollout.acted,
     )
+
+
+def outcome(rollout: Rollout) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Of each decision [T, B, A]: its next state, int32 along T; whether nothing follows; whether that state is seen.
+
+    The next state means something only where it is seen.
+    """
+    length, rows, members = rollout.acted.shape
+    time = jnp.arange(length)[:, None, None]
+    free = jax.lax.cummin(jnp.where(rollout.waiting, length - 1, time), axis=0, reverse=True)
+    after = jnp.concatenate([free[1:], free[-1:]])
+    over = rollout.terminated | rollout.left
+    return after, over, rollout.acted & ~over & rollout.present[after, jnp.arange(rows)[:, None], jnp.arange(members)]
 
 
 def flat(found: Transitions) -> Transitions:

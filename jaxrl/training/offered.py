@@ -49,8 +49,7 @@ class Offer(NamedTuple):
 
 def usable(kind: Kind) -> list[str]:
     """jaxrl's own that work, by name."""
-    untrained = {name for name, entry in TRAINER_TYPES.items() if not entry.trained}
-    left_out = {Kind.TRAINER: untrained, Kind.REWARD_SIGNAL: set(SIGNALS) - set(REWARD_SIGNALS)}
+    left_out = {Kind.REWARD_SIGNAL: set(SIGNALS) - set(REWARD_SIGNALS)}
     return [name for name in BUILT_IN[kind] if name not in left_out.get(kind, ())]
 
 

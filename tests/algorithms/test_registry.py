@@ -33,28 +33,21 @@ def refusals(settings: BehaviorSettings) -> list[str]:
 
 
 @pytest.mark.parametrize("trainer", TRAINER_TYPES)
-def test_what_is_registered_is_made_or_refused(trainer):
+def test_what_is_registered_is_made(trainer):
     settings, entry = settings_for(trainer), TRAINER_TYPES[trainer]
     assert type(settings.hyperparameters) is entry.hyperparameters is HYPERPARAMETER_TYPES[trainer]
-    if entry.trained:
-        assert refusals(settings) == []
-        made = ALGORITHMS[trainer](make_spec((4,), branches=(2,)), settings)
-        assert isinstance(made, Algorithm)
-        assert f"make_{trainer}" in jaxrl.__all__ and callable(getattr(jaxrl, f"make_{trainer}"))
-    else:
-        *others, last = ALGORITHMS
-        advice = f"write {', '.join(others)} or {last}"
-        assert refusals(settings) == [f"behaviors.A.trainer_type: {trainer} is not supported yet: {advice}"]
-        assert trainer not in ALGORITHMS
+    assert refusals(settings) == []
+    made = ALGORITHMS[trainer](make_spec((4,), branches=(2,)), settings)
+    assert isinstance(made, Algorithm)
+    assert f"make_{trainer}" in jaxrl.__all__ and callable(getattr(jaxrl, f"make_{trainer}"))
 
 
 def test_other_lists_of_algorithms_hold_the_same():
-    trained = {name for name, entry in TRAINER_TYPES.items() if entry.trained}
-    assert set(ALGORITHMS) == trained and set(HYPERPARAMETER_TYPES) == set(TRAINER_TYPES)
+    assert set(ALGORITHMS) == set(TRAINER_TYPES) == set(HYPERPARAMETER_TYPES) == set(TRAINER_TYPES)
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     (independent,) = (set(contract["modules"]) for contract in contracts if contract["type"] == "independence")
-    assert independent == {f"jaxrl.algorithms.{name}" for name in trained}
+    assert independent == {f"jaxrl.algorithms.{name}" for name in TRAINER_TYPES}
     with pytest.raises(SettingsError, match=f"expected one of {', '.join(sorted(TRAINER_TYPES))}"):
         make_settings("pop")
 

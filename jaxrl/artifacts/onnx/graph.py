@@ -37,6 +37,7 @@ OPERATORS = (
     *("Conv", "Flatten", "LeakyRelu", "MaxPool", "Relu"),  # of images
     *("Cast", "Less", "MatMul", "ReduceMean", "ReduceSum", "Reshape", "Sqrt", "Transpose"),  # of entities and goals
     *("Tanh", "Unsqueeze"),  # of memory
+    "Exp",  # of squashed actions
 )
 """All operators that a written file may contain."""
 

@@ -1,0 +1,445 @@
+"""SAC (Haarnoja et al. 2018, arXiv 1801.01290, 1812.05905), continuous, discrete (Christodoulou 2019) and hybrid.
+
+Every agent is on its own, and learns from single transitions (s, a, r, γ, s') of a replay. With p = π(·|s), a ~ π drawn
+anew, α a temperature for all continuous dimensions together (α_c) and one for each branch (α_b), per reward stream:
+
+    Q₁, Q₂ → r + γ V̄(s')                                            V̄ ← τ V + (1 - τ) V̄ after every step
+    V      → min(Q₁, Q₂)(s, a) - α_c log π(a|s)                     continuous
+             min over Q of mean_b Σ p Q - mean_b α_b Σ p log p      with branches; hybrid: - α_c log π(a|s) as well
+    π      ↓ α_c log π(a|s) - Q₁(s, a)                              gradient through a alone
+             Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s)
+    α      ↓ -α (log π + target): target entropies C and 0.2 log(size) of a branch
+
+Squared errors are halved; all losses are computed before any parameter moves. One Adam each for π, for both Q and V,
+for the temperatures.
+
+Parity. Equal to ML-Agents 1.1.0: networks, losses, targets and the order of the steps; only Q₁ in the policy's loss;
+episodes that were interrupted go on from their last observation; rewards are computed anew when they are drawn; the
+number of updates (`steps_per_update`). Different on purpose: masked rows do not count in the losses of Q and V, and
+with hybrid actions the continuous entropy has the sign of the equation above, and the Q of branches counts once, where
+the original has it twice (`original_losses: true` has all three as there); temperatures are part of a checkpoint, the
+original loses them; what a file for a game calls deterministic is the squashed mean, the original's is not squashed;
+what is held is the newest `buffer_size` decisions, the original drops a fifth at once when it is full.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxrl.algorithms.connected import connected
+from jaxrl.algorithms.hyperparameters import SACHyperparameters
+from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, Storage, TrainState
+from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, applied, by_stream
+from jaxrl.learning.losses import masked_mean
+from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
+from jaxrl.networks import actions, normalizer, squashed
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.memory import Sequences, part, start
+from jaxrl.networks.models import ActionValueNetwork, SquashedActor, ValueNetwork
+from jaxrl.networks.policy import squashed_network
+from jaxrl.networks.shapes import as_row
+from jaxrl.rewards.signals import Signals, bind_off_policy
+from jaxrl.rollout import replay as replays
+from jaxrl.rollout.buffer.cells import Extras
+from jaxrl.rollout.chunks import in_chunks
+from jaxrl.rollout.rollout import Rollout, masked
+from jaxrl.rollout.transitions import Transitions
+from jaxrl.settings import BehaviorSettings
+from jaxrl.types import Action, BehaviorSpec
+
+COLLECTED = 64
+"""Decisions from one turn of updates to the next, at least. The original waits for trajectories of `time_horizon`."""
+
+ROWS = 16
+"""With memory, sequences from one turn to the next: of more agents at once, each leaves shorter ones."""
+
+_ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
+
+
+class Parts(NamedTuple):
+    """SAC for one behavior."""
+
+    spec: BehaviorSpec
+    settings: BehaviorSettings
+    hyper: SACHyperparameters
+    actor: SquashedActor
+    value: ValueNetwork
+    q: ActionValueNetwork
+
+
+@connected
+def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    """SAC for one behavior. Raises SettingsError for a signal that looks at whole rollouts."""
+    parts, signals = parts_of(spec, settings), bind_off_policy(spec, settings)
+    hyper, memory = parts.hyper, settings.network_settings.memory
+    return Algorithm(
+        init=partial(init, parts, signals),
+        act=partial(act, parts),
+        storage=storage_of(parts),
+        learn=partial(learn, parts, signals),
+        estimate=lambda state, rollout: estimate(parts, state, masked(rollout)),
+        period=max(COLLECTED if memory is None else ROWS * memory.sequence_length, math.ceil(hyper.steps_per_update)),
+        extras=(),
+        memories=memories_of(settings),
+        team_rows=False,
+        adopt=lambda state, obs, mask, carry, action: (action, {}),  # what the environment has is what is stored
+        noise=partial(actions.noise, spec=spec.action),
+        remember=None if memory is None else partial(remember, parts),
+        policy=squashed_network(spec, settings.network_settings),
+        watch=watch,
+    )
+
+
+def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
+    """The networks."""
+    shape, streams, hyper = settings.network_settings, tuple(settings.reward_signals), settings.hyperparameters
+    assert isinstance(hyper, SACHyperparameters)
+    actor, value = SquashedActor(spec, shape), ValueNetwork(spec, shape, streams)
+    return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, streams))
+
+
+def memories_of(settings: BehaviorSettings) -> Extras:
+    """Of the policy and of V, which remember from decision to decision; Q begins anew with each sequence."""
+    memory = settings.network_settings.memory
+    return () if memory is None else tuple((name, (memory.memory_size,)) for name in ("actor", "critic"))
+
+
+def storage_of(parts: Parts) -> Storage:
+    """The replay: single transitions, with memory sequences of them."""
+    hyper, memory, size = parts.hyper, parts.settings.network_settings.memory, parts.hyper.buffer_size
+    if memory is None:
+        empty, add, sample = partial(replays.empty, parts.spec, size), replays.add, replays.sample
+    else:
+        length, memories = memory.sequence_length, memories_of(parts.settings)
+        empty = partial(replays.no_sequences, parts.spec, size, length, memories)
+        add, sample = replays.add_sequences, replays.sample_sequences
+    return Storage(
+        init=empty,
+        add=lambda store, rollout: add(store, masked(rollout)),
+        can_sample=lambda _, counts: counts.total >= max(hyper.buffer_init_steps, hyper.batch_size),
+        sample=partial(sample, size=hyper.batch_size),
+        kept=lambda store: store,
+    )
+
+
+def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
+    """A fresh learner; the target begins as a copy of V. The key is consumed."""
+    spec, (network_key, key) = parts.spec, jax.random.split(key)
+    obs = tuple(jnp.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
+    first = start(parts.settings.network_settings.memory, (1,))
+    given = (obs, jnp.zeros((1, spec.action.continuous_size)), first)
+    keys = jax.random.split(network_key, 4)
+    value = parts.value.init(keys[1], obs, first)
+    critic = {
+        "value": value,
+        "target": jax.tree.map(jnp.copy, value),
+        "q1": parts.q.init(keys[2], *given),
+        "q2": parts.q.init(keys[3], *given),
+    }
+    state = TrainState(
+        policy=PolicyState(
+            params=parts.actor.init(keys[0], obs, first),
+            normalizer=normalizer.init_all(spec, parts.settings.network_settings.normalize),
+        ),
+        critic=critic,
+        optimizer={},
+        own={
+            "log_alpha": {
+                kind: jnp.full(count, jnp.log(parts.hyper.init_entcoef), jnp.float32)
+                for kind, count in _temperatures(spec).items()
+            },
+            "counted": jnp.zeros((), jnp.int32),  # the step up to which updates were counted
+            "owed": jnp.zeros(()),  # updates that decisions have paid for and that were not made: less than one
+            "signals_owed": jnp.zeros(()),
+        },
+        signals=signals.init(key),
+        step=jnp.zeros((), jnp.int32),
+        key=key,
+    )
+    state = state.replace(optimizer={name: _ADAM.init(group) for name, group in _groups(state).items()})
+    told = jax.eval_shape(partial(_example, parts, signals), state, key)
+    return state.replace(own={**state.own, "told": jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told)})
+
+
+def act(
+    parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], action_mask: jax.Array, carry: Any, key: jax.Array
+) -> Decision:
+    """Choose an action for every member: obs [..., A, *shape], action_mask bool [..., A, M]. The key is consumed."""
+    spec = parts.spec.action
+    chex.assert_axis_dimension(action_mask, -1, spec.mask_size)
+    seen = normalizer.normalize_all(state.normalizer, obs)
+    dist, after = applied(parts.actor, SquashedActor.step)(state.params, seen, part(carry, "actor"))
+    if parts.settings.network_settings.deterministic:
+        action = squashed.mode(dist, action_mask, spec)
+    else:
+        action = squashed.sample(key, dist, action_mask, spec)
+    return Decision(action=action, sent=action, extras={}, carry={**carry, "actor": after} if carry else ())
+
+
+def remember(
+    parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], present: jax.Array, decision: Decision
+) -> dict[str, Any]:
+    """The memory after a decision, that of V too."""
+    seen, step = normalizer.normalize_all(state.normalizer, obs), applied(parts.value, ValueNetwork.step)
+    return {**decision.carry, "critic": step(state.critic["value"], seen, decision.carry["critic"])[1]}
+
+
+def watch(state: TrainState, rollout: Rollout) -> TrainState:
+    """The normaliser follows everything that agents decide on."""
+    after = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
+    return state.replace(policy=state.policy.replace(normalizer=after))
+
+
+def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
+    """As many updates as the decisions since the last turn pay for, then as many of the reward signals.
+
+    Metrics are means over these updates; where not one was due, those of the turn before.
+    """
+    hyper, own = parts.hyper, state.own
+    key, next_key = jax.random.split(state.key)
+    fresh = jnp.maximum(state.step - jnp.maximum(own["counted"], hyper.buffer_init_steps), 0).astype(jnp.float32)
+    owed, of_signals = own["owed"] + fresh / hyper.steps_per_update, own["signals_owed"]
+    count = jnp.floor(owed).astype(jnp.int32)
+
+    def one(number: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+        drawn, noise = jax.random.split(jax.random.fold_in(key, number))
+        batch = storage_of(parts).sample(store, drawn)
+        after, told = one_update(parts, signals, carry[0], batch, noise)
+        return after, jax.tree.map(jnp.add, carry[1], told)
+
+    nothing = jax.tree.map(jnp.zeros_like, own["told"])
+    state, sums = jax.lax.fori_loop(0, count, one, (state, nothing))
+    told = jax.tree.map(lambda x, before: jnp.where(count > 0, x / jnp.maximum(count, 1), before), sums, own["told"])
+    owed -= count.astype(jnp.float32)
+    own = {**state.own, "counted": state.step, "owed": owed, "told": told}
+    state = state.replace(own=own, key=next_key)
+    if all(not jax.tree.leaves(kept) for kept in state.signals.values()):
+        return state, told
+    state = _signals_learn(parts, signals, state, store, of_signals + fresh / hyper.reward_signal_steps_per_update, key)
+    return state, told
+
+
+def _signals_learn(
+    parts: Parts, signals: Signals, state: TrainState, store: Any, owed: jax.Array, key: jax.Array
+) -> TrainState:
+    """The signals that learn do so from minibatches of their own, at their own pace."""
+    count = jnp.floor(owed).astype(jnp.int32)
+
+    def one(number: jax.Array, states: dict[str, Any]) -> dict[str, Any]:
+        drawn, noise = jax.random.split(jax.random.fold_in(key, -1 - number))
+        return signals.learn_replayed(states, storage_of(parts).sample(store, drawn), noise)[0]
+
+    learned = jax.lax.fori_loop(0, count, one, state.signals)
+    return state.replace(signals=learned, own={**state.own, "signals_owed": owed - count.astype(jnp.float32)})
+
+
+def one_update(
+    parts: Parts, signals: Signals, state: TrainState, batch: Transitions, key: jax.Array
+) -> tuple[TrainState, Metrics]:
+    """One minibatch [n], with rewards as the signals see them now. The key is consumed."""
+    settings = parts.settings.reward_signals
+    paid = signals.replayed(state.signals, batch)
+    rewards = jnp.stack([paid[name] * signal.strength for name, signal in settings.items()], axis=-1)
+    normal = jax.random.normal(key, (*batch.valid.shape, parts.spec.action.continuous_size))
+    state, told = step(parts, state, batch, rewards, normal)
+    for i, name in enumerate(settings):
+        if name != "extrinsic":
+            told[f"reward/{name}"] = masked_mean(rewards[..., i], batch.valid)
+    return state, told
+
+
+def step(
+    parts: Parts, state: TrainState, batch: Transitions, rewards: jax.Array, normal: jax.Array
+) -> tuple[TrainState, Metrics]:
+    """One gradient step of everything: transitions [n], rewards [n, R] with strength, Gaussian noise [n, C]."""
+    obs, later = (normalizer.normalize_all(state.policy.normalizer, x) for x in (batch.obs, batch.next_obs))
+    settings = parts.settings.reward_signals
+    gammas = jnp.stack([jnp.asarray(signal.gamma, jnp.float32) for signal in settings.values()])
+    memory = memories_along(parts, state, batch, obs)
+    follows = applied(parts.value)(state.critic["target"], later, memory.target)  # [n, R]
+    backup = rewards + (batch.discount * batch.seen)[..., None] * as_row(gammas, follows) * follows
+    loss = partial(_losses, parts, batch, obs, memory, backup, normal)
+    gradients, told = jax.grad(loss, has_aux=True)(_groups(state))
+    hyper = parts.hyper
+    schedule = make_schedule(
+        hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_MINIMUM, parts.settings.max_steps
+    )
+    rate, moved, moments = schedule(state.step), {}, {}
+    for name, group in _groups(state).items():
+        direction, moments[name] = _ADAM.update(gradients[name], state.optimizer[name])
+        moved[name] = jax.tree.map(lambda x, d: x - rate * d, group, direction)
+    target = optax.incremental_update(moved["critic"]["value"], state.critic["target"], hyper.tau)
+    state = state.replace(
+        policy=state.policy.replace(params=moved["policy"]),
+        critic={**moved["critic"], "target": target},
+        optimizer=moments,
+        own={**state.own, "log_alpha": moved["entropy"]},
+    )
+    coefficients = {f"{kind}_entropy_coeff": jnp.exp(x).mean() for kind, x in moved["entropy"].items()}
+    return state, told | coefficients | {"learning_rate": rate}
+
+
+class Memories(NamedTuple):
+    """What each network remembers along a minibatch of sequences; () without memory."""
+
+    actor: Any = ()
+    value: Any = ()
+    q: Any = ()
+    target: Any = ()
+
+
+def memories_along(parts: Parts, state: TrainState, batch: Transitions, obs: tuple[jax.Array, ...]) -> Memories:
+    """Policy and V go on from what was stored, Q begins with nothing, the target with what V remembers of one state."""
+    if parts.settings.network_settings.memory is None:
+        return Memories()
+    stored, along = batch.carry, partial(Sequences, begin=batch.begin, moves=batch.valid)
+    after = applied(parts.value, ValueNetwork.step)(state.critic["value"], obs, stored["critic"])[1]
+    none = jnp.zeros_like(stored["critic"])
+    return Memories(along(stored["actor"]), along(stored["critic"]), along(none), along(after))
+
+
+class Soft(NamedTuple):
+    """What the policy does in some states, and what that costs in entropy."""
+
+    log_prob: jax.Array  # [n], of the continuous action, summed over its dimensions; 0 without
+    branches: list[jax.Array]  # p of each branch [n, size]
+    negentropy: jax.Array  # [n, D], Σ p log p of each branch
+
+
+def _losses(
+    parts: Parts,
+    batch: Transitions,
+    obs: tuple[jax.Array, ...],
+    memory: Memories,
+    backup: jax.Array,
+    normal: jax.Array,
+    groups: dict[str, Any],
+) -> tuple[jax.Array, Metrics]:
+    """The sum of all losses, each of which moves its own parameters alone, and what is told of them."""
+    spec, original = parts.spec.action, parts.hyper.original_losses
+    critic, still = groups["critic"], jax.lax.stop_gradient
+    mean = partial(masked_mean, mask=jnp.ones_like(batch.valid) if original else batch.valid)
+    alpha = {kind: jnp.exp(x) for kind, x in groups["entropy"].items()}
+    fixed = still(alpha)
+
+    dist = applied(parts.actor)(groups["policy"], obs, memory.actor)
+    action, log_prob = squashed.drawn(dist, normal)
+    soft = _soft(dist, log_prob.sum(-1), batch.action_mask, parts)
+    qs = [applied(parts.q)(critic[name], obs, batch.action.continuous, memory.q) for name in ("q1", "q2")]
+    q_losses = [0.5 * mean(jnp.square(backup - _taken(q, batch.action, parts)).mean(-1)) for q in qs]
+
+    drawn = [applied(parts.q)(still(critic[name]), obs, action, memory.q) for name in ("q1", "q2")]  # [n, R, K]
+    worth = jnp.minimum(*(_expected(q, soft, parts).mean(-1) for q in drawn))  # [n, R]
+    cost = jnp.zeros_like(soft.log_prob)
+    if spec.continuous_size:
+        wrong = original and spec.discrete_branches
+        cost += (-1.0 if wrong else 1.0) * fixed["continuous"][0] * soft.log_prob
+    if spec.discrete_branches:
+        cost += (as_row(fixed["discrete"], soft.negentropy) * soft.negentropy).mean(-1)
+    value = applied(parts.value)(critic["value"], obs, memory.value)
+    value_loss = 0.5 * mean(jnp.square(value - still(worth - cost[..., None])).mean(-1))
+
+    policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), batch.valid)
+    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, batch.valid)
+    told = {
+        "q1_loss": q_losses[0],
+        "q2_loss": q_losses[1],
+        "value_loss": value_loss,
+        "policy_loss": policy_loss,
+        "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), batch.valid),
+    } | {f"value/{name}": masked_mean(value[..., i], batch.valid) for i, name in enumerate(parts.value.streams)}
+    return sum(q_losses) + value_loss + policy_loss + entropy_loss, told
+
+
+def _soft(dist: ActionDistribution, log_prob: jax.Array, mask: jax.Array, parts: Parts) -> Soft:
+    branches = [p + actions.EPSILON for p in actions.probabilities(dist, mask, parts.spec.action)]
+    terms = [jnp.sum(p * jnp.log(p), axis=-1) for p in branches]
+    return Soft(log_prob, branches, jnp.stack(terms, -1) if terms else jnp.zeros((*log_prob.shape, 0)))
+
+
+def _by_branch(q: jax.Array, parts: Parts) -> list[jax.Array]:
+    """Q [..., M] of each branch, [..., size]."""
+    sizes = parts.spec.action.discrete_branches
+    return [q[..., sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+
+
+def _expected(q: jax.Array, soft: Soft, parts: Parts) -> jax.Array:
+    """E Q under the policy, [n, R, K] → [n, R, D] of each branch; [n, R, 1] without."""
+    if not soft.branches:
+        return q
+    return jnp.stack(
+        [(p[..., None, :] * x).sum(-1) for p, x in zip(soft.branches, _by_branch(q, parts), strict=True)], axis=-1
+    )
+
+
+def _taken(q: jax.Array, action: Action, parts: Parts) -> jax.Array:
+    """Q of the stored action, [n, R, K] → [n, R]: the mean over its branches."""
+    if not parts.spec.action.discrete_branches:
+        return q[..., 0]
+    chosen = [
+        jnp.take_along_axis(x, jnp.broadcast_to(action.discrete[..., i, None, None], (*x.shape[:-1], 1)), axis=-1)
+        for i, x in enumerate(_by_branch(q, parts))
+    ]
+    return jnp.concatenate(chosen, axis=-1).mean(-1)
+
+
+def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
+    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward streams."""
+    spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
+    if spec.continuous_size:
+        cost += alpha["continuous"][0] * soft.log_prob
+    if not spec.discrete_branches:
+        return cost - q[..., 0]
+    expected = _expected(q[..., None, :], soft, parts)[..., 0, :].sum(-1)
+    twice = parts.hyper.original_losses and spec.continuous_size
+    return (
+        cost
+        + (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
+        - (2.0 if twice else 1.0) * expected
+    )
+
+
+def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
+    """Moves each temperature until the policy has its target entropy."""
+    spec, loss = parts.spec.action, jnp.zeros(())
+    if spec.continuous_size:
+        loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
+    if spec.discrete_branches:
+        targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
+        gap = soft.negentropy + as_row(targets, soft.negentropy)
+        loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)
+    return loss
+
+
+def estimate(parts: Parts, state: TrainState, rollout: Rollout) -> Metrics:
+    """Means of V and of the entropy."""
+    obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
+    memory = partial(part, rollout.carry)
+    value = in_chunks(partial(applied(parts.value), state.critic["value"]), (obs, memory("critic")), ACTOR_CHUNK)
+    dist = applied(parts.actor)(state.policy.params, obs, memory("actor"))
+    entropy = actions.entropy(dist, rollout.action_mask, parts.spec.action)
+    return by_stream("value", value, rollout, parts.settings) | {"entropy": masked_mean(entropy, rollout.acted)}
+
+
+def _groups(state: TrainState) -> dict[str, Any]:
+    """Parameters by optimizer. The target follows V and has none."""
+    critic = {name: state.critic[name] for name in ("value", "q1", "q2")}
+    return {"policy": state.policy.params, "critic": critic, "entropy": state.own["log_alpha"]}
+
+
+def _temperatures(spec: BehaviorSpec) -> dict[str, int]:
+    kinds = {"continuous": min(spec.action.continuous_size, 1), "discrete": len(spec.action.discrete_branches)}
+    return {kind: count for kind, count in kinds.items() if count}
+
+
+def _example(parts: Parts, signals: Signals, state: TrainState, key: jax.Array) -> Metrics:
+    """What an update tells, for its names and shapes alone."""
+    storage = storage_of(parts)
+    return one_update(parts, signals, state, storage.sample(storage.init(), key), key)[1]
