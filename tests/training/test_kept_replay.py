@@ -155,9 +155,10 @@ def test_one_that_is_not_kept_begins_empty_and_says_so(
 def test_one_of_another_moment_is_told_and_taken(
     loop: str, wholes: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Killed when the second checkpoint was complete and its replay was not."""
+    """Killed when the second checkpoint was complete and its replay was not, and the first is not kept."""
     first, second, *_ = (item.step for item in checkpoints(wholes[loop]))
     again = stopped(wholes[loop], tmp_path / "again", 2)
+    remove(checkpoints(again)[0])
     trained(again.parents[1], loop, resume=True, exact=False)
     told = [text for text in caplog.messages if "belongs to" in text]
     assert len(told) == 1 and str(again / REPLAY) in told[0]
@@ -165,13 +166,15 @@ def test_one_of_another_moment_is_told_and_taken(
     assert not any("begins empty" in text for text in caplog.messages)
 
 
-def test_an_exact_run_goes_back_to_the_moment_of_its_replay(
-    wholes: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_run_that_repeats_goes_back_to_the_moment_of_its_replay(
+    loop: str, wholes: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    again = stopped(wholes["host"], tmp_path / "again", 2)
-    trained(again.parents[1], "host", resume=True)
-    assert_equal(wholes["host"], again)
-    assert any("than a replay: all go on from the moment before" in text for text in caplog.messages)
+    again = stopped(wholes[loop], tmp_path / "again", 2)
+    trained(again.parents[1], loop, resume=True)
+    assert_equal(wholes[loop], again)
+    words = {"host": "than a replay: all go on from the moment before", "compiled": "to which the replay belongs"}
+    assert sum(words[loop] in text for text in caplog.messages) == 1 and "belongs to the" not in caplog.text
 
 
 def test_so_do_all_behaviors_together(tmp_path: Path) -> None:

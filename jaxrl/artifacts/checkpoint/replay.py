@@ -3,7 +3,7 @@
     replay/0, replay/1, ...    the bytes of its arrays, in the order of checkpoint.json
     replay/checkpoint.json     as in a checkpoint; step and time are those of the checkpoint that it belongs to
     replay/manifest.json       likewise
-    replay-before/             the one before, in exact runs of several behaviors until all have that of a moment
+    replay-before/             the one before, where several behaviors are resumed from one moment: until all have it
 
 It may be as large as a machine allows. So its bytes go to files piece by piece while nothing else happens (`stage`),
 and only flushing and measuring them is left for the thread that writes the checkpoint (`Staged.install`).
@@ -28,7 +28,8 @@ from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import METADATA, CheckpointInfo, read_info, verify
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
-from jaxrl.artifacts.checkpoint.loop import MOMENT
+from jaxrl.artifacts.checkpoint.folder import behaviors_of
+from jaxrl.artifacts.checkpoint.loop import MOMENT, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.types import BehaviorSpec
@@ -57,7 +58,8 @@ class Staged(NamedTuple):
                 files.write_json(self.partial / METADATA, {**document, "leaves": self.leaves})
                 manifest.write(self.partial)
                 files.sync_tree(self.partial)
-                if len(document["settings"].get(MOMENT, ())) > 1 and self.path.exists():
+                together = {MOMENT, SEEDS} & document["settings"].keys() and len(behaviors_of(self.path.parents[1])) > 1
+                if together and self.path.exists():
                     folders.install(self.path, self.path.with_name(folders.REPLAY_BEFORE))
                 folders.install(self.partial, self.path)
         except (OSError, ArtifactError) as failed:

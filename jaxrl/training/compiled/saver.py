@@ -21,6 +21,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
+from jaxrl.artifacts.checkpoint.replay import belongs_to
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
@@ -169,7 +170,7 @@ def _of_one_moment(
         newest = checkpoint.require_latest(folder.behavior(of.name))
         known = sorted(checkpoints(folder.behavior(of.name)), key=lambda item: item.step)
         step = checkpoint.read_info(newest).step
-        older[of.name] = [item.path for item in known if item.step < step] + [newest]
+        older[of.name] = _up_to_replay(folder, of, [item.path for item in known if item.step < step] + [newest])
     states = {of.name: resume(of) for of in subjects}
     while len({_iteration(state) for state in states.values()}) > 1:
         last = max(subjects, key=lambda of: _iteration(states[of.name]))
@@ -183,6 +184,18 @@ def _of_one_moment(
         log.warning("%s: its newest checkpoint is of a later moment than the others': taking an older one.", last.name)
         states[last.name] = resume(last)
     return {of.name: _with_replay(paths[of.name], of, states[of.name]) for of in subjects}
+
+
+def _up_to_replay(folder: RunFolder, subject: Subject, paths: list[Path]) -> list[Path]:
+    """Checkpoints, oldest first, up to the newest of which there is a replay; all where there is no replay at all."""
+    held = [path for path in paths if belongs_to(folder.behavior(subject.name), checkpoint.read_info(path))]
+    if not subject.saves or not held or held[-1] == paths[-1]:
+        return paths
+    log.warning(
+        "%s: the run ended while %s was being saved: it goes on from %s, to which the replay belongs.",
+        subject.name, paths[-1].name, held[-1].name,
+    )  # fmt: skip
+    return paths[: paths.index(held[-1]) + 1]
 
 
 def _iteration(state: JittedState) -> int:
