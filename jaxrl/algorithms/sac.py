@@ -126,6 +126,7 @@ def storage_of(parts: Parts) -> Storage:
         can_sample=lambda _, counts: counts.total >= max(hyper.buffer_init_steps, hyper.batch_size),
         sample=partial(sample, size=hyper.batch_size),
         kept=lambda store: store,
+        saved=hyper.save_replay_buffer,
     )
 
 

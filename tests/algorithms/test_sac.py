@@ -11,7 +11,8 @@ import pytest
 from team_rollouts import quick_jit, random_rollout
 
 from jaxrl.algorithms import make_settings, sac
-from jaxrl.algorithms.interface import store_rollout
+from jaxrl.algorithms.interface import Counts, store_rollout
+from jaxrl.algorithms.policy_gradient import applied
 from jaxrl.networks import actions, squashed
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.rewards.signals import bind_off_policy
@@ -37,6 +38,10 @@ def rollout_of(seed: int):
     return random_rollout(seed, t=6, b=2, a=1, spec=SPEC)._replace(extras={})
 
 
+def counts(total: int) -> Counts:
+    return Counts(fresh=total, total=total)
+
+
 def test_as_many_updates_as_decisions_pay_for() -> None:
     """One update for 2.5 decisions after the first 10: what is left over is not lost."""
     algorithm, state, store = made(steps_per_update=2.5, buffer_init_steps=10)
@@ -44,7 +49,7 @@ def test_as_many_updates_as_decisions_pay_for() -> None:
     put = quick_jit(partial(store_rollout, algorithm))
     for seed in range(6):
         state, store = put(state, store, rollout_of(seed))
-        if algorithm.storage.can_sample(store, sac_counts(state)):
+        if algorithm.storage.can_sample(store, counts(int(state.step))):
             state, _ = learn(state, store)
     steps, updates = int(state.step), int(state.optimizer["policy"].count)
     assert steps > 30
@@ -52,23 +57,11 @@ def test_as_many_updates_as_decisions_pay_for() -> None:
     assert float(state.own["owed"]) == pytest.approx((steps - 10) / 2.5 - updates, abs=1e-4)
 
 
-def sac_counts(state):
-    from jaxrl.algorithms.interface import Counts
-
-    return Counts(fresh=0, total=int(state.step))
-
-
 def test_learning_begins_when_both_counts_are_reached() -> None:
     storage = made(batch_size=8, buffer_init_steps=20)[0].storage
-    assert [bool(storage.can_sample(None, sac_counts_of(n))) for n in (7, 19, 20)] == [False, False, True]
+    assert [bool(storage.can_sample(None, counts(n))) for n in (7, 19, 20)] == [False, False, True]
     storage = made(batch_size=8, buffer_init_steps=0)[0].storage
-    assert [bool(storage.can_sample(None, sac_counts_of(n))) for n in (0, 7, 8)] == [False, False, True]
-
-
-def sac_counts_of(total: int):
-    from jaxrl.algorithms.interface import Counts
-
-    return Counts(fresh=total, total=total)
+    assert [bool(storage.can_sample(None, counts(n))) for n in (0, 7, 8)] == [False, False, True]
 
 
 def test_squashed_log_probabilities_are_those_of_the_density() -> None:
@@ -134,9 +127,9 @@ def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_a
     for ended in (0.0, 1.0):
         one = batch._replace(discount=jnp.full(8, 1.0 - ended), seen=jnp.ones(8, bool))
         _, told = sac.step(parts, state, one, one.reward[:, None], normal)
-        q = parts.q.apply(state.critic["q1"], one.obs, one.action.continuous)[:, 0]
+        q = applied(parts.q)(state.critic["q1"], one.obs, one.action.continuous)[:, 0]
         taken = np.take_along_axis(np.asarray(q), np.asarray(one.action.discrete), axis=1)[:, 0]
-        follows = np.asarray(parts.value.apply(state.critic["target"], one.next_obs))[:, 0]
+        follows = np.asarray(applied(parts.value)(state.critic["target"], one.next_obs))[:, 0]
         target = np.asarray(one.reward) + (1.0 - ended) * 0.99 * follows
         losses.append((float(told["q1_loss"]), 0.5 * np.mean(np.square(target - taken))))
     for ours, wanted in losses:
@@ -147,7 +140,8 @@ def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_a
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"batch_size": 128, "buffer_size": 64}, "buffer_size"),
+        ({"batch_size": 128, "buffer_size": 64}, "got 128, expected at most hyperparameters.buffer_size, which is 64"),
+        ({"buffer_init_steps": 500_000}, "got 500000, expected less than max_steps"),
         ({"steps_per_update": 0.0}, "steps_per_update"),
         ({"beta": 0.1}, "beta"),
         ({"shared_critic": True}, "shared_critic"),

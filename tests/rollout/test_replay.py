@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,10 +27,10 @@ def random_rollout(seed: int, *, t: int, b: int, a: int, spec: BehaviorSpec) -> 
 class Wanted(NamedTuple):
     """A decision, found by searching the rollout by hand."""
 
-    obs: np.ndarray
+    obs: Any
     reward: float
     discount: float
-    after: np.ndarray | None
+    after: Any
 
 
 def decisions(rollout: Rollout) -> list[Wanted]:
