@@ -74,6 +74,8 @@ class Storage(NamedTuple):
                 each period; what is plain True is learned from without asking the device.
     sample:     (store, key) → what one step of `learn` is computed from; the key is consumed.
     kept:       (store) → what goes on after an update, or in place of one, of the form of `init`.
+    saved:      whether a run's checkpoint keeps what is stored, so that --resume goes on bit for bit; else a resumed
+                run begins with an empty store, and says so.
     """
 
     init: Callable[[], Any]
@@ -81,6 +83,7 @@ class Storage(NamedTuple):
     can_sample: Callable[[Any, Counts], Any]
     sample: Callable[[Any, jax.Array], Any]
     kept: Callable[[Any], Any]
+    saved: bool = False
 
 
 class Varied(NamedTuple):

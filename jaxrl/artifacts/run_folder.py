@@ -312,6 +312,7 @@ class RunFolder:
             for item in checkpoints.checkpoints(folder):
                 checkpoints.remove(item)
             checkpoints.remove_best(folder)
+            checkpoints.remove_replay(folder)
             leftovers = [folder / checkpoints.POINTER, *folder.glob(f"{folder.name}-*.onnx")]
             for path in [*leftovers, self.path / f"{folder.name}.onnx"]:
                 _unlink(path)

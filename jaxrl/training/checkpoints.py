@@ -85,7 +85,7 @@ class Checkpoints:
         with self._timers(nodes.CHECKPOINT):
             self.settle(name)
             if self._saved[name] != moment or not (self._folder.behavior(name) / POINTER).exists():
-                frozen = saver.copied(snapshot())
+                frozen = saver.copied(snapshot(), self._folder)
                 self._writer.begin(name, partial(self._write, frozen, reward), final=final)
                 self._saved[name], self._saved_at[name] = moment, time.monotonic()
             error = self.settle(name) if final else None

@@ -17,9 +17,10 @@ import numpy as np
 
 from jaxrl.algorithms import BUILT_IN, policy_gradient
 from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
-from jaxrl.artifacts import files
+from jaxrl.artifacts import files, unfinished
+from jaxrl.artifacts.checkpoint import replay
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.folder import BEST, onnx_path, prune
+from jaxrl.artifacts.checkpoint.folder import BEST, REPLAY, onnx_path, prune
 from jaxrl.artifacts.checkpoint.grown import Grown, grown
 from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, MOMENT
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
@@ -59,6 +60,8 @@ class Snapshot(NamedTuple):
     notes: Mapping[str, Any] = {}  # entries of the behavior in training_status.json
     lessons: Mapping[str, Mapping[str, Any]] = {}  # entries there of parameters and behaviors, see `lessons.entries_of`
     network: PolicyNetwork | None = None  # `Algorithm.policy`
+    store: Any = ()  # pytree: what the algorithm keeps, where its `Storage.saved`
+    staged: replay.Staged | None = None  # the same on disk, in a copy
 
 
 class Best(NamedTuple):
@@ -69,26 +72,38 @@ class Best(NamedTuple):
     seed: int | None  # number of the seed whose value it is; None where the run has but one
 
 
-def copied(snapshot: Snapshot) -> Snapshot:
-    """The same in memory of its own on the host, so that training may go on. Raises DivergedError."""
+def copied(snapshot: Snapshot, folder: RunFolder | None = None) -> Snapshot:
+    """The same in memory of its own on the host, so that training may go on. Raises DivergedError.
+
+    folder: in which the store is written, which may be too large for a copy; None: it is left out.
+    """
     _require_finite(snapshot)
     contents, policy = checkpoint.capture(snapshot.contents), _copy(snapshot.policy)
-    return snapshot._replace(contents=contents, policy=policy, learned=(), samples=_copy(snapshot.samples))
+    kept = folder is not None and jax.tree.leaves(snapshot.store)
+    staged = replay.stage(folder.behavior(snapshot.name), snapshot.store) if folder is not None and kept else None
+    plain = snapshot._replace(contents=contents, policy=policy, learned=(), samples=_copy(snapshot.samples))
+    return plain._replace(store=(), staged=staged)
 
 
 def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
-    """Write `<Behavior>-<step>` and its ONNX file, drop old ones, note both in the status.
+    """Write `<Behavior>-<step>` and its ONNX file, make the replay its own, drop old ones, note both in the status.
 
+    The checkpoint comes first: a run that is killed in between has a replay of what it has seen, and no later one.
     Without the ONNX file where the policy cannot be put into one; the status then names the checkpoint alone.
 
-    Raises CheckpointError, and the checkpoint before stays the latest; or ExportError or ArtifactError, and the
-    checkpoint is complete.
+    Raises CheckpointError, and the checkpoint before stays the latest; or ExportError, ArtifactError or the
+    CheckpointError of a replay, and the checkpoint is complete.
     """
     name, step, keep = snapshot.name, snapshot.step, snapshot.settings.keep_checkpoints
     if keep == 1 and len(snapshot.described.get(MOMENT, ())) > 1:
         keep = 2  # the moment before, until all behaviors have one of this
     target = folder.behavior(name)
-    path = checkpoint.save(target, step, snapshot.contents, spec=snapshot.spec, settings=snapshot.described, keep=0)
+    try:
+        path = checkpoint.save(target, step, snapshot.contents, spec=snapshot.spec, settings=snapshot.described, keep=0)
+        lost = snapshot.staged.install(path) if snapshot.staged is not None else None
+    finally:
+        if snapshot.staged is not None:
+            unfinished.discard(snapshot.staged.partial)
     beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
     for key, value in snapshot.notes.items():
         status.set(name, key, value)
@@ -101,6 +116,8 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
     prune(target, keep)
     status.add_checkpoint(name, step, exported, reward, auxiliary, keep)
     status.write()
+    if lost is not None:
+        raise lost
 
 
 def save_best(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None, best: Best) -> None:
@@ -210,6 +227,30 @@ def with_weights_of(
         loaded = jax.tree.map(lambda x: x[index], loaded)
         origin += f", {_seed_name(folder, index, seeds[0])}"
     return loaded.replace(optimizer=fresh.optimizer, step=fresh.step, key=fresh.key), origin
+
+
+def resumed_store(
+    empty: Any, path: Path, spec: BehaviorSpec, settings: BehaviorSettings, described: Mapping[str, Any], *, saved: bool
+) -> Any:
+    """What the algorithm stores, as a run that goes on from checkpoint `path` begins with it: says if that is `empty`.
+
+    saved: `Storage.saved`.
+
+    Raises CheckpointError where the replay is damaged, or of other sizes.
+    """
+    if not jax.tree.leaves(empty):
+        return empty
+    found = replay.restore(path.parent, empty, path, spec=spec, settings=described) if saved else None
+    if found is None:
+        tell_empty(path.parent.name, settings, "" if not saved else f": {path.parent / REPLAY} does not exist")
+    return empty if found is None else found
+
+
+def tell_empty(name: str, settings: BehaviorSettings, why: str = "") -> None:
+    """Say that a behavior forgets what was stored."""
+    key = "save_replay_buffer"
+    advice = f" (hyperparameters.{key} keeps it)" if not why and hasattr(settings.hyperparameters, key) else why
+    log.info("%s: the replay begins empty%s.", name, advice)
 
 
 def _grown(

@@ -19,6 +19,7 @@ from jaxrl.algorithms.interface import Algorithm, Counts, Decision, Metrics, Pol
 from jaxrl.networks import normalizer
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.rollout.transitions import flat, transitions
+from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
 
@@ -35,6 +36,7 @@ class ReplaySettings(NamedTuple):
     tau: float = 0.05  # share of the new parameters in the target, per minibatch
     temperature: float = 0.5
     hidden: int = 16
+    saved: bool = False  # as `Storage` has it
 
 
 class Kept(NamedTuple):
@@ -79,6 +81,7 @@ def make_replay(spec: BehaviorSpec, settings: ReplaySettings) -> Algorithm:
             can_sample=partial(can_sample, settings),
             sample=partial(sample, settings),
             kept=lambda ring: ring,
+            saved=settings.saved,
         ),
         learn=partial(learn, network, settings),
         estimate=partial(estimate, network),
@@ -87,6 +90,15 @@ def make_replay(spec: BehaviorSpec, settings: ReplaySettings) -> Algorithm:
         memories=(),
         team_rows=False,
     )
+
+
+def make_kept(spec: BehaviorSpec, settings: BehaviorSettings, *, saved: bool = True) -> Algorithm:
+    """`trainer_type: replay_algorithm.py:make_kept`: small, and a checkpoint keeps its ring of buffer_size."""
+    ring = settings.hyperparameters.buffer_size
+    return make_replay(spec, ReplaySettings(ring, initial=40, per_update=16, batch=8, hidden=4, saved=saved))
+
+
+make_forgotten = partial(make_kept, saved=False)
 
 
 def init(network: QNetwork, spec: BehaviorSpec, settings: ReplaySettings, key: jax.Array) -> TrainState:

@@ -5,6 +5,7 @@
     <run>/<Behavior>/<Behavior>-<step>/manifest.json     size and SHA-256 of the other files
     <run>/<Behavior>/<Behavior>-<step>.onnx              the policy of that step
     <run>/<Behavior>/<Behavior>-best/, -best.onnx        likewise, of the moment of the best statistic (keep_best)
+    <run>/<Behavior>/replay/                             what an algorithm stores (see replay.py), of the latest alone
     <run>/<Behavior>/checkpoint                          JSON: which folder is the latest
 
 ML-Agents writes `<Behavior>-<step>.pt` and `checkpoint.pt` (PyTorch) in the same places.
@@ -30,6 +31,7 @@ from jaxrl.artifacts.files import ArtifactError
 
 ARRAYS = "arrays"
 POINTER = "checkpoint"
+REPLAY, REPLAY_BEFORE = "replay", "replay-before"
 BEST = "best"
 """In the place of a step. Nothing is resumed from this checkpoint, and `prune` does not see it."""
 
@@ -211,12 +213,20 @@ def remove_best(folder: Path) -> None:
         _remove(checkpoint_path(folder, BEST), onnx_path(folder, BEST))
 
 
-def _remove(path: Path, exported: Path) -> None:
+def remove_replay(folder: Path) -> None:
+    """Delete what an algorithm has stored, if anything. Raises ArtifactError."""
+    for path in (folder / name for name in (REPLAY, REPLAY_BEFORE)):
+        if path.is_dir():
+            _remove(path)
+
+
+def _remove(path: Path, exported: Path | None = None) -> None:
     leaving = unfinished.beside(path, unfinished.PARTIAL)
     try:
         files.replace(path, leaving)
         shutil.rmtree(leaving)
-        exported.unlink(missing_ok=True)
+        if exported is not None:
+            exported.unlink(missing_ok=True)
     except OSError as error:
         raise ArtifactError(
             f"{path}: this old checkpoint cannot be removed ({error.strerror or error}). "

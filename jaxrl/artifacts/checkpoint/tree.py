@@ -37,7 +37,7 @@ def leaves_of(tree: Any) -> dict[str, dict[str, Any]]:
 
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:
     """{path: numpy array} of every leaf with at least one element; one transfer from the device; keys as their data."""
-    plain = {path: jax.random.key_data(leaf) if _is_key(leaf) else leaf for path, leaf in leaf_paths(tree)}
+    plain = {path: jax.random.key_data(leaf) if is_key(leaf) else leaf for path, leaf in leaf_paths(tree)}
     arrays = {path: np.asarray(value) for path, value in jax.device_get(plain).items()}
     return {path: array for path, array in arrays.items() if array.size}
 
@@ -97,12 +97,13 @@ def _entry(entry: Any) -> str:
     raise TypeError(f"a pytree node gives no usable path entry: {entry!r}")
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf is a typed PRNG key."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _leaf_entry(path: str, leaf: Any) -> dict[str, Any]:
-    if _is_key(leaf):
+    if is_key(leaf):
         data = jax.random.key_data(leaf)
         return {"dtype": str(data.dtype), "shape": list(data.shape), "key": str(leaf.dtype)}
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
@@ -123,7 +124,7 @@ def _value(arrays: Mapping[str, Any], saved: Leaves, path: str) -> np.ndarray:
 
 def _like(leaf: Any, value: np.ndarray) -> Any:
     """`value` as the kind of thing that `leaf` is."""
-    if _is_key(leaf):
+    if is_key(leaf):
         return jax.random.wrap_key_data(jnp.array(value), impl=jax.random.key_impl(leaf))
     if isinstance(leaf, np.ndarray):
         return np.array(value, dtype=leaf.dtype)

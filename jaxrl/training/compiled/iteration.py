@@ -33,7 +33,6 @@ from jaxrl.algorithms.interface import (
 from jaxrl.jax_envs.interface import Areas, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes
-from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.training.compiled import connecting
 from jaxrl.training.compiled.collect import (
     Made,
@@ -82,6 +81,16 @@ class Pending(struct.PyTreeNode):
 
     own: Any  # what the algorithm keeps
     steps: Transitions  # [S, `every` * T, ...], filled from the front
+
+
+def stored(state: JittedState) -> Any:
+    """What the algorithm keeps, without what it has not been given yet."""
+    return state.store.own if isinstance(state.store, Pending) else state.store
+
+
+def with_stored(state: JittedState, own: Any) -> JittedState:
+    """The state in which the algorithm keeps this."""
+    return state.replace(store=state.store.replace(own=own) if isinstance(state.store, Pending) else own)
 
 
 class SceneState(struct.PyTreeNode):
@@ -203,7 +212,7 @@ class SceneTrainer(NamedTuple):
     steps: int
     every: Mapping[str, int]  # iterations from one update to the next
     agents: Mapping[str, int]
-    networks: Mapping[str, PolicyNetwork | None]  # `Algorithm.policy`
+    algorithms: Mapping[str, Algorithm]
     devices: int
     bytes: int
     shapes: SceneState  # of a state, as `jax.eval_shape` tells them

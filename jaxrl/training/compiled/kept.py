@@ -24,6 +24,7 @@ from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.training.compiled.iteration import JittedState, step_of
 from jaxrl.training.compiled.saver import Subject, contents, for_all_seeds, restore_open
+from jaxrl.training.saver import resumed_store
 
 
 def save(subject: Subject, state: JittedState, path: str | Path, *, keep: int = 0) -> Path:
@@ -77,6 +78,9 @@ def restore(
     saved = fitting(wanted) if "play" in absent else restore_open(fitting, info.leaves, wanted, blank)
     if absent:
         fresh = init(range(len(subject.seeds)))
+        if "store" in absent:  # it may lie beside the checkpoint of a run
+            arguments = found, subject.spec, subject.settings, described
+            fresh = fresh.replace(store=resumed_store(fresh.store, *arguments, saved=True))
         saved = saved.replace(**{name: getattr(fresh, name) for name in absent})
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, blank.train))

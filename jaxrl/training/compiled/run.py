@@ -90,7 +90,7 @@ def train_together(
         except KeyboardInterrupt:
             log.info("Interrupted before the program was compiled; nothing to save.")
         else:
-            subjects = [[of._replace(network=trainer.networks[of.name]) for of in of_run] for of_run in subjects]
+            subjects = [[of._replace(algorithm=trainer.algorithms[of.name]) for of in of_run] for of_run in subjects]
             check_memory(trainer.seeds, environment.num_areas, trainer.bytes, trainer.devices)
             progress = stack.enter_context(ProgressBar(console or Console()))
             opened = []

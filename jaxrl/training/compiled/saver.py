@@ -16,16 +16,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
+from jaxrl.artifacts.checkpoint.replay import belongs_to
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
-from jaxrl.training.compiled.iteration import JittedState, SceneState, step_of
+from jaxrl.training.compiled.iteration import JittedState, Pending, SceneState, step_of, stored, with_stored
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec
@@ -42,7 +42,12 @@ class Subject(NamedTuple):
     seeds: tuple[int, ...]
     areas: int
     changing: bool = False  # settings in which its seeds differ change while it learns, so that they must be kept
-    network: PolicyNetwork | None = None  # `Algorithm.policy`, once the algorithm is made
+    algorithm: Algorithm | None = None  # once it is made
+
+    @property
+    def saves(self) -> bool:
+        """Whether a checkpoint keeps what the algorithm stores."""
+        return self.algorithm is not None and self.algorithm.storage.saved
 
     def described(self) -> dict[str, Any]:
         """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on, and its seeds."""
@@ -51,14 +56,14 @@ class Subject(NamedTuple):
 
 
 def contents(state: JittedState, *, changing: bool = False) -> JittedState:
-    """What a checkpoint holds: everything but what follows from the settings.
+    """What a checkpoint holds: everything but what follows from the settings, and what the algorithm stores.
 
     Which seeds are frozen stands in it only if one is: the rest of a checkpoint is as it was before there were any.
     """
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
     state = state.replace(newest=(), recent=(), last_step=())  # which the next iterations tell anew
-    single = state.key.shape[0] == 1
+    state, single = with_stored(state, ()), state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
 
@@ -93,7 +98,8 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         described=subject.described(),
         samples=_samples(state, best),
         notes={EXPORTED_SEED: subject.seeds[best]},
-        network=subject.network,
+        network=None if subject.algorithm is None else subject.algorithm.policy,
+        store=stored(state) if subject.saves else (),
     )
 
 
@@ -101,7 +107,7 @@ def snapshot_of_seed(subject: Subject, state: JittedState, index: int) -> Snapsh
     """What one seed has learned, without its environments: to start from and to play with, not to resume."""
     one = seed_of(state.train, index)
     whole = snapshot(subject, state, int(one.step), index)
-    return whole._replace(contents={"train": one}, learned=(one.policy, one.critic), notes={})
+    return whole._replace(contents={"train": one}, learned=(one.policy, one.critic), notes={}, store=())
 
 
 def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
@@ -153,13 +159,19 @@ def _of_one_moment(
     All are saved at the same iterations, one after the other: a run that is killed meanwhile leaves some behaviors with
     a newer one.
     """
-    older = {}
+    older: dict[str, list[Path]] = {}
+    paths: dict[str, Path] = {}
+
+    def resume(of: Subject) -> JittedState:
+        paths[of.name] = older[of.name].pop()
+        return resumed(paths[of.name], of, fresh[of.name])
+
     for of in subjects:
         newest = checkpoint.require_latest(folder.behavior(of.name))
         known = sorted(checkpoints(folder.behavior(of.name)), key=lambda item: item.step)
         step = checkpoint.read_info(newest).step
-        older[of.name] = [item.path for item in known if item.step < step] + [newest]
-    states = {of.name: resumed(older[of.name].pop(), of, fresh[of.name]) for of in subjects}
+        older[of.name] = _up_to_replay(folder, of, [item.path for item in known if item.step < step] + [newest])
+    states = {of.name: resume(of) for of in subjects}
     while len({_iteration(state) for state in states.values()}) > 1:
         last = max(subjects, key=lambda of: _iteration(states[of.name]))
         if not older[last.name]:
@@ -170,24 +182,52 @@ def _of_one_moment(
                 "--run-id."
             )
         log.warning("%s: its newest checkpoint is of a later moment than the others': taking an older one.", last.name)
-        states[last.name] = resumed(older[last.name].pop(), last, fresh[last.name])
-    return states
+        states[last.name] = resume(last)
+    return {of.name: _with_replay(paths[of.name], of, states[of.name]) for of in subjects}
+
+
+def _up_to_replay(folder: RunFolder, subject: Subject, paths: list[Path]) -> list[Path]:
+    """Checkpoints, oldest first, up to the newest of which there is a replay; all where there is no replay at all."""
+    held = [path for path in paths if belongs_to(folder.behavior(subject.name), checkpoint.read_info(path))]
+    if not subject.saves or not held or held[-1] == paths[-1]:
+        return paths
+    log.warning(
+        "%s: the run ended while %s was being saved: it goes on from %s, to which the replay belongs.",
+        subject.name, paths[-1].name, held[-1].name,
+    )  # fmt: skip
+    return paths[: paths.index(held[-1]) + 1]
 
 
 def _iteration(state: JittedState) -> int:
     return int(np.asarray(state.iteration)[0])
 
 
+def _with_replay(path: Path, subject: Subject, state: JittedState) -> JittedState:
+    """The state that checkpoint `path` has given, with what the algorithm stores; one of before 0.7.0 has held it."""
+    if _holds_replay(path, state):
+        return state
+    arguments = path, subject.spec, subject.settings, subject.described()
+    return with_stored(state, saver.resumed_store(stored(state), *arguments, saved=subject.saves))
+
+
+def _holds_replay(path: Path, like: JittedState) -> bool:
+    """Whether a checkpoint holds what the algorithm stores, as well as a rollout that is not complete."""
+    where = "store/own/" if isinstance(like.store, Pending) else "store/"
+    return any(leaf.startswith(where) for leaf in checkpoint.read_info(path).leaves)
+
+
 def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
-    """The state in a checkpoint of the run. Raises CheckpointError."""
+    """The state in a checkpoint of the run, and nothing stored if that lies beside it. Raises CheckpointError."""
     require_loop(path, compiled=True)
     leaves, wanted = checkpoint.read_info(path).leaves, contents(fresh, changing=subject.changing)
-    some = "frozen" in leaves
+    some, whole = "frozen" in leaves, _holds_replay(path, fresh)
+    wanted = with_stored(wanted, stored(fresh)) if whole else wanted
     restore = partial(checkpoint.restore, path, spec=subject.spec, settings=subject.described())
     saved = restore_open(restore, leaves, wanted.replace(frozen=fresh.frozen if some else ()), fresh)
     log.info("%s: resuming from %s.", subject.name, path)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
     saved = saved.replace(recent=fresh.recent, last_step=fresh.last_step)
+    saved = saved if whole else with_stored(saved, stored(fresh))
     saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))

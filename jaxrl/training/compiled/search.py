@@ -113,7 +113,8 @@ class SearchLoop(JittedLoop):
 
     def _opened(self, settings: RunSettings, first: int) -> Run:
         options, subjects = settings.checkpoint_settings, subjects_of(settings, self.env)
-        subjects = [subject._replace(seeds=self.seeds) for subject in subjects]
+        made = self.trainer.algorithms
+        subjects = [subject._replace(seeds=self.seeds, algorithm=made[subject.name]) for subject in subjects]
         folder = RunFolder(options.results_dir, options.run_id)
         with ExitStack() as stack:
             stack.enter_context(folder.claimed(options, {of.name: of.settings.init_path for of in subjects}))

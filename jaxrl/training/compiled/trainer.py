@@ -121,7 +121,7 @@ def make_jitted_trainer(
         newest={name: newest},
         devices=devices,
     )
-    subject = Subject(name, env.spec, settings, tuple(range(seeds)), areas, network=algorithm.policy)
+    subject = Subject(name, env.spec, settings, tuple(range(seeds)), areas, algorithm=algorithm)
 
     def within(change: Callable[..., SceneState]) -> Callable[..., JittedState]:
         return lambda state, *rest: change(SceneState.made_of({name: state}), *rest).of(name)
@@ -260,7 +260,7 @@ def make_scene_trainer(
         steps=steps,
         every=every,
         agents={part.name: part.teams * part.members for part in scene.parts},
-        networks={name: algorithm.policy for name, algorithm in algorithms.items()},
+        algorithms=algorithms,
         devices=mesh.size,
         bytes=needed,
         shapes=shapes,

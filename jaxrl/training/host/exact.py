@@ -19,6 +19,7 @@ from jaxrl.artifacts.checkpoint.document import CheckpointInfo, read_info, verif
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
 from jaxrl.artifacts.checkpoint.folder import behaviors_of, checkpoints
 from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
+from jaxrl.artifacts.checkpoint.replay import belongs_to
 from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.run_folder import RunFolder
 
@@ -53,16 +54,18 @@ def moment_of_run(folder: RunFolder) -> Moment:
     noted = [info.settings[MOMENT] for found in known.values() for _, info in found if MOMENT in info.settings]
     if not any(MOMENT in info.settings for _, info in newest.values()):
         return _moment(newest)
+    whole = []
     for moment in sorted(noted, key=_age):
         found = {name: _of_moment(known.get(name, ()), name, moment) for name in moment}
         saved = {name: item for name, item in found.items() if item is not None}
-        if len(saved) < len(moment):
-            continue
+        if len(saved) == len(moment):
+            whole.append((saved, moment))
+    for saved, moment in [item for item in whole if _has_replays(folder, item[0])] or whole:
         later = [name for name, item in newest.items() if saved.get(name) != item]
         if later:
             log.warning(
                 "%s: the run ended while checkpoints were being saved, and those of %s are of a later moment than the "
-                "others': all go on from the moment before.",
+                "others' or than a replay: all go on from the moment before.",
                 folder.path, ", ".join(later),
             )  # fmt: skip
         return _moment(saved, moment)
@@ -74,6 +77,11 @@ def moment_of_run(folder: RunFolder) -> Moment:
 
 
 _Saved = tuple[Path, CheckpointInfo]
+
+
+def _has_replays(folder: RunFolder, saved: Mapping[str, _Saved]) -> bool:
+    """Whether what algorithms have stored is of this moment too."""
+    return all(belongs_to(folder.behavior(name), info) for name, (_, info) in saved.items())
 
 
 def _not_later(folder: Path) -> list[_Saved]:

@@ -157,8 +157,10 @@ class Learner:
         return acting(self.algorithm, self.state) if self.training else self.state.policy
 
     def begin_anew(self) -> None:
-        """Nothing has been collected yet; what was learned stays."""
-        self.store, self.fresh = self.algorithm.storage.init(), 0
+        """Nothing has been collected yet; what was learned stays, and what a checkpoint keeps of the store."""
+        self.fresh = 0
+        if not self.algorithm.storage.saved:
+            self.store = self.algorithm.storage.init()
 
     def unfinished(self) -> bool:
         """Whether there is something left to do: inference goes on until it is interrupted."""

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, replays
 from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
 from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.metrics import timers as nodes
@@ -148,6 +148,8 @@ class HostRecorder(Recorder):
         for behavior in behaviors:
             self._save(behavior)
             self._statistics[behavior.name].begin_anew()
+            if behavior.training and replays(behavior.algorithm) and not behavior.algorithm.storage.saved:
+                saver.tell_empty(behavior.name, behavior.settings)  # here as well
 
     def save(self, behaviors: Sequence[Behavior]) -> None:
         """A checkpoint of every behavior that trains, now, or with `exact` after the next update."""

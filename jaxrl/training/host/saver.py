@@ -42,6 +42,7 @@ def snapshot_of(behavior: Behavior) -> Snapshot:
         settings=behavior.settings,
         described=saver.settings_of(behavior.settings),
         samples=behavior.recorded(),
+        store=behavior.learner.store if behavior.algorithm.storage.saved else (),
     )
 
 
@@ -49,8 +50,11 @@ def resume(behavior: Behavior, path: Path) -> None:
     """Continue from a checkpoint of this run. Raises CheckpointError when it does not fit."""
     require_loop(path, compiled=False)
     template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
-    saved = checkpoint.restore(path, template, spec=behavior.spec, settings=saver.settings_of(behavior.settings))
-    step = int(saved.step)
+    spec, settings, described = behavior.spec, behavior.settings, saver.settings_of(behavior.settings)
+    saved = checkpoint.restore(path, template, spec=spec, settings=described)
+    step, learner, keeps = int(saved.step), behavior.learner, behavior.algorithm.storage.saved
+    if behavior.training:
+        learner.store = saver.resumed_store(learner.store, path, spec, settings, described, saved=keeps)
     behavior.restore(
         saved.train.replace(step=jnp.int32(min(step, LARGEST_STEP))), step=step, decisions=int(saved.decisions)
     )
