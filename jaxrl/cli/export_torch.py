@@ -11,7 +11,7 @@ from jaxrl.types import JaxrlError
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The run, and the file."""
     parser.description = (
-        "Write the latest checkpoints of a run (PPO, MA-POCA) as .pt of ML-Agents: weights, statistics of "
+        "Write the latest checkpoints of a run (PPO, MA-POCA, SAC) as .pt of ML-Agents: weights, statistics of "
         "observations, Adam and step. mlagents-learn continues with --resume, or starts with them by "
         "--initialize-from or init_path. PyTorch is not needed."
     )

@@ -13,7 +13,7 @@ from jaxrl.types import BehaviorSpec, JaxrlError
 if TYPE_CHECKING:
     from jaxrl.settings import RunSettings
     from jaxrl.torch.checkpoint import TorchCheckpoint
-    from jaxrl.torch.migration import Imported
+    from jaxrl.torch.migration import Imported, Source
 
 LATEST = "checkpoint.pt"
 
@@ -25,9 +25,9 @@ class ImportTorchError(JaxrlError):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The old run and the new one."""
     parser.description = (
-        "Make a run of jaxrl from a checkpoint of ML-Agents (PPO, MA-POCA): weights, statistics of observations, Adam "
-        "and step. It is continued with --resume, or trained from with --initialize-from. PyTorch is not needed, and "
-        "nothing in the file is run."
+        "Make a run of jaxrl from a checkpoint of ML-Agents (PPO, MA-POCA, SAC): weights, statistics of observations, "
+        "Adam and step. It is continued with --resume, or trained from with --initialize-from. PyTorch is not needed, "
+        "and nothing in the file is run."
     )
     parser.add_argument("source", type=Path, metavar="FILE.pt|RUN",
                         help="a checkpoint, or the folder of a run: the latest of each of its behaviors")  # fmt: skip
@@ -60,7 +60,7 @@ def run(given: argparse.Namespace) -> int:
         sources.append(Source(name, path, read, spec, model))
     done = import_run(sources, settings, _old_run(given.source) / "run_logs" / "training_status.json")
     for one, source in zip(done, sources, strict=True):
-        print("\n  ".join(_told(one, source.path, source.model)))
+        print("\n  ".join(_told(one, source)))
     parent, name = shlex.quote(str(given.out.parent)), shlex.quote(given.out.name)
     print(f"Written to {given.out}. Continue it: jaxrl train {_config(given)} --results-dir={parent} --run-id={name} "
           f"--resume; or start with its weights: --initialize-from={name} and another --run-id.")  # fmt: skip
@@ -150,7 +150,7 @@ def _spec(
     return BehaviorSpec(observations_of(shown), action_of(read.policy)), model
 
 
-def _told(one: Imported, path: Path, model: Path | None) -> list[str]:
+def _told(one: Imported, source: Source) -> list[str]:
     """What has been imported, in lines."""
     sensors = ", ".join(
         f"{sensor.name} {'x'.join(map(str, sensor.shape))}{' goal' if sensor.observation_type else ''}"
@@ -159,12 +159,12 @@ def _told(one: Imported, path: Path, model: Path | None) -> list[str]:
     action = one.spec.action
     actions = [f"{action.continuous_size} continuous"] if action.continuous_size else []
     actions += [f"branches of {', '.join(map(str, action.discrete_branches))}"] if action.discrete_branches else []
-    lines = [f"{one.name}: {one.settings.trainer_type}, step {int(one.state.step)}, from {path}",
+    lines = [f"{one.name}: {one.settings.trainer_type}, step {int(one.state.step)}, from {source.path}",
              f"observations: {sensors}; actions: {' and '.join(actions)}",
-             f"Adam: {int(one.state.optimizer.count)} updates"]  # fmt: skip
+             f"Adam: {source.read.adam.count} updates"]  # fmt: skip
     if one.remarks:
         lines.append(f"not taken: {'; '.join(one.remarks)}")
-    if one.compared is not None and model is not None:
-        lines.append(f"acts as {model.name} does: actions differ by at most {one.compared.difference:.1e}, "
+    if one.compared is not None and source.model is not None:
+        lines.append(f"acts as {source.model.name} does: actions differ by at most {one.compared.difference:.1e}, "
                      f"{one.compared.same_choices:.0%} of the choices are the same")  # fmt: skip
     return lines

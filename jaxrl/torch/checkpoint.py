@@ -1,13 +1,16 @@
-"""What an ML-Agents checkpoint of PPO or MA-POCA holds, by the names of its parameters: arrays in, arrays out.
+"""What an ML-Agents checkpoint of PPO, MA-POCA or SAC holds, by the names of its parameters: arrays in, arrays out.
 
     Policy                     the actor; with shared_critic the value heads too
     Optimizer:critic           the critic; with shared_critic the actor once more
     Optimizer:value_optimizer  Adam over both, PPO;  Optimizer:adam  of MA-POCA
     global_step                the trainer step
 
-Adam's moments are kept by the numbers of parameters: the actor's come first, then those of a critic of its own, each in
-the order of the module, which is that of the file. Arrays that are no parameters (statistics of the normaliser), and
-second names, have no number.
+    SAC: Optimizer:q_network (both Q), :value_network, :target_network and three Adams: :policy_optimizer,
+    :value_optimizer over both Q and V, :entropy_optimizer over the temperatures, which themselves are not in the file
+
+An Adam's moments are kept by the numbers of parameters: network by network (`OPTIMIZERS`), each in the order of the
+module, which is that of the file. Arrays that are no parameters (statistics of the normaliser), and second names, have
+no number.
 """
 
 from __future__ import annotations
@@ -21,10 +24,33 @@ from jaxrl.torch.weights import DUPLICATES, HEAD_PREFIX, TorchImportError, Weigh
 from jaxrl.torch.writing import Ordered
 
 POLICY, CRITIC, GLOBAL_STEP = "Policy", "Optimizer:critic", "global_step"
-OPTIMIZERS = {"ppo": "Optimizer:value_optimizer", "poca": "Optimizer:adam"}
-"""By trainer type."""
+_TWO = {"actor": (POLICY, ""), "critic": (CRITIC, "")}
+NETWORKS = {
+    "sac": {
+        "actor": (POLICY, ""),
+        "q1": ("Optimizer:q_network", "q1_network."),
+        "q2": ("Optimizer:q_network", "q2_network."),
+        "value": ("Optimizer:value_network", ""),
+        "target": ("Optimizer:target_network", ""),
+    },
+    "ppo": _TWO,
+    "poca": _TWO,
+}
+"""By trainer type: the module that holds each network, and how its names begin there."""
+OPTIMIZERS = {
+    "sac": {
+        "Optimizer:policy_optimizer": ("actor",),
+        "Optimizer:value_optimizer": ("q1", "q2", "value"),
+        "Optimizer:entropy_optimizer": ("entropy",),
+    },
+    "ppo": {"Optimizer:value_optimizer": ("actor", "critic")},
+    "poca": {"Optimizer:adam": ("actor", "critic")},
+}
+"""By trainer type: the networks that each Adam moves, in the order in which it numbers their parameters. PPO's stands
+after SAC's, which has one of the same name."""
+TEMPERATURES = ("discrete", "continuous")
+"""Parameters of "entropy". Both are there whatever the actions are; the one without actions has no moments."""
 _STEP = "_GlobalSteps__global_step"
-_OF_SAC = ("Optimizer:q_network", "Optimizer:policy_optimizer")
 _BUFFERS = ("normalization_steps", "running_mean", "running_variance")
 _ADAM = {
     **{"weight_decay": 0, "amsgrad": False, "maximize": False, "foreach": None},
@@ -32,7 +58,7 @@ _ADAM = {
 }
 
 Parameter = tuple[str, str]
-"""("actor" or "critic", dotted name)."""
+"""(network or "entropy", dotted name)."""
 
 
 class Adam(NamedTuple):
@@ -46,41 +72,68 @@ class Adam(NamedTuple):
 class TorchCheckpoint(NamedTuple):
     """One behavior's learner, in ML-Agents' names."""
 
-    trainer_type: str  # "ppo" or "poca"
+    trainer_type: str  # "ppo", "poca" or "sac"
     policy: Weights
-    critic: Weights  # empty with shared_critic
+    critic: Weights  # empty with shared_critic; V of SAC
     step: int
     adam: Adam
     others: tuple[str, ...]  # modules that are not read: of reward signals
     remarks: tuple[str, ...]  # what is not quite as it was
+    more: Mapping[str, Weights] = {}  # "q1", "q2" and "target" of SAC
+
+    @property
+    def networks(self) -> dict[str, Weights]:
+        """All by the names of `NETWORKS`; without a critic that shares the policy's network."""
+        critic = {"value" if self.trainer_type == "sac" else "critic": self.critic} if self.critic else {}
+        return {"actor": self.policy, **critic, **self.more}
 
 
 def parsed(contents: Any) -> TorchCheckpoint:
-    """The checkpoint in what `read_torch_file` gives. Raises TorchImportError where it is none of PPO or MA-POCA."""
+    """The checkpoint in what `read_torch_file` gives. Raises TorchImportError where it is none of `NETWORKS`."""
     if not isinstance(contents, dict) or POLICY not in contents or GLOBAL_STEP not in contents:
         found = ", ".join(map(str, contents)) if isinstance(contents, dict) else type(contents).__name__
         raise TorchImportError(f"holds {found or 'nothing'}, expected the modules {POLICY} and {GLOBAL_STEP}: it is "
                                "no checkpoint of ML-Agents 0.27 or later")  # fmt: skip
-    if any(name in contents for name in _OF_SAC):
-        raise TorchImportError("is a checkpoint of SAC, which jaxrl does not train yet; it takes those of ppo and poca")
-    trainer_type = next((kind for kind, module in OPTIMIZERS.items() if module in contents), None)
-    if trainer_type is None or CRITIC not in contents:
-        raise TorchImportError(f"holds {', '.join(contents)}, but no {CRITIC} with {' or '.join(OPTIMIZERS.values())}")
-    policy, critic = _arrays(contents, POLICY), _arrays(contents, CRITIC)
-    if shares_critic(policy):
-        critic = {}
-    adam, remarks = _adam(contents[OPTIMIZERS[trainer_type]], parameters(policy, critic))
-    known = (POLICY, CRITIC, GLOBAL_STEP, OPTIMIZERS[trainer_type])
+    wanted = {kind: {*OPTIMIZERS[kind], *(module for module, _ in NETWORKS[kind].values())} for kind in NETWORKS}
+    trainer_type = next((kind for kind, modules in wanted.items() if modules <= set(contents)), None)
+    if trainer_type is None:
+        missing = " or ".join(f"{', '.join(sorted(wanted[kind] - {POLICY}))} ({kind})" for kind in wanted)
+        raise TorchImportError(f"holds {', '.join(contents)}, but no {missing}")
+    networks = {
+        network: {n.removeprefix(prefix): x for n, x in _arrays(contents, module).items() if n.startswith(prefix)}
+        for network, (module, prefix) in NETWORKS[trainer_type].items()
+    }
+    if shares_critic(networks["actor"]):
+        networks["critic"] = {}
+    policy, critic = networks.pop("actor"), networks.pop("value" if trainer_type == "sac" else "critic")
     step = int(_arrays(contents, GLOBAL_STEP)[_STEP].reshape(-1)[0])
-    others = tuple(name for name in contents if name not in known)
-    return TorchCheckpoint(trainer_type, policy, critic, step, adam, others, remarks)
+    others = tuple(name for name in contents if name not in {GLOBAL_STEP, *wanted[trainer_type]})
+    found = TorchCheckpoint(trainer_type, policy, critic, step, Adam(0, {}, {}), others, (), networks)
+    adam, remarks = _adams(contents, found)
+    return found._replace(adam=adam, remarks=remarks)
 
 
 def composed(checkpoint: TorchCheckpoint, learning_rate: float) -> dict[str, Any]:
     """The inverse of `parsed`, for `write_torch_file`; weights are in the order of their modules."""
-    policy, critic = _with_second_names(checkpoint.policy), _with_second_names(checkpoint.critic)
-    numbered, adam = parameters(policy, critic), checkpoint.adam
-    state = {
+    named = {name: _with_second_names(weights) for name, weights in checkpoint.networks.items()}
+    modules: dict[str, Any] = {}
+    for network, (module, prefix) in NETWORKS[checkpoint.trainer_type].items():
+        weights = named.get(network, named["actor"])
+        joined = {f"{prefix}{name}": x for name, x in weights.items()} if prefix else weights
+        modules[module] = Ordered({**modules.get(module, {}), **joined}) if prefix else weights
+    adams = {}
+    for module, parts in OPTIMIZERS[checkpoint.trainer_type].items():
+        numbered = parameters(checkpoint, parts)
+        group = {"lr": learning_rate, "betas": (0.9, 0.999), "eps": 1e-8, **_ADAM, "params": list(range(len(numbered)))}
+        adams[module] = {"state": _moments(checkpoint.adam, numbered), "param_groups": [group]}
+    policy = modules.pop(POLICY)
+    step = Ordered({_STEP: np.asarray([checkpoint.step], np.int64)})
+    then = {**modules, **adams} if checkpoint.trainer_type == "sac" else {**adams, **modules}
+    return {POLICY: policy, GLOBAL_STEP: step, **then}
+
+
+def _moments(adam: Adam, numbered: list[Parameter]) -> dict[int, dict[str, np.ndarray]]:
+    return {
         number: {
             "step": np.asarray(adam.count, np.float32),
             "exp_avg": adam.first[parameter],
@@ -89,18 +142,12 @@ def composed(checkpoint: TorchCheckpoint, learning_rate: float) -> dict[str, Any
         for number, parameter in enumerate(numbered)
         if parameter in adam.first
     }
-    group = {"lr": learning_rate, "betas": (0.9, 0.999), "eps": 1e-8, **_ADAM, "params": list(range(len(numbered)))}
-    return {
-        POLICY: policy,
-        GLOBAL_STEP: Ordered({_STEP: np.asarray([checkpoint.step], np.int64)}),
-        OPTIMIZERS[checkpoint.trainer_type]: {"state": state, "param_groups": [group]},
-        CRITIC: critic or policy,
-    }
 
 
-def parameters(policy: Weights, critic: Weights) -> list[Parameter]:
-    """All that the optimizer numbers, in its order. A critic that is empty shares the policy's network."""
-    return [(part, name) for part, weights in (("actor", policy), ("critic", critic)) for name in _own(weights)]
+def parameters(checkpoint: TorchCheckpoint, parts: tuple[str, ...]) -> list[Parameter]:
+    """All that an optimizer of some networks numbers, in its order. A critic that shares the policy's has none."""
+    of_parts = {**{name: _own(weights) for name, weights in checkpoint.networks.items()}, "entropy": TEMPERATURES}
+    return [(part, name) for part in parts for name in of_parts.get(part, ())]
 
 
 def shares_critic(policy: Weights) -> bool:
@@ -122,23 +169,25 @@ def _arrays(contents: Mapping[str, Any], module: str) -> dict[str, np.ndarray]:
     return found
 
 
-def _adam(saved: Any, numbered: list[Parameter]) -> tuple[Adam, tuple[str, ...]]:
+def _adams(contents: Mapping[str, Any], checkpoint: TorchCheckpoint) -> tuple[Adam, tuple[str, ...]]:
     """Moments by parameter. Those of a parameter that never had a gradient are not there."""
-    groups = saved.get("param_groups") if isinstance(saved, dict) else None
-    if not isinstance(groups, list) or len(groups) != 1 or not isinstance(saved.get("state"), dict):
-        raise TorchImportError("optimizer: expected one group of parameters and their state, as Adam has")
-    numbers, state = groups[0].get("params", []), saved["state"]
-    if len(numbers) != len(numbered):
-        raise TorchImportError(
-            f"optimizer: it has {len(numbers)} parameters, the networks of the file have {len(numbered)}: they are not "
-            "of one training"
-        )
     first, second, counts = {}, {}, {}
-    for number, parameter in zip(numbers, numbered, strict=True):
-        entry = state.get(number)
-        if entry is not None:
-            first[parameter], second[parameter] = entry["exp_avg"], entry["exp_avg_sq"]
-            counts[parameter] = int(np.asarray(entry["step"]).reshape(-1)[0])
+    for module, parts in OPTIMIZERS[checkpoint.trainer_type].items():
+        saved, numbered = contents[module], parameters(checkpoint, parts)
+        groups = saved.get("param_groups") if isinstance(saved, dict) else None
+        if not isinstance(groups, list) or len(groups) != 1 or not isinstance(saved.get("state"), dict):
+            raise TorchImportError("optimizer: expected one group of parameters and their state, as Adam has")
+        numbers, state = groups[0].get("params", []), saved["state"]
+        if len(numbers) != len(numbered):
+            raise TorchImportError(
+                f"optimizer: it has {len(numbers)} parameters, the networks of the file have {len(numbered)}: they are "
+                "not of one training"
+            )
+        for number, parameter in zip(numbers, numbered, strict=True):
+            entry = state.get(number)
+            if entry is not None:
+                first[parameter], second[parameter] = entry["exp_avg"], entry["exp_avg_sq"]
+                counts[parameter] = int(np.asarray(entry["step"]).reshape(-1)[0])
     count = max(counts.values(), default=0)
     late = [name for (_, name), own in counts.items() if own != count]
     remark = f"Adam has updated {', '.join(late)} less often than the {count} times of the others; they go on as those"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.interface import TrainState
+from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.torch import weights as torch_weights
-from jaxrl.torch.checkpoint import Adam, TorchCheckpoint
+from jaxrl.torch.checkpoint import Adam, Parameter, TorchCheckpoint
 from jaxrl.torch.weights import HEAD_PREFIX, MAX_TEAM, Layout, TorchImportError, Weights
 from jaxrl.types import ActionSpec, BehaviorSpec
 
@@ -32,27 +32,32 @@ _THEN = (
     *("obs_encoder", "obs_action_encoder", "self_attn", "linear_encoder", "_body_endoder", "lstm"),
     *("normalizer", "conv_layers", "dense", "sequential", "layers", "self_ent_encoder", "seq_layers", "hypernet"),
     *("fc_q", "fc_k", "fc_v", "fc_out"),
-    *("_continuous_distribution", "mu", "_discrete_distribution", "branches"),
+    *("_continuous_distribution", "mu", "log_sigma", "_discrete_distribution", "branches"),
 )
 """Modules; those that stand in one module stand here in the order of their creation."""
-_RANK = {name: rank for rank, name in enumerate((*_FIRST, *_THEN))}
+_RANKS_OF_ARRAYS = {name: rank for rank, name in enumerate(_FIRST)}
+_RANKS = {name: rank for rank, name in enumerate(_THEN, len(_FIRST))}
 
 
-class Layouts(NamedTuple):
-    """Of both networks; the critic's is None where they share one."""
-
-    actor: Layout
-    critic: Layout | None
+Layouts = Mapping[str, Layout]
+"""Of each network, by its name in `checkpoint.NETWORKS`; without a critic that shares the policy's network."""
 
 
 def layouts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Layouts:
-    """Where the networks of a behavior that PPO or MA-POCA trains lie in a checkpoint."""
+    """Where the networks of a behavior that PPO, MA-POCA or SAC trains lie in a checkpoint."""
     shape, streams = settings.network_settings, tuple(settings.reward_signals)
+    if settings.trainer_type == "sac":
+        q, value = (
+            make(spec, shape, streams) for make in (torch_weights.action_value_layout, torch_weights.value_layout)
+        )
+        return {"actor": torch_weights.squashed_layout(spec, shape), "q1": q, "q2": q, "value": value, "target": value}
     if settings.trainer_type == "poca":
-        return Layouts(torch_weights.actor_layout(spec, shape), torch_weights.team_critic_layout(spec, shape, streams))
+        critic = torch_weights.team_critic_layout(spec, shape, streams)
+        return {"actor": torch_weights.actor_layout(spec, shape), "critic": critic}
     if getattr(settings.hyperparameters, "shared_critic", False):
-        return Layouts(torch_weights.shared_layout(spec, shape, streams), None)
-    return Layouts(torch_weights.actor_layout(spec, shape), torch_weights.value_layout(spec, shape, streams))
+        return {"actor": torch_weights.shared_layout(spec, shape, streams)}
+    critic = torch_weights.value_layout(spec, shape, streams)
+    return {"actor": torch_weights.actor_layout(spec, shape), "critic": critic}
 
 
 def learner_of(
@@ -65,32 +70,32 @@ def learner_of(
     Raises TorchImportError, naming entry and shape, where networks of these settings have other arrays.
     """
     layouts, remarks = layouts_of(spec, settings), list(checkpoint.remarks)
-    policy, dropped = _without_heads(checkpoint.policy, settings)
-    critic, of_critic = _without_heads(checkpoint.critic, settings)
-    remarks += [f"value head {name}" for name in (*dropped, *of_critic)]
-    actor = torch_weights.import_weights(policy, layouts.actor, spec)
+    cut = {name: _without_heads(weights, settings) for name, weights in checkpoint.networks.items()}
+    networks = {name: kept for name, (kept, _) in cut.items()}
+    remarks += [f"value head {name}" for name in dict.fromkeys(gone for _, dropped in cut.values() for gone in dropped)]
+    read = {
+        name: torch_weights.import_weights(networks.get(name, {}), layout, spec) for name, layout in layouts.items()
+    }
+    actor = read.pop("actor")
     _require_normalizer(actor.normalizer, fresh.policy.normalizer)
-    params: dict[str, Any] = {"actor": actor.params, "critic": {}}
-    own = fresh.own
-    if layouts.critic is not None:
-        imported = torch_weights.import_weights(critic, layouts.critic, spec)
-        params["critic"] = imported.params
-        if imported.max_team is not None:
-            own = {**own, "max_team": imported.max_team}
-        if not _equal(imported.normalizer, actor.normalizer):
+    own, params = dict(fresh.own), {name: network.params for name, network in read.items()}
+    if "critic" in read:
+        if read["critic"].max_team is not None:
+            own["max_team"] = read["critic"].max_team
+        if not _equal(read["critic"].normalizer, actor.normalizer):
             remarks.append("the critic's own statistics of observations, which differ from the policy's: it now "
                            "sees what the policy sees")  # fmt: skip
-    adam = checkpoint.adam
+    step = jnp.int32(min(checkpoint.step, LARGEST_STEP))
+    if settings.trainer_type == "sac":
+        own["counted"] = step  # the updates of the steps before are made
+        begin = getattr(settings.hyperparameters, "init_entcoef", None)
+        remarks.append(f"temperatures, which ML-Agents does not keep: they begin at init_entcoef, {begin}")
     state = fresh.replace(
-        policy=fresh.policy.replace(params=params["actor"], normalizer=actor.normalizer),
-        critic=params["critic"],
-        optimizer=fresh.optimizer._replace(
-            count=jnp.int32(adam.count),
-            mu=_moments(adam.first, policy, critic, layouts),
-            nu=_moments(adam.second, policy, critic, layouts),
-        ),
+        policy=fresh.policy.replace(params=actor.params, normalizer=actor.normalizer),
+        critic=params if settings.trainer_type == "sac" else params.get("critic", {}),
+        optimizer=_optimizer(checkpoint.adam, networks, layouts, fresh),
         own=own,
-        step=jnp.int32(min(checkpoint.step, LARGEST_STEP)),
+        step=step,
     )
     return state, remarks
 
@@ -101,22 +106,68 @@ def checkpoint_of(state: TrainState, step: int, spec: BehaviorSpec, settings: Be
     statistics = torch_weights.export_normalizer(jax.device_get(state.policy.normalizer))
     memory = settings.network_settings.memory
     constants = _constants(spec.action, memory.memory_size if memory else 0)
-    arrays = torch_weights.export_arrays(state.policy.params, layouts.actor)
-    policy = _ordered({**constants, **statistics, **arrays}, streams)
-    critic: Weights = {}
-    if layouts.critic is not None:
-        largest = {MAX_TEAM: _largest_team(state.own["max_team"])} if "max_team" in state.own else {}
-        arrays = torch_weights.export_arrays(state.critic, layouts.critic)
-        critic = _ordered({**largest, **statistics, **arrays}, streams)
-    first, second = (_by_parameter(moments, layouts) for moments in (state.optimizer.mu, state.optimizer.nu))
+    sac = settings.trainer_type == "sac"
+    trees = {"actor": state.policy.params, **(state.critic if sac else {"critic": state.critic})}
+    largest = {MAX_TEAM: _largest_team(state.own["max_team"])} if "max_team" in state.own else {}
+    beside = {"actor": constants, "critic": largest}
+    networks = {
+        name: _ordered(
+            {**beside.get(name, {}), **statistics, **torch_weights.export_arrays(trees[name], layout)}, streams
+        )
+        for name, layout in layouts.items()
+    }
+    policy, critic = networks.pop("actor"), networks.pop("value" if sac else "critic", {})
+    moments = _by_network(state.optimizer) if sac else (state.optimizer.mu, state.optimizer.nu)
+    first, second = (_by_parameter(trees, layouts) for trees in moments)
     seen = [parameter for parameter, moment in second.items() if moment.any() or first[parameter].any()]
-    adam = Adam(int(state.optimizer.count), {p: first[p] for p in seen}, {p: second[p] for p in seen})
-    return TorchCheckpoint(settings.trainer_type, policy, critic, step, adam, (), ())
+    count = int(state.optimizer["policy"].count if sac else state.optimizer.count)
+    adam = Adam(count, {p: first[p] for p in seen}, {p: second[p] for p in seen})
+    return TorchCheckpoint(settings.trainer_type, policy, critic, step, adam, (), (), networks)
 
 
 def learning_rate_of(state: TrainState, settings: BehaviorSettings) -> float:
     """At the state's step, as a schedule has it."""
-    return float(policy_gradient.coefficients(settings, state.step).learning_rate)
+    hyper: Any = settings.hyperparameters
+    schedule = make_schedule(
+        hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_MINIMUM, settings.max_steps
+    )
+    return float(schedule(state.step))
+
+
+def _optimizer(adam: Adam, networks: Mapping[str, Weights], layouts: Layouts, fresh: TrainState) -> Any:
+    """Adam's state, SAC's three, as that of `fresh`."""
+    count, trees = jnp.int32(adam.count), []
+    for moments in (adam.first, adam.second):
+        tree = _moments(moments, networks, layouts)
+        if "log_alpha" in fresh.own:
+            critics = {name: tree[name] for name in ("value", "q1", "q2")}
+            alpha = _of_temperatures(moments, fresh.own["log_alpha"])
+            tree = {"policy": tree["actor"], "critic": critics, "entropy": alpha}
+        else:
+            tree = {"actor": {}, "critic": {}} | tree
+        trees.append(tree)
+    first, second = trees
+    if "log_alpha" not in fresh.own:
+        return fresh.optimizer._replace(count=count, mu=first, nu=second)
+    return {name: own._replace(count=count, mu=first[name], nu=second[name]) for name, own in fresh.optimizer.items()}
+
+
+def _by_network(optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Both moments of SAC's three optimizers as a tree of each network, and "entropy"."""
+    both = [{name: getattr(own, moment) for name, own in optimizer.items()} for moment in ("mu", "nu")]
+    return [{"actor": tree["policy"], **tree["critic"], "entropy": tree["entropy"]} for tree in both]
+
+
+def _of_temperatures(moments: Mapping[Parameter, np.ndarray], like: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises TorchImportError where there are others than the actions have."""
+    found = {}
+    for kind, alpha in like.items():
+        found[kind] = jnp.asarray(moments.get(("entropy", kind), np.zeros(alpha.shape)), jnp.float32)
+        if found[kind].shape != alpha.shape:
+            raise TorchImportError(
+                f"Optimizer:entropy_optimizer: {found[kind].size} {kind} temperatures, the actions have {alpha.size}"
+            )
+    return found
 
 
 def _without_heads(weights: Weights, settings: BehaviorSettings) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -142,21 +193,22 @@ def _equal(found: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _moments(moments: Mapping[Any, np.ndarray], policy: Weights, critic: Weights, layouts: Layouts) -> dict[str, Any]:
-    """One of Adam's moments as trees {"actor", "critic"}; zero for parameters that never had a gradient."""
-    trees: dict[str, Any] = {"actor": {}, "critic": {}}
-    for part, weights, layout in (("actor", policy, layouts.actor), ("critic", critic, layouts.critic)):
-        if layout is not None:
-            names = [name for entry in layout for name in entry.names]
-            arrays = {name: moments.get((part, name), np.zeros_like(weights[name])) for name in names}
-            trees[part] = torch_weights.import_arrays(arrays, layout)
+def _moments(
+    moments: Mapping[Parameter, np.ndarray], networks: Mapping[str, Weights], layouts: Layouts
+) -> dict[str, Any]:
+    """One of Adam's moments as a tree of each network; zero for parameters that never had a gradient."""
+    trees = {}
+    for part, layout in layouts.items():
+        names = [name for entry in layout for name in entry.names]
+        arrays = {name: moments.get((part, name), np.zeros_like(networks[part][name])) for name in names}
+        trees[part] = torch_weights.import_arrays(arrays, layout)
     return trees
 
 
-def _by_parameter(moments: Mapping[str, Any], layouts: Layouts) -> dict[tuple[str, str], np.ndarray]:
-    found = {}
-    for part, layout in (("actor", layouts.actor), ("critic", layouts.critic)):
-        if layout is not None:
+def _by_parameter(moments: Mapping[str, Any], layouts: Layouts) -> dict[Parameter, np.ndarray]:
+    found = {("entropy", kind): np.array(x, np.float32) for kind, x in moments.get("entropy", {}).items()}
+    for part, layout in layouts.items():
+        if part in moments:  # the target has none
             arrays = torch_weights.export_arrays(moments[part], layout)
             found |= {(part, name): np.array(array) for name, array in arrays.items()}
     return found
@@ -199,7 +251,8 @@ def in_module_order(names: Iterable[str], streams: Sequence[str]) -> list[str]:
             if i and parts[i - 1] == "value_heads" and part != "value_heads":
                 found.append(heads[part])
             else:
-                found.append(int(part) if part.isdigit() else _RANK[part])
+                ranks = _RANKS_OF_ARRAYS if i == len(parts) - 1 else _RANKS
+                found.append(int(part) if part.isdigit() else ranks[part])
         return found
 
     return sorted(names, key=rank)

@@ -33,7 +33,7 @@ from jaxrl.networks.encoders import kind_of
 from jaxrl.networks.memory_onnx import AFTER, BEFORE
 from jaxrl.own_code import split_address
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, behavior_settings_for, to_yaml
-from jaxrl.torch.checkpoint import TorchCheckpoint, composed
+from jaxrl.torch.checkpoint import NETWORKS, TorchCheckpoint, composed
 from jaxrl.torch.learner import checkpoint_of, learner_of, learning_rate_of
 from jaxrl.torch.settings import contradictions
 from jaxrl.torch.weights import TorchImportError
@@ -47,8 +47,8 @@ ROWS = 64
 """Observations that are drawn to compare policy and ONNX files."""
 _CLOSE, _CHOSEN = 1e-3, 0.95
 """What two files of one policy may differ by, and the share of choices that are the same: rounding breaks ties."""
-_COMPARED = ("deterministic_continuous_actions", "deterministic_discrete_actions", AFTER)
-_DISCRETE = "deterministic_discrete_actions"
+_CONTINUOUS, _DISCRETE = "deterministic_continuous_actions", "deterministic_discrete_actions"
+_COMPARED = (_CONTINUOUS, _DISCRETE, AFTER)
 
 
 class Source(NamedTuple):
@@ -167,7 +167,9 @@ def _written(one: Imported, source: Source, folder: RunFolder, status: TrainingS
     size = one.settings.network_settings.memory
     memory = None if size is None else np.random.default_rng(1).uniform(-1, 1, (ROWS, size.memory_size))
     exported = onnx_path(folder.behavior(one.name), step)
-    found = agreement(exported, source.model, one.spec, obs, None if memory is None else memory.astype(np.float32))
+    remembered = None if memory is None else memory.astype(np.float32)
+    bare = one.settings.trainer_type == "sac"
+    found = agreement(exported, source.model, one.spec, obs, remembered, squash_theirs=bare)
     if found is not None and (found.difference > _CLOSE or found.same_choices < _CHOSEN):
         raise TorchImportError(
             f"{source.path}: its policy does not act as {source.model} does (actions differ by up to "
@@ -204,7 +206,7 @@ def _require_counterpart(run: Path, settings: BehaviorSettings) -> None:
     """Raise TorchImportError for parts of a learner that ML-Agents does not have."""
     network = settings.network_settings
     own = {
-        f"trainer_type: {settings.trainer_type}": settings.trainer_type not in ("ppo", "poca"),
+        f"trainer_type: {settings.trainer_type}": settings.trainer_type not in NETWORKS,
         "connectors": bool(settings.connectors),
         f"network_settings.body_type: {network.body_type}": network.body_type is not None,
         f"network_settings.vis_encode_type: {network.vis_encode_type}": split_address(network.vis_encode_type),
@@ -244,13 +246,20 @@ class Agreement(NamedTuple):
 
 
 def agreement(
-    ours: Path, theirs: Path, spec: BehaviorSpec, obs: tuple[np.ndarray, ...], memory: np.ndarray | None
+    ours: Path,
+    theirs: Path,
+    spec: BehaviorSpec,
+    obs: tuple[np.ndarray, ...],
+    memory: np.ndarray | None,
+    *,
+    squash_theirs: bool = False,
 ) -> Agreement | None:
     """Both files on the same N observations, all actions allowed; None where the other has no outputs to compare.
 
     Args:
       obs: float32 [N, *shape] each.
       memory: float32 [N, m], what is remembered; None without memory.
+      squash_theirs: of SAC, whose mean ML-Agents writes without its tanh.
     """
     feed = {f"obs_{i}": x for i, x in enumerate(obs)}
     feed["action_masks"] = np.ones((len(obs[0]), spec.action.mask_size), np.float32)
@@ -260,6 +269,8 @@ def agreement(
         answers = [_answers(open_session(str(path)), feed) for path in (ours, theirs)]
     except RuntimeErrors:
         return None  # of an old version of ML-Agents, which ONNX Runtime cannot run
+    if squash_theirs and _CONTINUOUS in answers[1]:
+        answers[1][_CONTINUOUS] = np.tanh(answers[1][_CONTINUOUS])
     names = set(answers[0]) & set(answers[1])
     if not names:
         return None

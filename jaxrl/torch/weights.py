@@ -67,6 +67,17 @@ def value_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str,
     return (*_network(spec, settings), *_value_heads(_width(settings), streams))
 
 
+def squashed_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+    """Layout of `networks.models.SquashedActor`."""
+    return (*_network(spec, settings), *_action_heads(spec, _width(settings), squashed=True))
+
+
+def action_value_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
+    """Layout of `networks.models.ActionValueNetwork`."""
+    network = _network(spec, settings, spec.action.continuous_size)
+    return (*network, *_value_heads(_width(settings), streams, max(spec.action.mask_size, 1)))
+
+
 def shared_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.SharedActorCritic`."""
     return (*actor_layout(spec, settings), *_value_heads(_width(settings), streams))
@@ -180,9 +191,9 @@ def _names(layout: Layout) -> set[str]:
     return {name for entry in layout for name in entry.names}
 
 
-def _network(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
-    """Encoders, body and memory of an actor or a value network."""
-    return (*encoders(spec, settings), *conditioned_body(spec, settings), *_memory(settings))
+def _network(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
+    """Encoders, body and memory of an actor or a value network; `action`: numbers that join the encoding."""
+    return (*encoders(spec, settings), *conditioned_body(spec, settings, action), *_memory(settings))
 
 
 def _memory(settings: NetworkShape) -> Layout:
@@ -207,21 +218,24 @@ def _width(settings: NetworkShape) -> int:
     return settings.hidden_units if settings.memory is None else features(settings.memory)
 
 
-def _action_heads(spec: BehaviorSpec, hidden: int) -> Layout:
+def _action_heads(spec: BehaviorSpec, hidden: int, *, squashed: bool = False) -> Layout:
     entries: Layout = ()
     continuous, branches = spec.action.continuous_size, spec.action.discrete_branches
     if continuous:
         prefix = "action_model._continuous_distribution."
         entries += linear(("heads", "mean"), (f"{prefix}mu",), hidden, (continuous,))
-        entries += (Entry(("heads", "log_sigma"), (f"{prefix}log_sigma",), ((1, continuous),), ROW),)
+        if squashed:
+            entries += linear(("heads", "log_sigma"), (f"{prefix}log_sigma",), hidden, (continuous,))
+        else:
+            entries += (Entry(("heads", "log_sigma"), (f"{prefix}log_sigma",), ((1, continuous),), ROW),)
     if branches:
         names = tuple(f"action_model._discrete_distribution.branches.{i}" for i in range(len(branches)))
         entries += linear(("heads", "logits"), names, hidden, branches)
     return entries
 
 
-def _value_heads(inputs: int, streams: tuple[str, ...]) -> Layout:
-    return linear(("values",), tuple(HEAD_PREFIX + name for name in streams), inputs, (1,) * len(streams))
+def _value_heads(inputs: int, streams: tuple[str, ...], outputs: int = 1) -> Layout:
+    return linear(("values",), tuple(HEAD_PREFIX + name for name in streams), inputs, (outputs,) * len(streams))
 
 
 def encoders(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
@@ -233,9 +247,10 @@ def encoders(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     return (*found, *_entities(spec, settings))
 
 
-def conditioned_body(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+def conditioned_body(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
     """Layout of the body of actors and value networks as "body/...": plain layers, or the last one chosen by goals."""
-    size, hidden, goals = encoding_size(spec, settings), settings.hidden_units, conditioning_goals(spec, settings)
+    size, hidden = encoding_size(spec, settings) + action, settings.hidden_units
+    goals = conditioning_goals(spec, settings)
     if not goals:
         return layers(f"{BODY}.seq_layers", size, hidden, settings.num_layers)
     last = settings.num_layers - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -12,8 +13,7 @@ import onnxruntime
 from jaxrl.artifacts.onnx import session as onnx_session
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.memory import start
-from jaxrl.networks.models import Actor
-from jaxrl.networks.policy import actor_network
+from jaxrl.networks.policy import PolicyNetwork, actor_network
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -50,17 +50,22 @@ def make_masks(spec: BehaviorSpec, rows: int = ROWS, seed: int = 0) -> np.ndarra
 
 
 def make_policy(
-    spec: BehaviorSpec, *, normalize: bool = True, settings: NetworkSettings = SETTINGS, spread: float = 0.3
+    spec: BehaviorSpec,
+    *,
+    normalize: bool = True,
+    settings: NetworkSettings = SETTINGS,
+    spread: float = 0.3,
+    make_network: Callable[..., PolicyNetwork] = actor_network,
 ) -> dict:
     """Arguments of `export` with weights large enough that every term shows in the outputs."""
-    obs = make_obs(spec)
-    params = Actor(spec, settings).init(jax.random.key(0), obs, start(settings.memory, (ROWS,)))
+    obs, network = make_obs(spec), make_network(spec, settings)
+    params = network.module.init(jax.random.key(0), obs, start(settings.memory, (ROWS,)))
     rng = np.random.default_rng(1)
     params = jax.tree.map(lambda p: np.asarray(p) + spread * rng.normal(size=p.shape).astype(np.float32), params)
     states = normalizer.update_all(normalizer.init_all(spec, normalize), obs, None)
     return {
         "spec": spec,
-        "network": actor_network(spec, settings),
+        "network": network,
         "actor_params": params,
         "normalizer": states,
         "sample_obs": obs,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +12,9 @@ import pytest
 from onnx import numpy_helper
 from onnx_policies import (
     ACTIONS,
+    ROWS,
     SETTINGS,
+    distribution,
     make_masks,
     make_obs,
     make_policy,
@@ -29,11 +30,10 @@ from jaxrl.artifacts.onnx import graph as onnx_graph
 from jaxrl.artifacts.onnx import operators
 from jaxrl.artifacts.onnx import parity as onnx_parity
 from jaxrl.artifacts.onnx import session as onnx_session
-from jaxrl.networks.actions import ActionDistribution
-from jaxrl.networks.actions_onnx import SIGMA
+from jaxrl.networks import actions
 from jaxrl.networks.encoders import UnsupportedObservationError
-from jaxrl.networks.models import SharedActorCritic
-from jaxrl.networks.policy import PolicyNetwork, actor_network
+from jaxrl.networks.models import SharedActorCritic, SquashedActor
+from jaxrl.networks.policy import actor_network, squashed_network
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 
 CONTINUOUS_OUTPUTS = ["continuous_actions", "continuous_action_output_shape", "deterministic_continuous_actions"]
@@ -204,38 +204,31 @@ def test_ties_between_the_best_two_actions_are_no_difference():
     assert onnx_parity._disagreement("x", np.array([0, 2]), probabilities) == ("x", 2.0, "at [1]")
 
 
-class Squashed(nn.Module):
-    """tanh(mean + sigma · noise), both of which depend on what is seen, as SAC's policy."""
-
-    @nn.compact
-    def step(self, obs, memory):
-        mean, sure = (nn.Dense(2, name=name)(obs[0]) for name in ("mean", "sure"))
-        return ActionDistribution(mean, jax.nn.log_sigmoid(sure), jnp.zeros((*mean.shape[:-1], 0))), ()
-
-
-def write_squashed(graph, module, states, seen, finish, wrong=False):
-    x = graph.input("obs_0", 4)
-    mean, sigma = graph.dense(x, "mean"), graph.add("Sigmoid", [graph.dense(x, "sure")], SIGMA)
-    noise = graph.add("RandomNormalLike", [mean], "noise", mean=0.0, scale=1.0)
-    sample = graph.add("Add", [mean, graph.add("Mul", [noise, sigma], "scaled")], "sample")
-    graph.output(graph.add("Tanh", [sample], "continuous_actions"), 2)
-    graph.constant_output("continuous_action_output_shape", np.array([2], np.float32))
-    graph.output(graph.add("Identity" if wrong else "Tanh", [mean], "deterministic_continuous_actions"), 2)
-
-
-def test_a_policy_of_an_algorithm_of_its_own_is_written_and_compared_as_it_says(tmp_path):
+@pytest.mark.parametrize("kind", ["continuous", "branches", "hybrid"])
+def test_the_policy_of_sac_is_written_and_compared_as_it_says(tmp_path, kind):
     """Squashed and of a deviation that is no constant: no line of the export knows of it."""
-
-    def sent(dist):
-        return Action(jnp.tanh(dist.mean), jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32))
-
-    spec, network = make_spec(ActionSpec(2, ()), (4,)), PolicyNetwork(Squashed(), write_squashed, sent)
-    policy = {**make_policy(spec, normalize=False), "network": network}
-    policy["actor_params"] = network.module.init(jax.random.key(3), policy["sample_obs"], (), method="step")
+    spec = make_spec(ACTIONS[kind])
+    policy = make_policy(spec, make_network=squashed_network)
     assert exporter.export(tmp_path / "a.onnx", **policy) < 1e-5
-    mean = policy["sample_obs"][0] @ policy["actor_params"]["params"]["mean"]["kernel"]
-    found = run(tmp_path / "a.onnx", policy["sample_obs"], policy["sample_masks"])["deterministic_continuous_actions"]
-    np.testing.assert_allclose(found, np.tanh(mean), atol=1e-5)
-    policy["network"] = PolicyNetwork(Squashed(), partial(write_squashed, wrong=True), sent)
-    with pytest.raises(exporter.ExportError, match="deterministic_continuous_actions differs from the policy"):
-        exporter.export(tmp_path / "b.onnx", **policy)
+    found = run(tmp_path / "a.onnx", policy["sample_obs"], policy["sample_masks"])
+    dist = distribution(policy, policy["sample_obs"])
+    if spec.action.discrete_branches:
+        best = actions.mode(dist, policy["sample_masks"], spec.action).discrete
+        np.testing.assert_array_equal(found["deterministic_discrete_actions"], best)
+    if not spec.action.continuous_size:
+        return
+    assert dist.log_sigma.shape == dist.mean.shape and np.ptp(dist.log_sigma, axis=0).min() > 0.1
+    np.testing.assert_allclose(found["deterministic_continuous_actions"], np.tanh(dist.mean), atol=1e-5)
+    bare = replace(policy["network"], sent=lambda dist: Action(dist.mean, jnp.zeros((ROWS, 0), jnp.int32)))
+    surer = replace(policy["network"], module=Surer(spec, SETTINGS))
+    for wrong, output in ((bare, "deterministic_continuous_actions"), (surer, r"continuous_actions \(standard dev")):
+        with pytest.raises(exporter.ExportError, match=f"output {output}.* differs from the policy"):
+            exporter.export(tmp_path / "b.onnx", **{**policy, "network": wrong})
+
+
+class Surer(SquashedActor):
+    """Of half the deviation that its file has."""
+
+    def step(self, obs, memory):
+        dist, after = super().step(obs, memory)
+        return dist._replace(log_sigma=dist.log_sigma - jnp.log(2.0)), after

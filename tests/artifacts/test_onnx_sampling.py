@@ -7,6 +7,7 @@ from onnx_policies import distribution, make_masks, make_obs, make_policy, make_
 
 from jaxrl.artifacts.onnx import export as exporter
 from jaxrl.networks import actions
+from jaxrl.networks.policy import squashed_network
 from jaxrl.types import ActionSpec
 
 
@@ -81,3 +82,19 @@ def test_continuous_samples_are_clipped_at_one(tmp_path):
     exporter.export(tmp_path / "a.onnx", **policy)
     sampled = run(tmp_path / "a.onnx", make_obs(spec, 500), np.ones((500, 0), bool))["continuous_actions"]
     assert np.abs(sampled).max() == 1.0 and (np.abs(sampled) == 1.0).mean() > 0.5
+
+
+def test_squashed_samples_have_the_mean_and_deviation_of_their_state_before_the_squashing(tmp_path):
+    spec, rows = make_spec(ActionSpec(2, ())), 20_000
+    policy = make_policy(spec, make_network=squashed_network, spread=0.05)
+    exporter.export(tmp_path / "a.onnx", **policy)
+    obs = make_obs(spec)
+    dist = distribution(policy, obs)
+    mean, sigma = (np.asarray(x, np.float64)[:2] for x in (dist.mean, np.exp(dist.log_sigma)))
+    assert (np.abs(sigma[0] / sigma[1] - 1) > 0.02).all() and np.abs(mean).max() + 5 * sigma.max() < 8
+    shown = tuple(np.repeat(x[:2], rows, axis=0) for x in obs)
+    outputs = run(tmp_path / "a.onnx", shown, np.ones((2 * rows, 0), bool))
+    sampled = np.arctanh(outputs["continuous_actions"].astype(np.float64)).reshape(2, rows, 2)
+    # five standard errors of mean and deviation
+    np.testing.assert_array_less(np.abs(sampled.mean(axis=1) - mean), 5 * sigma / np.sqrt(rows))
+    np.testing.assert_allclose(sampled.std(axis=1), sigma, rtol=5 / np.sqrt(2 * rows))

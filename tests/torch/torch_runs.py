@@ -43,13 +43,27 @@ def checkpoint_of_case(case: Case, step: int = 5) -> TorchCheckpoint:
     critic = case.below("w/critic/")
     critic |= {name: seen[name] for name in critic if name in seen}
     critic = {name: critic[name] for name in in_module_order(critic, streams)}
+    more, own = {}, "critic"
+    if case.meta["algorithm"] == "sac":
+        own = "value"
+        for part, prefix in (("q1", "q_network/q1_network."), ("q2", "q_network/q2_network."), ("target", "target/")):
+            more[part] = case.below(f"w/{prefix}")
+            more[part] |= {name: seen[name] for name in more[part] if name in seen}
+    alphas = {name: x for name, x in case.below("w/log_ent_coef/").items() if len(x) and name in _kinds(case)}
     rng, first, second = np.random.default_rng(7), {}, {}
-    for part, weights in (("actor", policy), ("critic", critic)):
-        for name, array in weights.items():
+    moved = {"actor": policy, own: critic, **more, "entropy": alphas}
+    for part, weights in moved.items():
+        for name, array in weights.items() if part != "target" else ():
             if ".normalizer." not in name and name not in (*CONSTANTS, "network_body._current_max_agents"):
                 first[part, name] = rng.normal(size=array.shape).astype(np.float32)
                 second[part, name] = rng.uniform(0.5, 1.0, array.shape).astype(np.float32)
-    return TorchCheckpoint(case.meta["algorithm"], policy, critic, step, Adam(11, first, second), (), ())
+    return TorchCheckpoint(case.meta["algorithm"], policy, critic, step, Adam(11, first, second), (), (), more)
+
+
+def _kinds(case: Case) -> list[str]:
+    """Of actions: ML-Agents has a continuous temperature without continuous actions too, which nothing moves."""
+    action = case.spec.action
+    return ["continuous"] * bool(action.continuous_size) + ["discrete"] * bool(action.discrete_branches)
 
 
 def _streams(case: Case) -> tuple[str, ...]:
