@@ -37,6 +37,7 @@ from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.hyperparameters import SACHyperparameters
 from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, Storage, TrainState
 from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, applied, by_stream
+from jaxrl.learning import replay as replays
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer, squashed
@@ -46,7 +47,6 @@ from jaxrl.networks.models import ActionValueNetwork, SquashedActor, ValueNetwor
 from jaxrl.networks.policy import squashed_network
 from jaxrl.networks.shapes import as_row
 from jaxrl.rewards.signals import Signals, bind_off_policy
-from jaxrl.rollout import replay as replays
 from jaxrl.rollout.buffer.cells import Extras
 from jaxrl.rollout.chunks import in_chunks
 from jaxrl.rollout.rollout import Rollout, masked
