@@ -36,7 +36,6 @@ from .jax_envs.scene import BehaviorPart as BehaviorPart
 from .jax_envs.scene import BehaviorStep as BehaviorStep
 from .jax_envs.scene import JaxScene as JaxScene
 from .jax_envs.scene import SceneStep as SceneStep
-from .learning import replay as replay
 from .rewards import reward_signal as reward_signal
 from .rewards.interface import RewardSignal as RewardSignal
 from .rollout.following.followed import AgentRecord as AgentRecord
