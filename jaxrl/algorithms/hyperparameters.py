@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import Field
 
 from jaxrl.settings import Hyperparameters, ScheduleType
 from jaxrl.settings.behavior import CountedSteps
-from jaxrl.settings.section import VARIABLE, Boolean, Count, Fraction, Integer, NonNegative, Positive
+from jaxrl.settings.section import VARIABLE, Boolean, Count, Fraction, Integer, Location, NonNegative, Positive
 
 _SCHEDULES = ("linear", "constant")
 
@@ -83,3 +83,9 @@ class SACHyperparameters(Hyperparameters):
     original_losses: Boolean = Field(
         default=False, description="losses of hybrid actions and of masked rows as ML-Agents has them"
     )
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """A minibatch is drawn from what is held."""
+        if self.batch_size > self.buffer_size:
+            text = f"got {self.batch_size}, expected at most hyperparameters.buffer_size, which is {self.buffer_size}"
+            yield ("batch_size",), text

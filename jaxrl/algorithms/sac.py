@@ -126,6 +126,7 @@ def storage_of(parts: Parts) -> Storage:
         can_sample=lambda _, counts: counts.total >= max(hyper.buffer_init_steps, hyper.batch_size),
         sample=partial(sample, size=hyper.batch_size),
         kept=lambda store: store,
+        saved=hyper.save_replay_buffer,
     )
 
 
@@ -299,7 +300,8 @@ def memories_along(parts: Parts, state: TrainState, batch: Transitions, obs: tup
     """Policy and V go on from what was stored, Q begins with nothing, the target with what V remembers of one state."""
     if parts.settings.network_settings.memory is None:
         return Memories()
-    stored, along = batch.carry, partial(Sequences, begin=batch.begin, moves=batch.valid)
+    everywhere = jnp.ones_like(batch.valid)  # what is not valid fills the end of a sequence
+    stored, along = batch.carry, partial(Sequences, begin=batch.begin, moves=everywhere)
     after = applied(parts.value, ValueNetwork.step)(state.critic["value"], obs, stored["critic"])[1]
     none = jnp.zeros_like(stored["critic"])
     return Memories(along(stored["actor"]), along(stored["critic"]), along(none), along(after))

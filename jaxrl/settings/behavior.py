@@ -206,6 +206,10 @@ class BehaviorSettings(Section):
         if memory is not None and memory.sequence_length > batch_size:
             text = f"got {memory.sequence_length}, expected at most hyperparameters.batch_size, which is {batch_size}"
             yield ("network_settings", "memory", "sequence_length"), text
+        begins = getattr(self.hyperparameters, "buffer_init_steps", 0)
+        if begins >= self.max_steps:
+            text = f"got {begins}, expected less than max_steps, which is {self.max_steps}: nothing would be learned"
+            yield ("hyperparameters", "buffer_init_steps"), text
         for i, connector in enumerate(self.connectors if self.network_settings.normalize else ()):
             if connector.standardizes:
                 text = "network_settings.normalize standardizes the same observations: keep one of the two"

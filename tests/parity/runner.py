@@ -14,6 +14,7 @@ from tests.parity.forward_cases import run_forward
 from tests.parity.memory_cases import run_memory_forward, run_memory_trajectories
 from tests.parity.normalizer_case import run_normalizer
 from tests.parity.returns_cases import run_returns, run_schedules
+from tests.parity.sac_cases import run_sac
 from tests.parity.trajectory_cases import run_trajectories
 from tests.parity.update_cases import run_losses, run_update
 
@@ -26,6 +27,7 @@ FAMILIES: dict[str, Callable[[Case], Comparison]] = {
     "c_*_update*": run_update,
     "d_*": run_trajectories,
     "e_*": run_normalizer,
+    "f_sac*": run_sac,
 }
 """The first pattern that fits the case's name decides."""
 WITH_MEMORY = {"b": run_memory_forward, "d": run_memory_trajectories}

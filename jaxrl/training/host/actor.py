@@ -241,9 +241,8 @@ def make_actor(
 
     Args:
       learned: somebody learns from what it collects; otherwise it is forgotten now and then.
-      areas: of so many that step alike, in all workers, each gives its share where buffer_size counts their steps.
+      areas: of so many that step alike, in all workers, each gives its share where `period` counts their steps.
     """
-    size = settings.hyperparameters.buffer_size
     return Actor(
         name,
         spec,
@@ -252,7 +251,7 @@ def make_actor(
         policy,
         run_key,
         keeps=algorithm.period if learned else min(algorithm.period, UNTRAINED),
-        env_steps=-(-size // areas) if learned and settings.count_by == "env_steps" else None,
+        env_steps=-(-algorithm.period // areas) if learned and settings.count_by == "env_steps" else None,
         max_length=settings.max_episode_length,
         whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
         environment=environment,

@@ -145,7 +145,7 @@ class Behavior(NamedTuple):
         """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
         actor = self.actor
         if self.training and self.settings.count_by == "env_steps":
-            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.settings.hyperparameters.buffer_size)
+            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.learner.algorithm.period)
         return actor.full or actor.fresh > actor.keeps
 
     def learn(self) -> dict[str, float]:
@@ -172,7 +172,7 @@ def make_behavior(
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed.
 
-    Of `areas` that step alike, in all workers, each gives its share where buffer_size counts environment steps.
+    Of `areas` that step alike, in all workers, each gives its share where `period` counts environment steps.
     """
     threaded = settings.threaded and training
     kind = ThreadedLearner if threaded else Learner

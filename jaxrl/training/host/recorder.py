@@ -308,13 +308,13 @@ class Notices:
 
     def collected(self, behavior: Behavior) -> None:
         """What a behavior's buffer holds now: a large one is named (R59, M14). Nothing is dropped."""
-        size = behavior.settings.hyperparameters.buffer_size
+        size = behavior.learner.algorithm.period
         held = behavior.actor.held
         if held <= max(LEAST_LARGE, TIMES_LARGE * size) or behavior.name in self._large or not behavior.training:
             return
         self._large.add(behavior.name)
         log.warning(
-            "%s: %d agent steps wait for an update, buffer_size asks for %d %s. Every agent's steps count. %s",
+            "%s: %d agent steps wait for an update, which asks for %d %s. Every agent's steps count. %s",
             behavior.name, held, size, behavior.settings.count_by.replace("_", " "),
             "An update takes episodes that have ended alone: they may be endless, then let the environment end them or "
             "set max_episode_length." if behavior.settings.batch_mode == "complete_episodes"

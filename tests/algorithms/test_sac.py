@@ -1,0 +1,152 @@
+"""SAC: how often it learns, what it learns, and what reaches nobody. Its numbers are compared in `tests/parity`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from team_rollouts import quick_jit, random_rollout
+
+from jaxrl.algorithms import make_settings, sac
+from jaxrl.algorithms.interface import Counts, store_rollout
+from jaxrl.algorithms.policy_gradient import applied
+from jaxrl.networks import actions, squashed
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.rewards.signals import bind_off_policy
+from jaxrl.settings import SettingsError
+from jaxrl.types import ActionSpec
+from tests.helpers import make_spec
+
+SPEC = make_spec((3,), continuous=1, branches=(2,))
+SMALL = {"hidden_units": 8, "num_layers": 1}
+
+
+def settings_of(**hyperparameters):
+    given = {"batch_size": 8, "buffer_size": 64, "buffer_init_steps": 0, **hyperparameters}
+    return make_settings("sac", hyperparameters=given, network_settings=SMALL)
+
+
+def made(spec=SPEC, **hyperparameters):
+    algorithm = sac.make_sac(spec, settings_of(**hyperparameters))
+    return algorithm, quick_jit(algorithm.init)(jax.random.key(0)), algorithm.storage.init()
+
+
+def rollout_of(seed: int):
+    return random_rollout(seed, t=6, b=2, a=1, spec=SPEC)._replace(extras={})
+
+
+def counts(total: int) -> Counts:
+    return Counts(fresh=total, total=total)
+
+
+def test_as_many_updates_as_decisions_pay_for() -> None:
+    """One update for 2.5 decisions after the first 10: what is left over is not lost."""
+    algorithm, state, store = made(steps_per_update=2.5, buffer_init_steps=10)
+    learn = quick_jit(algorithm.learn)
+    put = quick_jit(partial(store_rollout, algorithm))
+    for seed in range(6):
+        state, store = put(state, store, rollout_of(seed))
+        if algorithm.storage.can_sample(store, counts(int(state.step))):
+            state, _ = learn(state, store)
+    steps, updates = int(state.step), int(state.optimizer["policy"].count)
+    assert steps > 30
+    assert updates == int((steps - 10) / 2.5)
+    assert float(state.own["owed"]) == pytest.approx((steps - 10) / 2.5 - updates, abs=1e-4)
+
+
+def test_learning_begins_when_both_counts_are_reached() -> None:
+    storage = made(batch_size=8, buffer_init_steps=20)[0].storage
+    assert [bool(storage.can_sample(None, counts(n))) for n in (7, 19, 20)] == [False, False, True]
+    storage = made(batch_size=8, buffer_init_steps=0)[0].storage
+    assert [bool(storage.can_sample(None, counts(n))) for n in (0, 7, 8)] == [False, False, True]
+
+
+def test_squashed_log_probabilities_are_those_of_the_density() -> None:
+    """Against the change of variables in float64: log N(u) - log(1 - tanh² u)."""
+    rng = np.random.default_rng(0)
+    mean, log_sigma, normal = (rng.normal(size=(50, 2)).astype(np.float32) for _ in range(3))
+    dist = ActionDistribution(jnp.asarray(mean), jnp.asarray(log_sigma * 0.3), jnp.zeros((50, 0)))
+    action, log_prob = squashed.drawn(dist, jnp.asarray(normal))
+    sigma = np.exp(np.float64(log_sigma * 0.3))
+    u = np.float64(mean) + sigma * normal
+    wanted = -0.5 * np.square(normal) - np.log(sigma) - 0.5 * np.log(2 * np.pi) - np.log(1 - np.tanh(u) ** 2)
+    np.testing.assert_allclose(action, np.tanh(u), atol=1e-5)
+    np.testing.assert_allclose(log_prob, wanted, atol=2e-3, rtol=1e-4)
+
+
+def test_what_is_sampled_has_the_distribution_that_it_says() -> None:
+    spec = ActionSpec(1, (3,))
+    rows = 20000
+    mean, log_sigma = np.full((rows, 1), 0.5, np.float32), np.full((rows, 1), -0.5, np.float32)
+    dist = ActionDistribution(
+        jnp.asarray(mean), jnp.asarray(log_sigma), jnp.tile(jnp.log(jnp.array([0.2, 0.3, 0.5])), (rows, 1))
+    )
+    mask = jnp.tile(jnp.array([True, False, True]), (rows, 1))
+    drawn = squashed.sample(jax.random.key(0), dist, mask, spec)
+    u = np.arctanh(np.float64(drawn.continuous[:, 0]))
+    assert (u.mean(), u.std()) == pytest.approx((0.5, np.exp(-0.5)), abs=0.02)
+    assert np.bincount(drawn.discrete[:, 0], minlength=3) / rows == pytest.approx([2 / 7, 0, 5 / 7], abs=0.02)
+    assert float(squashed.mode(dist, mask, spec).continuous[0, 0]) == pytest.approx(np.tanh(0.5))
+    entropy = actions.entropy(dist, mask, spec)
+    assert entropy.shape == (rows,)
+
+
+def test_masked_rows_change_nothing_whatever_they_hold() -> None:
+    """NaN in a row that is not valid: the losses of the others and all gradients are the same, bit for bit."""
+    settings = settings_of()
+    parts, signals = sac.parts_of(SPEC, settings), bind_off_policy(SPEC, settings)
+    algorithm, state, store = made()
+    for seed in range(3):
+        _, store = store_rollout(algorithm, state, store, rollout_of(seed))
+    batch = algorithm.storage.sample(store, jax.random.key(1))
+    valid = jnp.arange(8) < 5
+
+    def after(batch):
+        return quick_jit(partial(sac.one_update, parts, signals))(state, batch, jax.random.key(2))
+
+    clean = after(batch._replace(valid=valid))
+    spoiled = batch._replace(
+        valid=valid, reward=jnp.where(valid, batch.reward, 7.0), discount=jnp.where(valid, batch.discount, 3.0)
+    )
+    other = after(spoiled)
+    for x, y in zip(jax.tree.leaves(clean[1]), jax.tree.leaves(other[1]), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+
+
+def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_are_not() -> None:
+    """γ V̄ of the last observation is in the target of one that was cut off; of one that ended, nothing."""
+    settings = settings_of()
+    parts = sac.parts_of(SPEC, settings)
+    algorithm, state, store = made()
+    _, store = store_rollout(algorithm, state, store, rollout_of(0))
+    batch = algorithm.storage.sample(store, jax.random.key(1))
+    normal, losses = jnp.zeros((8, 1)), []
+    for ended in (0.0, 1.0):
+        one = batch._replace(discount=jnp.full(8, 1.0 - ended), seen=jnp.ones(8, bool))
+        _, told = sac.step(parts, state, one, one.reward[:, None], normal)
+        q = applied(parts.q)(state.critic["q1"], one.obs, one.action.continuous)[:, 0]
+        taken = np.take_along_axis(np.asarray(q), np.asarray(one.action.discrete), axis=1)[:, 0]
+        follows = np.asarray(applied(parts.value)(state.critic["target"], one.next_obs))[:, 0]
+        target = np.asarray(one.reward) + (1.0 - ended) * 0.99 * follows
+        losses.append((float(told["q1_loss"]), 0.5 * np.mean(np.square(target - taken))))
+    for ours, wanted in losses:
+        assert ours == pytest.approx(wanted, rel=1e-5)
+    assert losses[0][0] != pytest.approx(losses[1][0], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"batch_size": 128, "buffer_size": 64}, "got 128, expected at most hyperparameters.buffer_size, which is 64"),
+        ({"buffer_init_steps": 500_000}, "got 500000, expected less than max_steps"),
+        ({"steps_per_update": 0.0}, "steps_per_update"),
+        ({"beta": 0.1}, "beta"),
+        ({"shared_critic": True}, "shared_critic"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(given, told) -> None:
+    with pytest.raises(SettingsError, match=told):
+        settings_of(**given)
