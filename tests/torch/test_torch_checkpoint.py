@@ -17,6 +17,7 @@ from jaxrl.algorithms import make_algorithm, policy_gradient
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.artifacts.onnx.export import export
 from jaxrl.cli import main
+from jaxrl.networks.policy import squashed_network
 from jaxrl.torch.checkpoint import composed, parsed
 from jaxrl.torch.learner import checkpoint_of, in_module_order, layouts_of, learner_of
 from jaxrl.torch.reading import read_torch_file
@@ -342,7 +343,7 @@ def test_a_run_of_sac_comes_and_goes(tmp_path, capsys):
     export(
         old / "Case-700.onnx",
         spec=case.spec,
-        network=make_algorithm(case.spec, settings).policy,
+        network=squashed_network(case.spec, settings.network_settings),
         actor_params=state.policy.params,
         normalizer=state.policy.normalizer,
         sample_obs=(rows,),
