@@ -159,6 +159,7 @@ def _written(one: Imported, source: Source, folder: RunFolder, status: TrainingS
         settings=one.settings,
         described=saver.settings_of(one.settings),
         samples=(obs, masks),
+        network=make_algorithm(one.spec, one.settings).policy,
     )
     saver.save_checkpoint(saver.copied(snapshot), folder, status, None)
     saver.publish(one.name, step, folder, status, None)

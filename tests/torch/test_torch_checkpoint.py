@@ -9,9 +9,15 @@ from typing import Any
 
 import jax
 import numpy as np
+import onnx
 import pytest
+import yaml
 
 from jaxrl.algorithms import make_algorithm, policy_gradient
+from jaxrl.artifacts.checkpoint import store
+from jaxrl.artifacts.onnx.export import export
+from jaxrl.cli import main
+from jaxrl.networks.policy import squashed_network
 from jaxrl.torch.checkpoint import composed, parsed
 from jaxrl.torch.learner import checkpoint_of, in_module_order, layouts_of, learner_of
 from jaxrl.torch.reading import read_torch_file
@@ -81,13 +87,48 @@ def test_a_checkpoint_comes_back_bit_for_bit(path, tmp_path):
     blank = fresh(case, settings)
     state, remarks = learner_of(found, case.spec, settings, blank)
     if settings.trainer_type == "sac":
-        assert remarks == ["temperatures, which ML-Agents does not keep: they begin at init_entcoef, 0.5"]
+        begin = case.meta["hyperparameters"]["init_entcoef"]
+        assert remarks == [f"temperatures, which ML-Agents does not keep: they begin at init_entcoef, {begin}"]
     else:
         assert remarks == []
     assert jax.tree.structure(state) == jax.tree.structure(blank)
     assert [(x.shape, x.dtype) for x in jax.tree.leaves(state)] == [(x.shape, x.dtype) for x in jax.tree.leaves(blank)]
     write_torch_file(tmp_path / "b.pt", composed(checkpoint_of(state, found.step, case.spec, settings), 1e-3))
     assert same(written, read_torch_file(tmp_path / "b.pt"))
+
+
+def test_what_sac_moves_lies_where_the_original_numbers_it():
+    case = load(FIXTURES / "f_sac_hybrid.json")
+    settings = settings_of_case(case)
+    contents = composed(checkpoint_of_case(case, step=700), 1e-3)
+    state, _ = learner_of(parsed(contents), case.spec, settings, fresh(case, settings))
+    assert int(state.own["counted"]) == int(state.step) == 700  # or 700 updates would be owed
+    of_values, of_alpha = (contents[f"Optimizer:{name}_optimizer"]["state"] for name in ("value", "entropy"))
+    (q1, q2, v), layer = (state.optimizer["critic"].mu[name]["params"] for name in ("q1", "q2", "value")), "layer_0"
+    assert len(of_values) == 12
+    for first, ours in ((0, q1), (4, q2), (8, v)):
+        np.testing.assert_array_equal(ours["body"][layer]["kernel"].T, of_values[first]["exp_avg"])
+        np.testing.assert_array_equal(ours["values"]["kernel"].T, of_values[first + 2]["exp_avg"])
+    for number, kind in ((0, "discrete"), (1, "continuous")):
+        np.testing.assert_array_equal(state.optimizer["entropy"].nu[kind], of_alpha[number]["exp_avg_sq"])
+    assert list(contents) == [
+        "Policy",
+        "global_step",
+        *(
+            f"Optimizer:{name}"
+            for name in (
+                "q_network",
+                "value_network",
+                "target_network",
+                "policy_optimizer",
+                "value_optimizer",
+                "entropy_optimizer",
+            )
+        ),
+    ]
+    of_alpha[0]["exp_avg"] = np.zeros(2, np.float32)
+    with pytest.raises(TorchImportError, match="2 discrete temperatures, the actions have 1"):
+        learner_of(parsed(contents), case.spec, settings, fresh(case, settings))
 
 
 @pytest.mark.slow
@@ -288,3 +329,41 @@ def test_a_network_of_other_observations_names_entry_and_shapes():
     layouts = layouts_of(spec, settings)
     with pytest.raises(TorchImportError, match=r"seq_layers\.0\.weight: shape \(\d+, \d+\) in the checkpoint, \(\d+, "):
         import_weights(parsed(contents).policy, layouts["actor"], spec)
+
+
+def test_a_run_of_sac_comes_and_goes(tmp_path, capsys):
+    """Beside its ONNX file as ML-Agents writes it, whose deterministic action is the mean without tanh."""
+    case = load(FIXTURES / "f_sac_hybrid.json")
+    settings = settings_of_case(case, learning_rate_schedule="constant")
+    given = composed(checkpoint_of_case(case, step=700), float(np.float32(1e-3)))
+    state, _ = learner_of(parsed(given), case.spec, settings, fresh(case, settings))
+    old, (sensor,) = tmp_path / "old" / "Case", case.spec.observations
+    write_torch_file(old / "checkpoint.pt", given)
+    rows = np.random.default_rng(0).normal(size=(8, *sensor.shape)).astype(np.float32)
+    export(
+        old / "Case-700.onnx",
+        spec=case.spec,
+        network=squashed_network(case.spec, settings.network_settings),
+        actor_params=state.policy.params,
+        normalizer=state.policy.normalizer,
+        sample_obs=(rows,),
+        sample_masks=np.ones((8, case.spec.action.mask_size), bool),
+    )
+    model = onnx.load(old / "Case-700.onnx")
+    (squashing,) = (node for node in model.graph.node if "deterministic_continuous_actions" in node.output)
+    squashing.op_type = "Identity"
+    onnx.save(model, old / "Case-700.onnx")
+    hyper = {**case.meta["hyperparameters"], "learning_rate_schedule": "constant"}
+    network = {**case.meta["network_settings"], "normalize": False}
+    written = {"trainer_type": "sac", "hyperparameters": hyper, "network_settings": network}
+    (tmp_path / "old" / "configuration.yaml").write_text(yaml.safe_dump({"behaviors": {"Case": written}}))
+    new = tmp_path / "results" / "new"
+    assert main(["import-torch", str(old.parent), "--out", str(new)]) == 0
+    said = capsys.readouterr().out
+    assert "Case: sac, step 700" in said and "Adam: 11 updates" in said and "acts as Case-700.onnx does" in said
+    assert "not taken: temperatures, which ML-Agents does not keep: they begin at init_entcoef, 0.5" in said
+    like = {"train": state.replace(key=jax.random.key(0))}
+    kept = store.restore_params_only(store.require_latest(new / "Case"), like, fields=("train",))["train"]
+    np.testing.assert_allclose(np.exp(kept.own["log_alpha"]["discrete"]), [0.5], rtol=1e-6)
+    assert main(["export-torch", str(new)]) == 0
+    assert same(read_torch_file(old / "checkpoint.pt"), read_torch_file(new / "Case" / "checkpoint.pt"))
