@@ -38,7 +38,6 @@ from .jax_envs.scene import JaxScene as JaxScene
 from .jax_envs.scene import SceneStep as SceneStep
 from .rewards import reward_signal as reward_signal
 from .rewards.interface import RewardSignal as RewardSignal
-from .rollout import replay as replay
 from .rollout.following.followed import AgentRecord as AgentRecord
 from .rollout.following.followed import Episode as Episode
 from .rollout.following.followed import Trajectory as Trajectory

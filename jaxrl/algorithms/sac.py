@@ -35,8 +35,9 @@ import optax
 
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.hyperparameters import SACHyperparameters
-from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, Storage, TrainState
+from jaxrl.algorithms.interface import Algorithm, Counts, Decision, Metrics, PolicyState, Storage, TrainState
 from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, applied, by_stream
+from jaxrl.learning import replay as replays
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer, squashed
@@ -46,7 +47,6 @@ from jaxrl.networks.models import ActionValueNetwork, SquashedActor, ValueNetwor
 from jaxrl.networks.policy import squashed_network
 from jaxrl.networks.shapes import as_row
 from jaxrl.rewards.signals import Signals, bind_off_policy
-from jaxrl.rollout import replay as replays
 from jaxrl.rollout.buffer.cells import Extras
 from jaxrl.rollout.chunks import in_chunks
 from jaxrl.rollout.rollout import Rollout, masked
@@ -114,20 +114,27 @@ def memories_of(settings: BehaviorSettings) -> Extras:
 def storage_of(parts: Parts) -> Storage:
     """The replay: single transitions, with memory sequences of them."""
     hyper, memory, size = parts.hyper, parts.settings.network_settings.memory, parts.hyper.buffer_size
+    length = 1 if memory is None else memory.sequence_length
     if memory is None:
         empty, add, sample = partial(replays.empty, parts.spec, size), replays.add, replays.sample
     else:
-        length, memories = memory.sequence_length, memories_of(parts.settings)
+        memories = memories_of(parts.settings)
         empty = partial(replays.no_sequences, parts.spec, size, length, memories)
         add, sample = replays.add_sequences, replays.sample_sequences
     return Storage(
         init=empty,
         add=lambda store, rollout: add(store, masked(rollout)),
-        can_sample=lambda _, counts: counts.total >= max(hyper.buffer_init_steps, hyper.batch_size),
+        can_sample=partial(can_sample, hyper, hyper.batch_size // length),
         sample=partial(sample, size=hyper.batch_size),
         kept=lambda store: store,
         saved=hyper.save_replay_buffer,
     )
+
+
+def can_sample(hyper: SACHyperparameters, minibatch: int, store: Any, counts: Counts) -> Any:
+    """Enough has been seen in the whole run, and a minibatch is there, also where a resumed run began with nothing."""
+    there = (replays.held(store) >= minibatch) | (counts.fresh >= hyper.batch_size)
+    return (counts.total >= hyper.buffer_init_steps) & there
 
 
 def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:

@@ -58,10 +58,12 @@ def test_as_many_updates_as_decisions_pay_for() -> None:
 
 
 def test_learning_begins_when_both_counts_are_reached() -> None:
-    storage = made(batch_size=8, buffer_init_steps=20)[0].storage
-    assert [bool(storage.can_sample(None, counts(n))) for n in (7, 19, 20)] == [False, False, True]
-    storage = made(batch_size=8, buffer_init_steps=0)[0].storage
-    assert [bool(storage.can_sample(None, counts(n))) for n in (0, 7, 8)] == [False, False, True]
+    algorithm, state, empty = made(batch_size=8, buffer_init_steps=20)
+    _, full = store_rollout(algorithm, state, store_rollout(algorithm, state, empty, rollout_of(0))[1], rollout_of(1))
+    ready = algorithm.storage.can_sample
+    assert [bool(ready(full, Counts(0, total))) for total in (19, 20)] == [False, True]
+    # A run that is resumed with nothing in store waits for a minibatch, whatever it has seen before.
+    assert [bool(ready(empty, Counts(fresh, 10_000))) for fresh in (0, 7, 8)] == [False, False, True]
 
 
 def test_squashed_log_probabilities_are_those_of_the_density() -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.rollout import replay
+from jaxrl.learning import replay
 from jaxrl.rollout.rollout import Rollout, masked
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 from tests.algorithms import team_rollouts

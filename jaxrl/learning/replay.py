@@ -112,8 +112,10 @@ def add(replay: Replay, rollout: Rollout) -> Replay:
     return Replay(obs, kept, observed, count, _oldest(kept.at, count, observed, obs))
 
 
-def held(replay: Replay) -> jax.Array:
-    """How many decisions are held, int32 []."""
+def held(replay: Replay | Sequences) -> jax.Array:
+    """How many decisions are held, or sequences, int32 []."""
+    if isinstance(replay, Sequences):
+        return jnp.minimum(replay.count, len(replay.kept.valid)).astype(jnp.int32)
     return (replay.count - replay.oldest).astype(jnp.int32)
 
 
@@ -193,9 +195,8 @@ def sample_sequences(replay: Sequences, key: jax.Array, size: int) -> Transition
 
     Where no memory begins, `carry` is zero behind the first decision.
     """
-    held, length = replay.kept.valid.shape
-    count = jnp.minimum(replay.count, held).astype(jnp.int32)
-    drawn = jax.random.randint(key, (max(size // length, 1),), 0, jnp.maximum(count, 1))
+    length = replay.kept.valid.shape[1]
+    drawn = jax.random.randint(key, (max(size // length, 1),), 0, jnp.maximum(held(replay), 1))
     found = jax.tree.map(lambda x: x[drawn], replay.kept)
     first = jnp.arange(length) == 0
     carry = jax.tree.map(lambda x: where(jnp.broadcast_to(first, found.valid.shape), x[:, None], 0), found.carry)
