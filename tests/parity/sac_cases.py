@@ -16,7 +16,7 @@ from jaxrl.networks import actions, normalizer, squashed
 from jaxrl.rewards.signals import bind_off_policy
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.torch import weights as torch_weights
-from jaxrl.torch.layout import Entry, Layout
+from jaxrl.torch.layout import Layout
 from tests.parity.cases import Case
 from tests.parity.compare import Comparison
 
@@ -96,34 +96,9 @@ def _batch(case: Case) -> Transitions:
 def _layouts(case: Case) -> dict[str, Layout]:
     """By the name of the original."""
     value = torch_weights.value_layout(case.spec, case.network, ("extrinsic",))
-    q = tuple(_of_q(case, entry) for entry in value)
+    q = torch_weights.action_value_layout(case.spec, case.network, ("extrinsic",))
     of_critics = {name: q if "q_network" in name else value for name in NETWORKS}
-    return {"actor": _actor_layout(case), **of_critics}
-
-
-def _of_q(case: Case, entry: Entry) -> Entry:
-    """A value network that sees the continuous action too, and has a number for each choice of each branch."""
-    more, outputs = case.spec.action.continuous_size, max(case.spec.action.mask_size, 1)
-    shapes = entry.shapes
-    if entry.path == ("body", "layer_0", "kernel"):
-        shapes = tuple((hidden, inputs + more) for hidden, inputs in shapes)
-    if entry.path[0] == "values":
-        shapes = tuple((outputs, *shape[1:]) for shape in shapes)
-    return entry._replace(shapes=shapes)
-
-
-def _actor_layout(case: Case) -> Layout:
-    """The policy, with a log sigma of the state."""
-    layout = torch_weights.actor_layout(case.spec, case.network)
-    mean = [entry for entry in layout if entry.path[:2] == ("heads", "mean")]
-    kept = tuple(entry for entry in layout if entry.path[:2] != ("heads", "log_sigma"))
-    return kept + tuple(
-        entry._replace(
-            path=("heads", "log_sigma", entry.path[-1]),
-            names=tuple(name.replace(".mu.", ".log_sigma.") for name in entry.names),
-        )
-        for entry in mean
-    )
+    return {"actor": torch_weights.squashed_layout(case.spec, case.network), **of_critics}
 
 
 def _prefix(network: str) -> str:

@@ -13,11 +13,12 @@ import onnx
 import pytest
 import yaml
 
-from jaxrl.algorithms import make_algorithm, policy_gradient
+from jaxrl.algorithms import make_algorithm, policy_gradient, sac
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.artifacts.onnx.export import export
 from jaxrl.cli import main
 from jaxrl.networks.policy import squashed_network
+from jaxrl.rewards.signals import bind_off_policy
 from jaxrl.torch.checkpoint import composed, parsed
 from jaxrl.torch.learner import checkpoint_of, in_module_order, layouts_of, learner_of
 from jaxrl.torch.reading import read_torch_file
@@ -25,7 +26,7 @@ from jaxrl.torch.settings import action_of, contradictions
 from jaxrl.torch.weights import TorchImportError, import_weights
 from jaxrl.torch.writing import write_torch_file
 from tests.helpers import ppo_settings
-from tests.parity import update_cases
+from tests.parity import sac_cases, update_cases
 from tests.parity.cases import load
 from tests.parity.compare import Comparison
 from tests.parity.forward_cases import run_forward
@@ -178,6 +179,29 @@ def test_adam_goes_on_where_the_file_left_it(tmp_path):
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("c_*_update_*.json")), ids=lambda path: path.stem)
 def test_adam_goes_on_in_every_case(path, tmp_path):
     assert max(continued(path.stem, tmp_path).errors.values()) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("f_sac_*.json")), ids=lambda path: path.stem)
+def test_sac_goes_on_where_the_file_left_it(path, tmp_path):
+    """The first update here, the other two from a file; the temperatures, which no file has, are carried by hand."""
+    case = load(path)
+    settings: Any = sac_cases._settings(case)
+    parts = sac.parts_of(case.spec, settings)
+    start = jax.jit(partial(sac.init, parts, bind_off_policy(case.spec, settings)))(jax.random.key(0))
+    state, batch = sac_cases._weights(case, start, "w"), sac_cases._batch(case)
+    update, noise = jax.jit(partial(sac.step, parts)), case.arrays.get("mb/noise", np.zeros((3, case.meta["batch"], 0)))
+    for count, drawn in enumerate(noise):
+        state, _ = update(state, batch, batch.reward[..., None], sac_cases._shaped(case, drawn))
+        if count == 0:
+            contents = composed(checkpoint_of(state, int(state.step), case.spec, settings), 1e-3)
+            write_torch_file(tmp_path / "a.pt", contents)
+            read, _ = learner_of(parsed(read_torch_file(tmp_path / "a.pt")), case.spec, settings, start)
+            state = read.replace(own={**read.own, "log_alpha": state.own["log_alpha"]})
+    comparison = Comparison()
+    sac_cases._compare_weights(case, comparison, state, 3)
+    assert len(comparison.errors) > 20
+    assert max(comparison.errors.values()) < 1e-4
 
 
 def test_what_ml_agents_wrote_comes_back_bit_for_bit(tmp_path):
