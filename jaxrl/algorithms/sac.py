@@ -93,7 +93,7 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
         noise=partial(actions.noise, spec=spec.action),
         remember=None if memory is None else partial(remember, parts),
         policy=squashed_network(spec, settings.network_settings),
-        watch=watch,
+        watch=partial(watch, parts),
     )
 
 
@@ -163,7 +163,9 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
                 kind: jnp.full(count, jnp.log(parts.hyper.init_entcoef), jnp.float32)
                 for kind, count in _temperatures(spec).items()
             },
-            "counted": jnp.zeros((), jnp.int32),  # the step up to which updates were counted
+            "fresh": jnp.zeros(
+                (), jnp.int32
+            ),  # decisions since the last turn, those before `buffer_init_steps` left out
             "owed": jnp.zeros(()),  # updates that decisions have paid for and that were not made: less than one
             "signals_owed": jnp.zeros(()),
         },
@@ -199,10 +201,12 @@ def remember(
     return {**decision.carry, "critic": step(state.critic["value"], seen, decision.carry["critic"])[1]}
 
 
-def watch(state: TrainState, rollout: Rollout) -> TrainState:
-    """The normaliser follows everything that agents decide on."""
+def watch(parts: Parts, state: TrainState, rollout: Rollout) -> TrainState:
+    """The normaliser follows everything that agents decide on, and decisions are counted that pay for updates."""
     after = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
-    return state.replace(policy=state.policy.replace(normalizer=after))
+    step = state.step + rollout.acted.sum(dtype=jnp.int32)
+    fresh = state.own["fresh"] + jnp.maximum(step - jnp.maximum(state.step, parts.hyper.buffer_init_steps), 0)
+    return state.replace(policy=state.policy.replace(normalizer=after), own={**state.own, "fresh": fresh})
 
 
 def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
@@ -212,7 +216,7 @@ def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tupl
     """
     hyper, own = parts.hyper, state.own
     key, next_key = jax.random.split(state.key)
-    fresh = jnp.maximum(state.step - jnp.maximum(own["counted"], hyper.buffer_init_steps), 0).astype(jnp.float32)
+    fresh = own["fresh"].astype(jnp.float32)
     owed, of_signals = own["owed"] + fresh / hyper.steps_per_update, own["signals_owed"]
     count = jnp.floor(owed).astype(jnp.int32)
 
@@ -226,7 +230,7 @@ def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tupl
     state, sums = jax.lax.fori_loop(0, count, one, (state, nothing))
     told = jax.tree.map(lambda x, before: jnp.where(count > 0, x / jnp.maximum(count, 1), before), sums, own["told"])
     owed -= count.astype(jnp.float32)
-    own = {**state.own, "counted": state.step, "owed": owed, "told": told}
+    own = {**state.own, "fresh": jnp.zeros_like(own["fresh"]), "owed": owed, "told": told}
     state = state.replace(own=own, key=next_key)
     if all(not jax.tree.leaves(kept) for kept in state.signals.values()):
         return state, told

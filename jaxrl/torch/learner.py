@@ -87,7 +87,6 @@ def learner_of(
                            "sees what the policy sees")  # fmt: skip
     step = jnp.int32(min(checkpoint.step, LARGEST_STEP))
     if settings.trainer_type == "sac":
-        own["counted"] = step  # the updates of the steps before are made
         begin = getattr(settings.hyperparameters, "init_entcoef", None)
         remarks.append(f"temperatures, which ML-Agents does not keep: they begin at init_entcoef, {begin}")
     state = fresh.replace(

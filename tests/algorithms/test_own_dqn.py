@@ -1,4 +1,4 @@
-"""examples/own_dqn.py: what it stores and what it learns has the value that it should; it trains in the compiled loop."""
+"""examples/own_dqn.py: what it learns has the value that it should have."""
 
 from __future__ import annotations
 

@@ -268,9 +268,9 @@ BAD = {
     "editor": ("behaviors: {A: {}}", ["{config}", "--num-envs", "2"], "env_settings.num_envs: got 2, expected 1"),
     "load": ("behaviors: {A: {}}", ["{config}", "--load"], "checkpoint_settings.load_model: no longer supported"),
     "sac": (
-        "behaviors: {A: {trainer_type: sac}}",
+        "behaviors: {A: {trainer_type: sac, hyperparameters: {batch_size: 9, buffer_size: 8}}}",
         ["{config}"],
-        "behaviors.A.trainer_type: sac is not supported yet: write poca, ppo, mappo or coma",
+        "behaviors.A.hyperparameters.batch_size: got 9, expected at most hyperparameters.buffer_size, which is 8",
     ),
     "no executable": (
         "behaviors: {A: {}}",
