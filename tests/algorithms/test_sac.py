@@ -17,6 +17,7 @@ from jaxrl.networks import actions, squashed
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.rewards.signals import bind_off_policy
 from jaxrl.settings import SettingsError
+from jaxrl.training.memory import check_store
 from jaxrl.types import ActionSpec
 from tests.helpers import make_spec
 
@@ -152,3 +153,17 @@ def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_a
 def test_bad_settings_are_refused_by_name(given, told) -> None:
     with pytest.raises(SettingsError, match=told):
         settings_of(**given)
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated(monkeypatch) -> None:
+    """1,000 decisions of [3] numbers, one continuous and one discrete action with 2 choices.
+
+    At 24 bytes of observations, twice 4 of their places, 2 of masks, 8 of the action, 8 of reward and discount, 1: 51.
+    """
+    settings = settings_of(buffer_size=1000)
+    algorithm, needed = sac.make_sac(SPEC, settings), 51 * 1000 + 12
+    monkeypatch.setattr("jaxrl.training.memory.free_bytes", lambda devices: 2 * needed)
+    check_store("Ball", algorithm, settings, seeds=2)
+    monkeypatch.setattr("jaxrl.training.memory.free_bytes", lambda devices: 2 * needed - 1)
+    with pytest.raises(SettingsError, match=r"behaviors.Ball.hyperparameters.buffer_size: got 1000.* at most 899 fit"):
+        check_store("Ball", algorithm, settings, seeds=2)

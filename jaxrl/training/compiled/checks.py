@@ -6,7 +6,6 @@ And numbers that are not finite.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from jaxrl.settings.environment_parameters import MEASURES, CompletionCriteria
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
+from jaxrl.training.memory import free_bytes
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -134,20 +134,6 @@ def check_memory(seeds: int, areas: int, needed: int, devices: int) -> None:
         f"env_settings.seeds: {seeds} seed(s) of {areas} areas need {needed / 2**30:.2f} GiB on each of "
         f"{devices} device(s), {free / 2**30:.2f} GiB are free: {advice}"
     )
-
-
-def free_bytes(devices: int) -> int | None:
-    """Memory that each of `devices` devices may still take, in bytes; those of a CPU share the machine's."""
-    device = jax.devices()[0]
-    if device.platform != "cpu":
-        told = device.memory_stats() or {}
-        return told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    available = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * available[0] // devices if available else None
 
 
 def faults(subject: Subject, chunk: IterationLog) -> dict[int, JaxrlError]:

@@ -53,6 +53,7 @@ from jaxrl.training.compiled.iteration import (
 )
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.deterministic import deterministic
+from jaxrl.training.memory import check_store
 
 SEEDS, AREAS = "seeds", "areas"
 _DRAWN = 256
@@ -185,6 +186,7 @@ def make_scene_trainer(
         given = algorithms[part.name], differing.get(part.name, {})
         check_values(given[0], settings[part.name], seeds, given[1])
         check_acting(part, *given)
+        check_store(part.name, given[0], settings[part.name], seeds)
     cache_by_default()
     usual = {**scene.parameters, **(parameters or {})}
     agents = agents_at_start(scene, usual)

@@ -17,6 +17,7 @@ from jaxrl.training.host.actor import USUAL, Actor, make_actor
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.threaded import ThreadedLearner
+from jaxrl.training.memory import check_store
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
@@ -172,8 +173,10 @@ def make_behavior(
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed.
 
-    Of `areas` that step alike, in all workers, each gives its share where `period` counts environment steps.
+    Of `areas` that step alike, in all workers, each gives its share where `period` counts environment steps. Raises
+    SettingsError where there is no memory for what the algorithm stores.
     """
+    check_store(name, algorithm, settings)
     threaded = settings.threaded and training
     kind = ThreadedLearner if threaded else Learner
     learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
