@@ -229,7 +229,12 @@ _FOLLOWING = ("optimizer/", "opt_state/", "play/", "store/")
 
 
 def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
-    """The changes in the user's terms, then every parameter that does not fit; what follows them is only counted."""
+    """The changes in the user's terms, then every parameter that does not fit; what follows them is only counted.
+
+    Another algorithm has other parameters altogether.
+    """
+    if any(text.startswith("trainer_type:") for text in changed):
+        return f"Changed: {'; '.join(changed)}."
     parameters = [leaf for leaf in leaves if not any(name in leaf.partition(":")[0] for name in _FOLLOWING)]
     shown = parameters or leaves
     more = f" (and {len(leaves) - len(shown)} more, which follow them)" if len(leaves) > len(shown) else ""
