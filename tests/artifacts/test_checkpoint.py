@@ -160,6 +160,15 @@ def test_a_changed_environment_and_network_are_named(folder):
     assert "beta" not in text and "--run-id" in text
 
 
+def test_of_another_algorithm_no_array_is_listed(folder):
+    path = checkpoint.save(folder, 100, make_state(), spec=spec(), settings=settings() | {"trainer_type": "sac"})
+    with pytest.raises(CheckpointError) as caught:
+        now = settings() | {"trainer_type": "ppo"}
+        checkpoint.restore(path, {"params": {"other": np.zeros(2)}}, spec=spec(), settings=now)
+    assert "Changed: trainer_type: sac in the checkpoint, ppo now. To continue" in str(caught.value)
+    assert "Arrays" not in str(caught.value)
+
+
 def test_missing_and_surplus_leaves_are_named(folder):
     path = checkpoint.save(folder, 1, {"params": {"a": np.zeros(2)}, "key": jax.random.key(0)})
     with pytest.raises(CheckpointError, match=r"params/b: not in the checkpoint.*params/a: .*not used now"):
