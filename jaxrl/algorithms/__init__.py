@@ -175,7 +175,7 @@ def make_settings(trainer_type: str, **written: Any) -> BehaviorSettings:
 
         make_settings("poca", max_steps=300_000, hyperparameters={"batch_size": 512})
 
-    `trainer_type`: poca, ppo, mappo, coma, or one's own as `my_file.py:make_x`.
+    `trainer_type`: poca, ppo, mappo, coma, sac, or one's own as `my_file.py:make_x`.
 
     Raises SettingsError, with all mistakes at once, or OwnCodeError.
     """
