@@ -7,7 +7,7 @@ broadcasts by accident.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -34,9 +34,10 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, part
 from jaxrl.networks.policy import PolicyNetwork, actor_network
-from jaxrl.rewards.signals import Signals, bind
+from jaxrl.rewards.signals import NO_SIGNALS, Signals, bind
 from jaxrl.rollout.chunks import each_second, in_chunks, of_states
 from jaxrl.rollout.rollout import EverySecond, Rollout, masked
+from jaxrl.rollout.transitions import transitions
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
@@ -80,6 +81,7 @@ class Batch(NamedTuple):
     baseline: jax.Array  # float32 [N, A, R], estimate before the update; [N, A, 0] where it is the value
     memory: Any = ()  # `Sequences` of the memories by network; then N, A above are N sequences of L states: N, L, A
     inputs: Any = ()  # by added loss, what it has asked for
+    transitions: Any = ()  # what reward signals see that learn from minibatches; () without such
 
     @property
     def seen(self) -> Seen:
@@ -280,7 +282,7 @@ def remember(
 def learn(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
     """One update: values, baselines, returns and advantages, then all epochs and minibatches."""
     state, batch, of_values = prepare(parts, signals, state, rollout)
-    state, metrics = update(parts, state, batch)
+    state, metrics = update(parts, state, batch, signals)
     learned, of_signals = signals.learn(state.signals, rollout, state.key)
     return state.replace(signals=learned), of_values | metrics | of_signals
 
@@ -303,7 +305,8 @@ def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout)
     state = state.replace(own=parts.watch(state.own, rollout))
     obs, value, baseline, metrics = evaluated(parts, state, rollout)
     paid = signals.rewards(state.signals, rollout, cooperative=parts.cooperative)
-    target = stream_returns(rollout, value, parts.settings, paid)
+    state = state.replace(signals=signals.watch(state.signals, rollout))
+    target = stream_returns(rollout, value, parts.settings, paid, lasting=signals.lasting)
     batch = make_batch(
         rollout,
         obs,
@@ -312,6 +315,7 @@ def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout)
         baseline=value[..., :0] if baseline is None else baseline,
         length=None if memory is None else memory.sequence_length,
         inputs={name: one.inputs(state, rollout) for name, one in parts.added.items()} or (),
+        seen=transitions(rollout) if signals.in_minibatches else (),
     )
     return state, batch, metrics | signals.means(paid, rollout)
 
@@ -386,7 +390,12 @@ def by_stream(name: str, estimate: jax.Array, rollout: Rollout, settings: Behavi
 
 
 def stream_returns(
-    rollout: Rollout, value: jax.Array, settings: BehaviorSettings, paid: Mapping[str, jax.Array]
+    rollout: Rollout,
+    value: jax.Array,
+    settings: BehaviorSettings,
+    paid: Mapping[str, jax.Array],
+    *,
+    lasting: Collection[str] = (),
 ) -> jax.Array:
     """λ-returns of every reward stream, R_t = r_t + γ_t [(1 − λ_t) V_{t+1} + λ_t R_{t+1}].
 
@@ -399,6 +408,8 @@ def stream_returns(
       value: float32 [T, B, A, R], V of each state.
       settings: gamma and strength of each signal, lambd.
       paid: what each signal pays, [T, B, A] before strength.
+      lasting: streams that do not end with an episode. A rollout does not hold what is seen last of an episode that ends
+        for good, and V of the state before it stands for V of that one.
 
     Returns:
       float32 [T, B, A, R], 0 where the member did not act.
@@ -411,9 +422,12 @@ def stream_returns(
     lambd = jnp.where(restart, 0.0, settings.hyperparameters.lambd)
     found = []
     for i, (name, signal) in enumerate(settings.reward_signals.items()):
+        reward = paid[name] * signal.strength
+        if name in lasting:
+            reward = reward + jnp.where(rollout.terminated & rollout.acted, signal.gamma * value[..., i], 0.0)
         found.append(
             returns.lambda_return(
-                paid[name] * signal.strength,
+                reward,
                 value[..., i],
                 jnp.zeros_like(value[0, ..., i]),
                 jnp.where(rollout.terminated, 0.0, signal.gamma),
@@ -434,6 +448,7 @@ def make_batch(
     baseline: jax.Array,
     length: int | None = None,
     inputs: Any = (),
+    seen: Any = (),
 ) -> Batch:
     """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...], without states `between`.
 
@@ -454,6 +469,7 @@ def make_batch(
         baseline=baseline,
         memory=() if length is None else _along(rollout),
         inputs=inputs,
+        transitions=seen,
     )
     chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 3)
     if length is not None:
@@ -497,8 +513,8 @@ def groups_of(parts: Parts, state: TrainState) -> Groups:
     return {"actor": state.policy.params, "critic": state.critic, **added}
 
 
-def update(parts: Parts, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-    """All epochs and minibatches of one update, coefficients at the state's step.
+def update(parts: Parts, state: TrainState, batch: Batch, signals: Signals = NO_SIGNALS) -> tuple[TrainState, Metrics]:
+    """All epochs and minibatches of one update, coefficients at the state's step; signals that learn so move along.
 
     A minibatch is as many states as hold about batch_size members that acted, see `learning.minibatches.run`.
     """
@@ -516,18 +532,23 @@ def update(parts: Parts, state: TrainState, batch: Batch) -> tuple[TrainState, M
             total, metrics = total + more, metrics | told
         return total, metrics
 
-    def gradient(carry: tuple[Groups, Any, jax.Array], chunk: Batch) -> tuple[Groups, Metrics]:
-        return jax.grad(loss, has_aux=True)(carry[0], chunk, carry[2])
+    def gradient(carry: Any, chunk: Batch) -> tuple[Any, Metrics]:
+        params, _, number, of_signals = carry
+        policy, metrics = jax.grad(loss, has_aux=True)(params, chunk, number)
+        moved, told = signals.gradients(of_signals, chunk.transitions, jax.random.fold_in(drawn, number))
+        return (policy, moved), metrics | told
 
-    def apply(carry: tuple[Groups, Any, jax.Array], gradient: Groups) -> tuple[Groups, Any, jax.Array]:
-        params, states, number = carry
-        change, states = optimizer.update(gradient, states, params, learning_rate=now.learning_rate)
-        return cast(Groups, optax.apply_updates(params, change)), states, number + 1
+    def apply(carry: Any, gradient: Any) -> Any:
+        (params, states, number, of_signals), (policy, moved) = carry, gradient
+        change, states = optimizer.update(policy, states, params, learning_rate=now.learning_rate)
+        params = cast(Groups, optax.apply_updates(params, change))
+        return params, states, number + 1, signals.apply(of_signals, moved)
 
-    (params, states, _), metrics = minibatches.run(
+    learning = {name: state.signals[name] for name in signals.in_minibatches}
+    (params, states, _, learned), metrics = minibatches.run(
         gradient,
         apply,
-        (groups_of(parts, state), state.optimizer, jnp.int32(0)),
+        (groups_of(parts, state), state.optimizer, jnp.int32(0), learning),
         batch,
         batch.acted.reshape(len(batch.acted), -1),
         key,
@@ -542,6 +563,7 @@ def update(parts: Parts, state: TrainState, batch: Batch) -> tuple[TrainState, M
         critic=critic,
         own={**state.own, **params},
         optimizer=states,
+        signals={**state.signals, **learned} if learned else state.signals,
         key=next_key,
     )
     return state, metrics | {name: getattr(now, name) for name in ("learning_rate", "epsilon", "beta")}

@@ -25,6 +25,7 @@ what is held is the newest `buffer_size` decisions, the original drops a fifth a
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
         noise=partial(actions.noise, spec=spec.action),
         remember=None if memory is None else partial(remember, parts),
         policy=squashed_network(spec, settings.network_settings),
-        watch=partial(watch, parts),
+        watch=partial(watch, parts, signals),
     )
 
 
@@ -201,12 +202,16 @@ def remember(
     return {**decision.carry, "critic": step(state.critic["value"], seen, decision.carry["critic"])[1]}
 
 
-def watch(parts: Parts, state: TrainState, rollout: Rollout) -> TrainState:
-    """The normaliser follows everything that agents decide on, and decisions are counted that pay for updates."""
+def watch(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> TrainState:
+    """Normaliser and signals follow everything that agents decide on, and decisions are counted that pay for updates."""
     after = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
     step = state.step + rollout.acted.sum(dtype=jnp.int32)
     fresh = state.own["fresh"] + jnp.maximum(step - jnp.maximum(state.step, parts.hyper.buffer_init_steps), 0)
-    return state.replace(policy=state.policy.replace(normalizer=after), own={**state.own, "fresh": fresh})
+    return state.replace(
+        policy=state.policy.replace(normalizer=after),
+        signals=signals.watch(state.signals, rollout),
+        own={**state.own, "fresh": fresh},
+    )
 
 
 def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
@@ -260,7 +265,7 @@ def one_update(
     paid = signals.replayed(state.signals, batch)
     rewards = jnp.stack([paid[name] * signal.strength for name, signal in settings.items()], axis=-1)
     normal = jax.random.normal(key, (*batch.valid.shape, parts.spec.action.continuous_size))
-    state, told = step(parts, state, batch, rewards, normal)
+    state, told = step(parts, state, batch, rewards, normal, lasting=signals.lasting)
     for i, name in enumerate(settings):
         if name != "extrinsic":
             told[f"reward/{name}"] = masked_mean(rewards[..., i], batch.valid)
@@ -268,15 +273,29 @@ def one_update(
 
 
 def step(
-    parts: Parts, state: TrainState, batch: Transitions, rewards: jax.Array, normal: jax.Array
+    parts: Parts,
+    state: TrainState,
+    batch: Transitions,
+    rewards: jax.Array,
+    normal: jax.Array,
+    *,
+    lasting: Collection[str] = (),
 ) -> tuple[TrainState, Metrics]:
-    """One gradient step of everything: transitions [n], rewards [n, R] with strength, Gaussian noise [n, C]."""
+    """One gradient step of everything: transitions [n], rewards [n, R] with strength, Gaussian noise [n, C].
+
+    Streams that are `lasting` go on where an episode ends, from the state before where what came is not known.
+    """
     obs, later = (normalizer.normalize_all(state.policy.normalizer, x) for x in (batch.obs, batch.next_obs))
     settings = parts.settings.reward_signals
     gammas = jnp.stack([jnp.asarray(signal.gamma, jnp.float32) for signal in settings.values()])
     memory = memories_along(parts, state, batch, obs)
     follows = applied(parts.value)(state.critic["target"], later, memory.target)  # [n, R]
-    backup = rewards + (batch.discount * batch.seen)[..., None] * as_row(gammas, follows) * follows
+    goes_on = (batch.discount * batch.seen)[..., None] * follows
+    if lasting:
+        here = applied(parts.value)(state.critic["target"], obs, memory.value)
+        always = jnp.array([name in lasting for name in settings])
+        goes_on = jnp.where(always, jnp.where(batch.seen[..., None], follows, here), goes_on)
+    backup = rewards + as_row(gammas, follows) * goes_on
     loss = partial(_losses, parts, batch, obs, memory, backup, normal)
     gradients, told = jax.grad(loss, has_aux=True)(_groups(state))
     hyper = parts.hyper

@@ -1,4 +1,4 @@
-"""What a reward signal is: three pure functions over a state of its own, bound to a behavior and its settings."""
+"""What a reward signal is: pure functions over a state of its own, bound to a behavior and its settings."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def as_it_is(state: Any, _seen: Transitions, _key: jax.Array) -> tuple[Any, Metr
     return state, {}
 
 
+def unmoved(state: Any, _seen: Any) -> Any:
+    """The state of a signal that follows nothing, or descends along nothing."""
+    return state
+
+
 class RewardSignal(NamedTuple):
     """One reward stream (axis R). Its state holds parameters and an optimizer of its own; () where it learns nothing.
 
@@ -34,6 +39,11 @@ class RewardSignal(NamedTuple):
             learned; the key is consumed.
     of_rollout: both are given the `Rollout` [T, B, A] instead: whole rows, with what mates and teams were paid. There
             is none of what a replay holds, which takes `replayed` in the place of `reward`.
+    gradient: (state, Transitions of a minibatch [N, ...], key) → (a pytree of arrays, scalars by name), means over what
+            is `valid`: a minibatch may come in parts, over which both are averaged. It is then what `apply` gets:
+    apply:  (state, gradient) → state. So a signal learns from every minibatch that the policy learns from.
+    watch:  (state, Transitions) → state, with whatever is paid, after it was.
+    lasting: the stream goes on where an episode ends, with the value of the state in which that was decided.
     replayed: (state, Transitions) → float32 [...], of a signal that is `of_rollout`. None: it is of no use to who
             learns from a replay.
 
@@ -45,6 +55,10 @@ class RewardSignal(NamedTuple):
     learn: Callable[[Any, Any, jax.Array], tuple[Any, Metrics]] = as_it_is
     of_rollout: bool = False
     replayed: Callable[[Any, Transitions], jax.Array] | None = None
+    gradient: Callable[[Any, Transitions, jax.Array], tuple[Any, Metrics]] | None = None
+    apply: Callable[[Any, Any], Any] = unmoved
+    watch: Callable[[Any, Transitions], Any] = unmoved
+    lasting: bool = False
 
 
 MakeSignal = Callable[[BehaviorSpec, RewardSignalSettings], RewardSignal]

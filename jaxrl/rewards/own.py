@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 
 from jaxrl.own_code import OwnCodeError, told
 from jaxrl.plugins import Kind, load
-from jaxrl.rewards.interface import Metrics, RewardSignal
+from jaxrl.rewards.interface import Metrics, RewardSignal, unmoved
 from jaxrl.settings.rewards import OwnSignalSettings
 from jaxrl.types import BehaviorSpec, JaxrlError
 
@@ -61,7 +62,13 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
                 raise OwnCodeError(f"{say}: learn: metric {metric} has the shape {jnp.shape(value)}, expected a scalar")
         return after, {metric: jnp.asarray(value, jnp.float32) for metric, value in metrics.items()}
 
-    return made._replace(reward=reward, init=init, learn=learn)
+    def named(function: str) -> Callable[..., Any]:
+        return partial(_called, f"{say}: {function}", getattr(made, function))
+
+    made = made._replace(reward=reward, init=init, learn=learn)
+    if made.watch is not unmoved:
+        made = made._replace(watch=named("watch"))
+    return made if made.gradient is None else made._replace(gradient=named("gradient"), apply=named("apply"))
 
 
 def _as_before(say: str, made: RewardSignal) -> RewardSignal:

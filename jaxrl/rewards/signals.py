@@ -14,7 +14,7 @@ import jax
 
 from jaxrl.learning.losses import masked_mean
 from jaxrl.rewards import make_signal
-from jaxrl.rewards.interface import Metrics, RewardSignal
+from jaxrl.rewards.interface import Metrics, RewardSignal, unmoved
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.rollout.transitions import Transitions, transitions
 from jaxrl.settings import BehaviorSettings, SettingsError
@@ -61,10 +61,45 @@ class Signals(NamedTuple):
         return paid
 
     def learn_replayed(self, states: States, found: Transitions, key: jax.Array) -> tuple[States, Metrics]:
-        """As `learn`, from transitions out of a replay."""
-        return self._learn(
-            states, lambda made: found, key, [n for n, made in self.bound.items() if not made.of_rollout]
+        """As `learn`, from transitions out of a replay, which are a minibatch as well."""
+        gradients, of_minibatch = self.gradients(states, found, key)
+        states, metrics = self._learn(
+            self.apply(states, gradients),
+            lambda made: found,
+            key,
+            [n for n, made in self.bound.items() if not made.of_rollout],
         )
+        return states, of_minibatch | metrics
+
+    @property
+    def in_minibatches(self) -> list[str]:
+        """Those that learn from every minibatch of the policy."""
+        return [name for name, made in self.bound.items() if made.gradient is not None]
+
+    @property
+    def lasting(self) -> list[str]:
+        """Those whose streams do not end with an episode."""
+        return [name for name, made in self.bound.items() if made.lasting]
+
+    def gradients(self, states: States, found: Transitions, key: jax.Array) -> tuple[dict[str, Any], Metrics]:
+        """Of `in_minibatches`, from a minibatch: what `apply` moves them along. The key may be used further."""
+        gradients, metrics = {}, {}
+        for i, (name, made) in enumerate(self.bound.items()):
+            if made.gradient is not None:
+                at = jax.random.fold_in(key, _LEARN + i)
+                gradients[name], told = made.gradient(states[name], found, at)
+                metrics |= {f"{metric}/{name}": value for metric, value in told.items()}
+        return gradients, metrics
+
+    def apply(self, states: States, gradients: Mapping[str, Any]) -> States:
+        """The states after one step of those that `gradients` has."""
+        return {**states, **{name: self.bound[name].apply(states[name], found) for name, found in gradients.items()}}
+
+    def watch(self, states: States, rollout: Rollout) -> States:
+        """The states after what was paid."""
+        watching = [name for name, made in self.bound.items() if made.watch is not unmoved]
+        found = transitions(rollout) if watching else None
+        return {**states, **{name: self.bound[name].watch(states[name], found) for name in watching}}
 
     def means(self, paid: Mapping[str, jax.Array], rollout: Rollout) -> Metrics:
         """Per signal `reward/<name>`, the mean of strength · reward over the decisions of the rollout.
@@ -99,6 +134,9 @@ class Signals(NamedTuple):
         needed = not all(made.of_rollout for made in self.bound.values())  # tracing them costs start-up time
         found = transitions(rollout) if needed else None
         return lambda made: rollout if made.of_rollout else found
+
+
+NO_SIGNALS = Signals({}, {})
 
 
 def bind(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:

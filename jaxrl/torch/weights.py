@@ -67,6 +67,11 @@ def value_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str,
     return (*_network(spec, settings), *_value_heads(_width(settings), streams))
 
 
+def body_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+    """Layout of `networks.body.NetworkBody`."""
+    return _network(spec, settings)
+
+
 def squashed_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     """Layout of `networks.models.SquashedActor`."""
     return (*_network(spec, settings), *_action_heads(spec, _width(settings), squashed=True))

@@ -15,6 +15,7 @@ from tests.parity.memory_cases import run_memory_forward, run_memory_trajectorie
 from tests.parity.normalizer_case import run_normalizer
 from tests.parity.returns_cases import run_returns, run_schedules
 from tests.parity.sac_cases import run_sac
+from tests.parity.signal_cases import run_curiosity, run_rnd
 from tests.parity.trajectory_cases import run_trajectories
 from tests.parity.update_cases import run_losses, run_update
 
@@ -28,6 +29,8 @@ FAMILIES: dict[str, Callable[[Case], Comparison]] = {
     "d_*": run_trajectories,
     "e_*": run_normalizer,
     "f_sac*": run_sac,
+    "g_curiosity*": run_curiosity,
+    "g_rnd*": run_rnd,
 }
 """The first pattern that fits the case's name decides."""
 WITH_MEMORY = {"b": run_memory_forward, "d": run_memory_trajectories}

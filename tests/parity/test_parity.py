@@ -50,9 +50,9 @@ def test_an_array_that_nobody_compares_fails(tmp_path):
 
 def test_what_is_not_there_yet_is_unsupported(tmp_path):
     source = FIXTURES / "b_ppo_vec_continuous"
-    (tmp_path / "g_rnd.json").write_text(source.with_suffix(".json").read_text())
-    (tmp_path / "g_rnd.npz").write_bytes(source.with_suffix(".npz").read_bytes())
-    outcome = run_case(tmp_path / "g_rnd.json")
+    (tmp_path / "z_new.json").write_text(source.with_suffix(".json").read_text())
+    (tmp_path / "z_new.npz").write_bytes(source.with_suffix(".npz").read_bytes())
+    outcome = run_case(tmp_path / "z_new.json")
     assert (outcome.status, outcome.note) == ("unsupported", "no runner for this family")
 
 

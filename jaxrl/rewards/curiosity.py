@@ -1,0 +1,127 @@
+"""Curiosity (Pathak et al. 2017, arXiv 1705.05363): what an agent cannot foresee of what its actions do.
+
+An encoder e gives s = e(obs), s' = e(next obs). A forward model foresees ŝ' from s and the action a, an inverse model
+tells a from s and s', so that e keeps what actions have to do with.
+
+    r = ½ Σ_h (s' − ŝ')²,  at most 1 / strength; 0 before anything was learned
+    loss = 10 (0.2 · mean r + 0.8 · mean I),  I = Σ_C (a − â)² + Σ_b −ln p_b(a_b)
+
+Parity. Equal to ML-Agents 1.1.0: networks, reward, loss (no gradient is stopped: the encoder learns through s' as
+well), one step for each minibatch of the policy, Adam at a constant rate, raw actions, action masks that play no part;
+with `normalize` observations are only cut off at ±5. The stream goes on past an end of the episode.
+Different on purpose: what an agent sees as its episode ends for good is not in a rollout, so that its last decision
+pays nothing and is not learned from; that something was learned is part of a checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.learning.losses import masked_mean
+from jaxrl.networks import actions, normalizer
+from jaxrl.networks.initializers import fan_in_normal
+from jaxrl.networks.linear import Linear, on_columns
+from jaxrl.networks.settings import NetworkShape
+from jaxrl.rewards.interface import Metrics, RewardSignal
+from jaxrl.rewards.network import ADAM, body_of, descended, one_row
+from jaxrl.rollout.transitions import Transitions
+from jaxrl.settings.rewards import CuriositySettings
+from jaxrl.types import BehaviorSpec
+
+UNITS = 256
+"""Of the hidden layer of both models."""
+SCALE, FORWARD, INVERSE = 10.0, 0.2, 0.8
+EPSILON = 1e-10
+
+
+class CuriosityModels(nn.Module):
+    """Encoder, forward and inverse model: (obs, next obs, flattened action [..., C + M]) -> (ŝ', s', prediction of a).
+
+    s is [..., h]; of a the numbers come first, then the logits of its branches.
+    """
+
+    spec: BehaviorSpec
+    settings: NetworkShape
+
+    def setup(self) -> None:
+        self.encoder = body_of(self.spec, self.settings)
+        plain = nn.initializers.xavier_uniform()
+        self.forward_hidden = Linear(UNITS, fan_in_normal(1.0))
+        self.forward_out = Linear(self.settings.hidden_units, plain)
+        self.inverse_hidden = Linear(UNITS, fan_in_normal(1.0))
+        if self.spec.action.continuous_size:
+            self.continuous = Linear(self.spec.action.continuous_size, plain)
+        if self.spec.action.discrete_branches:
+            self.discrete = Linear(self.spec.action.mask_size, plain)
+
+    def __call__(
+        self, obs: tuple[jax.Array, ...], next_obs: tuple[jax.Array, ...], action: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        here, there = (self.encoder(x, ())[0] for x in (obs, next_obs))
+        foreseen = on_columns(self._forward, jnp.concatenate([here, action], axis=-1))
+        return foreseen, there, on_columns(self._inverse, jnp.concatenate([here, there], axis=-1))
+
+    def _forward(self, columns: jax.Array) -> jax.Array:
+        return self.forward_out(nn.swish(self.forward_hidden(columns)))
+
+    def _inverse(self, columns: jax.Array) -> jax.Array:
+        x, spec = nn.swish(self.inverse_hidden(columns)), self.spec.action
+        heads = [self.continuous(x)] if spec.continuous_size else []
+        return jnp.concatenate(heads + ([self.discrete(x)] if spec.discrete_branches else []))
+
+
+def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSignal:
+    """The signal for agents with this spec. Its state holds the models, their optimizer, and whether they learned."""
+    models = CuriosityModels(spec, settings.network_settings)
+    shown = normalizer.init_all(spec, settings.network_settings.normalize)
+
+    def init(key: jax.Array) -> dict[str, Any]:
+        obs, width = one_row(spec), spec.action.continuous_size + spec.action.mask_size
+        params = models.init(key, obs, obs, jnp.zeros((1, width)))
+        return {"params": params, "optimizer": ADAM.init(params), "learned": jnp.zeros((), bool)}
+
+    def modelled(params: Any, seen: Transitions) -> tuple[jax.Array, jax.Array]:
+        """½ Σ_h (s' − ŝ')² [...] and the prediction of the action."""
+        obs, later = (normalizer.normalize_all(shown, x) for x in (seen.obs, seen.next_obs))
+        foreseen, there, action = models.apply(params, obs, later, actions.one_hot(seen.action, spec.action))
+        return 0.5 * jnp.square(there - foreseen).sum(-1), action
+
+    def reward(state: dict[str, Any], seen: Transitions, *, cooperative: bool) -> jax.Array:
+        strength = jnp.asarray(settings.strength, jnp.float32)
+        most = jnp.where(strength > 0, 1.0 / jnp.where(strength > 0, strength, 1.0), jnp.inf)
+        paid = jnp.minimum(modelled(state["params"], seen)[0], most)
+        return jnp.where(state["learned"] & seen.seen, paid, 0.0)
+
+    def gradient(state: dict[str, Any], seen: Transitions, _key: jax.Array) -> tuple[Any, Metrics]:
+        known = seen.valid & seen.seen
+
+        def loss(params: Any) -> tuple[jax.Array, Metrics]:
+            error, predicted = modelled(params, seen)
+            forward = masked_mean(error, known)
+            inverse = masked_mean(_inverse_loss(spec, predicted, seen), known)
+            told = {"forward_loss": forward, "inverse_loss": inverse}
+            return SCALE * (FORWARD * forward + INVERSE * inverse), told
+
+        return jax.grad(loss, has_aux=True)(state["params"])
+
+    def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
+        return {**descended(state, gradient, settings.learning_rate), "learned": jnp.ones((), bool)}
+
+    return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, lasting=True)
+
+
+def _inverse_loss(spec: BehaviorSpec, predicted: jax.Array, seen: Transitions) -> jax.Array:
+    """Σ_C (a − â)² + Σ_b −ln p_b(a_b), [...]."""
+    numbers, found = spec.action.continuous_size, 0.0
+    if numbers:
+        found = jnp.square(seen.action.continuous - predicted[..., :numbers]).sum(-1)
+    for i, size in enumerate(spec.action.discrete_branches):
+        start = numbers + sum(spec.action.discrete_branches[:i])
+        p = jax.nn.softmax(predicted[..., start : start + size])
+        taken = jnp.take_along_axis(p, seen.action.discrete[..., i, None].astype(jnp.int32), axis=-1)[..., 0]
+        found = found - jnp.log(taken + EPSILON)
+    return jnp.asarray(found)

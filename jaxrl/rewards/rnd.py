@@ -1,0 +1,59 @@
+"""Random network distillation (Burda et al. 2018, arXiv 1810.12894): what is foreseen badly is new.
+
+A fixed random network f and a predictor g of the same form see an observation, and
+
+    r = Σ_h (g(s) − f(s))²        of which g minimises the mean over decisions, with Adam at a constant rate.
+
+Parity. Equal to ML-Agents 1.1.0: networks, reward without any bound, loss, one step for each minibatch of the policy.
+The stream goes on past an end of the episode. Different on purpose: masked rows do not count in the loss; with
+`normalize` the statistics take in each decision once, when it is paid, the original's again with every minibatch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.learning.losses import masked_mean
+from jaxrl.networks import normalizer
+from jaxrl.rewards.interface import Metrics, RewardSignal
+from jaxrl.rewards.network import ADAM, body_of, descended, one_row
+from jaxrl.rollout.transitions import Transitions
+from jaxrl.settings.rewards import RNDSettings
+from jaxrl.types import BehaviorSpec
+
+
+def make_rnd(spec: BehaviorSpec, settings: RNDSettings) -> RewardSignal:
+    """The signal for agents with this spec. Its state holds predictor, target, optimizer and normaliser."""
+    network = body_of(spec, settings.network_settings)
+
+    def init(key: jax.Array) -> dict[str, Any]:
+        predictor, target = (network.init(k, one_row(spec), ()) for k in jax.random.split(key))
+        statistics = normalizer.init_all(spec, settings.network_settings.normalize)
+        return {"params": predictor, "target": target, "optimizer": ADAM.init(predictor), "normalizer": statistics}
+
+    def error(params: Any, state: dict[str, Any], seen: Transitions) -> jax.Array:
+        """Σ_h (g − f)², [...]."""
+        obs = normalizer.normalize_all(state["normalizer"], seen.obs)
+        foreseen, known = (network.apply(x, obs, ())[0] for x in (params, state["target"]))
+        return jnp.square(foreseen - known).sum(-1)
+
+    def reward(state: dict[str, Any], seen: Transitions, *, cooperative: bool) -> jax.Array:
+        return error(state["params"], state, seen)
+
+    def watch(state: dict[str, Any], seen: Transitions) -> dict[str, Any]:
+        return {**state, "normalizer": normalizer.update_all(state["normalizer"], seen.obs, seen.valid)}
+
+    def gradient(state: dict[str, Any], seen: Transitions, _key: jax.Array) -> tuple[Any, Metrics]:
+        def loss(params: Any) -> tuple[jax.Array, Metrics]:
+            mean = masked_mean(error(params, state, seen), seen.valid)
+            return mean, {"loss": mean}
+
+        return jax.grad(loss, has_aux=True)(state["params"])
+
+    def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
+        return descended(state, gradient, settings.learning_rate)
+
+    return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, watch=watch, lasting=True)
