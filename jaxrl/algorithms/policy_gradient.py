@@ -408,8 +408,8 @@ def stream_returns(
       value: float32 [T, B, A, R], V of each state.
       settings: gamma and strength of each signal, lambd.
       paid: what each signal pays, [T, B, A] before strength.
-      lasting: streams that do not end with an episode. A rollout does not hold what is seen last of an episode that ends
-        for good, and V of the state before it stands for V of that one.
+      lasting: streams that do not end with an episode. A rollout does not hold what is seen last of an episode that
+        ends for good, and V of the state before it stands for V of that one.
 
     Returns:
       float32 [T, B, A, R], 0 where the member did not act.

@@ -203,7 +203,7 @@ def remember(
 
 
 def watch(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> TrainState:
-    """Normaliser and signals follow everything that agents decide on, and decisions are counted that pay for updates."""
+    """Normaliser and signals follow what agents decide on, and decisions are counted that pay for updates."""
     after = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
     step = state.step + rollout.acted.sum(dtype=jnp.int32)
     fresh = state.own["fresh"] + jnp.maximum(step - jnp.maximum(state.step, parts.hyper.buffer_init_steps), 0)

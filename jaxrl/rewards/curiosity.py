@@ -15,6 +15,7 @@ pays nothing and is not learned from; that something was learned is part of a ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -25,10 +26,10 @@ from jaxrl.learning.losses import masked_mean
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.initializers import fan_in_normal
 from jaxrl.networks.linear import Linear, on_columns
-from jaxrl.networks.settings import NetworkShape
 from jaxrl.rewards.interface import Metrics, RewardSignal
 from jaxrl.rewards.network import ADAM, body_of, descended, one_row
 from jaxrl.rollout.transitions import Transitions
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.rewards import CuriositySettings
 from jaxrl.types import BehaviorSpec
 
@@ -45,7 +46,7 @@ class CuriosityModels(nn.Module):
     """
 
     spec: BehaviorSpec
-    settings: NetworkShape
+    settings: NetworkSettings
 
     def setup(self) -> None:
         self.encoder = body_of(self.spec, self.settings)
@@ -77,6 +78,7 @@ class CuriosityModels(nn.Module):
 def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSignal:
     """The signal for agents with this spec. Its state holds the models, their optimizer, and whether they learned."""
     models = CuriosityModels(spec, settings.network_settings)
+    apply_models: Callable[..., Any] = models.apply
     shown = normalizer.init_all(spec, settings.network_settings.normalize)
 
     def init(key: jax.Array) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
     def modelled(params: Any, seen: Transitions) -> tuple[jax.Array, jax.Array]:
         """½ Σ_h (s' − ŝ')² [...] and the prediction of the action."""
         obs, later = (normalizer.normalize_all(shown, x) for x in (seen.obs, seen.next_obs))
-        foreseen, there, action = models.apply(params, obs, later, actions.one_hot(seen.action, spec.action))
+        foreseen, there, action = apply_models(params, obs, later, actions.one_hot(seen.action, spec.action))
         return 0.5 * jnp.square(there - foreseen).sum(-1), action
 
     def reward(state: dict[str, Any], seen: Transitions, *, cooperative: bool) -> jax.Array:

@@ -16,7 +16,7 @@ ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
 
 
 def body_of(spec: BehaviorSpec, settings: NetworkSettings) -> NetworkBody:
-    """Encoders and hidden layers as the section's `network_settings` say; a signal remembers nothing, as in ML-Agents."""
+    """Encoders and hidden layers as `network_settings` say; a signal remembers nothing, as in ML-Agents."""
     return NetworkBody(spec, settings.model_copy(update={"memory": None}), conditioned=True)
 
 

@@ -98,7 +98,9 @@ class Signals(NamedTuple):
     def watch(self, states: States, rollout: Rollout) -> States:
         """The states after what was paid."""
         watching = [name for name, made in self.bound.items() if made.watch is not unmoved]
-        found = transitions(rollout) if watching else None
+        if not watching:
+            return states
+        found = transitions(rollout)
         return {**states, **{name: self.bound[name].watch(states[name], found) for name in watching}}
 
     def means(self, paid: Mapping[str, jax.Array], rollout: Rollout) -> Metrics:

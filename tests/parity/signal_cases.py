@@ -119,9 +119,10 @@ def _seen(case: Case) -> Transitions:
 
 def _raw(signal: RewardSignal, state: Any, seen: Transitions, strength: float) -> jax.Array:
     """What the reward is before it is cut off: the forward loss of a minibatch of one row each."""
-    assert signal.gradient is not None
+    gradient = signal.gradient
+    assert gradient is not None
     rows = jax.tree.map(lambda x: x[:, None], seen._replace(valid=jnp.ones_like(seen.valid)))
-    return jax.vmap(lambda row: signal.gradient(state, row, jax.random.key(0))[1]["forward_loss"])(rows)
+    return jax.vmap(lambda row: gradient(state, row, jax.random.key(0))[1]["forward_loss"])(rows)
 
 
 def _body(case: Case, prefix: str) -> Any:

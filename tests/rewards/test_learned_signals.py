@@ -1,0 +1,98 @@
+"""Signals that learn from every minibatch: when they move, what they pay, and that a stream may outlast an episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl.algorithms import policy_gradient
+from jaxrl.rewards.signals import bind
+from jaxrl.rollout.transitions import outcome
+from jaxrl.settings import BehaviorSettings
+from tests.algorithms.team_rollouts import SMALL, SPEC, fresh, random_rollout
+from tests.helpers import settings_of
+
+TINY = {"hidden_units": 4, "num_layers": 1}
+STREAMS: Any = {
+    "extrinsic": {"gamma": 0.9},
+    "curiosity": {"strength": 0.5, "gamma": 0.8, "network_settings": TINY},
+    "rnd": {"strength": 2.0, "gamma": 0.7, "network_settings": {**TINY, "normalize": True}},
+}
+
+
+def made(trainer: str, **overrides: Any) -> BehaviorSettings:
+    return settings_of(trainer, {**SMALL, "reward_signals": STREAMS, **overrides})
+
+
+def test_streams_of_curiosity_and_rnd_go_on_where_an_episode_ends() -> None:
+    """V is 1, 2, 3 by stream, so that what ends pays r + 0.8 · 2 and r + 0.7 · 3; the environment's own pays r."""
+    settings, rollout = made("ppo"), random_rollout(3, t=8)
+    signals = bind(SPEC, settings)
+    assert signals.lasting == ["curiosity", "rnd"] == signals.in_minibatches
+    paid = {name: jnp.where(rollout.acted, 1.0, 0.0) for name in STREAMS}
+    value: Any = np.broadcast_to(np.arange(1, 4, dtype=np.float32), (*rollout.acted.shape, 3))
+    found = policy_gradient.stream_returns(rollout, value, settings, paid, lasting=signals.lasting)
+    over = np.asarray(rollout.acted & rollout.terminated)
+    assert over.any()
+    expected = np.array([1.0, 0.5 + 0.8 * 2, 2.0 + 0.7 * 3])
+    np.testing.assert_allclose(np.asarray(found)[over], np.broadcast_to(expected, (over.sum(), 3)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("trainer", ["ppo", "poca"])
+def test_each_minibatch_moves_them_once(trainer: str) -> None:
+    settings = made(trainer)
+    algorithm, rollout = jaxrl.make_algorithm(SPEC, settings), random_rollout(3, t=8)
+    before: Any = fresh(algorithm)
+    after, told = jax.jit(algorithm.learn)(before, rollout)
+    steps = int(jax.tree.leaves(after.optimizer)[0])
+    assert steps > 1
+    for name in ("curiosity", "rnd"):
+        assert int(after.signals[name]["optimizer"].count) == steps
+        assert np.isfinite(told[f"reward/{name}"])
+    assert {"forward_loss/curiosity", "inverse_loss/curiosity", "loss/rnd"} <= set(told)
+    jax.tree.map(np.testing.assert_array_equal, after.signals["rnd"]["target"], before.signals["rnd"]["target"])
+    (statistics,) = after.signals["rnd"]["normalizer"]
+    assert int(statistics.count) == 1 + int(rollout.acted.sum())  # each decision once, whatever minibatches there were
+
+
+def test_curiosity_pays_once_it_has_learned_and_only_for_what_was_seen() -> None:
+    settings, rollout = made("ppo"), random_rollout(3, t=8)
+    algorithm, signals = jaxrl.make_algorithm(SPEC, settings), bind(SPEC, settings)
+    before: Any = fresh(algorithm)
+    nothing = signals.rewards(before.signals, rollout, cooperative=False)["curiosity"]
+    assert not np.asarray(nothing).any()
+    after, _ = jax.jit(algorithm.learn)(before, rollout)
+    paid = np.asarray(signals.rewards(after.signals, rollout, cooperative=False)["curiosity"])
+    seen = np.asarray(outcome(rollout)[2])
+    assert (paid[seen] > 0.0).all() and not paid[~seen].any()
+    assert paid.max() <= 1.0 / 0.5
+
+
+def test_what_nobody_decided_on_changes_nothing() -> None:
+    """NaN in all cells that masks leave out: the same numbers, bit for bit."""
+    algorithm, rollout = jaxrl.make_algorithm(SPEC, made("poca")), random_rollout(3, t=8)
+    gone = ~np.asarray(rollout.present)
+    assert gone.any()
+    poisoned = tuple(jnp.where(gone.reshape(*gone.shape, *[1] * (x.ndim - 3)), jnp.nan, x) for x in rollout.obs)
+    learn = jax.jit(algorithm.learn)
+    clean, dirty = (learn(fresh(algorithm), x)[0].signals for x in (rollout, rollout._replace(obs=poisoned)))
+    jax.tree.map(np.testing.assert_array_equal, clean, dirty)
+
+
+@pytest.mark.parametrize("trainer", ["ppo", "poca", "mappo", "coma"])
+def test_they_are_traced_with_memory_too(trainer: str) -> None:
+    """Sequences [N, L, A] in the place of states [N, A]; a signal remembers nothing itself."""
+    memory = {"memory": {"memory_size": 4, "sequence_length": 4}}
+    capacity = {"hyperparameters__team_capacity": 3} if trainer in ("mappo", "coma") else {}
+    settings = made(trainer, network_settings={**TINY, **memory}, **capacity)
+    algorithm = jaxrl.make_algorithm(SPEC, settings)
+    rollout = random_rollout(3, t=8)
+    carry = {name: jnp.zeros((*rollout.acted.shape, *axes)) for name, axes in algorithm.memories}
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    after, _ = jax.eval_shape(algorithm.learn, state, rollout._replace(carry=carry))
+    assert jax.tree.structure(after.signals) == jax.tree.structure(state.signals)
