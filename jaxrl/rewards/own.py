@@ -62,13 +62,11 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
                 raise OwnCodeError(f"{say}: learn: metric {metric} has the shape {jnp.shape(value)}, expected a scalar")
         return after, {metric: jnp.asarray(value, jnp.float32) for metric, value in metrics.items()}
 
-    def named(function: str) -> Callable[..., Any]:
-        return partial(_called, f"{say}: {function}", getattr(made, function))
-
-    made = made._replace(reward=reward, init=init, learn=learn)
+    named = {name: partial(_called, f"{say}: {name}", getattr(made, name)) for name in ("gradient", "apply", "watch")}
+    checked = made._replace(reward=reward, init=init, learn=learn)
     if made.watch is not unmoved:
-        made = made._replace(watch=named("watch"))
-    return made if made.gradient is None else made._replace(gradient=named("gradient"), apply=named("apply"))
+        checked = checked._replace(watch=named["watch"])
+    return checked if made.gradient is None else checked._replace(gradient=named["gradient"], apply=named["apply"])
 
 
 def _as_before(say: str, made: RewardSignal) -> RewardSignal:

@@ -287,7 +287,6 @@ def test_whole_schema_round_trip(tmp_path):
     assert constants(settings.environment_parameters) == {"gravity": -9.81, "drag": 0.5}
     named = " ".join(unsupported(settings))
     for path in (
-        "behaviors.Ball.reward_signals.curiosity",
         "behaviors.Ball.reward_signals.gail",
         "behaviors.Ball.behavioral_cloning",
         "behaviors.Ball.self_play",
