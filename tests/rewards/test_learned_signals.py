@@ -56,7 +56,7 @@ def test_each_minibatch_moves_them_once(trainer: str) -> None:
         assert np.isfinite(told[f"reward/{name}"])
     assert {"forward_loss/curiosity", "inverse_loss/curiosity", "loss/rnd"} <= set(told)
     jax.tree.map(np.testing.assert_array_equal, after.signals["rnd"]["target"], before.signals["rnd"]["target"])
-    (statistics,) = after.signals["rnd"]["normalizer"]
+    statistics = after.signals["rnd"]["normalizer"][0]
     assert int(statistics.count) == 1 + int(rollout.acted.sum())  # each decision once, whatever minibatches there were
 
 
