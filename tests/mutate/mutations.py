@@ -210,7 +210,7 @@ MUTATIONS = (
     Mutation(
         "P9", "rollout/booking/episodes.py", "            if self._alive[team] > 0:\n                continue\n", ""
     ),
-    Mutation("P10", "algorithms/policy_gradient.py", "paid[name] * signal.strength,", "paid[name],"),
+    Mutation("P10", "algorithms/policy_gradient.py", "reward = paid[name] * signal.strength", "reward = paid[name]"),
     Mutation(
         "P11",
         "learning/returns.py",
