@@ -7,14 +7,14 @@ one's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 
 from jaxrl.learning.losses import masked_mean
 from jaxrl.rewards import make_signal
-from jaxrl.rewards.interface import Metrics, RewardSignal, unmoved
+from jaxrl.rewards.interface import Metrics, RewardSignal, as_it_is, unmoved
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.rollout.transitions import Transitions, transitions
 from jaxrl.settings import BehaviorSettings, SettingsError
@@ -126,16 +126,15 @@ class Signals(NamedTuple):
     ) -> tuple[States, Metrics]:
         learned, metrics = dict(states), {}
         for i, (name, made) in enumerate(self.bound.items()):
-            if name in names:
+            if name in names and made.learn is not as_it_is:
                 learned[name], told = made.learn(states[name], of_signal(made), jax.random.fold_in(key, _LEARN + i))
                 metrics |= {f"{metric}/{name}": value for metric, value in told.items()}
         return learned, metrics
 
     def _seen(self, rollout: Rollout) -> Callable[[RewardSignal], Any]:
         """What a signal sees of the rollout."""
-        needed = not all(made.of_rollout for made in self.bound.values())  # tracing them costs start-up time
-        found = transitions(rollout) if needed else None
-        return lambda made: rollout if made.of_rollout else found
+        found = cache(lambda: transitions(rollout))  # where nobody asks, tracing them would cost start-up time
+        return lambda made: rollout if made.of_rollout else found()
 
 
 NO_SIGNALS = Signals({}, {})
