@@ -66,6 +66,7 @@ class Player:
         options = [("grpc.enable_http_proxy", 0), ("grpc.max_send_message_length", -1)]
         channel = grpc.insecure_channel(f"localhost:{self.arguments.port}", options=options)
         grpc.channel_ready_future(channel).result(timeout=10)
+        self.torn = channel.stream_unary("/communicator_objects.UnityToExternalProto/Exchange")
         return channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
 
     def send(self, output=None, status: int = 200):
@@ -319,6 +320,19 @@ def large(player, output, t, inputs) -> None:
     output.rl_output.side_channel = bytes(2_000_000 * (t == 1))
 
 
+def killed_while_it_sends(player, output, t, inputs) -> None:
+    """Its second message is begun and never arrives."""
+    normal(player, output, t, inputs)
+    if t == 1:
+
+        def none():
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGKILL)
+            yield b""
+
+        player.torn(none(), timeout=20)
+
+
 def never_asks(player, output, t, inputs) -> None:
     time.sleep(0.01)
 
@@ -329,7 +343,7 @@ SCENARIOS = {
         nan_observation, nan_reward, infinite_reward, wrong_shape, small_grid, table_sensor, broken_png, camera_grows,
         too_many_entities, floats_missing, garbage, status_400, quits, last_words, goodbye, silent, crash, killed, late,
         unannounced, channels, unknown_aggregation, cut_off_channel, gaps, never_asks, properties, twice, ends_twice,
-        large,
+        large, killed_while_it_sends,
     )
 }  # fmt: skip
 

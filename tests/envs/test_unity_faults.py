@@ -73,10 +73,11 @@ def test_invalid_messages_are_named(start, scenario, words):
         ("last_words", ["(status 400): no more memory", "return code 3", "log line 0"]),
         ("crash", ["return code 7", "log line 29", "log line 10", "Last 20 lines", "To see its output, run: "]),
         ("killed", ["return code -9 (SIGKILL)"]),
+        ("killed_while_it_sends", ["in the middle of a message", "return code -9 (SIGKILL)"]),
     ],
 )
 def test_end_of_the_player_is_reported_at_once(start, scenario, words):
-    env = start(scenario, timeout_wait=30.0, wrapped=scenario != "killed")
+    env = start(scenario, timeout_wait=30.0, wrapped=not scenario.startswith("killed"))
     env.reset()
     begin = time.monotonic()
     with pytest.raises(EnvironmentFailure) as caught:

@@ -15,7 +15,13 @@ from typing import Any
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.protobuf import messages, register
 from jaxrl.envs.sensors import WireSpec, unmarked_last
-from jaxrl.envs.unity.communicator import MESSAGE_MEGABYTES, BrokenConnectionError, Communicator, new_message
+from jaxrl.envs.unity.communicator import (
+    MESSAGE_MEGABYTES,
+    BrokenConnectionError,
+    Communicator,
+    CutOffMessage,
+    new_message,
+)
 from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
 from jaxrl.envs.unity.launch import stop_process
 from jaxrl.envs.unity.side_channels import ChannelManager, SilentChannel
@@ -26,6 +32,7 @@ _PATIENCE_TOLD = 3.0  # seconds for a player that was told to quit
 _PATIENCE = 1.0  # seconds for one that is busy or hangs
 _END_SECONDS = 3.0  # from the last word of a player to its exit code
 _QUIT = "the player has quit (exit code 0)"
+_CUT = "the environment closed in the middle of a message"
 
 _package = register()
 # Below this level the package lets players write to our terminal; mlagents-learn sets one, too.
@@ -109,7 +116,7 @@ class UnityClient(_package.UnityEnvironment):
         has quit with 0, or said that it stops and has not ended yet.
         """
         process = self._process
-        if process is None or not isinstance(error, EnvironmentClosed | BrokenConnectionError):
+        if process is None or not isinstance(error, EnvironmentClosed | BrokenConnectionError | CutOffMessage):
             return error
         if isinstance(error, EnvironmentClosed):
             self._communicator.close()  # the player waits for an answer to its last word
@@ -117,6 +124,8 @@ class UnityClient(_package.UnityEnvironment):
             code = process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             return error
+        if isinstance(error, CutOffMessage):  # a signal has cut it off; any other end came after it
+            return EnvironmentFailure(f"{_CUT}. {self._returncode_to_env_message(code)}") if code < 0 else error
         if code:
             return EnvironmentFailure(f"{error}. {self._returncode_to_env_message(code)}")
         return error if isinstance(error, EnvironmentClosed) else EnvironmentClosed(_QUIT)

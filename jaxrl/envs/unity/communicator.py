@@ -52,6 +52,10 @@ class BrokenConnectionError(EnvironmentFailure):
     """The player hung up without a word: whether in order, its exit code tells."""
 
 
+class CutOffMessage(InvalidMessage):
+    """A message did not arrive whole: it is too large, or the player died while it sent it."""
+
+
 class NotConnectedError(EnvironmentFailure):
     """No player came in time."""
 
@@ -172,7 +176,7 @@ class Communicator:
         reply = None
         request = next(_up_to_its_end(requests), None)
         if request is None:
-            self._inbox.put(InvalidMessage(_NOT_WHOLE.format(megabytes=self._megabytes)))
+            self._inbox.put(CutOffMessage(_NOT_WHOLE.format(megabytes=self._megabytes)))
         else:
             self._inbox.put(request)
             while reply is None and context.is_active():

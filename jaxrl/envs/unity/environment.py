@@ -16,7 +16,7 @@ import numpy as np
 from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
 from jaxrl.envs.unity.client import UnityClient
-from jaxrl.envs.unity.communicator import MESSAGE_MEGABYTES, NotConnectedError
+from jaxrl.envs.unity.communicator import MESSAGE_MEGABYTES, CutOffMessage, NotConnectedError
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.launch import check_executable, keep_log, log_path, log_tail
 from jaxrl.envs.unity.peers import CHECKED
@@ -255,6 +255,11 @@ class UnityHostEnv:
         """Say in each failure which environment it was, and what its log says."""
         try:
             yield
+        except CutOffMessage as error:
+            found = error if self._client is None else self._client.why_closed(error)
+            if found is not error:
+                raise EnvironmentFailure(f"{self._describe(found)}\n{log_tail(self._log)}") from error
+            raise CutOffMessage(self._describe(error)) from error
         except (InvalidMessage, PortTakenError) as error:
             kind = EnvironmentFailure if self._is_editor and isinstance(error, PortTakenError) else type(error)
             raise kind(self._describe(error)) from error
