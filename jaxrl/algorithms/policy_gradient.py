@@ -28,6 +28,7 @@ from jaxrl.algorithms.interface import (
     TrainState,
 )
 from jaxrl.learning import losses, minibatches, returns, sequences
+from jaxrl.learning.cloning import Cloning, Copied, bind_cloning
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.learning.trajectories import mean_over_trajectories
 from jaxrl.networks import actions, normalizer
@@ -46,6 +47,9 @@ ACTOR_CHUNK = 4096
 
 _DRAWN = 0x4C550000
 """What the key of an update is folded with for its losses: a large number, as `split` gives what small ones give."""
+
+CLONING = "behavioral_cloning"
+"""Its place in `TrainState.own`."""
 
 Groups = dict[str, Params]
 """Parameters by group: those of "actor" and "critic" have places of their own in a TrainState."""
@@ -147,6 +151,7 @@ class Parts(NamedTuple):
     added: Mapping[str, AddedLoss] = {}
     network: PolicyNetwork | None = None  # what acts as a file has it; None: jaxrl's `Actor`
     optimizers: Mapping[str, optax.GradientTransformation] = {}  # by group; of the others `ADAM`
+    cloning: Cloning | None = None  # beside all that; `make` binds it
 
 
 def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -189,10 +194,12 @@ NEWEST_ROLLOUT = Storage(
 def make(parts: Parts) -> Algorithm:
     """The algorithm. Rollouts reach its parts with zeros in every cell that their masks leave out."""
     spec, settings = parts.spec, parts.settings
-    memory, signals = settings.network_settings.memory, partial(bind, spec, settings)
+    memory, signals = settings.network_settings.memory, partial(bind, spec, settings, actions.to_environment)
     if not settings.network_settings.deterministic:  # who leaves nothing to chance is there to be looked at
         bound = signals()  # once: a maker may read files, and outside of all traces
         signals = lambda: bound  # noqa: E731
+    copied = Copied(parts.actor, _drawn, actions.from_environment)
+    parts = parts._replace(cloning=bind_cloning(spec, settings, copied))
     return Algorithm(
         init=lambda key: init_state(parts, signals(), key),
         act=partial(act, parts),
@@ -223,6 +230,7 @@ def init_state(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
         for i, (name, one) in enumerate(parts.added.items())
         if one.init is not None
     }
+    cloned = {} if parts.cloning is None else {CLONING: parts.cloning.init(params["actor"])}
     return TrainState(
         policy=PolicyState(
             params=params["actor"],
@@ -230,7 +238,7 @@ def init_state(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
         ),
         critic=params["critic"],
         optimizer=optimizer_of(parts).init(params | added),
-        own={**jax.tree.map(jnp.array, dict(parts.own)), **added},
+        own={**jax.tree.map(jnp.array, dict(parts.own)), **added, **cloned},
         signals=signals.init(key),
         step=jnp.zeros((), jnp.int32),
         key=key,
@@ -283,8 +291,23 @@ def learn(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -
     """One update: values, baselines, returns and advantages, then all epochs and minibatches."""
     state, batch, of_values = prepare(parts, signals, state, rollout)
     state, metrics = update(parts, state, batch, signals)
+    if parts.cloning is not None:
+        state, told = with_clones(parts.cloning, state, state.key)
+        metrics |= told
     learned, of_signals = signals.learn(state.signals, rollout, state.key)
     return state.replace(signals=learned), of_values | metrics | of_signals
+
+
+def with_clones(cloning: Cloning, state: TrainState, key: jax.Array) -> tuple[TrainState, Metrics]:
+    """The policy after a turn of cloning. The key may be used further."""
+    policy = state.policy
+    kept, params, loss = cloning.learn(state.own[CLONING], policy.params, policy.normalizer, state.step, key)
+    state = state.replace(policy=policy.replace(params=params), own={**state.own, CLONING: kept})
+    return state, {"pretraining_loss": loss}
+
+
+def _drawn(dist: ActionDistribution, normal: jax.Array) -> jax.Array:
+    return dist.mean + jnp.exp(dist.log_sigma) * normal
 
 
 def estimate(parts: Parts, state: TrainState, rollout: Rollout) -> Metrics:

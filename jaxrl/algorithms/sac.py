@@ -37,8 +37,9 @@ import optax
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.hyperparameters import SACHyperparameters
 from jaxrl.algorithms.interface import Algorithm, Counts, Decision, Metrics, PolicyState, Storage, TrainState
-from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, applied, by_stream
+from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, CLONING, applied, by_stream, with_clones
 from jaxrl.learning import replay as replays
+from jaxrl.learning.cloning import Cloning, Copied, bind_cloning
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer, squashed
@@ -73,12 +74,15 @@ class Parts(NamedTuple):
     actor: SquashedActor
     value: ValueNetwork
     q: ActionValueNetwork
+    cloning: Cloning | None = None
 
 
 @connected
 def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """SAC for one behavior. Raises SettingsError for a signal that looks at whole rollouts."""
     parts, signals = parts_of(spec, settings), bind_off_policy(spec, settings)
+    copied = Copied(applied(parts.actor), lambda dist, normal: squashed.drawn(dist, normal)[0], lambda action: action)
+    parts = parts._replace(cloning=bind_cloning(spec, settings, copied))
     hyper, memory = parts.hyper, settings.network_settings.memory
     return Algorithm(
         init=partial(init, parts, signals),
@@ -175,6 +179,8 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
         key=key,
     )
     state = state.replace(optimizer={name: _ADAM.init(group) for name, group in _groups(state).items()})
+    if parts.cloning is not None:
+        state = state.replace(own={**state.own, CLONING: parts.cloning.init(state.policy.params)})
     told = jax.eval_shape(partial(_example, parts, signals), state, key)
     return state.replace(own={**state.own, "told": jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told)})
 
@@ -269,6 +275,9 @@ def one_update(
     for i, name in enumerate(settings):
         if name != "extrinsic":
             told[f"reward/{name}"] = masked_mean(rewards[..., i], batch.valid)
+    if parts.cloning is not None:
+        state, of_cloning = with_clones(parts.cloning, state, key)
+        told |= of_cloning
     return state, told
 
 

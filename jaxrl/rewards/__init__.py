@@ -25,7 +25,9 @@ def _make(name: str, spec: BehaviorSpec, settings: RewardSignalSettings) -> Rewa
     return getattr(import_module(f"jaxrl.rewards.{name}"), f"make_{name}")(spec, settings)
 
 
-REWARD_SIGNALS: Mapping[str, MakeSignal] = {name: partial(_make, name) for name in ("extrinsic", "curiosity", "rnd")}
+REWARD_SIGNALS: Mapping[str, MakeSignal] = {
+    name: partial(_make, name) for name in ("extrinsic", "gail", "curiosity", "rnd")
+}
 
 
 def reward_signal(*, settings: type[OwnSignalSettings] = OwnSignalSettings) -> Callable[[_AnyMake], _AnyMake]:

@@ -43,6 +43,7 @@ class RewardSignal(NamedTuple):
             is `valid`: a minibatch may come in parts, over which both are averaged. It is then what `apply` gets:
     apply:  (state, gradient) → state. So a signal learns from every minibatch that the policy learns from.
     watch:  (state, Transitions) → state, with whatever is paid, after it was.
+    as_sent: it sees actions as the environment has them, not the policy's raw ones.
     lasting: the stream goes on where an episode ends, with the value of the state in which that was decided.
     replayed: (state, Transitions) → float32 [...], of a signal that is `of_rollout`. None: it is of no use to who
             learns from a replay.
@@ -58,6 +59,7 @@ class RewardSignal(NamedTuple):
     gradient: Callable[[Any, Transitions, jax.Array], tuple[Any, Metrics]] | None = None
     apply: Callable[[Any, Any], Any] = unmoved
     watch: Callable[[Any, Transitions], Any] = unmoved
+    as_sent: bool = False
     lasting: bool = False
 
 

@@ -19,7 +19,7 @@ from jaxrl.rollout.rollout import Rollout
 from jaxrl.rollout.transitions import Transitions, transitions
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.rewards import RewardSignalSettings
-from jaxrl.types import BehaviorSpec
+from jaxrl.types import Action, BehaviorSpec
 
 _INIT, _LEARN = 0x51610000, 0x516C0000
 """What keys of signals are folded with: large numbers, since `split` gives the keys that small ones give."""
@@ -33,6 +33,8 @@ class Signals(NamedTuple):
 
     bound: Mapping[str, RewardSignal]
     settings: Mapping[str, RewardSignalSettings]
+    sent: Callable[[Action], Action] = lambda action: action
+    """From the policy's raw action to what the environment has."""
 
     def init(self, key: jax.Array) -> States:
         """Fresh states. The key may be used further."""
@@ -57,7 +59,7 @@ class Signals(NamedTuple):
         for name, made in self.bound.items():
             of_one = made.replayed if made.of_rollout else partial(made.reward, cooperative=False)
             assert of_one is not None  # `bind_off_policy` has looked
-            paid[name] = of_one(states[name], found)
+            paid[name] = of_one(states[name], self._shown(made, found))
         return paid
 
     def learn_replayed(self, states: States, found: Transitions, key: jax.Array) -> tuple[States, Metrics]:
@@ -65,7 +67,7 @@ class Signals(NamedTuple):
         gradients, of_minibatch = self.gradients(states, found, key)
         states, metrics = self._learn(
             self.apply(states, gradients),
-            lambda made: found,
+            lambda made: self._shown(made, found),
             key,
             [n for n, made in self.bound.items() if not made.of_rollout],
         )
@@ -87,7 +89,7 @@ class Signals(NamedTuple):
         for i, (name, made) in enumerate(self.bound.items()):
             if made.gradient is not None:
                 at = jax.random.fold_in(key, _LEARN + i)
-                gradients[name], told = made.gradient(states[name], found, at)
+                gradients[name], told = made.gradient(states[name], self._shown(made, found), at)
                 metrics |= {f"{metric}/{name}": value for metric, value in told.items()}
         return gradients, metrics
 
@@ -101,7 +103,8 @@ class Signals(NamedTuple):
         if not watching:
             return states
         found = transitions(rollout)
-        return {**states, **{name: self.bound[name].watch(states[name], found) for name in watching}}
+        shown = {name: self._shown(self.bound[name], found) for name in watching}
+        return {**states, **{name: self.bound[name].watch(states[name], x) for name, x in shown.items()}}
 
     def means(self, paid: Mapping[str, jax.Array], rollout: Rollout) -> Metrics:
         """Per signal `reward/<name>`, the mean of strength · reward over the decisions of the rollout.
@@ -134,19 +137,23 @@ class Signals(NamedTuple):
     def _seen(self, rollout: Rollout) -> Callable[[RewardSignal], Any]:
         """What a signal sees of the rollout."""
         found = cache(lambda: transitions(rollout))  # where nobody asks, tracing them would cost start-up time
-        return lambda made: rollout if made.of_rollout else found()
+        return lambda made: rollout if made.of_rollout else self._shown(made, found())
+
+    def _shown(self, made: RewardSignal, found: Transitions) -> Transitions:
+        return found._replace(action=self.sent(found.action)) if made.as_sent else found
 
 
 NO_SIGNALS = Signals({}, {})
 
 
-def bind(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:
-    """The signals of these settings, for what the policy sees and does.
+def bind(spec: BehaviorSpec, settings: BehaviorSettings, sent: Callable[[Action], Action] | None = None) -> Signals:
+    """The signals of these settings, for what the policy sees and does; `sent` where it differs from what is learned.
 
     Raises OwnCodeError where one's own cannot be made.
     """
     sections = settings.reward_signals
-    return Signals({name: make_signal(name, spec, section) for name, section in sections.items()}, sections)
+    bound = {name: make_signal(name, spec, section) for name, section in sections.items()}
+    return Signals(bound, sections) if sent is None else Signals(bound, sections, sent)
 
 
 def bind_off_policy(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:

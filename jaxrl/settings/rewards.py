@@ -63,6 +63,7 @@ class GAILSettings(RewardSignalSettings):
     learning_rate: NonNegative = Field(default=3e-4, description="Adam step size of the discriminator")
     use_actions: Boolean = Field(default=False, description="the discriminator sees actions, not observations alone")
     use_vail: Boolean = Field(default=False, description="variational bottleneck in the discriminator")
+    whole_penalty: Boolean = Field(default=False, description="gradient penalty on all inputs, not the first alone")
 
 
 class RNDSettings(RewardSignalSettings):

@@ -67,9 +67,9 @@ def value_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str,
     return (*_network(spec, settings), *_value_heads(_width(settings), streams))
 
 
-def body_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
-    """Layout of `networks.body.NetworkBody`."""
-    return _network(spec, settings)
+def body_layout(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
+    """Layout of `networks.body.NetworkBody`; `action`: numbers that join the encoding."""
+    return _network(spec, settings, action)
 
 
 def squashed_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.parity.cases import Case, UnsupportedCaseError, expected_names, load
+from tests.parity.cloning_cases import run_cloning
 from tests.parity.compare import Comparison
+from tests.parity.demonstration_cases import run_demonstration
 from tests.parity.forward_cases import run_forward
 from tests.parity.memory_cases import run_memory_forward, run_memory_trajectories
 from tests.parity.normalizer_case import run_normalizer
 from tests.parity.returns_cases import run_returns, run_schedules
 from tests.parity.sac_cases import run_sac
-from tests.parity.signal_cases import run_curiosity, run_rnd
+from tests.parity.signal_cases import run_curiosity, run_gail, run_rnd
 from tests.parity.trajectory_cases import run_trajectories
 from tests.parity.update_cases import run_losses, run_update
 
@@ -31,6 +33,9 @@ FAMILIES: dict[str, Callable[[Case], Comparison]] = {
     "f_sac*": run_sac,
     "g_curiosity*": run_curiosity,
     "g_rnd*": run_rnd,
+    "g_gail*": run_gail,
+    "h_bc*": run_cloning,
+    "i_demo*": run_demonstration,
 }
 """The first pattern that fits the case's name decides."""
 WITH_MEMORY = {"b": run_memory_forward, "d": run_memory_trajectories}

@@ -9,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import make_settings
+from jaxrl.demonstrations import Demonstration
+from jaxrl.networks import normalizer
 from jaxrl.networks.normalizer import NormalizerState
-from jaxrl.rewards import make_signal
+from jaxrl.rewards import gail, make_signal
 from jaxrl.rewards.interface import RewardSignal
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.torch import weights as torch_weights
+from jaxrl.types import Action
 from tests.parity.cases import Case
 from tests.parity.compare import GRADIENT_FLOOR, TINY, Comparison
 
@@ -91,11 +94,99 @@ def run_rnd(case: Case) -> Comparison:
     return comparison
 
 
+def run_gail(case: Case) -> Comparison:
+    """Rewards before and after each of three updates, what is told of them, gradients and weights."""
+    comparison, seen = Comparison(), _seen(case)
+    everywhere = seen._replace(valid=jnp.ones_like(seen.valid))  # as the original, which does not look at masks
+    demo = _demonstration(case)
+    signal = gail.gail(case.spec, _section(case, demo_path="unread"), demo)
+    state = {**signal.init(jax.random.key(0)), "params": _discriminator(case, "w/")}
+    state["normalizer"] = _statistics(case, "w/encoder.") or state["normalizer"]
+    if "beta" in state:
+        state["beta"] = jnp.asarray(case.arrays["w/_beta"])
+    paid, told = [], []
+    for count in (1, 2, 3):
+        paid.append(signal.reward(state, seen, cooperative=False))
+        draws = _draws(case, f"r{count}/")
+        rows = tuple(x[draws.expert] for x in map(jnp.asarray, demo.obs))
+        state["normalizer"] = normalizer.update_all(state["normalizer"], rows, seen.valid >= 0)
+        assert signal.gradient is not None
+        gradient, metrics = jax.jit(signal.gradient)(state, everywhere, draws)
+        told.append(metrics)
+        if count == 1:
+            _gradients(case, comparison, _discriminated(case, gradient[0]))
+        state = signal.apply(state, gradient)
+        if case.below(f"w{count}/"):
+            ours = _discriminated(case, state["params"]) | _exported_statistics(state["normalizer"], "encoder.")
+            _weights(case, comparison, f"w{count}/", ours | {"_beta": state.get("beta")}, count)
+        _after(case, comparison, count, state["normalizer"])
+    paid.append(signal.reward(state, seen, cooperative=False))
+    names = {"loss": "gail_loss", "grad_mag_loss": "gradient_penalty"}
+    for name in told[0]:
+        ours = np.array([one[name] for one in told])
+        comparison.add(f"out/{names.get(name, name)}", ours, case.arrays[f"out/{names.get(name, name)}"])
+    strength = case.meta["settings"]["strength"]
+    for name, ours in {"reward": paid, "reward_stream": strength * np.array(paid)}.items():
+        comparison.add(f"out/{name}", np.array(ours), case.arrays[f"out/{name}"])
+    return comparison
+
+
+def _demonstration(case: Case) -> Demonstration:
+    action, _ = case.action("demo/", "")
+    obs = tuple(np.asarray(x) for x in case.observations("demo/obs_"))
+    done = case.arrays["demo/done"] > 0
+    no = np.zeros_like(done)
+    return Demonstration(case.spec, "", obs, Action(*map(np.asarray, action)), no.astype(np.float32), done, no, no, no)
+
+
+def _draws(case: Case, at: str) -> gail.Draws:
+    drawn = case.below(at)
+    rows, spec = jnp.asarray(drawn["expert_index"]), case.spec.action
+    none = (
+        np.zeros((len(rows), spec.continuous_size + spec.mask_size), np.float32),
+        np.zeros((len(rows), 1), np.float32),
+    )
+    between = gail.Decisions(
+        tuple(jnp.asarray(drawn[f"eps_obs_{i}"]) for i in range(len(case.spec.observations))),
+        jnp.asarray(drawn.get("eps_action", none[0])),
+        jnp.asarray(drawn.get("eps_done", none[1])),
+    )
+    noise = tuple(jnp.asarray(drawn[f"vail_{x}"]) for x in ("policy", "expert", "penalty") if f"vail_{x}" in drawn)
+    return gail.Draws(rows, between, noise)
+
+
+DISCRIMINATOR = {"estimate": "_estimator.0", "code": "_z_mu_layer"}
+
+
+def _discriminator(case: Case, prefix: str) -> Any:
+    params = {"encoder": _body(case, f"{prefix}encoder.")["params"]}
+    for ours, theirs in DISCRIMINATOR.items():
+        if f"{prefix}{theirs}.weight" in case.arrays:
+            kernel, bias = (case.arrays[f"{prefix}{theirs}.{leaf}"] for leaf in ("weight", "bias"))
+            params[ours] = {"kernel": jnp.asarray(kernel.T), "bias": jnp.asarray(bias)}
+    if f"{prefix}_z_sigma" in case.arrays:
+        params["sigma"] = jnp.asarray(case.arrays[f"{prefix}_z_sigma"])
+    return {"params": params}
+
+
+def _discriminated(case: Case, params: Any) -> dict[str, np.ndarray]:
+    found = _names(case, {"params": params["params"]["encoder"]}, "encoder.")
+    for ours, theirs in DISCRIMINATOR.items():
+        if ours in params["params"]:
+            layer = params["params"][ours]
+            found |= {f"{theirs}.weight": np.asarray(layer["kernel"]).T, f"{theirs}.bias": np.asarray(layer["bias"])}
+    return found | ({"_z_sigma": np.asarray(params["params"]["sigma"])} if "sigma" in params["params"] else {})
+
+
 def _signal(case: Case) -> RewardSignal:
+    return make_signal(case.meta["signal"], case.spec, _section(case))
+
+
+def _section(case: Case, **more: Any) -> Any:
     name = case.meta["signal"]
     network = {k: v for k, v in case.meta["network_settings"].items() if v is not None}
-    section = {**case.meta["settings"], "network_settings": network}
-    return make_signal(name, case.spec, make_settings("ppo", reward_signals={name: section}).reward_signals[name])
+    section = {**case.meta["settings"], "network_settings": network, **more}
+    return make_settings("ppo", reward_signals={name: section}).reward_signals[name]
 
 
 def _seen(case: Case) -> Transitions:
@@ -127,7 +218,13 @@ def _raw(signal: RewardSignal, state: Any, seen: Transitions, strength: float) -
 
 def _body(case: Case, prefix: str) -> Any:
     there = {f"network_body.{name}": x for name, x in case.below(prefix).items()}
-    return torch_weights.import_arrays(there, torch_weights.body_layout(case.spec, case.network))
+    return torch_weights.import_arrays(there, torch_weights.body_layout(case.spec, case.network, _joining(case)))
+
+
+def _joining(case: Case) -> int:
+    """Numbers that join the encoding: actions and the end of the episode, in a discriminator that looks at them."""
+    spec = case.spec.action
+    return spec.continuous_size + spec.mask_size + 1 if case.meta["settings"].get("use_actions") else 0
 
 
 def _models(case: Case, prefix: str) -> Any:
@@ -140,7 +237,7 @@ def _models(case: Case, prefix: str) -> Any:
 
 
 def _names(case: Case, params: Any, prefix: str) -> dict[str, np.ndarray]:
-    layout = torch_weights.body_layout(case.spec, case.network)
+    layout = torch_weights.body_layout(case.spec, case.network, _joining(case))
     exported = torch_weights.export_arrays(params, layout)
     return {f"{prefix}{name.removeprefix('network_body.')}": np.asarray(x) for name, x in exported.items()}
 

@@ -6,7 +6,7 @@ algorithm or signal needs no line here:
 
     name ends in "loss"   Losses/<Name In Capitals>      q1_loss           → Losses/Q1 Loss
     else                  Policy/<Name In Capitals>      expert_estimate   → Policy/Expert Estimate
-    with a signal         its name stands in front       accuracy/gail     → Policy/Gail Accuracy
+    with a signal         its name stands in front       accuracy/gail     → Policy/GAIL Accuracy
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PER_SIGNAL = {
 """Tags of metrics that each reward signal has; without `/signal` they are the first signal's."""
 
 _ABBREVIATIONS = {"gail": "GAIL", "kl": "KL", "rnd": "RND"}
-"""Words that ML-Agents writes in capitals, except where they name the signal ("Policy/Gail Reward")."""
+"""Words that ML-Agents writes in capitals, except in the tags that each signal has ("Policy/Gail Reward")."""
 
 
 def tag_of(metric: str, first_signal: str = "extrinsic") -> str:
@@ -45,5 +45,6 @@ def tag_of(metric: str, first_signal: str = "extrinsic") -> str:
     if not signal and name in PLAIN:
         return PLAIN[name]
     words = [_ABBREVIATIONS.get(word, word.capitalize()) for word in name.split("_")]
-    group = "Losses" if words[-1] == "Loss" else "Policy"
-    return f"{group}/{' '.join([signal.capitalize(), *words] if signal else words)}"
+    group = "Losses" if words[-1] == "Loss" and name != "grad_mag_loss" else "Policy"  # as ML-Agents has that one
+    first = [_ABBREVIATIONS.get(signal, signal.capitalize())] if signal else []
+    return f"{group}/{' '.join(first + words)}"

@@ -1,0 +1,242 @@
+"""Reading `.demo` files, what Unity's Demonstration Recorder writes.
+
+A message before which its length stands, three kinds of them: at byte 0 the header, at byte 33 what the agent's brain
+is, then one pair of what the agent saw and did for each decision. The reward of a decision, and whether its episode
+ended, stand in the next pair; so the last pair of a file is no decision.
+
+Parity. Rows equal ML-Agents' 1.1.0, with two exceptions: files of a folder are not joined at their borders, and a pair
+that ends an episode, in which nothing was decided, is marked (`terminal`). A header that counts more pairs than there
+are is an error here; there the rest is missing in silence.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.protobuf import messages
+from jaxrl.envs.sensors import WireSpec
+from jaxrl.envs.unity.decode import decode_spec
+from jaxrl.envs.unity.observations import AgentError, decode_sensors
+from jaxrl.types import Action, ActionSpec, BehaviorSpec, JaxrlError
+
+BRAIN = 33
+"""Byte at which the brain's parameters begin: the zone before is the header's, rewritten as a recording ends."""
+VERSIONS = (0, 1)
+_TOGETHER = 4096  # pairs turned into arrays at once
+_NOT_A_DEMO = "is it a .demo file of Unity's Demonstration Recorder?"
+
+
+class DemonstrationError(JaxrlError):
+    """Demonstrations that cannot be used. The text names the file, and the pair from 0 on."""
+
+
+class Demonstration(NamedTuple):
+    """Decisions in the order in which they were made, file after file: n rows."""
+
+    spec: BehaviorSpec
+    behavior: str
+    obs: tuple[np.ndarray, ...]  # [n, *shape] of the sensors' dtypes
+    action: Action  # float32 [n, C], int32 [n, D], as the environment has it
+    reward: np.ndarray  # float32 [n], without the group's, as in the original
+    done: np.ndarray  # bool [n], the episode ended with the decision, also by interruption
+    interrupted: np.ndarray  # bool [n]
+    terminal: np.ndarray  # bool [n], no decision: the last that was seen of an episode. The original trains on them
+    last: np.ndarray  # bool [n], nothing of the same recording comes after it
+
+
+def decisions(path: str, spec: BehaviorSpec) -> Demonstration:
+    """The decisions of `read` for agents with this spec: without what is `terminal`.
+
+    Raises DemonstrationError: as `read`, and for recordings of another kind of agent.
+    """
+    found = _remembered(*_version(path))
+    _check_spec(Path(path), found.spec, spec)
+    kept = ~found.terminal
+    if not kept.any():
+        raise DemonstrationError(f"{path}: there is no decision in it")
+    rows = {name: getattr(found, name)[kept] for name in ("reward", "done", "interrupted", "terminal", "last")}
+    return found._replace(
+        obs=tuple(x[kept] for x in found.obs), action=Action(*(x[kept] for x in found.action)), **rows
+    )
+
+
+def read(path: str | Path) -> Demonstration:
+    """A `.demo` file, or all in a folder, by name.
+
+    Raises DemonstrationError: no such file, one that is cut off, foreign or of an unknown version, numbers that are
+    none, no end of an episode in any of them, or recordings of different behaviors in one folder.
+    """
+    parts = [_read_file(file) for file in files(path)]
+    first = parts[0]
+    for file, part in zip(files(path), parts, strict=True):
+        if part.behavior != first.behavior:
+            raise DemonstrationError(
+                f"{path}: demonstrations of two behaviors, {first.behavior!r} and {part.behavior!r} ({file.name}): "
+                "a folder has those of one"
+            )
+        _check_spec(file, part.spec, first.spec)
+    if not any(part.done.any() for part in parts):
+        raise DemonstrationError(f"{path}: no episode ends in it: record at least one whole episode")
+    joined = [np.concatenate(columns) for columns in zip(*(_flat(part) for part in parts), strict=True)]
+    n = len(first.obs)
+    return Demonstration(first.spec, first.behavior, tuple(joined[:n]), Action(*joined[n : n + 2]), *joined[n + 2 :])
+
+
+def files(path: str | Path) -> list[Path]:
+    """The file, or the `.demo` files of the folder by name. Raises DemonstrationError where there are none."""
+    path = Path(path)
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if file.suffix == ".demo" and file.is_file())
+        if not found:
+            raise DemonstrationError(f"{path}: there is no .demo file in this folder")
+        return found
+    if not path.is_file():
+        raise DemonstrationError(f"{path}: there is no such file or folder of demonstrations")
+    return [path]
+
+
+def _version(path: str) -> tuple[str, tuple[tuple[str, int, int], ...]]:
+    """What changes when a file does."""
+    return path, tuple((str(x), x.stat().st_mtime_ns, x.stat().st_size) for x in files(path))
+
+
+@lru_cache(maxsize=4)  # signal and cloning often share one, and each learner of a sweep asks again
+def _remembered(path: str, _files: Any) -> Demonstration:
+    return read(path)
+
+
+def _flat(part: Demonstration) -> list[np.ndarray]:
+    return [*part.obs, *part.action, part.reward, part.done, part.interrupted, part.terminal, part.last]
+
+
+def _read_file(file: Path) -> Demonstration:
+    try:
+        if not file.stat().st_size:
+            raise DemonstrationError(f"{file}: it is empty")
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _parsed(file, data)
+    except OSError as error:
+        raise DemonstrationError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _parsed(file: Path, data: Any) -> Demonstration:
+    kinds = messages()
+    header = _message(file, kinds.DemonstrationMetaProto, data, 0, "the header")[0]
+    if header.api_version not in VERSIONS:
+        raise DemonstrationError(f"{file}: version {header.api_version}, expected 0 or 1; {_NOT_A_DEMO}")
+    brain, at = _message(file, kinds.BrainParametersProto, data, BRAIN, "the brain's parameters")
+    pieces, wire, count = [], None, 0
+    for pairs in _chunks(file, data, at, header.number_steps):
+        try:
+            wire = wire or decode_spec(brain.brain_name, brain, pairs[0].agent_info)
+            pieces.append(_arrays(file, wire, pairs, count))
+        except EnvironmentFailure as error:
+            raise DemonstrationError(f"{file}: pair {count}: {error}") from error
+        count += len(pairs)
+    if wire is None or count < 2:
+        raise DemonstrationError(f"{file}: {count} pairs are not one decision; {_NOT_A_DEMO}")
+    if count < header.number_steps:
+        raise DemonstrationError(f"{file}: it ends after {count} of {header.number_steps} pairs: it was cut off")
+    *rest, reward, done, interrupted = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
+    n = len(wire.behavior.observations)
+    last = np.arange(count - 1) == count - 2
+    return Demonstration(
+        wire.behavior, brain.brain_name, tuple(x[:-1] for x in rest[:n]), Action(*(x[:-1] for x in rest[n:])),
+        reward[1:], done[1:], interrupted[1:], done[:-1], last,
+    )  # fmt: skip
+
+
+def _chunks(file: Path, data: Any, at: int, number: int) -> Iterator[list[Any]]:
+    """The pairs, as many as the header says; 0, as a recording that was not closed leaves it, says all there are."""
+    kind, pairs, count = messages().AgentInfoActionPairProto, [], 0
+    while at < len(data) and (not number or count < number):
+        pair, at = _message(file, kind, data, at, f"pair {count}")
+        pairs.append(pair)
+        count += 1
+        if len(pairs) == _TOGETHER:
+            yield pairs
+            pairs = []
+    if pairs:
+        yield pairs
+
+
+def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int) -> list[np.ndarray]:
+    """Observations, both kinds of action, reward, done and interrupted of these pairs."""
+    infos = [pair.agent_info for pair in pairs]
+    try:
+        obs = decode_sensors(infos, wire.sensors)
+    except AgentError as error:
+        raise DemonstrationError(f"{file}: pair {first + error.row}: {error}") from error
+    reward = np.array([info.reward for info in infos], np.float32)
+    done = np.array([info.done for info in infos])
+    if not np.isfinite(reward).all():
+        raise DemonstrationError(f"{file}: pair {first + int(np.argmin(np.isfinite(reward)))}: its reward is no number")
+    return [
+        *obs,
+        *_actions(file, wire.action, pairs, done, first),
+        reward,
+        done,
+        np.array([x.max_step_reached for x in infos]),
+    ]
+
+
+def _actions(file: Path, spec: ActionSpec, pairs: list[Any], done: np.ndarray, first: int) -> Action:
+    """Of the fields that players of today fill, else of the one that those before hybrid actions did."""
+    sizes = spec.continuous_size, len(spec.discrete_branches)
+    found = np.zeros((len(pairs), sizes[0]), np.float32), np.zeros((len(pairs), sizes[1]), np.int32)
+    for row, pair in enumerate(pairs):
+        info = pair.action_info
+        parts = list(info.continuous_actions), list(info.discrete_actions)
+        if not parts[0] and not parts[1]:
+            old = list(info.vector_actions_deprecated)
+            parts = (old, []) if sizes[0] else ([], old)
+        for column, part, size in zip(found, parts, sizes, strict=True):
+            if len(part) == size:
+                column[row] = part
+            elif not done[row]:  # where an episode ends nothing was decided
+                raise DemonstrationError(f"{file}: pair {first + row}: an action of {len(part)} numbers, not {size}")
+    bad = ~np.isfinite(found[0]).all(-1) | ((found[1] < 0) | (found[1] >= np.array(spec.discrete_branches))).any(-1)
+    if bad.any():
+        raise DemonstrationError(f"{file}: pair {first + int(bad.argmax())}: an action that the agent does not have")
+    return Action(*found)
+
+
+def _message(file: Path, kind: Any, data: Any, at: int, what: str) -> tuple[Any, int]:
+    """The message at this byte, before which its length stands in groups of seven bits; and where the next begins."""
+    length, start = 0, at
+    for shift in range(0, 35, 7):
+        if at >= len(data):
+            raise DemonstrationError(f"{file}: it is cut off in the length of {what}, at byte {start}; {_NOT_A_DEMO}")
+        length |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            break
+    if at + length > len(data):
+        text = f"{what} would have {length} bytes, of which {len(data) - at} are there"
+        raise DemonstrationError(f"{file}: it is cut off at byte {start}: {text}; {_NOT_A_DEMO}")
+    try:
+        return kind.FromString(data[at : at + length]), at + length
+    except Exception as error:  # protobuf's own class differs between its implementations
+        raise DemonstrationError(f"{file}: {what} at byte {start} is no message; {_NOT_A_DEMO}") from error
+
+
+def _check_spec(file: Path, found: BehaviorSpec, wanted: BehaviorSpec) -> None:
+    """What has to be equal; names and the like may differ, as in the original."""
+    if found.action != wanted.action:
+        raise DemonstrationError(f"{file}: recorded with {found.action}, but the agent has {wanted.action}")
+    if len(found.observations) != len(wanted.observations):
+        counts = len(found.observations), len(wanted.observations)
+        raise DemonstrationError(f"{file}: recorded with {counts[0]} observations, but the agent has {counts[1]}")
+    for i, (there, here) in enumerate(zip(found.observations, wanted.observations, strict=True)):
+        if there.shape != here.shape:
+            raise DemonstrationError(
+                f"{file}: observation {i} ({there.name!r}) was recorded with shape {there.shape}, "
+                f"but the agent's ({here.name!r}) has {here.shape}"
+            )

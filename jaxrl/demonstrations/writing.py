@@ -1,0 +1,94 @@
+"""Writing `.demo` files as Unity's Demonstration Recorder does, for this reader and that of ML-Agents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.demonstrations.reading import BRAIN, DemonstrationError
+from jaxrl.envs.protobuf import messages
+from jaxrl.types import BehaviorSpec
+
+_NAME = 10
+"""Letters of the file's name in the header: with the largest of its numbers they fill its 33 bytes."""
+
+
+class Pair(NamedTuple):
+    """What one agent saw, what it was paid for the decision before, and what it decided."""
+
+    obs: Sequence[np.ndarray]  # one per sensor, [*shape]; images uint8, or float32 from 0 to 1
+    continuous: Sequence[float] = ()  # as the environment has it; nothing where the episode ended
+    discrete: Sequence[int] = ()
+    reward: float = 0.0
+    group_reward: float = 0.0
+    done: bool = False  # the episode ended: the next pair is the first of another
+    interrupted: bool = False  # by a limit of time, not by what happened
+
+
+def write(path: str | Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
+    """A file of these pairs; images are not compressed. Returns how many there are.
+
+    Raises DemonstrationError: arrays or actions that are not those of the spec.
+    """
+    path, kinds = Path(path), messages()
+    brain = kinds.BrainParametersProto(brain_name=behavior, is_training=True)
+    brain.action_spec.num_continuous_actions = spec.action.continuous_size
+    brain.action_spec.num_discrete_actions = len(spec.action.discrete_branches)
+    brain.action_spec.discrete_branch_sizes.extend(spec.action.discrete_branches)
+    steps, episodes, total = 0, 0, 0.0
+    with path.open("wb") as file:
+        file.write(bytes(BRAIN))
+        file.write(_delimited(brain))
+        for pair in pairs:
+            file.write(_delimited(_message(path, kinds, spec, pair, steps)))
+            steps, episodes, total = steps + 1, episodes + pair.done, total + pair.reward
+        file.seek(0)
+        header = kinds.DemonstrationMetaProto(
+            api_version=1,
+            demonstration_name=re.sub(r"[^A-Za-z0-9_]", "", path.stem)[:_NAME],
+            number_steps=steps,
+            number_episodes=episodes,
+            mean_reward=total / max(episodes, 1),
+        )
+        file.write(_delimited(header))
+    return steps
+
+
+def _message(path: Path, kinds: Any, spec: BehaviorSpec, pair: Pair, number: int) -> Any:
+    message = kinds.AgentInfoActionPairProto()
+    info, sizes = message.agent_info, (spec.action.continuous_size, len(spec.action.discrete_branches))
+    info.reward, info.group_reward = pair.reward, pair.group_reward
+    info.done, info.max_step_reached = pair.done, pair.interrupted
+    given = list(pair.continuous), list(pair.discrete)
+    if pair.done and not any(given):
+        given = [0.0] * sizes[0], [0] * sizes[1]
+    if tuple(map(len, given)) != sizes:
+        raise DemonstrationError(f"{path}: pair {number}: an action of {tuple(map(len, given))} numbers, not {sizes}")
+    message.action_info.continuous_actions.extend(map(float, given[0]))
+    message.action_info.discrete_actions.extend(map(int, given[1]))
+    for sensor, x in zip(spec.observations, pair.obs, strict=True):
+        if np.shape(x) != sensor.shape:
+            raise DemonstrationError(f"{path}: pair {number}: {sensor.name!r} has {np.shape(x)}, not {sensor.shape}")
+        numbers = np.asarray(x, np.float32) / (255.0 if np.asarray(x).dtype == np.uint8 else 1.0)
+        observation = info.observations.add(
+            name=sensor.name,
+            shape=sensor.shape,
+            observation_type=int(sensor.observation_type),
+            dimension_properties=[int(kind) for kind in sensor.dimension_property],
+        )
+        observation.float_data.data.extend(numbers.reshape(-1))
+    return message
+
+
+def _delimited(message: Any) -> bytes:
+    """With its length before it, in groups of seven bits."""
+    data, head = message.SerializeToString(), bytearray()
+    length = len(data)
+    while length >= 0x80:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*head, length]) + data

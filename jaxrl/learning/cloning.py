@@ -1,0 +1,184 @@
+"""Behavioral cloning (Pomerleau 1989): the policy does as demonstrations do, beside whatever else it learns from.
+
+    loss = mean over decisions and dimensions of (a − a_demo)²       a = μ + σ · noise, drawn anew; SAC: its tanh
+           + mean over decisions and branches of −ln π_b(a_demo)     with all choices allowed
+
+with an Adam of its own over the policy, at the policy's learning rate times `strength`, which falls to 1e-10 over
+`steps` and then rests.
+
+Parity. Equal to ML-Agents 1.1.0: loss, batches and epochs, the moment at which the rate changes (each turn learns with
+the rate that the one before it has set), memories that begin with zeros in each sequence, masks of actions that are
+not looked at. Different on purpose: the policies of PPO and its like, which act with a third of what they draw, are
+led to three times the demonstrated action, so that they act as the demonstrations do; the original leads them to the
+action itself, and they act with a third of it. What fills up a sequence is not learned from. The last observations of
+episodes are left out, as in `rewards.gail`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxrl.demonstrations import Demonstration, decisions
+from jaxrl.learning.losses import masked_mean
+from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, linear
+from jaxrl.networks import actions, normalizer
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.memory import Sequences, start
+from jaxrl.settings import BehaviorSettings
+from jaxrl.types import Action, ActionSpec, BehaviorSpec
+
+EPOCHS = 3
+"""Where `num_epoch` is not given: not the trainer's number."""
+_ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
+_DRAWN = 0x434C0000
+"""What the learner's key is folded with: a large number, since `split` gives the keys that small ones give."""
+
+
+class Copied(NamedTuple):
+    """How a policy is copied into.
+
+    distribution: (params, normalised obs, `Sequences` or ()) → ActionDistribution.
+    drawn:        (distribution, normal numbers [..., C]) → the continuous action that it is a draw of, [..., C].
+    wanted:       from the environment's action to what should be drawn.
+    """
+
+    distribution: Callable[..., ActionDistribution]
+    drawn: Callable[[ActionDistribution, jax.Array], jax.Array]
+    wanted: Callable[[Action], Action]
+
+
+class Rows(NamedTuple):
+    """Decisions [S, L, ...]: S sequences of L decisions, each of one episode; L = 1 without memory."""
+
+    obs: tuple[Any, ...]
+    action: Action
+    valid: Any  # bool [S, L], False where a sequence is filled up
+
+
+class Cloning(NamedTuple):
+    """Beside a learner whose policy it moves.
+
+    init:  (params of the policy) → what it keeps, a part of `TrainState.own`.
+    learn: (kept, params, normaliser's states, step int32 [], key) → (kept, params, mean loss of the turn). The key may
+           be used further.
+    step:  (params, Adam's state, normaliser's states, rate, sequences int32 [n], normal [n, L, C]) → (params, Adam's
+           state, loss), of which `learn` is made.
+    """
+
+    init: Callable[[Any], dict[str, Any]]
+    learn: Callable[..., tuple[dict[str, Any], Any, jax.Array]]
+    step: Callable[..., tuple[Any, Any, jax.Array]]
+
+
+def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied) -> Cloning | None:
+    """What `behavioral_cloning` asks for, if anything. Raises DemonstrationError for what does not fit the agents."""
+    section = settings.behavioral_cloning
+    if section is None or settings.network_settings.deterministic:  # who leaves nothing to chance learns nothing
+        return None
+    memory = settings.network_settings.memory
+    length = 1 if memory is None else memory.sequence_length
+    return make_cloning(spec, settings, copied, in_sequences(decisions(section.demo_path, spec), length))
+
+
+def make_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied, rows: Rows) -> Cloning:
+    """The same of these rows."""
+    section, hyper = settings.behavioral_cloning, settings.hyperparameters
+    assert section is not None
+    rows = jax.tree.map(jnp.asarray, rows._replace(action=copied.wanted(rows.action)))
+    count, length = rows.valid.shape
+    size, turns = _batches(count, length, section.batch_size or hyper.batch_size, section.samples_per_update)
+    epochs = section.num_epoch or EPOCHS
+    base = hyper.learning_rate * section.strength
+
+    def init(params: Any) -> dict[str, Any]:
+        return {"optimizer": _ADAM.init(params), "rate": jnp.asarray(base, jnp.float32)}
+
+    def loss(params: Any, states: Any, batch: Rows, normal: jax.Array) -> jax.Array:
+        memory = settings.network_settings.memory
+        obs = normalizer.normalize_all(states, batch.obs)
+        if memory is None:
+            n = batch.valid.size
+            obs, batch, normal = jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), (obs, batch, normal))
+            along: Any = ()
+        else:
+            begin = jnp.zeros_like(batch.valid).at[:, 0].set(True)
+            along = Sequences(start(memory, batch.valid.shape), begin, batch.valid)
+        dist = copied.distribution(params, obs, along)
+        return _loss(spec.action, dist, copied.drawn(dist, normal), batch)
+
+    def step(params: Any, moments: Any, states: Any, rate: Any, chosen: jax.Array, normal: jax.Array) -> Any:
+        batch = jax.tree.map(lambda x: x[chosen], rows)
+        found, gradient = jax.value_and_grad(loss)(params, states, batch, normal)
+        direction, moments = _ADAM.update(gradient, moments)
+        return jax.tree.map(lambda x, d: x - rate * d, params, direction), moments, found
+
+    def turn(kept: dict[str, Any], params: Any, states: Any, key: jax.Array) -> Any:
+        def one(carry: Any, drawn: Any) -> Any:
+            chosen, at = drawn
+            normal = jax.random.normal(at, (size, length, spec.action.continuous_size))
+            params, moments = carry
+            params, moments, found = step(params, moments, states, kept["rate"], chosen, normal)
+            return (params, moments), found
+
+        shuffled, noise = jax.random.split(key)
+        order = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(shuffled, epochs))
+        order = order[:, : turns * size].reshape(epochs * turns, size)
+        (params, moments), found = jax.lax.scan(
+            one, (params, kept["optimizer"]), (order, jax.random.split(noise, len(order)))
+        )
+        return moments, params, found.mean()
+
+    def learn(kept: dict[str, Any], params: Any, states: Any, step: jax.Array, key: jax.Array) -> Any:
+        moments, params, found = jax.lax.cond(
+            kept["rate"] > LEARNING_RATE_MINIMUM,
+            lambda: turn(kept, params, states, jax.random.fold_in(key, _DRAWN)),
+            lambda: (kept["optimizer"], params, jnp.zeros(())),
+        )
+        rate = linear(base, LEARNING_RATE_MINIMUM, section.steps)(step) if section.steps else kept["rate"]
+        return {"optimizer": moments, "rate": rate}, params, found
+
+    return Cloning(init, learn, step)
+
+
+def in_sequences(demonstration: Demonstration, length: int) -> Rows:
+    """The decisions in sequences of so many, none across the end of an episode; zeros fill up each episode's last."""
+    ends = np.flatnonzero(demonstration.done | demonstration.last) + 1
+    pieces = np.split(np.arange(len(demonstration.done)), ends[ends < len(demonstration.done)])
+    places = np.concatenate([np.append(piece, np.full(-len(piece) % length, -1)) for piece in pieces])
+    places = places.reshape(-1, length)
+    valid = places >= 0
+
+    def laid(x: np.ndarray) -> np.ndarray:
+        return np.where(valid.reshape(*valid.shape, *[1] * (x.ndim - 1)), x[places], np.zeros((), x.dtype))
+
+    return Rows(tuple(map(laid, demonstration.obs)), Action(*map(laid, demonstration.action)), valid)
+
+
+def _batches(count: int, length: int, batch_size: int, samples: int) -> tuple[int, int]:
+    """Sequences of a batch, and batches of an epoch, as the original counts both; at least one."""
+    size = max(min(batch_size, count * length) // length, 1)
+    turns = count * length // size
+    if samples // size > 0:
+        turns = min(turns, samples // size)
+    return size, max(turns // length, 1)
+
+
+def _loss(spec: ActionSpec, dist: ActionDistribution, drawn: jax.Array, batch: Rows) -> jax.Array:
+    total = jnp.zeros(())
+    if spec.continuous_size:
+        total += masked_mean(jnp.square(drawn - batch.action.continuous).mean(-1), batch.valid)
+    if spec.discrete_branches:
+        allowed = jnp.ones((*batch.valid.shape, spec.mask_size), bool)
+        rows = []
+        for i, p in enumerate(actions.probabilities(dist, allowed, spec)):
+            said = jax.nn.log_softmax(jnp.log(p + actions.EPSILON))
+            index = batch.action.discrete[..., i, None].astype(jnp.int32)
+            rows.append(-jnp.take_along_axis(said, index, axis=-1)[..., 0])
+        total += masked_mean(jnp.stack(rows, axis=-1).mean(-1), batch.valid)
+    return total

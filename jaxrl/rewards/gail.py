@@ -1,0 +1,186 @@
+"""Generative adversarial imitation (Ho and Ermon 2016, arXiv 1606.03476): what demonstrations do as well is paid.
+
+A discriminator D tells the demonstrations' decisions (→ 1) from the policy's (→ 0) by what is seen, with `use_actions`
+also by the action and by whether the episode ended with it.
+
+    r = −ln(1 − D (1 − 1e-7))
+    loss = −mean[ln(D(expert) + 1e-7) + ln(1 − D(policy) + 1e-7)] + 10 · mean (‖∇D(x)‖ − 1)² [+ β (KL − 0.5)]
+
+x lies at a random place between a decision of each, element by element (Gulrajani et al. 2017, arXiv 1704.00028).
+With `use_vail` (Peng et al. 2019, arXiv 1810.00821) D reads 128 noisy numbers μ + σ · noise of its last layer, of which
+
+    KL = mean −Σ (1 + ln σ² − ½ μ_expert² − ½ μ_policy² − σ²),   β ← max(0, β + 0.0005 (KL − 0.5))  first of all.
+
+Parity. Equal to ML-Agents 1.1.0: networks, reward, loss, one step for each minibatch of the policy with as many of the
+demonstrations' decisions, drawn with replacement; Adam at a constant rate; the penalty looks at the first observation
+alone, and of an image or of entities has one norm per pixel or feature (`whole_penalty: true` has the norm of all that
+D sees, one per decision). Different on purpose: actions are compared as the environment has them, the original
+compares the policy's raw ones, three times as large; an end by interruption is no end on either side; masked rows do
+not count; the statistics of `normalize` are those of all demonstrations from the beginning; the last observations of
+episodes, which the original takes for decisions, are not among the demonstrations'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.demonstrations import Demonstration, decisions
+from jaxrl.learning.losses import masked_mean
+from jaxrl.networks import actions, normalizer
+from jaxrl.networks.initializers import fan_in_normal
+from jaxrl.networks.linear import Linear, on_columns
+from jaxrl.rewards.interface import Metrics, RewardSignal
+from jaxrl.rewards.network import ADAM, body_of, descended, one_row
+from jaxrl.rollout.transitions import Transitions
+from jaxrl.settings.rewards import GAILSettings
+from jaxrl.types import Action, BehaviorSpec
+
+EPSILON = 1e-7
+PENALTY = 10.0
+CODE, INFORMATION, BETA_STEP = 128, 0.5, 5e-4
+"""Of VAIL: numbers that D reads, what they may say in nats, and the step of β."""
+
+
+class Decisions(NamedTuple):
+    """What D may look at, float32."""
+
+    obs: tuple[jax.Array, ...]  # [n, *shape], not normalised
+    action: jax.Array  # [n, C + M], as the environment has it; its branches one-hot
+    end: jax.Array  # [n, 1], 1 where the episode ended for good
+
+
+class Draws(NamedTuple):
+    """All that is random in one step of n decisions."""
+
+    expert: jax.Array  # int32 [n], which of the demonstrations' decisions
+    between: Decisions  # uniform numbers, the policy's weight in each element of x
+    noise: tuple[jax.Array, ...] | tuple[()]  # of VAIL: normal [n, 128] for policy, expert, x
+
+
+class Discriminator(nn.Module):
+    """(observations, action, end, VAIL's noise or None) -> D [n], and VAIL's μ and σ, () without."""
+
+    spec: BehaviorSpec
+    settings: GAILSettings
+
+    def setup(self) -> None:
+        self.encoder = body_of(self.spec, self.settings.network_settings)
+        self.estimate = Linear(1, nn.initializers.variance_scaling(0.04, "fan_avg", "uniform"))
+        if self.settings.use_vail:
+            self.code = Linear(CODE, fan_in_normal(0.1))
+            self.sigma = self.param("sigma", nn.initializers.ones, (CODE,))
+
+    def __call__(self, x: Decisions, noise: jax.Array | None = None) -> tuple[jax.Array, Any]:
+        encoding = self.encoder.encode(x.obs)
+        if self.settings.use_actions:
+            encoding = jnp.concatenate([encoding, x.action, x.end], axis=-1)
+        features, code = self.encoder.hidden(encoding), ()
+        if self.settings.use_vail:
+            features = on_columns(self.code, features, from_columns=True)
+            code = features, self.sigma
+            if noise is not None:
+                features = features + noise * self.sigma
+        return nn.sigmoid(on_columns(self.estimate, features, from_columns=True)[..., 0]), code
+
+
+def make_gail(spec: BehaviorSpec, settings: GAILSettings) -> RewardSignal:
+    """The signal for agents with this spec. Raises DemonstrationError for demonstrations that do not fit it."""
+    return gail(spec, settings, decisions(settings.demo_path, spec))
+
+
+def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstration) -> RewardSignal:
+    """The signal of these demonstrations. `gradient` takes `Draws` in the place of a key."""
+    apply_network: Callable[..., Any] = Discriminator(spec, settings).apply
+    over = demonstration.done & ~demonstration.interrupted
+    experts = _decisions(spec, demonstration.obs, demonstration.action, over)
+
+    def init(key: jax.Array) -> dict[str, Any]:
+        row = jax.tree.map(lambda x: x[:1], experts)
+        params = Discriminator(spec, settings).init(key, row._replace(obs=one_row(spec)))
+        known = normalizer.init_all(spec, settings.network_settings.normalize)
+        state = {
+            "params": params,
+            "optimizer": ADAM.init(params),
+            "normalizer": normalizer.update_all(known, experts.obs, jnp.ones(len(over), bool)),
+        }
+        return state | ({"beta": jnp.zeros(())} if settings.use_vail else {})
+
+    def judged(params: Any, state: Any, x: Decisions, noise: jax.Array | None = None) -> tuple[jax.Array, Any]:
+        shown = normalizer.normalize_all(state["normalizer"], x.obs)
+        return apply_network(params, x._replace(obs=shown), noise)
+
+    def reward(state: dict[str, Any], seen: Transitions, *, cooperative: bool) -> jax.Array:
+        x, shape = _of_policy(spec, seen), seen.valid.shape
+        return -jnp.log(1.0 - judged(state["params"], state, x)[0] * (1.0 - EPSILON)).reshape(shape)
+
+    def draw(key: jax.Array, n: int) -> Draws:
+        keys = jax.random.split(key, 3)
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape[1:]), jnp.float32), experts)
+        flat, tree = jax.tree.flatten(shapes)
+        each = [jax.random.uniform(k, x.shape) for k, x in zip(jax.random.split(keys[1], len(flat)), flat, strict=True)]
+        noise = jax.random.normal(keys[2], (3, n, CODE)) if settings.use_vail else ()
+        return Draws(jax.random.randint(keys[0], (n,), 0, len(over)), tree.unflatten(each), tuple(noise))
+
+    def penalty(params: Any, state: dict[str, Any], x: Decisions, noise: jax.Array | None, valid: jax.Array) -> Any:
+        slope = jax.grad(lambda x: judged(params, state, x, noise)[0].sum())(x)
+        if settings.whole_penalty:
+            squares = sum(jnp.square(g).reshape(len(valid), -1).sum(-1) for g in jax.tree.leaves(slope))
+        else:
+            squares = jnp.square(slope.obs[0]).sum(1)
+        off = jnp.square(jnp.sqrt(squares + EPSILON) - 1.0)
+        return PENALTY * masked_mean(off.reshape(len(valid), -1).mean(-1), valid)
+
+    def gradient(state: dict[str, Any], seen: Transitions, key: Any) -> tuple[Any, Metrics]:
+        policy, valid = _of_policy(spec, seen), seen.valid.reshape(-1)
+        drawn = key if isinstance(key, Draws) else draw(key, len(valid))
+        expert = jax.tree.map(lambda x: x[drawn.expert], experts)
+        between = jax.tree.map(lambda p, e, share: share * p + (1.0 - share) * e, policy, expert, drawn.between)
+        noise = drawn.noise or (None, None, None)
+
+        def loss(params: Any) -> tuple[jax.Array, tuple[Any, Metrics]]:
+            (of_policy, code), (of_expert, experts_code) = (
+                judged(params, state, x, part) for x, part in ((policy, noise[0]), (expert, noise[1]))
+            )
+            found = jnp.log(of_expert + EPSILON).mean() + masked_mean(jnp.log(1.0 - of_policy + EPSILON), valid)
+            far = penalty(params, state, between, noise[2], valid)
+            told = {"policy_estimate": masked_mean(of_policy, valid), "expert_estimate": of_expert.mean()}
+            told |= {"loss": -found, "grad_mag_loss": far}
+            if not settings.use_vail:
+                return far - found, ((), told)
+            kl = _information(code, experts_code, valid)
+            beta = jax.lax.stop_gradient(jnp.maximum(0.0, state["beta"] + BETA_STEP * (kl - INFORMATION)))
+            return far - found + beta * (kl - INFORMATION), (beta, told | {"kl_loss": kl, "beta": beta})
+
+        slope, (beta, told) = jax.grad(loss, has_aux=True)(state["params"])
+        return (slope, beta), told
+
+    def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
+        slope, beta = gradient
+        return descended(state, slope, settings.learning_rate) | ({"beta": beta} if settings.use_vail else {})
+
+    return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, as_sent=True)
+
+
+def _of_policy(spec: BehaviorSpec, seen: Transitions) -> Decisions:
+    """Of all members, one after the other."""
+    n, lead = seen.valid.size, seen.valid.ndim
+    flat = jax.tree.map(lambda x: x.reshape(n, *x.shape[lead:]), (seen.obs, seen.action, seen.discount == 0.0))
+    return _decisions(spec, *flat)
+
+
+def _decisions(spec: BehaviorSpec, obs: tuple[Any, ...], action: Action, over: Any) -> Decisions:
+    numbers = tuple(jnp.asarray(x, jnp.float32) / (255.0 if x.dtype == jnp.uint8 else 1.0) for x in obs)
+    return Decisions(numbers, actions.one_hot(action, spec.action), jnp.asarray(over, jnp.float32)[:, None])
+
+
+def _information(of_policy: Any, of_expert: Any, valid: jax.Array) -> jax.Array:
+    """KL, one number: the rows' experts and policy halves each averaged over those that count."""
+    (policy, sigma), (expert, _) = of_policy, of_expert
+    variance = jnp.square(sigma)
+    halves = 0.5 * (jnp.square(expert).sum(-1).mean() + masked_mean(jnp.square(policy).sum(-1), valid))
+    return halves - jnp.sum(1.0 + jnp.log(variance) - variance)
