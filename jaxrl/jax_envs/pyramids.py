@@ -3,9 +3,9 @@
 After the example scene of the same name of ML-Agents, as a grid world written for this project.
 
 Rules. A square of `rooms` x `rooms` rooms, each of `room` x `room` cells, with walls as thick as one cell between them;
-each wall between two rooms has a doorway in its middle. Rooms are drawn for each episode: the agent starts in the middle
-of one and looks any way, in a corner of another stands the switch, off; in a corner of a third the golden pyramid will
-stand, and in a corner of each of those that are left stands a pyramid of stone. One decision goes in this order:
+each wall between two rooms has a doorway in its middle. Rooms are drawn for each episode: the agent starts in the
+middle of one and looks any way, in a corner of another stands the switch, off; in a corner of a third the golden
+pyramid will stand, and in a corner of each other one stands a pyramid of stone. One decision goes in this order:
 1. Actions, one branch of 5: 1 forward, 2 back (one cell), 3 turn left, 4 turn right (a quarter); 0 stays. Neither walls
    nor what stands in a corner is entered.
 2. Who walks against the switch presses it: it is on from then, and the golden pyramid stands.
@@ -15,8 +15,8 @@ Every decision costs 1 / `episode_limit`, as a step of the scene.
 
 Observation: one vector of 2 + 5 x 6 numbers: whether the switch is on · the cells by which the agent moved ahead with
 this decision (-1, 0, 1) · then for each ray (left, ahead and left, ahead, ahead and right, right): what it meets as one
-of 5 (wall, stone, switch off, switch on, gold) and how far that is, divided by `sight`; if nothing stands within `sight`
-cells, five times 0 and 1. As in the scene nobody is told where he is.
+of 5 (wall, stone, switch off, switch on, gold) and how far that is, divided by `sight`; if nothing stands within that,
+five times 0 and 1. As in the scene nobody is told where he is.
 
 Why. Before the first brick every episode earns the same, -1, so there is nothing to learn from; at random one in some
 thousands finds it. A pressed switch pays nothing, but the world then looks as it never did before: that is what
