@@ -38,6 +38,7 @@ _FILES = {
     "match3": "match3",
     "match3_vector": "match3",
     "push_block": "push_block",
+    "pyramids": "pyramids",
     "simple_spread": "simple_spread",
     "soccer_twos": "soccer_twos",
     "sorter": "sorter",
