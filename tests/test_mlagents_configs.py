@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,9 +14,17 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES, make_algorithm
 from jaxrl.algorithms.interface import acting, nothing_remembered
-from jaxrl.algorithms.supported import unsupported
+from jaxrl.algorithms.supported import refuse_unsupported, unsupported
+from jaxrl.demonstrations import Pair, write
 from jaxrl.envs.unity.environment import UnityHostEnv
-from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for, load_run_settings, to_yaml
+from jaxrl.settings import (
+    BehaviorSettings,
+    RunSettings,
+    SettingsError,
+    behavior_settings_for,
+    load_run_settings,
+    to_yaml,
+)
 from jaxrl.types import BehaviorSpec
 from tests.envs.mlagents_scenes import SCENES, TEAMS
 from tests.test_configs import CONFIGS, FILES, leaves
@@ -31,19 +40,10 @@ LAYOUT = {
 }
 NAMES = [f"{folder}/{scene}" for folder, scenes in LAYOUT.items() for scene in scenes.split()]
 
-_SIGNAL = "this signal is not supported yet: remove it"
-_CLONING, _SELF_PLAY = "behavioral_cloning: not supported yet: remove it", "self_play: not supported yet: remove it"
+_SELF_PLAY = "self_play: not supported yet: remove it"
 REFUSED = {
-    "imitation/Crawler": [f"Crawler.reward_signals.gail: {_SIGNAL}", f"Crawler.{_CLONING}"],
-    "imitation/Hallway": [f"Hallway.reward_signals.gail: {_SIGNAL}"],
-    "imitation/PushBlock": [f"PushBlock.reward_signals.gail: {_SIGNAL}", f"PushBlock.{_CLONING}"],
-    "imitation/Pyramids": [
-        f"Pyramids.reward_signals.gail: {_SIGNAL}",
-        f"Pyramids.{_CLONING}",
-    ],
     "poca/SoccerTwos": [f"SoccerTwos.{_SELF_PLAY}"],
     "poca/StrikersVsGoalie": [f"Goalie.{_SELF_PLAY}", f"Striker.{_SELF_PLAY}"],
-    "sac/Pyramids": [f"Pyramids.reward_signals.gail: {_SIGNAL}"],
 }
 """What needs a trainer that jaxrl has not."""
 TRAINED = [name for name in NAMES if name not in REFUSED]
@@ -56,7 +56,7 @@ def load(name: str) -> RunSettings:
 def test_there_are_39_in_the_original_layout():
     there = [path.relative_to(FOLDER).with_suffix("").as_posix() for path in FILES if path.is_relative_to(FOLDER)]
     assert sorted(there) == sorted(NAMES) and len(NAMES) == 39
-    assert len(REFUSED) == 7 and len(TRAINED) == 32
+    assert len(REFUSED) == 2 and len(TRAINED) == 37
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,6 +77,14 @@ def test_what_is_refused_is_named_by_its_key():
     for name in NAMES:
         expected = [f"behaviors.{text}" for text in REFUSED.get(name, [])]
         assert unsupported(load(name)) == expected, name
+
+
+def test_demonstrations_that_are_not_there_are_named_before_a_run_begins():
+    with pytest.raises(SettingsError) as caught:
+        refuse_unsupported(load("imitation/Pyramids"))
+    for key in ("reward_signals.gail", "behavioral_cloning"):
+        assert f"behaviors.Pyramids.{key}.demo_path: Project/Assets/" in str(caught.value)
+    assert str(caught.value).count("ExpertPyramid.demo: there is no such file or folder of demonstrations") == 2
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +119,23 @@ def build(spec: BehaviorSpec, settings: BehaviorSettings, members: int) -> tuple
     return decision.sent.continuous.shape + decision.sent.discrete.shape
 
 
+def demonstrate(settings: RunSettings, specs: dict[str, BehaviorSpec]) -> None:
+    """Two decisions of each agent, where its section looks for demonstrations."""
+    for scene, behavior in settings.behaviors.items():
+        for section in (behavior.reward_signals.get("gail"), behavior.behavioral_cloning):
+            if section is not None:
+                path, action = Path(section.demo_path), specs[scene].action
+                path.parent.mkdir(parents=True, exist_ok=True)
+                obs = tuple(np.zeros(sensor.shape, np.float32) for sensor in specs[scene].observations)
+                chosen = [0.0] * action.continuous_size, [0] * len(action.discrete_branches)
+                write(path, scene, specs[scene], [Pair(obs, *chosen), Pair(obs, *chosen), Pair(obs, done=True)])
+
+
 @pytest.mark.parametrize("name", TRAINED)
-def test_it_is_built_for_its_scene(name, specs):
+def test_it_is_built_for_its_scene(name, specs, tmp_path, monkeypatch):
     settings = load(name)
+    monkeypatch.chdir(tmp_path)
+    demonstrate(settings, specs)
     scenes = [*settings.behaviors, *(("Match3VectorObs", "Match3VisualObs") if name == "ppo/Match3" else ())]
     for scene in scenes:
         spec, members = specs[scene], 3 if scene in TEAMS else 1

@@ -138,7 +138,7 @@ def test_the_command_lists_them_and_says_what_is_hidden(
 ) -> None:
     assert main(["plugins"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert "jaxrl: poca, ppo, mappo, coma, sac" in lines and "jaxrl: extrinsic, curiosity, rnd" in lines
+    assert "jaxrl: poca, ppo, mappo, coma, sac" in lines and "jaxrl: extrinsic, gail, curiosity, rnd" in lines
     assert "acme 1.2: acme_ppo = acme_parts:make_acme" in lines
     assert "acme 1.2: ppo = acme_parts:make_acme (hidden: ppo is jaxrl's own)" in lines
     assert "rival 3: means = r:x (refused: several packages offer means)" in lines

@@ -1,20 +1,34 @@
-"""What jaxrl reads but does not train yet, refused on the command line and in Python in the same words. No JAX here."""
+"""What a run is refused for before it starts: what jaxrl does not train yet, and demonstrations of no use. No JAX."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from jaxrl.algorithms import TRAINER_TYPES
+from jaxrl.demonstrations import DemonstrationError, remembered
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError
-from jaxrl.settings.rewards import OwnSignalSettings
+from jaxrl.settings.behavior import BehavioralCloningSettings
+from jaxrl.settings.rewards import GAILSettings, OwnSignalSettings
 
 
 def refuse_unsupported(settings: RunSettings, source: str = "") -> None:
     """Raise SettingsError if a feature is in use that jaxrl does not train yet; `source` is where it was written."""
-    problems = unsupported(settings)
+    problems = unsupported(settings) or [*undemonstrated(settings)]
     if problems:
         raise SettingsError(problems, source)
+
+
+def undemonstrated(settings: RunSettings) -> Iterator[str]:
+    """One text for each `demo_path` whose files cannot be read."""
+    for path, behavior in settings.every_behavior():
+        sections = {f"reward_signals.{name}": signal for name, signal in behavior.reward_signals.items()}
+        for key, section in {**sections, "behavioral_cloning": behavior.behavioral_cloning}.items():
+            if isinstance(section, GAILSettings | BehavioralCloningSettings):
+                try:
+                    remembered(section.demo_path)
+                except DemonstrationError as error:
+                    yield f"{path}.{key}.demo_path: {error}"
 
 
 def unsupported(settings: RunSettings) -> list[str]:

@@ -56,7 +56,7 @@ def decisions(path: str, spec: BehaviorSpec) -> Demonstration:
 
     Raises DemonstrationError: as `read`, and for recordings of another kind of agent.
     """
-    found = _remembered(*_version(path))
+    found = remembered(path)
     _check_spec(Path(path), found.spec, spec)
     kept = ~found.terminal
     if not kept.any():
@@ -102,13 +102,13 @@ def files(path: str | Path) -> list[Path]:
     return [path]
 
 
-def _version(path: str) -> tuple[str, tuple[tuple[str, int, int], ...]]:
-    """What changes when a file does."""
-    return path, tuple((str(x), x.stat().st_mtime_ns, x.stat().st_size) for x in files(path))
+def remembered(path: str) -> Demonstration:
+    """`read`, once for the same files: a signal and cloning often share them, as do the learners of a sweep."""
+    return _read_once(path, tuple((str(x), x.stat().st_mtime_ns, x.stat().st_size) for x in files(path)))
 
 
-@lru_cache(maxsize=4)  # signal and cloning often share one, and each learner of a sweep asks again
-def _remembered(path: str, _files: Any) -> Demonstration:
+@lru_cache(maxsize=4)
+def _read_once(path: str, _version: Any) -> Demonstration:
     return read(path)
 
 

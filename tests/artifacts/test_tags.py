@@ -40,7 +40,7 @@ from jaxrl.artifacts.metrics.tags import tag_of
         ("loss/rnd", "Losses/RND Loss"),
         ("reward/gail", "Policy/Gail Reward"),
         ("forward_loss/curiosity", "Losses/Curiosity Forward Loss"),
-        ("policy_loss/gail", "Losses/Gail Policy Loss"),
+        ("policy_loss/gail", "Losses/GAIL Policy Loss"),
     ],
 )
 def test_tags(metric: str, tag: str) -> None:

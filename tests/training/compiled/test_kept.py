@@ -129,8 +129,6 @@ def test_the_checkpoint_of_a_run_is_restored_too(tmp_path: Path, trainers: Calla
 
 REFUSED = [
     ({"self_play": {}}, "self_play: not supported yet: remove it"),
-    ({"behavioral_cloning": {"demo_path": "a"}}, "behavioral_cloning: not supported yet"),
-    ({"reward_signals": {"gail": {"demo_path": "a"}}}, r"reward_signals\.gail: this signal is not supported yet"),
     ({"init_path": "other"}, "init_path: got other, expected null: load a state with JittedTrainer.restore"),
     ({"episode_window": 5}, "episode_window: got 5, expected null"),
     ({"batch_mode": "complete_episodes"}, "batch_mode: got complete_episodes, expected fragments"),
