@@ -1,0 +1,130 @@
+"""Demonstration files: what is written is read, and what cannot be used is named. The original's own: tests/parity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrl.demonstrations import DemonstrationError, Pair, decisions, read, write
+from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+
+PLAIN = (DimensionProperty.NONE,)
+SPEC = BehaviorSpec(
+    (ObservationSpec("vec", (2,), PLAIN), ObservationSpec("goal", (1,), PLAIN, ObservationType.GOAL_SIGNAL)),
+    ActionSpec(1, (3,)),
+)
+
+
+def episode(length: int, first: float = 0.0, *, interrupted: bool = False) -> Iterator[Pair]:
+    """Decisions `first`, `first` + 1, ... that pay what they are numbered, and the pair that ends them."""
+    for i in range(length + 1):
+        number, over = first + i, i == length
+        obs, paid = (np.array([number, -number]), np.array([1.0])), number - 1 if i else 99.0
+        action: Any = ((), ()) if over else ([number / 10], [i % 3])
+        yield Pair(obs, *action, reward=paid, group_reward=5.0, done=over, interrupted=over and interrupted)
+
+
+def written(path: Path, *episodes: Iterator[Pair], behavior: str = "Walker") -> Path:
+    write(path, behavior, SPEC, (pair for one in episodes for pair in one))
+    return path
+
+
+def test_the_reward_of_a_decision_stands_in_the_next_pair(tmp_path):
+    path = written(tmp_path / "walk.demo", episode(3), episode(2, 10.0, interrupted=True))
+    found = decisions(str(path), SPEC)
+    numbers = [0.0, 1.0, 2.0, 10.0, 11.0]
+    assert found.obs[0].tolist() == [[x, -x] for x in numbers] and found.obs[1].tolist() == [[1.0]] * 5
+    assert found.reward.tolist() == numbers and found.action.discrete[:, 0].tolist() == [0, 1, 2, 0, 1]
+    np.testing.assert_allclose(found.action.continuous[:, 0], np.array(numbers) / 10, rtol=1e-6)
+    assert found.done.tolist() == [False, False, True, False, True]
+    assert found.interrupted.tolist() == [False, False, False, False, True]
+    assert found.behavior == "Walker" and found.spec == SPEC
+    with_ends = read(path)  # as the original, to which the end of an episode is a decision for the next one's 99
+    assert with_ends.terminal.tolist() == [False] * 3 + [True] + [False] * 2 and with_ends.reward[3] == 99.0
+
+
+def test_files_of_a_folder_come_by_name_and_nothing_goes_on_between_them(tmp_path):
+    written(tmp_path / "b.demo", episode(2, 10.0))
+    whole = list(episode(4))
+    write(tmp_path / "a.demo", "Walker", SPEC, whole[:3])  # not finished: its third pair decides nothing known
+    (tmp_path / "notes.txt").write_text("not looked at")
+    found = decisions(str(tmp_path), SPEC)
+    assert found.obs[0][:, 0].tolist() == [0.0, 1.0, 10.0, 11.0]
+    assert found.last.tolist() == [False, True, False, True]
+
+
+def test_a_file_that_changes_is_read_again(tmp_path):
+    path = written(tmp_path / "walk.demo", episode(2))
+    assert len(decisions(str(path), SPEC).done) == 2
+    written(path, episode(5))
+    assert len(decisions(str(path), SPEC).done) == 5
+
+
+def test_what_is_written_has_the_bytes_of_the_format(tmp_path):
+    data = written(tmp_path / "a_very_long_name_of_a_file.demo", episode(3)).read_bytes()
+    assert data[0] <= 32 and data[1:3] == b"\x08\x01" and b"a_very_lon" in data[:33]  # header: version 1
+    assert b"Walker" in data[33:60]
+
+
+def other(**changes: Any) -> BehaviorSpec:
+    return SPEC._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (other(action=ActionSpec(2, (3,))), "recorded with .*continuous_size=1.*but the agent has .*continuous_size=2"),
+        (other(observations=SPEC.observations[:1]), "recorded with 2 observations, but the agent has 1"),
+        (
+            other(observations=(ObservationSpec("eyes", (4,)), SPEC.observations[1])),
+            r"observation 0 \('vec'\) was recorded with shape \(2,\), but the agent's \('eyes'\) has \(4,\)",
+        ),
+    ],
+)
+def test_demonstrations_of_another_agent_are_refused(tmp_path, spec, words):
+    path = written(tmp_path / "walk.demo", episode(2))
+    with pytest.raises(DemonstrationError, match=words):
+        decisions(str(path), spec)
+
+
+def test_files_that_cannot_be_used(tmp_path):
+    def refused(path: Path, words: str) -> None:
+        with pytest.raises(DemonstrationError, match=words) as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+
+    refused(tmp_path, "no .demo file in this folder")
+    refused(tmp_path / "none.demo", "no such file or folder")
+    good = written(tmp_path / "walk.demo", episode(3))
+    data = good.read_bytes()
+    for cut in range(0, len(data) - 1, 3):  # wherever it is cut off
+        good.write_bytes(data[:cut])
+        refused(good, "cut off|empty|not one decision|no message")
+    good.write_bytes(data)
+    refused(written(tmp_path / "open.demo", iter(list(episode(9))[:4])), "no episode ends in it")
+    (tmp_path / "open.demo").unlink()
+    written(tmp_path / "z.demo", episode(2), behavior="Runner")
+    refused(tmp_path, r"demonstrations of two behaviors, 'Walker' and 'Runner' \(z.demo\)")
+    (tmp_path / "z.demo").unlink()
+    bad = list(episode(3))
+    bad[1] = bad[1]._replace(obs=(np.array([np.nan, 0.0]), np.array([1.0])))
+    refused(written(good, iter(bad)), "pair 1: .*'vec'.*nan is not a finite number")
+    bad = list(episode(3))
+    bad[2] = bad[2]._replace(discrete=[3])
+    refused(written(good, iter(bad)), "pair 2: an action that the agent does not have")
+    bad[2] = bad[2]._replace(discrete=[1], reward=float("inf"))
+    refused(written(good, iter(bad)), "pair 2: its reward is no number")
+
+
+def test_a_pair_that_does_not_fit_is_not_written(tmp_path):
+    (first, *_) = episode(2)
+    for wrong, words in (
+        (first._replace(discrete=[]), r"pair 0: an action of \(1, 0\) numbers, not \(1, 1\)"),
+        (first._replace(obs=(np.zeros(3), np.zeros(1))), r"pair 0: 'vec' has \(3,\), not \(2,\)"),
+    ):
+        with pytest.raises(DemonstrationError, match=words):
+            write(tmp_path / "walk.demo", "Walker", SPEC, [wrong])

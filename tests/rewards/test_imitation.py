@@ -1,0 +1,193 @@
+"""GAIL and behavioral cloning inside of algorithms: units, ends, memory, and that the policy does as it was shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl.algorithms import policy_gradient, ppo
+from jaxrl.demonstrations import Demonstration, Pair, decisions, write
+from jaxrl.learning import cloning
+from jaxrl.networks import actions
+from jaxrl.rewards import gail
+from jaxrl.rewards.signals import bind
+from jaxrl.rollout.transitions import transitions
+from jaxrl.types import Action
+from tests.algorithms.team_rollouts import SMALL, SPEC, fresh, quick_jit, random_rollout
+from tests.helpers import settings_of
+
+TINY = {"hidden_units": 4, "num_layers": 1}
+SHOWN = 0.5
+"""What is demonstrated of every number; of branches the last choice."""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two episodes of six decisions, which see random numbers."""
+    path, draws = tmp_path_factory.mktemp("demo") / "shown.demo", np.random.default_rng(1)
+    chosen = [SHOWN] * SPEC.action.continuous_size, [size - 1 for size in SPEC.action.discrete_branches]
+
+    def pairs() -> Any:
+        for number in range(14):
+            obs = [draws.normal(size=sensor.shape).astype(np.float32) for sensor in SPEC.observations]
+            over = number % 7 == 6
+            yield Pair(obs, done=True) if over else Pair(obs, *chosen)
+
+    write(path, "Any", SPEC, pairs())
+    return str(path)
+
+
+def of_gail(demo: str, **keys: Any) -> dict[str, Any]:
+    return {"extrinsic": {}, "gail": {"demo_path": demo, "network_settings": TINY, **keys}}
+
+
+def test_actions_are_compared_as_the_environment_has_them(demo):
+    """Of a raw action of PPO the environment gets clip(a, -3, 3) / 3, which is what is demonstrated."""
+    settings = settings_of("ppo", {**SMALL, "reward_signals": of_gail(demo, use_actions=True)})
+    algorithm, rollout = jaxrl.make_algorithm(SPEC, settings), random_rollout(3, t=8)
+    state: Any = fresh(algorithm)
+    signals = bind(SPEC, settings, actions.to_environment)
+    alone = signals.bound["gail"]
+    found = transitions(rollout)
+    sent = jnp.clip(found.action.continuous, -3.0, 3.0) / 3.0
+    as_sent = found._replace(action=Action(sent, found.action.discrete))
+    by_hand = alone.reward(state.signals["gail"], as_sent, cooperative=False)
+    paid = signals.rewards(state.signals, rollout, cooperative=False)["gail"]
+    np.testing.assert_array_equal(paid, by_hand)
+    raw = alone.reward(state.signals["gail"], found, cooperative=False)
+    assert np.abs(np.asarray(raw - by_hand))[np.asarray(rollout.acted)].max() > 1e-4
+    _, told = quick_jit(algorithm.learn)(state, rollout)
+    assert {"loss/gail", "grad_mag_loss/gail", "policy_estimate/gail", "expert_estimate/gail"} <= set(told)
+    strangers = bind(SPEC, settings)  # without the conversion it would learn something else
+    assert strangers.sent(found.action) is found.action
+
+
+def _discriminator(demonstration: Demonstration, **keys: Any) -> Any:
+    settings = settings_of("ppo", {**SMALL, "reward_signals": of_gail("unread", use_actions=True, **keys)})
+    return gail.gail(SPEC, settings.reward_signals["gail"], demonstration)
+
+
+def test_an_interruption_is_no_end(demo):
+    shown, found = decisions(demo, SPEC), transitions(random_rollout(3, t=8))
+    learned = []
+    for done, interrupted in (
+        (shown.done, shown.done),
+        (~shown.done & False, shown.done),
+        (shown.done, ~shown.done & False),
+    ):
+        signal = _discriminator(shown._replace(done=done, interrupted=interrupted))
+        state = signal.init(jax.random.key(0))
+        gradient, _ = quick_jit(signal.gradient)(state, found, jax.random.key(1))
+        learned.append(jax.tree.leaves(gradient))
+    assert all(np.array_equal(x, y) for x, y in zip(learned[0], learned[1], strict=True))
+    assert not all(np.array_equal(x, y) for x, y in zip(learned[0], learned[2], strict=True))
+
+
+def test_what_does_not_count_changes_no_gradient(demo):
+    """NaN would spread over everything: numbers far away in cells that are masked, the same bits."""
+    found = transitions(random_rollout(3, t=8))
+    gone = ~np.asarray(found.valid)
+    assert gone.any()
+    far = found._replace(
+        obs=tuple(jnp.where(gone.reshape(*gone.shape, *[1] * (x.ndim - 3)), 7.0, x) for x in found.obs)
+    )
+    for keys in ({}, {"use_vail": True}, {"whole_penalty": True}):
+        signal = _discriminator(decisions(demo, SPEC), **keys)
+        state, learn = signal.init(jax.random.key(0)), quick_jit(signal.gradient)
+        clean, dirty = (learn(state, x, jax.random.key(1))[0] for x in (found, far))
+        jax.tree.map(np.testing.assert_array_equal, clean, dirty)
+
+
+def test_beta_rises_while_too_much_is_said_and_moves_the_same_step(demo):
+    """β ← max(0, β + 0.0005 (KL − 0.5)), before it weighs anything."""
+    found, signal = transitions(random_rollout(3, t=8)), _discriminator(decisions(demo, SPEC), use_vail=True)
+    assert signal.gradient is not None
+    state = signal.init(jax.random.key(0)) | {"beta": jnp.float32(0.1)}
+    gradient, told = quick_jit(signal.gradient)(state, found, jax.random.key(1))
+    np.testing.assert_allclose(told["beta"], 0.1 + 5e-4 * (float(told["kl_loss"]) - 0.5), rtol=1e-6)
+    np.testing.assert_allclose(signal.apply(state, gradient)["beta"], told["beta"])
+
+
+def test_a_clone_of_ppo_acts_as_it_was_shown(demo):
+    """The environment gets a third of what is drawn: half of what can be done is a mean of 1.5."""
+    settings = settings_of(
+        "ppo", {**SMALL, "behavioral_cloning": {"demo_path": demo, "strength": 30.0, "num_epoch": 40}}
+    )
+    algorithm, rollout = jaxrl.make_algorithm(SPEC, settings), random_rollout(3, t=8)
+    state: Any = fresh(algorithm)
+    learn = quick_jit(algorithm.learn)
+    for _ in range(4):
+        state, told = learn(state, rollout)
+    shown = decisions(demo, SPEC)
+    dist = ppo.parts_of(SPEC, settings).actor(state.policy.params, tuple(map(jnp.asarray, shown.obs)), ())
+    mask = jnp.ones((len(shown.done), SPEC.action.mask_size), bool)
+    sent = actions.to_environment(actions.mode(dist, mask, SPEC.action))
+    if SPEC.action.continuous_size:
+        assert abs(float(sent.continuous.mean()) - SHOWN) < 0.1
+    wanted = [size - 1 for size in SPEC.action.discrete_branches]
+    assert (np.asarray(sent.discrete) == wanted).mean() > 0.9
+    assert np.isfinite(told["pretraining_loss"])
+
+
+def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
+    """The turn that reaches `steps` still learns; the next one does not, and says 0."""
+    section = {"demo_path": demo, "steps": 100}
+    settings = settings_of("ppo", {**SMALL, "behavioral_cloning": section})
+    made = policy_gradient.make(ppo.parts_of(SPEC, settings))
+    state: Any = made.init(jax.random.key(0))
+    bound = cloning.bind_cloning(
+        SPEC,
+        settings,
+        cloning.Copied(ppo.parts_of(SPEC, settings).actor, lambda dist, x: dist.mean, actions.from_environment),
+    )
+    assert bound is not None
+    kept, params, states = state.own["behavioral_cloning"], state.policy.params, state.policy.normalizer
+    base = settings.hyperparameters.learning_rate
+    assert float(kept["rate"]) == pytest.approx(base)
+    learn, losses = quick_jit(bound.learn), []
+    for step, rate in ((50, 0.5 * base), (100, 1e-10), (150, 1e-10)):
+        before = params
+        kept, params, loss = learn(kept, params, states, jnp.int32(step), jax.random.key(1))
+        assert float(kept["rate"]) == pytest.approx(rate, rel=1e-4)
+        losses.append(float(loss))
+    assert losses[1] > 0.0 == losses[2]
+    jax.tree.map(np.testing.assert_array_equal, before, params)
+
+
+def test_sequences_do_not_cross_the_end_of_an_episode(demo):
+    rows = cloning.in_sequences(decisions(demo, SPEC), 4)
+    assert rows.valid.tolist() == [[True] * 4, [True, True, False, False]] * 2
+    whole = decisions(demo, SPEC).obs[0]
+    np.testing.assert_array_equal(rows.obs[0][2], whole[6:10])
+    assert not rows.obs[0][1, 2:].any()
+
+
+@pytest.mark.parametrize("trainer", ["ppo", "poca", "mappo", "coma", "sac"])
+def test_all_trainers_take_both_with_memory_too(demo, trainer):
+    keys = {"reward_signals": of_gail(demo), "behavioral_cloning": {"demo_path": demo}}
+    keys |= {"hyperparameters__team_capacity": 3} if trainer in ("mappo", "coma") else {}
+    network = {**TINY, "memory": {"memory_size": 4, "sequence_length": 4}}
+    settings = settings_of(trainer, {**keys, "network_settings": network})
+    algorithm = jaxrl.make_algorithm(SPEC, settings)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    if trainer == "sac":
+        given = jax.eval_shape(algorithm.storage.init)
+    else:
+        rollout = random_rollout(3, t=8)
+        lead = rollout.acted.shape
+        given = rollout._replace(carry={name: jnp.zeros((*lead, *axes)) for name, axes in algorithm.memories})
+    after, told = jax.eval_shape(algorithm.learn, state, given)
+    assert jax.tree.structure(after) == jax.tree.structure(state) and "pretraining_loss" in told
+
+
+def test_the_demonstrations_are_named_where_they_do_not_fit(tmp_path: Path):
+    with pytest.raises(jaxrl.JaxrlError, match=r"none\.demo: there is no such file"):
+        jaxrl.make_algorithm(
+            SPEC, settings_of("ppo", {**SMALL, "reward_signals": of_gail(str(tmp_path / "none.demo"))})
+        )
