@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxrl.cli import main
 from jaxrl.demonstrations import DemonstrationError, Pair, decisions, read, write
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
@@ -128,3 +129,17 @@ def test_a_pair_that_does_not_fit_is_not_written(tmp_path):
     ):
         with pytest.raises(DemonstrationError, match=words):
             write(tmp_path / "walk.demo", "Walker", SPEC, [wrong])
+
+
+def test_demo_info_tells_what_is_there(tmp_path, capsys):
+    path = written(tmp_path / "walk.demo", episode(3), episode(2, 10.0, interrupted=True))
+    assert main(["demo", "info", str(tmp_path)]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == (
+        f"{path}: behavior 'Walker', 5 decisions, 2 whole episodes of 2.5 decisions, "
+        "mean reward 12.000 (3.000 to 21.000), 1 interrupted"
+    )
+    assert rest[0] == "  observation 0: vec, shape (2,)" and rest[-1] == "  actions: 1 numbers, branches [3]"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["demo", "info", str(path)]) == 1
+    assert f"{path}: it is cut off at byte" in capsys.readouterr().err
