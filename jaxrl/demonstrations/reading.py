@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.protobuf import messages
@@ -155,9 +158,17 @@ def _parsed(file: Path, data: Any) -> Demonstration:
 
 def _chunks(file: Path, data: Any, at: int, number: int) -> Iterator[list[Any]]:
     """The pairs, as many as the header says; 0, as a recording that was not closed leaves it, says all there are."""
-    kind, pairs, count = messages().AgentInfoActionPairProto, [], 0
-    while at < len(data) and (not number or count < number):
-        pair, at = _message(file, kind, data, at, f"pair {count}")
+    kind, pairs, count, end = messages().AgentInfoActionPairProto, [], 0, len(data)
+    while at < end and (not number or count < number):
+        start, stop = at + 2, end + 1
+        if start <= end and data[at] > 0x7F >= data[at + 1]:  # two bytes of length, as of most: a call saved for each
+            stop = start + (data[at] & 0x7F | data[at + 1] << 7)
+        pair = None
+        if stop <= end:
+            with suppress(DecodeError):  # which `_message` explains
+                pair, at = kind.FromString(data[start:stop]), stop
+        if pair is None:
+            pair, at = _message(file, kind, data, at, f"pair {count}")
         pairs.append(pair)
         count += 1
         if len(pairs) == _TOGETHER:
@@ -190,9 +201,25 @@ def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int) -> list[np
 def _actions(file: Path, spec: ActionSpec, pairs: list[Any], done: np.ndarray, first: int) -> Action:
     """Of the fields that players of today fill, else of the one that those before hybrid actions did."""
     sizes = spec.continuous_size, len(spec.discrete_branches)
-    found = np.zeros((len(pairs), sizes[0]), np.float32), np.zeros((len(pairs), sizes[1]), np.int32)
-    for row, pair in enumerate(pairs):
-        info = pair.action_info
+    infos = [pair.action_info for pair in pairs]
+    numbers, choices = [x.continuous_actions for x in infos], [x.discrete_actions for x in infos]
+    if all(len(x) == sizes[0] for x in numbers) and all(len(x) == sizes[1] for x in choices):
+        found = (
+            np.fromiter(chain.from_iterable(numbers), np.float32).reshape(len(pairs), sizes[0]),
+            np.fromiter(chain.from_iterable(choices), np.int32).reshape(len(pairs), sizes[1]),
+        )
+    else:
+        found = _mixed_actions(file, sizes, infos, done, first)
+    bad = ~np.isfinite(found[0]).all(-1) | ((found[1] < 0) | (found[1] >= np.array(spec.discrete_branches))).any(-1)
+    if bad.any():
+        raise DemonstrationError(f"{file}: pair {first + int(bad.argmax())}: an action that the agent does not have")
+    return Action(*found)
+
+
+def _mixed_actions(file: Path, sizes: tuple[int, int], infos: list[Any], done: np.ndarray, first: int) -> Any:
+    """The same where pairs differ: old ones, and ends of episodes without any."""
+    found = np.zeros((len(infos), sizes[0]), np.float32), np.zeros((len(infos), sizes[1]), np.int32)
+    for row, info in enumerate(infos):
         parts = list(info.continuous_actions), list(info.discrete_actions)
         if not parts[0] and not parts[1]:
             old = list(info.vector_actions_deprecated)
@@ -202,10 +229,7 @@ def _actions(file: Path, spec: ActionSpec, pairs: list[Any], done: np.ndarray, f
                 column[row] = part
             elif not done[row]:  # where an episode ends nothing was decided
                 raise DemonstrationError(f"{file}: pair {first + row}: an action of {len(part)} numbers, not {size}")
-    bad = ~np.isfinite(found[0]).all(-1) | ((found[1] < 0) | (found[1] >= np.array(spec.discrete_branches))).any(-1)
-    if bad.any():
-        raise DemonstrationError(f"{file}: pair {first + int(bad.argmax())}: an action that the agent does not have")
-    return Action(*found)
+    return found
 
 
 def _message(file: Path, kind: Any, data: Any, at: int, what: str) -> tuple[Any, int]:
@@ -223,7 +247,7 @@ def _message(file: Path, kind: Any, data: Any, at: int, what: str) -> tuple[Any,
         raise DemonstrationError(f"{file}: it is cut off at byte {start}: {text}; {_NOT_A_DEMO}")
     try:
         return kind.FromString(data[at : at + length]), at + length
-    except Exception as error:  # protobuf's own class differs between its implementations
+    except DecodeError as error:
         raise DemonstrationError(f"{file}: {what} at byte {start} is no message; {_NOT_A_DEMO}") from error
 
 
