@@ -181,8 +181,9 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     state = state.replace(optimizer={name: _ADAM.init(group) for name, group in _groups(state).items()})
     if parts.cloning is not None:
         state = state.replace(own={**state.own, CLONING: parts.cloning.init(state.policy.params)})
-    told = jax.eval_shape(partial(_example, parts, signals), state, key)
-    return state.replace(own={**state.own, "told": jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told)})
+    told, of_signals = jax.eval_shape(partial(_example, parts, signals), state, key)
+    told, of_signals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (told, of_signals))
+    return state.replace(own={**state.own, "told": told, "signals_told": of_signals})
 
 
 def act(
@@ -239,28 +240,35 @@ def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tupl
 
     nothing = jax.tree.map(jnp.zeros_like, own["told"])
     state, sums = jax.lax.fori_loop(0, count, one, (state, nothing))
-    told = jax.tree.map(lambda x, before: jnp.where(count > 0, x / jnp.maximum(count, 1), before), sums, own["told"])
+    told = _means(sums, count, own["told"])
     owed -= count.astype(jnp.float32)
     own = {**state.own, "fresh": jnp.zeros_like(own["fresh"]), "owed": owed, "told": told}
     state = state.replace(own=own, key=next_key)
     if all(not jax.tree.leaves(kept) for kept in state.signals.values()):
         return state, told
     state = _signals_learn(parts, signals, state, store, of_signals + fresh / hyper.reward_signal_steps_per_update, key)
-    return state, told
+    return state, told | state.own["signals_told"]
 
 
 def _signals_learn(
     parts: Parts, signals: Signals, state: TrainState, store: Any, owed: jax.Array, key: jax.Array
 ) -> TrainState:
-    """The signals that learn do so from minibatches of their own, at their own pace."""
-    count = jnp.floor(owed).astype(jnp.int32)
+    """The signals that learn do so from minibatches of their own, at their own pace; what they tell is as in `learn`."""
+    count, before = jnp.floor(owed).astype(jnp.int32), state.own["signals_told"]
 
-    def one(number: jax.Array, states: dict[str, Any]) -> dict[str, Any]:
+    def one(number: jax.Array, carry: tuple[dict[str, Any], Metrics]) -> tuple[dict[str, Any], Metrics]:
         drawn, noise = jax.random.split(jax.random.fold_in(key, -1 - number))
-        return signals.learn_replayed(states, storage_of(parts).sample(store, drawn), noise)[0]
+        learned, told = signals.learn_replayed(carry[0], storage_of(parts).sample(store, drawn), noise)
+        return learned, jax.tree.map(jnp.add, carry[1], told)
 
-    learned = jax.lax.fori_loop(0, count, one, state.signals)
-    return state.replace(signals=learned, own={**state.own, "signals_owed": owed - count.astype(jnp.float32)})
+    learned, sums = jax.lax.fori_loop(0, count, one, (state.signals, jax.tree.map(jnp.zeros_like, before)))
+    told = _means(sums, count, before)
+    owed -= count.astype(jnp.float32)
+    return state.replace(signals=learned, own={**state.own, "signals_owed": owed, "signals_told": told})
+
+
+def _means(sums: Metrics, count: jax.Array, before: Metrics) -> Metrics:
+    return jax.tree.map(lambda x, last: jnp.where(count > 0, x / jnp.maximum(count, 1), last), sums, before)
 
 
 def one_update(
@@ -480,7 +488,8 @@ def _temperatures(spec: BehaviorSpec) -> dict[str, int]:
     return {kind: count for kind, count in kinds.items() if count}
 
 
-def _example(parts: Parts, signals: Signals, state: TrainState, key: jax.Array) -> Metrics:
-    """What an update tells, for its names and shapes alone."""
+def _example(parts: Parts, signals: Signals, state: TrainState, key: jax.Array) -> tuple[Metrics, Metrics]:
+    """What an update tells, and one of the signals, for their names and shapes alone."""
     storage = storage_of(parts)
-    return one_update(parts, signals, state, storage.sample(storage.init(), key), key)[1]
+    found = storage.sample(storage.init(), key)
+    return one_update(parts, signals, state, found, key)[1], signals.learn_replayed(state.signals, found, key)[1]

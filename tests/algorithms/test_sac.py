@@ -167,3 +167,25 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated(monkeypatc
     monkeypatch.setattr("jaxrl.training.memory.free_bytes", lambda devices: 2 * needed - 1)
     with pytest.raises(SettingsError, match=r"behaviors.Ball.hyperparameters.buffer_size: got 1000.* at most 899 fit"):
         check_store("Ball", algorithm, settings, seeds=2)
+
+
+def test_what_signals_lose_is_told_at_their_own_pace() -> None:
+    """RND learns from every twentieth decision: what it lost is told, and told again until it has learned once more."""
+    given = {"batch_size": 8, "buffer_size": 64, "buffer_init_steps": 0, "reward_signal_steps_per_update": 20.0}
+    signals = {"extrinsic": {}, "rnd": {"network_settings": SMALL}}
+    algorithm = sac.make_sac(
+        SPEC, make_settings("sac", hyperparameters=given, network_settings=SMALL, reward_signals=signals)
+    )
+    state, store = quick_jit(algorithm.init)(jax.random.key(0)), algorithm.storage.init()
+    learn, put = quick_jit(algorithm.learn), quick_jit(partial(store_rollout, algorithm))
+    steps, told = [], []
+    for seed in range(12):
+        state, store = put(state, store, rollout_of(seed))
+        if algorithm.storage.can_sample(store, counts(int(state.step))):
+            state, metrics = learn(state, store)
+            steps.append(int(state.signals["rnd"]["optimizer"].count))
+            told.append(float(metrics["loss/rnd"]))
+    assert steps[-1] == int(state.step) // 20 > 2
+    assert [loss > 0.0 for loss in told] == [count > 0 for count in steps]
+    same = [now == before for before, now in zip(told, told[1:], strict=False)]
+    assert same == [now == before for before, now in zip(steps, steps[1:], strict=False)]

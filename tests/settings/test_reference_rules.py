@@ -137,6 +137,10 @@ WRONG = [
     ),
     (behavior("reward_signals: {curiosity: {use_vail: 1}}"), f"{A}.reward_signals.curiosity.use_vail: unknown key"),
     (
+        behavior("reward_signals: {rnd: {strength: 0}}"),
+        f"{A}.reward_signals.rnd.strength: got 0, expected another number",
+    ),
+    (
         behavior("reward_signals: {}"),
         f"{A}.reward_signals: got {{}}, expected a mapping with at least one of extrinsic",
     ),
