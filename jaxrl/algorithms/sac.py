@@ -253,7 +253,7 @@ def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tupl
 def _signals_learn(
     parts: Parts, signals: Signals, state: TrainState, store: Any, owed: jax.Array, key: jax.Array
 ) -> TrainState:
-    """The signals that learn do so from minibatches of their own, at their own pace; what they tell is as in `learn`."""
+    """The signals that learn do so from minibatches of their own, at their own pace; told as in `learn`."""
     count, before = jnp.floor(owed).astype(jnp.int32), state.own["signals_told"]
 
     def one(number: jax.Array, carry: tuple[dict[str, Any], Metrics]) -> tuple[dict[str, Any], Metrics]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import jax
@@ -187,5 +188,5 @@ def test_what_signals_lose_is_told_at_their_own_pace() -> None:
             told.append(float(metrics["loss/rnd"]))
     assert steps[-1] == int(state.step) // 20 > 2
     assert [loss > 0.0 for loss in told] == [count > 0 for count in steps]
-    same = [now == before for before, now in zip(told, told[1:], strict=False)]
-    assert same == [now == before for before, now in zip(steps, steps[1:], strict=False)]
+    same = [now == before for before, now in itertools.pairwise(told)]
+    assert same == [now == before for before, now in itertools.pairwise(steps)]
