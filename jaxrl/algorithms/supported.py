@@ -14,9 +14,14 @@ from jaxrl.settings.rewards import GAILSettings, OwnSignalSettings
 
 def refuse_unsupported(settings: RunSettings, source: str = "") -> None:
     """Raise SettingsError if a feature is in use that jaxrl does not train yet; `source` is where it was written."""
-    problems = unsupported(settings) or [*undemonstrated(settings)]
+    problems = refused(settings)
     if problems:
         raise SettingsError(problems, source)
+
+
+def refused(settings: RunSettings) -> list[str]:
+    """One text, path first, for each reason not to begin; empty if there is none."""
+    return [*unsupported(settings), *undemonstrated(settings)]
 
 
 def undemonstrated(settings: RunSettings) -> Iterator[str]:

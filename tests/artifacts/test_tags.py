@@ -39,6 +39,7 @@ from jaxrl.artifacts.metrics.tags import tag_of
         ("policy_estimate/gail", "Policy/GAIL Policy Estimate"),
         ("loss/rnd", "Losses/RND Loss"),
         ("reward/gail", "Policy/Gail Reward"),
+        ("value/gail", "Policy/Gail Value"),
         ("forward_loss/curiosity", "Losses/Curiosity Forward Loss"),
         ("policy_loss/gail", "Losses/GAIL Policy Loss"),
     ],

@@ -30,6 +30,7 @@ PER_SIGNAL = {
     "value_estimate": tags.VALUE_ESTIMATE,
     "baseline_estimate": tags.BASELINE_ESTIMATE,
     "reward": tags.SIGNAL_REWARD,
+    "value": tags.SIGNAL_VALUE,
 }
 """Tags of metrics that each reward signal has; without `/signal` they are the first signal's."""
 

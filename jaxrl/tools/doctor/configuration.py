@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxrl.algorithms.supported import unsupported
+from jaxrl.algorithms.supported import refused
 from jaxrl.settings import RunSettings
 from jaxrl.tools.doctor.findings import Finding, fail, ok
 from jaxrl.training.checks import check_connectors, check_exact
@@ -11,7 +11,7 @@ from jaxrl.types import JaxrlError
 
 def configuration(settings: RunSettings) -> Finding:
     """The behaviors of the file with their algorithms, or what `jaxrl train` would refuse before it starts anything."""
-    problems = unsupported(settings)
+    problems = refused(settings)
     for check in () if problems else (check_connectors, check_exact):
         try:
             check(settings)
