@@ -143,9 +143,9 @@ def test_settings_that_do_not_fit(tmp_path, capsys):
 def test_what_jaxrl_does_not_train(tmp_path, capsys):
     run = old_run(tmp_path)
     config = yaml.safe_load((run / "configuration.yaml").read_text())
-    config["behaviors"]["Countdown"]["behavioral_cloning"] = {"demo_path": "a.demo"}
+    config["behaviors"]["Countdown"]["self_play"] = {}
     (run / "configuration.yaml").write_text(yaml.safe_dump(config))
-    assert "behaviors.Countdown.behavioral_cloning: not supported yet" in refused(tmp_path, capsys, run)
+    assert "behaviors.Countdown.self_play: not supported yet" in refused(tmp_path, capsys, run)
 
 
 def test_files_that_are_missing(tmp_path, capsys):
