@@ -88,10 +88,16 @@ def test_5_several_environments_of_the_editor(refused: Any, tmp_path: Path) -> N
 
 
 def test_10_a_demonstration(refused: Any, tmp_path: Path) -> None:
-    """What is learned from demonstrations is refused as a whole, so that none can fail to fit."""
+    """A file that is not there, and one that was cut off. Of another agent: tests/demonstrations, tests/rewards."""
     cloning = {"behavioral_cloning": {"demo_path": "Other.demo"}}
     error = refused(written(tmp_path, behaviors={"Walker": {"trainer_type": "ppo", **cloning}}))
-    assert "behaviors.Walker.behavioral_cloning: not supported" in error and error.count("\n") == 1
+    key = "behaviors.Walker.behavioral_cloning.demo_path"
+    assert f"{key}: Other.demo: there is no such file or folder of demonstrations" in error and error.count("\n") == 1
+    cut = tmp_path / "Cut.demo"
+    cut.write_bytes(bytes([9]))
+    cloning = {"behavioral_cloning": {"demo_path": str(cut)}}
+    error = refused(written(tmp_path, behaviors={"Walker": {"trainer_type": "ppo", **cloning}}))
+    assert f"{key}: {cut}: it is cut off at byte 0: the header would have 9 bytes" in error and error.count("\n") == 1
 
 
 @pytest.mark.slow
