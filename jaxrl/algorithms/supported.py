@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jaxrl.algorithms import TRAINER_TYPES
-from jaxrl.demonstrations import DemonstrationError, remembered
 from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError
 from jaxrl.settings.behavior import BehavioralCloningSettings
@@ -30,6 +29,8 @@ def undemonstrated(settings: RunSettings) -> Iterator[str]:
         sections = {f"reward_signals.{name}": signal for name, signal in behavior.reward_signals.items()}
         for key, section in {**sections, "behavioral_cloning": behavior.behavioral_cloning}.items():
             if isinstance(section, GAILSettings | BehavioralCloningSettings):
+                from jaxrl.demonstrations import DemonstrationError, remembered  # needs the protocol's messages
+
                 try:
                     remembered(section.demo_path)
                 except DemonstrationError as error:

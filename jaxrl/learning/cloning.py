@@ -17,14 +17,13 @@ episodes are left out, as in `rewards.gail`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxrl.demonstrations import Demonstration, decisions
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, linear
 from jaxrl.networks import actions, normalizer
@@ -32,6 +31,9 @@ from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, start
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, ActionSpec, BehaviorSpec
+
+if TYPE_CHECKING:
+    from jaxrl.demonstrations import Demonstration
 
 EPOCHS = 3
 """Where `num_epoch` is not given: not the trainer's number."""
@@ -81,6 +83,8 @@ def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied)
     section = settings.behavioral_cloning
     if section is None or settings.network_settings.deterministic:  # who leaves nothing to chance learns nothing
         return None
+    from jaxrl.demonstrations import decisions  # needs the protocol's messages, which a machine of seeds alone may lack
+
     memory = settings.network_settings.memory
     length = 1 if memory is None else memory.sequence_length
     return make_cloning(spec, settings, copied, in_sequences(decisions(section.demo_path, spec), length))
