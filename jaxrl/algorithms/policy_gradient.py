@@ -27,7 +27,7 @@ from jaxrl.algorithms.interface import (
     Storage,
     TrainState,
 )
-from jaxrl.learning import losses, minibatches, returns, sequences
+from jaxrl.learning import adam, losses, minibatches, returns, sequences
 from jaxrl.learning.cloning import Cloning, Copied, bind_cloning
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.learning.trajectories import mean_over_trajectories
@@ -198,7 +198,7 @@ def make(parts: Parts) -> Algorithm:
     if not settings.network_settings.deterministic:  # who leaves nothing to chance is there to be looked at
         bound = signals()  # once: a maker may read files, and outside of all traces
         signals = lambda: bound  # noqa: E731
-    copied = Copied(parts.actor, _drawn, actions.from_environment)
+    copied = Copied(parts.actor, actions.drawn, actions.from_environment)
     parts = parts._replace(cloning=bind_cloning(spec, settings, copied))
     return Algorithm(
         init=lambda key: init_state(parts, signals(), key),
@@ -304,10 +304,6 @@ def with_clones(cloning: Cloning, state: TrainState, key: jax.Array) -> tuple[Tr
     kept, params, loss = cloning.learn(state.own[CLONING], policy.params, policy.normalizer, state.step, key)
     state = state.replace(policy=policy.replace(params=params), own={**state.own, CLONING: kept})
     return state, {"pretraining_loss": loss}
-
-
-def _drawn(dist: ActionDistribution, normal: jax.Array) -> jax.Array:
-    return dist.mean + jnp.exp(dist.log_sigma) * normal
 
 
 def estimate(parts: Parts, state: TrainState, rollout: Rollout) -> Metrics:
@@ -515,8 +511,8 @@ def scheduled(direction: optax.GradientTransformation) -> optax.GradientTransfor
     return optax.GradientTransformationExtraArgs(direction.init, update)
 
 
-ADAM = scheduled(optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8))
-"""ML-Agents' Adam, without clipping or decay."""
+ADAM = scheduled(adam.ADAM)
+"""ML-Agents' Adam at the settings' learning rate."""
 
 
 def optimizer_of(parts: Parts) -> optax.GradientTransformationExtraArgs:

@@ -39,6 +39,7 @@ from jaxrl.algorithms.hyperparameters import SACHyperparameters
 from jaxrl.algorithms.interface import Algorithm, Counts, Decision, Metrics, PolicyState, Storage, TrainState
 from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, CLONING, applied, by_stream, with_clones
 from jaxrl.learning import replay as replays
+from jaxrl.learning.adam import ADAM, descended
 from jaxrl.learning.cloning import Cloning, Copied, bind_cloning
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
@@ -48,7 +49,7 @@ from jaxrl.networks.memory import Sequences, part, start
 from jaxrl.networks.models import ActionValueNetwork, SquashedActor, ValueNetwork
 from jaxrl.networks.policy import squashed_network
 from jaxrl.networks.shapes import as_row
-from jaxrl.rewards.signals import Signals, bind_off_policy
+from jaxrl.rewards.signals import Signals, bind_off_policy, same
 from jaxrl.rollout.buffer.cells import Extras
 from jaxrl.rollout.chunks import in_chunks
 from jaxrl.rollout.rollout import Rollout, masked
@@ -61,8 +62,6 @@ COLLECTED = 64
 
 ROWS = 16
 """With memory, sequences from one turn to the next: of more agents at once, each leaves shorter ones."""
-
-_ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
 
 
 class Parts(NamedTuple):
@@ -81,7 +80,7 @@ class Parts(NamedTuple):
 def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """SAC for one behavior. Raises SettingsError for a signal that looks at whole rollouts."""
     parts, signals = parts_of(spec, settings), bind_off_policy(spec, settings)
-    copied = Copied(applied(parts.actor), lambda dist, normal: squashed.drawn(dist, normal)[0], lambda action: action)
+    copied = Copied(applied(parts.actor), lambda dist, normal: squashed.drawn(dist, normal)[0], same)
     parts = parts._replace(cloning=bind_cloning(spec, settings, copied))
     hyper, memory = parts.hyper, settings.network_settings.memory
     return Algorithm(
@@ -178,7 +177,7 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
         step=jnp.zeros((), jnp.int32),
         key=key,
     )
-    state = state.replace(optimizer={name: _ADAM.init(group) for name, group in _groups(state).items()})
+    state = state.replace(optimizer={name: ADAM.init(group) for name, group in _groups(state).items()})
     if parts.cloning is not None:
         state = state.replace(own={**state.own, CLONING: parts.cloning.init(state.policy.params)})
     told, of_signals = jax.eval_shape(partial(_example, parts, signals), state, key)
@@ -321,8 +320,7 @@ def step(
     )
     rate, moved, moments = schedule(state.step), {}, {}
     for name, group in _groups(state).items():
-        direction, moments[name] = _ADAM.update(gradients[name], state.optimizer[name])
-        moved[name] = jax.tree.map(lambda x, d: x - rate * d, group, direction)
+        moved[name], moments[name] = descended(group, gradients[name], state.optimizer[name], rate)
     target = optax.incremental_update(moved["critic"]["value"], state.critic["target"], hyper.tau)
     state = state.replace(
         policy=state.policy.replace(params=moved["policy"]),

@@ -64,10 +64,7 @@ def decisions(path: str, spec: BehaviorSpec) -> Demonstration:
     kept = ~found.terminal
     if not kept.any():
         raise DemonstrationError(f"{path}: there is no decision in it")
-    rows = {name: getattr(found, name)[kept] for name in ("reward", "done", "interrupted", "terminal", "last")}
-    return found._replace(
-        obs=tuple(x[kept] for x in found.obs), action=Action(*(x[kept] for x in found.action)), **rows
-    )
+    return _of_columns(found, [column[kept] for column in _columns(found)])
 
 
 def read(path: str | Path) -> Demonstration:
@@ -76,20 +73,19 @@ def read(path: str | Path) -> Demonstration:
     Raises DemonstrationError: no such file, one that is cut off, foreign or of an unknown version, numbers that are
     none, no end of an episode in any of them, or recordings of different behaviors in one folder.
     """
-    parts = [_read_file(file) for file in files(path)]
+    found = files(path)
+    parts = [_read_file(file) for file in found]
     first = parts[0]
-    for file, part in zip(files(path), parts, strict=True):
+    for file, part in zip(found, parts, strict=True):
         if part.behavior != first.behavior:
             raise DemonstrationError(
                 f"{path}: demonstrations of two behaviors, {first.behavior!r} and {part.behavior!r} ({file.name}): "
                 "a folder has those of one"
             )
-        _check_spec(file, part.spec, first.spec)
+        _check_spec(file, part.spec, first.spec, found[0].name)
     if not any(part.done.any() for part in parts):
         raise DemonstrationError(f"{path}: no episode ends in it: record at least one whole episode")
-    joined = [np.concatenate(columns) for columns in zip(*(_flat(part) for part in parts), strict=True)]
-    n = len(first.obs)
-    return Demonstration(first.spec, first.behavior, tuple(joined[:n]), Action(*joined[n : n + 2]), *joined[n + 2 :])
+    return _of_columns(first, [np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True)])
 
 
 def files(path: str | Path) -> list[Path]:
@@ -115,8 +111,13 @@ def _read_once(path: str, _version: Any) -> Demonstration:
     return read(path)
 
 
-def _flat(part: Demonstration) -> list[np.ndarray]:
+def _columns(part: Demonstration) -> list[np.ndarray]:
     return [*part.obs, *part.action, part.reward, part.done, part.interrupted, part.terminal, part.last]
+
+
+def _of_columns(like: Demonstration, columns: list[np.ndarray]) -> Demonstration:
+    n = len(like.obs)
+    return Demonstration(like.spec, like.behavior, tuple(columns[:n]), Action(*columns[n : n + 2]), *columns[n + 2 :])
 
 
 def _read_file(file: Path) -> Demonstration:
@@ -251,16 +252,16 @@ def _message(file: Path, kind: Any, data: Any, at: int, what: str) -> tuple[Any,
         raise DemonstrationError(f"{file}: {what} at byte {start} is no message; {_NOT_A_DEMO}") from error
 
 
-def _check_spec(file: Path, found: BehaviorSpec, wanted: BehaviorSpec) -> None:
+def _check_spec(file: Path, found: BehaviorSpec, wanted: BehaviorSpec, whose: str = "the agent") -> None:
     """What has to be equal; names and the like may differ, as in the original."""
     if found.action != wanted.action:
-        raise DemonstrationError(f"{file}: recorded with {found.action}, but the agent has {wanted.action}")
+        raise DemonstrationError(f"{file}: recorded with {found.action}, but {whose} has {wanted.action}")
     if len(found.observations) != len(wanted.observations):
         counts = len(found.observations), len(wanted.observations)
-        raise DemonstrationError(f"{file}: recorded with {counts[0]} observations, but the agent has {counts[1]}")
+        raise DemonstrationError(f"{file}: recorded with {counts[0]} observations, but {whose} has {counts[1]}")
     for i, (there, here) in enumerate(zip(found.observations, wanted.observations, strict=True)):
         if there.shape != here.shape:
             raise DemonstrationError(
                 f"{file}: observation {i} ({there.name!r}) was recorded with shape {there.shape}, "
-                f"but the agent's ({here.name!r}) has {here.shape}"
+                f"but {whose}'s ({here.name!r}) has {here.shape}"
             )

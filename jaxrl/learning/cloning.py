@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
+from jaxrl.learning.adam import ADAM, descended
 from jaxrl.learning.losses import masked_mean
-from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, linear
+from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, constant, linear
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, start
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 EPOCHS = 3
 """Where `num_epoch` is not given: not the trainer's number."""
-_ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
 _DRAWN = 0x434C0000
 """What the learner's key is folded with: a large number, since `split` gives the keys that small ones give."""
 
@@ -99,9 +98,10 @@ def make_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied,
     size, turns = _batches(count, length, section.batch_size or hyper.batch_size, section.samples_per_update)
     epochs = section.num_epoch or EPOCHS
     base = hyper.learning_rate * section.strength
+    schedule = linear(base, LEARNING_RATE_MINIMUM, section.steps) if section.steps else constant(base)
 
     def init(params: Any) -> dict[str, Any]:
-        return {"optimizer": _ADAM.init(params), "rate": jnp.asarray(base, jnp.float32)}
+        return {"optimizer": ADAM.init(params), "rate": jnp.asarray(base, jnp.float32)}
 
     def loss(params: Any, states: Any, batch: Rows, normal: jax.Array) -> jax.Array:
         memory = settings.network_settings.memory
@@ -119,8 +119,7 @@ def make_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied,
     def step(params: Any, moments: Any, states: Any, rate: Any, chosen: jax.Array, normal: jax.Array) -> Any:
         batch = jax.tree.map(lambda x: x[chosen], rows)
         found, gradient = jax.value_and_grad(loss)(params, states, batch, normal)
-        direction, moments = _ADAM.update(gradient, moments)
-        return jax.tree.map(lambda x, d: x - rate * d, params, direction), moments, found
+        return *descended(params, gradient, moments, rate), found
 
     def turn(kept: dict[str, Any], params: Any, states: Any, key: jax.Array) -> Any:
         def one(carry: Any, drawn: Any) -> Any:
@@ -144,8 +143,7 @@ def make_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied,
             lambda: turn(kept, params, states, jax.random.fold_in(key, _DRAWN)),
             lambda: (kept["optimizer"], params, jnp.zeros(())),
         )
-        rate = linear(base, LEARNING_RATE_MINIMUM, section.steps)(step) if section.steps else kept["rate"]
-        return {"optimizer": moments, "rate": rate}, params, found
+        return {"optimizer": moments, "rate": schedule(step)}, params, found
 
     return Cloning(init, learn, step)
 

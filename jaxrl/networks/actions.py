@@ -48,11 +48,16 @@ def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: Acti
     c = spec.continuous_size
     lowest = jnp.nextafter(jnp.float32(-1.0), jnp.float32(0.0))
     normal = math.sqrt(2.0) * jax.lax.erf_inv(jnp.maximum(2.0 * uniform[..., :c] - 1.0, lowest))
-    continuous = dist.mean + _sigma(dist) * normal
+    continuous = drawn(dist, normal)
     branches = [
         choose(p, uniform[..., c + i].reshape(-1)).reshape(lead) for i, p in enumerate(_columns_of(dist, mask, spec))
     ]
     return Action(continuous=continuous, discrete=_stack(branches, dist))
+
+
+def drawn(dist: ActionDistribution, normal: jax.Array) -> jax.Array:
+    """The continuous action [..., C] that standard normal numbers of this shape make: μ + σ · normal."""
+    return dist.mean + _sigma(dist) * normal
 
 
 def choose(p: jax.Array, uniform: jax.Array) -> jax.Array:

@@ -22,12 +22,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl.learning.adam import ADAM
 from jaxrl.learning.losses import masked_mean
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.initializers import fan_in_normal
 from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.rewards.interface import Metrics, RewardSignal
-from jaxrl.rewards.network import ADAM, body_of, descended, one_row
+from jaxrl.rewards.network import body_of, one_row, stepped
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.rewards import CuriositySettings
@@ -111,7 +112,7 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
         return jax.grad(loss, has_aux=True)(state["params"])
 
     def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
-        return {**descended(state, gradient, settings.learning_rate), "learned": jnp.ones((), bool)}
+        return {**stepped(state, gradient, settings.learning_rate), "learned": jnp.ones((), bool)}
 
     return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, lasting=True)
 

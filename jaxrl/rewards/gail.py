@@ -30,12 +30,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.demonstrations import Demonstration, decisions
+from jaxrl.learning.adam import ADAM
 from jaxrl.learning.losses import masked_mean
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.initializers import fan_in_normal
 from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.rewards.interface import Metrics, RewardSignal
-from jaxrl.rewards.network import ADAM, body_of, descended, one_row
+from jaxrl.rewards.network import body_of, one_row, stepped
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.settings.rewards import GAILSettings
 from jaxrl.types import Action, BehaviorSpec
@@ -161,7 +162,7 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
 
     def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
         slope, beta = gradient
-        return descended(state, slope, settings.learning_rate) | ({"beta": beta} if settings.use_vail else {})
+        return stepped(state, slope, settings.learning_rate) | ({"beta": beta} if settings.use_vail else {})
 
     return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, as_sent=True)
 

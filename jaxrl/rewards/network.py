@@ -6,13 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
+from jaxrl.learning.adam import descended
 from jaxrl.networks.body import NetworkBody
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec
-
-ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
 
 
 def body_of(spec: BehaviorSpec, settings: NetworkSettings) -> NetworkBody:
@@ -25,8 +23,7 @@ def one_row(spec: BehaviorSpec) -> tuple[jax.Array, ...]:
     return tuple(jnp.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
 
 
-def descended(state: dict[str, Any], gradient: Any, rate: float) -> dict[str, Any]:
+def stepped(state: dict[str, Any], gradient: Any, rate: float) -> dict[str, Any]:
     """The state after one step of Adam on its "params", at a rate that no schedule changes."""
-    direction, optimizer = ADAM.update(gradient, state["optimizer"])
-    params = jax.tree.map(lambda x, d: x - rate * d, state["params"], direction)
+    params, optimizer = descended(state["params"], gradient, state["optimizer"], rate)
     return {**state, "params": params, "optimizer": optimizer}

@@ -16,10 +16,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrl.learning.adam import ADAM
 from jaxrl.learning.losses import masked_mean
 from jaxrl.networks import normalizer
 from jaxrl.rewards.interface import Metrics, RewardSignal
-from jaxrl.rewards.network import ADAM, body_of, descended, one_row
+from jaxrl.rewards.network import body_of, one_row, stepped
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.settings.rewards import RNDSettings
 from jaxrl.types import BehaviorSpec
@@ -54,6 +55,6 @@ def make_rnd(spec: BehaviorSpec, settings: RNDSettings) -> RewardSignal:
         return jax.grad(loss, has_aux=True)(state["params"])
 
     def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
-        return descended(state, gradient, settings.learning_rate)
+        return stepped(state, gradient, settings.learning_rate)
 
     return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, watch=watch, lasting=True)

@@ -28,12 +28,17 @@ States = dict[str, Any]
 """The state of each signal, () where it learns nothing."""
 
 
+def same(action: Action) -> Action:
+    """What the environment has of an action that it takes as it is."""
+    return action
+
+
 class Signals(NamedTuple):
     """By name, in the order of the settings."""
 
     bound: Mapping[str, RewardSignal]
     settings: Mapping[str, RewardSignalSettings]
-    sent: Callable[[Action], Action] = lambda action: action
+    sent: Callable[[Action], Action] = same
     """From the policy's raw action to what the environment has."""
 
     def init(self, key: jax.Array) -> States:
@@ -146,14 +151,14 @@ class Signals(NamedTuple):
 NO_SIGNALS = Signals({}, {})
 
 
-def bind(spec: BehaviorSpec, settings: BehaviorSettings, sent: Callable[[Action], Action] | None = None) -> Signals:
-    """The signals of these settings, for what the policy sees and does; `sent` where it differs from what is learned.
+def bind(spec: BehaviorSpec, settings: BehaviorSettings, sent: Callable[[Action], Action] = same) -> Signals:
+    """The signals of these settings, for what the policy sees and does; `sent`: see `Signals`.
 
     Raises OwnCodeError where one's own cannot be made.
     """
     sections = settings.reward_signals
     bound = {name: make_signal(name, spec, section) for name, section in sections.items()}
-    return Signals(bound, sections) if sent is None else Signals(bound, sections, sent)
+    return Signals(bound, sections, sent)
 
 
 def bind_off_policy(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:

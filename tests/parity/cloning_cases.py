@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.algorithms import make_settings
 from jaxrl.demonstrations import read
 from jaxrl.learning import cloning
-from jaxrl.networks import squashed
+from jaxrl.networks import actions, squashed
 from jaxrl.networks.models import Actor, SquashedActor
 from jaxrl.torch import weights as torch_weights
 from tests.parity.cases import Case
@@ -26,7 +26,7 @@ def run_cloning(case: Case) -> Comparison:
     of_sac = case.meta["tanh_squash"]
     settings, length = _settings(case), case.meta["sequence_length"]
     actor = (SquashedActor if of_sac else Actor)(spec, settings.network_settings)
-    drawn = (lambda d, x: squashed.drawn(d, x)[0]) if of_sac else (lambda d, x: d.mean + jnp.exp(d.log_sigma) * x)
+    drawn = (lambda d, x: squashed.drawn(d, x)[0]) if of_sac else actions.drawn
     layout = (torch_weights.squashed_layout if of_sac else torch_weights.actor_layout)(spec, settings.network_settings)
     demonstration = read(FOLDER / case.meta["demo_file"])
     rows = cloning.in_sequences(demonstration, length)

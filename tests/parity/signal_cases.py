@@ -28,6 +28,8 @@ LINEAR = {
     "discrete": "discrete_action_prediction",
 }
 """Where the original keeps the layers of both models, by our name."""
+DISCRIMINATOR = {"estimate": "_estimator.0", "code": "_z_mu_layer"}
+"""The same of GAIL."""
 
 
 def run_curiosity(case: Case) -> Comparison:
@@ -155,27 +157,36 @@ def _draws(case: Case, at: str) -> gail.Draws:
     return gail.Draws(rows, between, noise)
 
 
-DISCRIMINATOR = {"estimate": "_estimator.0", "code": "_z_mu_layer"}
-
-
 def _discriminator(case: Case, prefix: str) -> Any:
-    params = {"encoder": _body(case, f"{prefix}encoder.")["params"]}
-    for ours, theirs in DISCRIMINATOR.items():
-        if f"{prefix}{theirs}.weight" in case.arrays:
-            kernel, bias = (case.arrays[f"{prefix}{theirs}.{leaf}"] for leaf in ("weight", "bias"))
-            params[ours] = {"kernel": jnp.asarray(kernel.T), "bias": jnp.asarray(bias)}
+    params = {"encoder": _body(case, f"{prefix}encoder.")["params"], **_layers(case, prefix, DISCRIMINATOR)}
     if f"{prefix}_z_sigma" in case.arrays:
         params["sigma"] = jnp.asarray(case.arrays[f"{prefix}_z_sigma"])
     return {"params": params}
 
 
 def _discriminated(case: Case, params: Any) -> dict[str, np.ndarray]:
-    found = _names(case, {"params": params["params"]["encoder"]}, "encoder.")
-    for ours, theirs in DISCRIMINATOR.items():
+    found = _names(case, {"params": params["params"]["encoder"]}, "encoder.") | _written(params, DISCRIMINATOR)
+    return found | ({"_z_sigma": np.asarray(params["params"]["sigma"])} if "sigma" in params["params"] else {})
+
+
+def _layers(case: Case, prefix: str, table: dict[str, str]) -> dict[str, Any]:
+    """The linear layers of the table that the fixture has, by our names."""
+    found = {}
+    for ours, theirs in table.items():
+        if f"{prefix}{theirs}.weight" in case.arrays:
+            kernel, bias = (case.arrays[f"{prefix}{theirs}.{leaf}"] for leaf in ("weight", "bias"))
+            found[ours] = {"kernel": jnp.asarray(kernel.T), "bias": jnp.asarray(bias)}
+    return found
+
+
+def _written(params: Any, table: dict[str, str]) -> dict[str, np.ndarray]:
+    """The way back."""
+    found = {}
+    for ours, theirs in table.items():
         if ours in params["params"]:
             layer = params["params"][ours]
             found |= {f"{theirs}.weight": np.asarray(layer["kernel"]).T, f"{theirs}.bias": np.asarray(layer["bias"])}
-    return found | ({"_z_sigma": np.asarray(params["params"]["sigma"])} if "sigma" in params["params"] else {})
+    return found
 
 
 def _signal(case: Case) -> RewardSignal:
@@ -228,12 +239,7 @@ def _joining(case: Case) -> int:
 
 
 def _models(case: Case, prefix: str) -> Any:
-    params = {"encoder": _body(case, f"{prefix}_state_encoder.")["params"]}
-    for ours, theirs in LINEAR.items():
-        if f"{prefix}{theirs}.weight" in case.arrays:
-            kernel, bias = (case.arrays[f"{prefix}{theirs}.{leaf}"] for leaf in ("weight", "bias"))
-            params[ours] = {"kernel": jnp.asarray(kernel.T), "bias": jnp.asarray(bias)}
-    return {"params": params}
+    return {"params": {"encoder": _body(case, f"{prefix}_state_encoder.")["params"], **_layers(case, prefix, LINEAR)}}
 
 
 def _names(case: Case, params: Any, prefix: str) -> dict[str, np.ndarray]:
@@ -243,12 +249,7 @@ def _names(case: Case, params: Any, prefix: str) -> dict[str, np.ndarray]:
 
 
 def _exported(case: Case, params: Any) -> dict[str, np.ndarray]:
-    found = _names(case, {"params": params["params"]["encoder"]}, "_state_encoder.")
-    for ours, theirs in LINEAR.items():
-        if ours in params["params"]:
-            layer = params["params"][ours]
-            found |= {f"{theirs}.weight": np.asarray(layer["kernel"]).T, f"{theirs}.bias": np.asarray(layer["bias"])}
-    return found
+    return _names(case, {"params": params["params"]["encoder"]}, "_state_encoder.") | _written(params, LINEAR)
 
 
 def _gradients(case: Case, comparison: Comparison, ours: dict[str, np.ndarray]) -> None:
