@@ -32,15 +32,30 @@ class Pair(NamedTuple):
 def write(path: str | Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
     """A file of these pairs; images are not compressed. Returns how many there are.
 
-    Raises DemonstrationError: arrays or actions that are not those of the spec.
+    It is there when all is in it: until then, and where something is raised, what was there before stays.
+
+    Raises DemonstrationError: arrays or actions that are not those of the spec, or a place that cannot be written to.
     """
-    path, kinds = Path(path), messages()
+    path = Path(path)
+    draft = path.with_name(f"{path.name}.partial")
+    try:
+        steps = _write(path, draft, behavior, spec, pairs)
+        draft.replace(path)
+    except OSError as error:
+        raise DemonstrationError(f"{path}: cannot be written: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return steps
+
+
+def _write(path: Path, draft: Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
+    kinds = messages()
     brain = kinds.BrainParametersProto(brain_name=behavior, is_training=True)
     brain.action_spec.num_continuous_actions = spec.action.continuous_size
     brain.action_spec.num_discrete_actions = len(spec.action.discrete_branches)
     brain.action_spec.discrete_branch_sizes.extend(spec.action.discrete_branches)
     steps, episodes, total = 0, 0, 0.0
-    with path.open("wb") as file:
+    with draft.open("wb") as file:
         file.write(bytes(BRAIN))
         file.write(_delimited(brain))
         for pair in pairs:

@@ -16,7 +16,7 @@ from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.tools.watch import foreign
 from jaxrl.tools.watch.film import WatchError, watch
-from jaxrl.tools.watch.foreign import Player
+from jaxrl.training.player import Player
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps
 from tests.envs.foreign.games import Relay, Stairs
 

@@ -1,0 +1,183 @@
+"""Demonstrations of a trained policy: it plays an environment as the host loop would, and its pairs become a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl import trust as trusted
+from jaxrl.artifacts.run_folder import behavior_name
+from jaxrl.artifacts.zoo import run_path
+from jaxrl.demonstrations import Pair, write
+from jaxrl.envs import simulator
+from jaxrl.envs.address import Kind, parse_address
+from jaxrl.envs.interface import EnvironmentFailure, HostEnv
+from jaxrl.settings import EnvironmentSettings, RunSettings
+from jaxrl.training.player import Player, player_of, settings_of_run
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError, ParameterValue
+
+
+class RecordingError(JaxrlError):
+    """What was asked for cannot be recorded. The text says why and what to do."""
+
+
+class Recorded(NamedTuple):
+    """What stands in a file; of each episode, in its order."""
+
+    behavior: str
+    origin: str  # whose actions, in words
+    returns: list[float]  # of its agent: own rewards and the group's
+    lengths: list[int]  # decisions
+
+
+def record(
+    run: str | Path,
+    env: str,
+    out: str | Path,
+    *,
+    behavior: str | None = None,
+    episodes: int = 10,
+    seed: int = 0,
+    deterministic: bool = True,
+    steps: int = 10_000,
+    env_args: Sequence[str] | None = None,
+    force: bool = False,
+    trust: bool = False,
+) -> Recorded:
+    """Write what a trained policy sees, does and earns, in whole episodes of single agents, as they end.
+
+    Args:
+      run: results folder, or `zoo:NAME`.
+      env: as `--env` of `jaxrl train`; `jax:NAME` is played as `player:NAME`.
+      out: the file, `*.demo`.
+      behavior: whose agents are recorded, where several play; None: the only one.
+      seed: of the environment and of sampled actions.
+      deterministic: the mean or most likely actions; False: as the run's settings say, usually a sample.
+      steps: decisions after which an episode is said to be endless.
+      env_args: as in `jaxrl train`.
+      force: in the place of a file that is there.
+      trust: import code that the folder of the run names.
+
+    Raises:
+      RecordingError: there is such a file, it has another ending, or an episode does not end.
+      JaxrlError: the run or the environment cannot be used. A file that is there stays as it was.
+    """
+    out, folder = Path(out), run_path(run).absolute()
+    if out.suffix != ".demo":
+        raise RecordingError(f"{out}: a demonstration is a .demo file, which Unity and jaxrl know by its ending")
+    if out.exists() and not force:
+        raise RecordingError(f"{out} is there already: --force writes another in its place")
+    if episodes < 1 or steps < 1:
+        raise RecordingError(f"episodes = {episodes}, steps = {steps}: expected at least one of each")
+    if trust:
+        trusted.accept(folder)
+    trusted.ours(env)
+    written, parameters = settings_of_run(folder)
+    with tempfile.TemporaryDirectory(prefix="jaxrl-record-") as logs:
+        host = _environment(env, seed, written if env_args is None else env_args, logs)
+        try:
+            make = partial(player_of, folder, jax.random.key(seed), deterministic)
+            return _Recording(host, make, parameters, steps).write(out, behavior, episodes)
+        finally:
+            host.close()
+
+
+def _environment(env: str, seed: int, env_args: Sequence[str], logs: str) -> HostEnv:
+    """As the first worker of a run has it. Raises JaxrlError."""
+    kind, name = parse_address(env)
+    if kind.compiled and kind not in (Kind.JAX, Kind.FUNCTION):
+        raise RecordingError(f"{env}: is only played in a training; record jax:NAME, gymnasium:ID or a Unity build")
+    if kind.compiled and env_args:
+        raise RecordingError(f"{env}: env_args {' '.join(env_args)}: an environment that is served takes none")
+    options = EnvironmentSettings(env_path=env, seed=seed, env_args=tuple(env_args) or None)
+    found = simulator(Kind.PLAYER if kind.compiled else kind)
+    return found.make_factory(name, RunSettings(env_settings=options), logs)(0)
+
+
+class _Recording:
+    """Everybody plays; of one behavior it is kept what each agent of a running episode saw and did."""
+
+    def __init__(
+        self,
+        env: HostEnv,
+        make: Callable[[str, BehaviorSpec, int], tuple[Player, str]],
+        parameters: Mapping[str, ParameterValue],
+        steps: int,
+    ) -> None:
+        self._env, self._make, self._steps = env, make, steps
+        self._players: dict[str, Player] = {}
+        self._specs: dict[str, BehaviorSpec] = {}
+        self._origins: dict[str, str] = {}
+        self._running: dict[int, list[Pair]] = {}
+        self._message = self._meet(env.reset(parameters))
+
+    def write(self, out: Path, behavior: str | None, episodes: int) -> Recorded:
+        """Play until so many episodes of the behavior are in the file."""
+        names = sorted(set(map(behavior_name, self._players)))
+        name = names[0] if behavior is None and len(names) == 1 else behavior
+        if name not in names:
+            got = "none is named" if name is None else f"{name} is none of them"
+            raise RecordingError(
+                f"the environment has the behaviors {', '.join(names)}, and {got}: say which to record"
+            )
+        kept: list[list[float]] = []
+        ids = [id_ for id_ in self._players if behavior_name(id_) == name]
+        out.parent.mkdir(parents=True, exist_ok=True)
+
+        def pairs() -> Iterator[Pair]:
+            while len(kept) < episodes:
+                for episode in self._ended(name)[: episodes - len(kept)]:
+                    kept.append([pair.reward + pair.group_reward for pair in episode[1:]])
+                    yield from episode
+                self._act(name)
+
+        write(out, name, self._specs[ids[0]], pairs())
+        return Recorded(name, self._origins[ids[0]], [sum(x) for x in kept], [len(x) for x in kept])
+
+    def _meet(self, message: EnvMessage) -> EnvMessage:
+        """The message, for whose behaviors there are players. Raises EnvironmentFailure for a copy that failed."""
+        if message.faults:
+            raise EnvironmentFailure(message.faults[0].why)
+        for id_, spec in message.new_specs.items():
+            self._players[id_], self._origins[id_] = self._make(id_, spec, len(self._players))
+            self._specs[id_] = spec
+        return message
+
+    def _of(self, name: str) -> list[tuple[str, BehaviorMessage]]:
+        return [(id_, part) for id_, part in self._message.steps.items() if behavior_name(id_) == name]
+
+    def _ended(self, name: str) -> list[list[Pair]]:
+        """Episodes that have ended with the message, and their last pair in each."""
+        found = []
+        for _, part in self._of(name):
+            ended = part.ended
+            for row, who in enumerate(map(int, ended.agent_id)):
+                if who in self._running:
+                    seen = tuple(x[row] for x in ended.obs)
+                    earned = float(ended.reward[row]), float(ended.group_reward[row])
+                    last = Pair(seen, (), (), *earned, done=True, interrupted=bool(ended.truncated[row]))
+                    found.append([*self._running.pop(who), last])
+        return found
+
+    def _act(self, name: str) -> None:
+        """Decide, note what was decided, and step."""
+        actions = {id_: self._players[id_].act(part) for id_, part in self._message.steps.items()}
+        for id_, part in self._of(name):
+            self._note(part, actions[id_])
+        self._message = self._meet(self._env.step(actions))
+
+    def _note(self, part: BehaviorMessage, action: Action) -> None:
+        asking = part.deciding
+        for row, who in enumerate(map(int, asking.agent_id)):
+            seen = tuple(np.array(x[row]) for x in asking.obs)
+            earned = float(asking.reward[row]), float(asking.group_reward[row])
+            pairs = self._running.setdefault(who, [])
+            pairs.append(Pair(seen, action.continuous[row], action.discrete[row], *earned))
+            if len(pairs) > self._steps:
+                raise RecordingError(f"an episode has not ended after {self._steps:,} decisions; `steps` says how many")

@@ -1,0 +1,119 @@
+"""A policy that plays outside of a training: message by message, as environments of the host loop send them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.jax_envs.interface import TeamView
+from jaxrl.settings import load_run_settings
+from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
+from jaxrl.training.lessons import present_values, read_lessons
+from jaxrl.training.trained_policy import load_trained
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, ParameterValue
+
+
+def settings_of_run(run: Path | None) -> tuple[tuple[str, ...], dict[str, ParameterValue]]:
+    """env_args of a run, and environment parameters in its present lessons; one that was killed early has none."""
+    folder = None if run is None else RunFolder(run.parent, run.name)
+    if folder is None or not folder.configuration.is_file():
+        return (), {}
+    settings = load_run_settings(folder.configuration, {}, HYPERPARAMETER_TYPES, of_folder=True)
+    lessons = read_lessons(folder.status)
+    parameters = present_values(settings.environment_parameters, settings.env_settings.seed, lessons)
+    return settings.env_settings.env_args or (), parameters
+
+
+def player_of(
+    run: Path | None, key: Array, deterministic: bool, behavior: str, spec: BehaviorSpec, number: int
+) -> tuple[Player, str]:
+    """Who plays a behavior, the policy of the run or random actions, and in words whose policy that is.
+
+    number: of the behavior; with the key it decides what is random. Raises JaxrlError, as `load_trained`.
+    """
+    key = jax.random.fold_in(key, number)
+    if run is None:
+        return Player(spec, untrained_actions(spec.action), None, lambda rows: (), key), "random actions"
+    trained = load_trained(run, spec, behavior=behavior_name(behavior), deterministic=deterministic)
+
+    def memory(rows: int) -> Any:
+        return memory_before(trained.algorithm, trained.policy, rows)
+
+    return Player(spec, trained_actions(trained.algorithm), trained.policy, memory, key), trained.origin
+
+
+class Player:
+    """Decides for the agents of one behavior. Each has a row; the number of rows grows in powers of two.
+
+    Args:
+      act: compiled here.
+      memory: rows → what `act` remembers before the first decision.
+    """
+
+    def __init__(self, spec: BehaviorSpec, act: Act, policy: Any, memory: Callable[[int], Any], key: Array) -> None:
+        self._spec, self._policy, self._make_memory, self._key = spec, policy, memory, key
+        self._act = jax.jit(act)
+        self._rows: dict[int, int] = {}  # by agent id
+        self._size = 0
+        self._memory: Any = ()
+        self._turns = 0
+
+    def act(self, message: BehaviorMessage) -> Action:
+        """Actions for those who ask, in their order; those who ended are forgotten."""
+        ended, asking = message.ended, message.deciding
+        known = [*zip(ended.agent_id, ended.reward, ended.group_reward, strict=True)]
+        known += [*zip(asking.agent_id, asking.reward, asking.group_reward, strict=True)]
+        paid = {self._rows[int(who)]: pay for who, *pay in known if int(who) in self._rows}
+        for who in ended.agent_id:
+            self._rows.pop(int(who), None)
+        new = [int(who) for who in asking.agent_id if int(who) not in self._rows]
+        self._grow(len(self._rows) + len(new))
+        free = sorted(set(range(self._size)) - set(self._rows.values()))
+        self._rows |= dict(zip(new, free, strict=False))
+        rows = np.array([self._rows[int(who)] for who in asking.agent_id], int)
+        begin, decided, reward = (np.zeros(shape, kind) for shape, kind in self._blanks())
+        begin[[self._rows[who] for who in new]] = True
+        for row, pay in paid.items():
+            decided[row], reward[row] = True, pay
+        key = jax.random.fold_in(self._key, self._turns)
+        self._turns += 1
+        moment = Moment(self._view(asking, rows), jnp.asarray(begin), jnp.asarray(decided), jnp.asarray(reward))
+        actions, self._memory = self._act(self._policy, self._memory, moment, key)
+        return Action(continuous=np.asarray(actions.continuous)[rows], discrete=np.asarray(actions.discrete)[rows])
+
+    def _blanks(self) -> tuple[tuple[Any, Any], ...]:
+        return ((self._size, bool), (self._size, bool), ((self._size, 2), np.float32))
+
+    def _view(self, asking: Any, rows: np.ndarray) -> TeamView:
+        obs = []
+        for sensor, seen in zip(self._spec.observations, asking.obs, strict=True):
+            table = np.zeros((self._size, *sensor.shape), sensor.dtype)
+            table[rows] = seen
+            obs.append(jnp.asarray(table))
+        mask = np.ones((self._size, self._spec.action.mask_size), bool)
+        mask[rows] = asking.action_mask
+        alive = np.zeros(self._size, bool)
+        alive[rows] = True
+        return TeamView(tuple(obs), jnp.asarray(mask), jnp.asarray(alive))
+
+    def _grow(self, wanted: int) -> None:
+        """Room for `wanted` rows; those that are there keep what is remembered of them."""
+        if wanted <= self._size:
+            return
+        before, self._size = self._size, 1 << (wanted - 1).bit_length()
+        fresh = self._make_memory(self._size)
+        if before:  # arrays without a row for each agent, such as statistics, have kept their shape
+
+            def keep(old: Array, new: Array) -> Array:
+                return old if old.shape == new.shape else new.at[: len(old)].set(old)
+
+            fresh = jax.tree.map(keep, self._memory, fresh)
+        self._memory = fresh
