@@ -22,6 +22,7 @@ MAY_COMPILE = {
     "jax_envs/served/serve.py",  # a player process has its own shell
     "client/policy.py",  # a policy in Python
     "tools/watch/film.py",  # and so has the film of a game
+    "training/host/imitation.py",  # a training without an environment
     "training/player.py",  # a policy that plays message by message
     "jax_envs/contract.py",  # and the play that checks an environment
     "artifacts/onnx/export.py",  # what the policy says, which a file is compared with

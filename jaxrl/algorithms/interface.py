@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.connectors.chain import Chain
+from jaxrl.learning.cloning import Copied
 from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.rollout.buffer.cells import Extras
@@ -112,6 +113,7 @@ class Algorithm(NamedTuple):
     policy:   the network that acts, and how a file for a game holds it. None: it is jaxrl's actor, or has no file.
     watch:    (TrainState, Rollout) → TrainState: what follows everything that is stored, whether or not `learn` is due,
               such as a normaliser. None: nothing does.
+    copied:   how demonstrations are copied into the policy where nothing else is learned. None: they cannot be.
     noise:    (key, lead axes [..., A]) → all that `act` would draw from the key for these members; the key is consumed.
               For many decisions at once: on CPUs one draw is a loop, whose overhead few members do not pay. None: `act`
               draws for itself.
@@ -138,6 +140,7 @@ class Algorithm(NamedTuple):
     noise: Callable[[jax.Array, tuple[int, ...]], Any] | None = None
     policy: PolicyNetwork | None = None
     watch: Callable[[TrainState, Rollout], TrainState] | None = None
+    copied: Copied | None = None
 
 
 def nothing_remembered(algorithm: Algorithm, lead: tuple[int, ...] = ()) -> Any:

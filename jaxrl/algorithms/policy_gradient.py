@@ -214,6 +214,7 @@ def make(parts: Parts) -> Algorithm:
         remember=partial(remember, parts) if memory and parts.critic_step else None,
         noise=partial(actions.noise, spec=spec.action),
         policy=parts.network or actor_network(spec, settings.network_settings),
+        copied=copied,
     )
 
 

@@ -98,6 +98,7 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
         remember=None if memory is None else partial(remember, parts),
         policy=squashed_network(spec, settings.network_settings),
         watch=partial(watch, parts, signals),
+        copied=copied,
     )
 
 

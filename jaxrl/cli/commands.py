@@ -34,6 +34,7 @@ _COMMANDS = {
     "report": "learning curves, tables and time split of runs in one file",
     "diff": "the first difference between two runs: settings, versions, statistics, parameters",
     "record": "play the policy of a run and write what it does as demonstrations",
+    "imitate": "train from demonstrations alone, without an environment",
     "demo": "what is in demonstrations, files that Unity's Demonstration Recorder wrote",
     "zoo": "the trained policies that come with jaxrl: list them, and see what they earn",
     "import-torch": "a run of jaxrl from a checkpoint of ML-Agents (.pt), to continue or to start from",

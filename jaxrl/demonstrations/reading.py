@@ -64,6 +64,11 @@ def decisions(path: str, spec: BehaviorSpec) -> Demonstration:
     kept = ~found.terminal
     if not kept.any():
         raise DemonstrationError(f"{path}: there is no decision in it")
+    return rows_of(found, kept)
+
+
+def rows_of(found: Demonstration, kept: np.ndarray) -> Demonstration:
+    """Those rows alone; bool [n] or places."""
     return _of_columns(found, [column[kept] for column in _columns(found)])
 
 

@@ -70,11 +70,15 @@ class Cloning(NamedTuple):
            be used further.
     step:  (params, Adam's state, normaliser's states, rate, sequences int32 [n], normal [n, L, C]) → (params, Adam's
            state, loss), of which `learn` is made.
+    loss:  (params, normaliser's states, rows, normal [S, L, C]) → the loss of rows that are as `wanted`.
+    size:  decisions in the sequences of one `learn`, each counted as often as it is learned from.
     """
 
     init: Callable[[Any], dict[str, Any]]
     learn: Callable[..., tuple[dict[str, Any], Any, jax.Array]]
     step: Callable[..., tuple[Any, Any, jax.Array]]
+    loss: Callable[..., jax.Array]
+    size: int
 
 
 def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied) -> Cloning | None:
@@ -145,7 +149,7 @@ def make_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied,
         )
         return {"optimizer": moments, "rate": schedule(step)}, params, found
 
-    return Cloning(init, learn, step)
+    return Cloning(init, learn, step, loss, epochs * turns * size * length)
 
 
 def in_sequences(demonstration: Demonstration, length: int) -> Rows:

@@ -90,6 +90,8 @@ class Actor:
         self._cuts = CutWarning(name)
         self._told_of_vanished = False
         self._connected: Any = ()  # what its connectors remember
+        zeros = tuple(np.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
+        self.known = zeros, np.ones((1, spec.action.mask_size), bool)  # what `recorded` gives before the first message
 
     @property
     def keeps(self) -> int:
@@ -192,8 +194,7 @@ class Actor:
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
         if self.room is None:
-            zeros = tuple(np.zeros((1, *sensor.shape), sensor.dtype) for sensor in self.spec.observations)
-            return zeros, np.ones((1, self.spec.action.mask_size), bool)
+            return self.known
         return self.room.slots.recorded()
 
     def _room_for(self, messages: Mapping[Source, BehaviorMessage]) -> Room:

@@ -215,7 +215,7 @@ class Learner:
         self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer, *actor.begin)
         actor.taken(buffer)
         self.updates, self.fresh = self.updates + 1, 0
-        return self._checked({name: float(value) for name, value in metrics.items()})
+        return self.checked({name: float(value) for name, value in metrics.items()})
 
     def _prepared(self, actor: Actor) -> bool:
         """Whether an update is due with what the actor has; if not, that has gone into the store."""
@@ -230,7 +230,7 @@ class Learner:
         actor.taken(buffer)
         return False
 
-    def _checked(self, values: dict[str, float]) -> dict[str, float]:
+    def checked(self, values: dict[str, float]) -> dict[str, float]:
         """The metrics of an update. Raises DivergedError if one of them is not finite."""
         for name, value in values.items():
             if not math.isfinite(value):

@@ -159,7 +159,7 @@ class ThreadedLearner(Learner):
         self.state, self.store, self.seconds = learned.state, learned.store, learned.seconds
         self.updates += 1
         actor.policy = self.policy
-        return self._checked({**learned.metrics, **self._lag})
+        return self.checked({**learned.metrics, **self._lag})
 
     def _work(self, ahead: Future[Any] | None, state: TrainState, store: Any, rollout: Rollout) -> Learned:
         """In the thread. What `state` and `rollout` hold is not given away: others read them."""

@@ -1,0 +1,231 @@
+"""Training from demonstrations alone: behavioral cloning without an environment.
+
+One turn is one `Cloning.learn`, as beside a training: `num_epoch` passes over the demonstrations, or
+`samples_per_update` of them. The trainer step counts decisions learned from, each as often as it is; a tenth of the
+episodes is held out, and the same loss of these stands beside that of the others. It ends at max_steps, or when the
+learning rate has fallen to nothing over `steps`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import Metrics, TrainState
+from jaxrl.algorithms.policy_gradient import CLONING, with_clones
+from jaxrl.artifacts.metrics import timers as nodes
+from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.demonstrations import Demonstration, decisions, remembered, rows_of
+from jaxrl.learning.cloning import Cloning, Copied, Rows, in_sequences, make_cloning
+from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM
+from jaxrl.networks import normalizer
+from jaxrl.networks.observations import check_observations
+from jaxrl.settings import LARGEST_STEP, BehaviorSettings, RunSettings, SettingsError, behavior_settings_for
+from jaxrl.settings.behavior import BehavioralCloningSettings
+from jaxrl.settings.rewards import GAILSettings
+from jaxrl.training.checks import check_run
+from jaxrl.training.host.behavior import Behavior, make_behavior
+from jaxrl.training.host.programs import compile_programs
+from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.saver import tell_unexportable
+
+log = logging.getLogger(__name__)
+
+HELD_OUT = 10
+"""One episode in so many is held out, at least one where there are two."""
+TOGETHER = 1024
+"""Decisions of the held-out loss computed at once, and of the samples that an exported file is compared with."""
+
+
+def imitate(settings: RunSettings, demo: str, interrupt: Interrupt, console: Console | None = None) -> None:
+    """One whole run, from settings to a results folder that reads as that of any other.
+
+    demo: file or folder, in the place of each `demo_path` of the behavior that is demonstrated there.
+
+    Raises JaxrlError: whatever the user can mend, before anything is written.
+    """
+    options = settings.checkpoint_settings
+    _refuse(settings)
+    name = behavior_name(remembered(demo).behavior)
+    wanted = _shown(behavior_settings_for(settings, name), demo)
+    settings = settings.model_copy(update={"behaviors": {name: wanted}, "default_settings": None})
+    check_run(settings)
+    folder = RunFolder(options.results_dir, options.run_id)
+    with ExitStack() as stack:
+        stack.enter_context(folder.claimed(options, {name: wanted.init_path}))
+        study = _prepared(name, wanted, settings.env_settings.seed)
+        folder.prepare()
+        progress = stack.enter_context(ProgressBar(console or Console()))
+        recorder = stack.enter_context(HostRecorder(settings, folder, progress))
+        _run(study, recorder, interrupt)
+
+
+class _Study(NamedTuple):
+    """What is learned, and from what."""
+
+    behavior: Behavior
+    cloning: Cloning
+    rows: Rows
+    held: Rows | None  # as the cloning wants them
+
+
+def _refuse(settings: RunSettings) -> None:
+    """Raise SettingsError for what has no meaning where nothing is played."""
+    options = settings.checkpoint_settings
+    for key, given in (("inference", options.inference), ("exact", options.exact)):
+        if given:
+            raise SettingsError(f"checkpoint_settings.{key}: got true, expected false: imitation plays no environment")
+    if settings.env_settings.seeds > 1:
+        raise SettingsError(f"env_settings.seeds: got {settings.env_settings.seeds}, expected 1: imitation trains one")
+
+
+def _shown(settings: BehaviorSettings, demo: str) -> BehaviorSettings:
+    """The settings with these demonstrations, also where they ask for none. Raises SettingsError where none can be."""
+    section = settings.behavioral_cloning or BehavioralCloningSettings(demo_path=demo)
+    rate = settings.hyperparameters.learning_rate * section.strength
+    if rate <= LEARNING_RATE_MINIMUM:
+        raise SettingsError(f"behavioral_cloning.strength: times learning_rate is {rate:g}: nothing would be learned")
+    signals = {
+        name: signal.model_copy(update={"demo_path": demo}) if isinstance(signal, GAILSettings) else signal
+        for name, signal in settings.reward_signals.items()
+    }
+    section = section.model_copy(update={"demo_path": demo})
+    return settings.model_copy(update={"behavioral_cloning": section, "reward_signals": signals})
+
+
+def _prepared(name: str, settings: BehaviorSettings, seed: int) -> _Study:
+    """A fresh learner, and the demonstrations. Nothing is written.
+
+    Raises SettingsError where the algorithm cannot be cloned into; DemonstrationError, or UnsupportedObservationError.
+    """
+    assert settings.behavioral_cloning is not None
+    spec = remembered(settings.behavioral_cloning.demo_path).spec
+    if settings.connectors:
+        raise SettingsError(f"behaviors.{name}.connectors: demonstrations hold what connectors are given: remove them")
+    check_observations(spec, settings.network_settings, name)
+    # What plays or goes on with the policy needs no demonstrations.
+    plain = settings.model_copy(update={"behavioral_cloning": None, "threaded": False})
+    log.info("%s: behavioral cloning, %s.", name, settings.behavioral_cloning.model_dump())
+    algorithm = ALGORITHMS[settings.trainer_type](spec, plain)
+    if algorithm.copied is None:
+        raise SettingsError(f"behaviors.{name}.trainer_type: {settings.trainer_type} does not say `Algorithm.copied`")
+    learned, held = _split(decisions(settings.behavioral_cloning.demo_path, spec), seed)
+    memory = settings.network_settings.memory
+    length = 1 if memory is None else memory.sequence_length
+    rows = in_sequences(learned, length)
+    cloning = make_cloning(spec, settings, algorithm.copied, rows)
+    tell_unexportable(name, spec, plain, algorithm)
+    programs = compile_programs(algorithm, plain.segment_limit)
+    behavior = make_behavior(name, spec, plain, algorithm, programs, jax.random.key(seed), training=True)
+    samples = tuple(x[:TOGETHER] for x in learned.obs)
+    behavior.actor.known = samples, np.ones((len(samples[0]), spec.action.mask_size), bool)
+    state = behavior.state
+    behavior.learner.state = state.replace(own={**state.own, CLONING: cloning.init(state.policy.params)})
+    return _Study(behavior, cloning, rows, None if held is None else _as_wanted(algorithm.copied, held, length))
+
+
+def _split(found: Demonstration, seed: int) -> tuple[Demonstration, Demonstration | None]:
+    """What is learned from and what is held out, by whole episodes that the seed chooses."""
+    ends = found.done | found.last
+    episode = np.concatenate([[0], np.cumsum(ends)[:-1]])
+    count = int(episode[-1]) + 1
+    if count < 2:
+        log.warning("There is one demonstrated episode: none is held out.")
+        return found, None
+    chosen = np.random.default_rng(seed).permutation(count)[: max(count // HELD_OUT, 1)]
+    out = np.isin(episode, chosen)
+    log.info("%d demonstrated episodes, of which %d are held out.", count, len(chosen))
+    return rows_of(found, ~out), rows_of(found, out)
+
+
+def _as_wanted(copied: Copied, held: Demonstration, length: int) -> Rows:
+    rows = in_sequences(held, length)
+    return rows._replace(action=copied.wanted(jax.tree.map(jnp.asarray, rows.action)))
+
+
+def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
+    """Turns until the end; saves on every way out."""
+    behavior, cause, freq = study.behavior, None, study.behavior.settings.summary_freq
+    recorder.load(behavior)
+    elsewhere = recorder.settings.checkpoint_settings.initialize_from or behavior.settings.init_path
+    if behavior.step == 0 and not elsewhere:
+        behavior.learner.state = _normalised(behavior.state, study.rows)
+    recorder.open(behavior)
+    turn, loss = jax.jit(partial(_turn, study.cloning), donate_argnums=0), jax.jit(study.cloning.loss)
+    try:
+        while behavior.unfinished() and not interrupt.requested and not _faded(behavior):
+            before = behavior.step
+            with recorder.timers(nodes.UPDATE_POLICY):
+                told = _learn(behavior, turn, study.cloning.size)
+            if crossed_multiple(before, study.cloning.size, freq) is not None:
+                told |= _held_out(study, loss)
+                log.info("%s. Step: %d. %s", behavior.name, behavior.step, _in_words(told))
+            recorder.updated(behavior, told)
+            recorder.acted(behavior, before, [])
+            recorder.show_progress([behavior])
+    except Exception as error:
+        cause = error
+        raise
+    finally:
+        recorder.finish([behavior], cause)
+
+
+def _faded(behavior: Behavior) -> bool:
+    """Whether nothing more is learned, as the learning rate has fallen to nothing."""
+    faded = bool(behavior.state.own[CLONING]["rate"] <= np.float32(LEARNING_RATE_MINIMUM))
+    if faded:
+        log.info("%s: cloning has faded out (behavioral_cloning.steps) at step %d.", behavior.name, behavior.step)
+    return faded
+
+
+def _normalised(state: TrainState, rows: Rows) -> TrainState:
+    """With the statistics of what was demonstrated."""
+    states = normalizer.update_all(state.policy.normalizer, tuple(map(jnp.asarray, rows.obs)), jnp.asarray(rows.valid))
+    return state.replace(policy=state.policy.replace(normalizer=states))
+
+
+def _turn(cloning: Cloning, state: TrainState, step: jax.Array) -> tuple[TrainState, Metrics]:
+    """One turn, after which the trainer step is `step`."""
+    key, used = jax.random.split(state.key)
+    rate = state.own[CLONING]["rate"]
+    state, told = with_clones(cloning, state.replace(key=key, step=step), used)
+    return state, told | {"learning_rate": rate}
+
+
+def _learn(behavior: Behavior, turn: Callable[..., tuple[TrainState, Metrics]], size: int) -> dict[str, float]:
+    """One turn of the behavior. Raises DivergedError."""
+    learner = behavior.learner
+    learner.step += size
+    learner.updates += 1
+    learner.state, told = turn(learner.state, jnp.int32(min(learner.step, LARGEST_STEP)))
+    return learner.checked({name: float(value) for name, value in told.items()})
+
+
+def _held_out(study: _Study, loss: Callable[..., jax.Array]) -> dict[str, float]:
+    """The loss of what is held out, with the same noise each time."""
+    if study.held is None:
+        return {}
+    policy, (count, length) = study.behavior.state.policy, study.held.valid.shape
+    size, total = max(TOGETHER // length, 1), 0.0
+    for first in range(0, count, size):
+        rows = jax.tree.map(lambda x, first=first: x[first : first + size], study.held)
+        normal = jax.random.normal(jax.random.key(first), (*rows.valid.shape, rows.action.continuous.shape[-1]))
+        total += float(loss(policy.params, policy.normalizer, rows, normal)) * int(rows.valid.sum())
+    return {"held_out_loss": total / int(study.held.valid.sum())}
+
+
+def _in_words(told: dict[str, float]) -> str:
+    held = f", of held out episodes {told['held_out_loss']:.4f}" if "held_out_loss" in told else ""
+    return f"Loss of what is learned from {told['pretraining_loss']:.4f}{held}."

@@ -1,0 +1,150 @@
+"""`jaxrl imitate`: a policy of demonstrations alone, with what every run has, and what is refused beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import yaml
+
+import jaxrl
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.checkpoint import store
+from jaxrl.cli import main
+from jaxrl.demonstrations import Pair, decisions, write
+from jaxrl.settings import load_run_settings
+from jaxrl.training.host.imitation import _split, imitate
+from jaxrl.training.interrupt import Interrupt
+from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
+
+SPEC = BehaviorSpec((ObservationSpec("where", (2,)),), ActionSpec(1, (3,)))
+BEHAVIOR = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"batch_size": 32, "buffer_size": 64, "learning_rate": 0.01},
+    "network_settings": {"hidden_units": 16, "num_layers": 1, "normalize": True},
+    "max_steps": 20000,
+    "summary_freq": 4000,
+}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Twenty episodes of five decisions. What is done follows from what is seen, see `done_at`."""
+    path, draws = tmp_path_factory.mktemp("demo") / "shown.demo", np.random.default_rng(0)
+
+    def pairs() -> Any:
+        for _ in range(20):
+            for time in range(6):
+                seen = draws.uniform(10.0, 20.0, 2).astype(np.float32)
+                number, choice = done_at(seen)
+                yield Pair([seen], done=True) if time == 5 else Pair([seen], [number], [choice])
+
+    write(path, "Mover", SPEC, pairs())
+    return str(path)
+
+
+def done_at(seen: np.ndarray) -> tuple[float, int]:
+    return float(seen[0] - 15.0) / 10.0, 0 if seen[1] < 15.0 else 2
+
+
+def settings_of_run(folder: Path, run_id: str, behavior: dict[str, Any] | None = None, **options: Any) -> Any:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump({"behaviors": {"Mover": {**BEHAVIOR, **(behavior or {})}}}))
+    given = {"run_id": run_id, "results_dir": str(folder / "results"), **options}
+    return load_run_settings(path, {"checkpoint_settings": given, "env_settings": {"seed": 4}}, HYPERPARAMETER_TYPES)
+
+
+def learned(settings: Any, demo: str) -> jaxrl.Policy:
+    with Interrupt() as interrupt:
+        imitate(settings, demo, interrupt)
+    options = settings.checkpoint_settings
+    return jaxrl.load(Path(options.results_dir, options.run_id), deterministic=True)
+
+
+def check_policy(policy: jaxrl.Policy, near: float = 0.1) -> None:
+    """On what was not demonstrated: as `done_at` says, about, away from where it changes."""
+    seen = np.random.default_rng(1).uniform(11.0, 19.0, (200, 2)).astype(np.float32)
+    seen = seen[np.abs(seen[:, 1] - 15.0) > 0.5]
+    does = policy.act(seen)
+    numbers, choices = zip(*map(done_at, seen), strict=True)
+    np.testing.assert_allclose(does.continuous[:, 0], numbers, atol=near)
+    assert does.discrete[:, 0].tolist() == list(choices)
+
+
+def mean_of(policy: jaxrl.Policy) -> np.ndarray:
+    state = policy.state.normalizer[0]
+    assert state is not None
+    return np.asarray(state.mean)
+
+
+def test_the_policy_does_as_was_shown_and_the_folder_is_that_of_a_run(tmp_path, demo):
+    policy = learned(settings_of_run(tmp_path, "whole"), demo)
+    check_policy(policy)
+    folder = tmp_path / "results" / "whole"
+    held = jaxrl.read_metrics(folder).curves["Mover"]["Losses/Held Out Loss"]
+    (curve,) = held.values()
+    assert len(curve.value) == 5 and 2 * curve.value[-1] < curve.value[0]
+    assert (folder / "Mover.onnx").is_file()
+    written = yaml.safe_load((folder / "configuration.yaml").read_text())["behaviors"]["Mover"]
+    assert written["behavioral_cloning"]["demo_path"] == demo
+    mean = mean_of(policy)
+    seen = decisions(demo, SPEC).obs[0]
+    assert np.abs(mean - seen.mean(0)).max() < 0.5, (mean, seen.mean(0))  # of what is not held out
+    half = {"max_steps": 8000}  # then it goes on, and is the same bit for bit
+    learned(settings_of_run(tmp_path, "halves", half), demo)
+    again = learned(settings_of_run(tmp_path, "halves", resume=True), demo)
+    assert again.step == policy.step
+    jax.tree.map(np.testing.assert_array_equal, again.state.params, policy.state.params)
+
+
+def test_it_ends_where_cloning_has_faded_out_and_another_run_goes_on(tmp_path, demo):
+    cloning = {"demo_path": "not there", "steps": 3000, "batch_size": 16}
+    policy = learned(settings_of_run(tmp_path, "faded", {"behavioral_cloning": cloning}), demo)
+    assert 3000 <= policy.step < 4000
+    begun = learned(settings_of_run(tmp_path, "second", {"max_steps": 1}, initialize_from="faded"), demo)
+    np.testing.assert_array_equal(mean_of(policy), mean_of(begun))
+    assert store.read_info(tmp_path / "results" / "second" / "Mover" / f"Mover-{begun.step}").step == begun.step
+
+
+@pytest.mark.slow
+def test_sac_with_memory(tmp_path, demo):
+    network = {**BEHAVIOR["network_settings"], "memory": {"sequence_length": 4, "memory_size": 8}}
+    changes = {"trainer_type": "sac", "network_settings": network, "max_steps": 60000}
+    policy = learned(settings_of_run(tmp_path, "sac", {**changes, "hyperparameters": {"learning_rate": 0.01}}), demo)
+    check_policy(policy, 0.2)
+
+
+def test_whole_episodes_are_held_out(demo):
+    found = decisions(demo, SPEC)
+    kept, held = _split(found, 3)
+    assert held is not None and len(held.done) == 2 * 5 and held.done.sum() == 2
+    rows = np.concatenate([kept.obs[0], held.obs[0]])
+    assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, found.obs[0].tolist()))
+    other = _split(found, 4)[1]
+    assert other is not None and not np.array_equal(other.obs[0], held.obs[0])
+
+
+@pytest.mark.parametrize(
+    ("behavior", "flags", "words"),
+    [
+        ({}, ["--demo", "nowhere.demo"], "nowhere.demo: there is no such file or folder"),
+        ({}, ["--inference"], "checkpoint_settings.inference: got true, expected false: imitation plays no environ"),
+        ({}, ["--initialize-from", "gone"], "--initialize-from gone: "),
+        ({"learning_rate": 0.0}, [], "behavioral_cloning.strength: times learning_rate is 0: nothing would be learned"),
+        ({"name": "Other"}, [], "Mover"),
+        ({"connectors": [{"type": "flatten"}]}, [], "behaviors.Mover.connectors: "),
+    ],
+)
+def test_what_is_refused_leaves_nothing(tmp_path, demo, capsys, runs, behavior, flags, words):
+    changes = dict(behavior)
+    name, rate = changes.pop("name", "Mover"), changes.pop("learning_rate", 0.01)
+    changes["hyperparameters"] = {**BEHAVIOR["hyperparameters"], "learning_rate": rate}
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"behaviors": {name: {**BEHAVIOR, **changes}}}))
+    line = ["imitate", "--config", str(config), "--results-dir", str(tmp_path / "results"), "--run-id", "x"]
+    assert main([*line, *(flags if "--demo" in flags else ["--demo", demo, *flags])]) == 1
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
