@@ -18,6 +18,7 @@ from tests.parity.normalizer_case import run_normalizer
 from tests.parity.returns_cases import run_returns, run_schedules
 from tests.parity.sac_cases import run_sac
 from tests.parity.signal_cases import run_curiosity, run_gail, run_rnd
+from tests.parity.stream_cases import run_sac_signals, run_streams
 from tests.parity.trajectory_cases import run_trajectories
 from tests.parity.update_cases import run_losses, run_update
 
@@ -34,8 +35,10 @@ FAMILIES: dict[str, Callable[[Case], Comparison]] = {
     "g_curiosity*": run_curiosity,
     "g_rnd*": run_rnd,
     "g_gail*": run_gail,
+    "g_streams*": run_streams,
     "h_bc*": run_cloning,
     "i_demo*": run_demonstration,
+    "j_sac_signals*": run_sac_signals,
 }
 """The first pattern that fits the case's name decides."""
 WITH_MEMORY = {"b": run_memory_forward, "d": run_memory_trajectories}

@@ -95,8 +95,9 @@ def _batch(case: Case) -> Transitions:
 
 def _layouts(case: Case) -> dict[str, Layout]:
     """By the name of the original."""
-    value = torch_weights.value_layout(case.spec, case.network, ("extrinsic",))
-    q = torch_weights.action_value_layout(case.spec, case.network, ("extrinsic",))
+    streams = tuple(case.meta.get("streams", ("extrinsic",)))
+    value = torch_weights.value_layout(case.spec, case.network, streams)
+    q = torch_weights.action_value_layout(case.spec, case.network, streams)
     of_critics = {name: q if "q_network" in name else value for name in NETWORKS}
     return {"actor": torch_weights.squashed_layout(case.spec, case.network), **of_critics}
 

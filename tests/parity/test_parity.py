@@ -13,12 +13,12 @@ from tests.parity.__main__ import FIXTURES
 from tests.parity.compare import Comparison
 from tests.parity.runner import find, run_case
 
-LONG = "d_poca_trajectories_lstm"  # a quarter of the time of all
+LONG = ("d_poca_trajectories_lstm", "g_streams_ppo_curiosity_rnd")  # half of the time of all
 
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=pytest.mark.slow if path.stem == LONG else (), id=path.stem) for path in find(FIXTURES)],
+    [pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else (), id=path.stem) for path in find(FIXTURES)],
 )
 def test_fixture(path):
     outcome = run_case(path)

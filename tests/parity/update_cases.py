@@ -136,7 +136,8 @@ def _compare_weights(case: Case, comparison: Comparison, layouts: Layouts, state
     if case.meta["algorithm"] == "poca":
         fixed[f"critic/{torch_weights.MAX_TEAM}"] = np.asarray(state.own["max_team"])
     for name, array in fixed.items():
-        comparison.add(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"])
+        if f"w{count}/{name}" in case.arrays:
+            comparison.add(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"])
 
 
 def _exported(layouts: Layouts, trees: dict[str, Any]) -> dict[str, np.ndarray]:
