@@ -61,6 +61,12 @@ class Entry(NamedTuple):
 ENTRIES = {
     "ball3d": Entry("ball3d", "jax:ball3d", "Keep a ball on a tilting plate; 100 at most.", tag=TAGS[1]),
     "basic": Entry("basic", "jax:basic", "Pass the near goal by for the far one; 0.93 at most.", seed=3, tag=TAGS[1]),
+    "ball3d_sac": Entry(
+        "sac/ball3d", "jax:ball3d", "Keep a ball on a tilting plate, learned by SAC; 100 at most.", tag=TAGS[1]
+    ),
+    "basic_sac": Entry(
+        "sac/basic", "jax:basic", "Pass the near goal by for the far one, learned by SAC; 0.93 at most.", tag=TAGS[1]
+    ),
     "baton_pass": Entry("baton_pass", "jax:baton_pass", "Runners who hand a baton on and drop out."),
     "dungeon_escape": Entry(
         "dungeon_escape", "jax:dungeon_escape", "One slays the dragon and dies, another takes the key out; 1 at most."

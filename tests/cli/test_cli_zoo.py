@@ -63,7 +63,7 @@ def test_a_film_of_a_shipped_policy(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["zoo", "bassic"], "did you mean basic or baton_pass?"),
+        (["zoo", "bassic"], "did you mean basic or basic_sac or baton_pass?"),
         (["zoo", "play"], "expected nothing, NAME or play NAME"),
         (["zoo", "basic", "ball3d"], "expected nothing, NAME or play NAME"),
         (["zoo", "play", "basic", "--episodes", "0"], "--episodes: got 0, expected at least 1"),
