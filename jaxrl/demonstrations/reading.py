@@ -101,16 +101,16 @@ def _read_once(path: str, version: Any) -> Demonstration:
     folder = place_of(path, version)
     known = written(folder) if folder.is_dir() else None
     if known is not None:
-        return _of_columns(_first_kind(found[0]), known)
+        return _of_columns(kind_of(found[0]), known)
     return _gathered(path, found, folder, ends=False)
 
 
 def _gathered(path: str | Path, found: list[Path], folder: Path, *, ends: bool) -> Demonstration:
     """All rows of the files; with `ends` also what is `terminal`."""
-    columns, first, over = Columns(folder), _first_kind(found[0]), False
+    columns, first, over = Columns(folder), kind_of(found[0]), False
     try:
         for file in found:
-            kind = _first_kind(file)
+            kind = kind_of(file)
             if kind.behavior != first.behavior:
                 raise DemonstrationError(
                     f"{path}: demonstrations of two behaviors, {first.behavior!r} and {kind.behavior!r} ({file.name}): "
@@ -133,14 +133,14 @@ def _gathered(path: str | Path, found: list[Path], folder: Path, *, ends: bool) 
     return gathered
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """Of whom a file is."""
 
     behavior: str
     spec: BehaviorSpec
 
 
-def _of_columns(kind: _Kind, columns: list[np.ndarray]) -> Demonstration:
+def _of_columns(kind: Kind, columns: list[np.ndarray]) -> Demonstration:
     n = len(kind.spec.observations)
     return Demonstration(kind.spec, kind.behavior, tuple(columns[:n]), Action(*columns[n : n + 2]), *columns[n + 2 :])
 
@@ -176,10 +176,11 @@ def _begun(file: Path, data: Any) -> tuple[int, WireSpec, str, int]:
     return header.number_steps, wire, brain.brain_name, at
 
 
-def _first_kind(file: Path) -> _Kind:
+def kind_of(file: Path) -> Kind:
+    """What stands before its second pair. Raises DemonstrationError."""
     with _opened(file) as data:
         _, wire, behavior, _ = _begun(file, data)
-    return _Kind(behavior, wire.behavior)
+    return Kind(behavior, wire.behavior)
 
 
 def _pieces(file: Path) -> Iterator[list[np.ndarray]]:
@@ -187,28 +188,39 @@ def _pieces(file: Path) -> Iterator[list[np.ndarray]]:
 
     A decision's reward and ending stand in the pair after it, so that the last of some waits for the next ones.
     """
+    before, piece = None, None
+    for *shown, reward, _, done, interrupted in pair_columns(file):
+        shown.append(done)  # of what is seen here: nothing is decided there
+        if before is not None:
+            shown = [np.concatenate(columns) for columns in zip(before, shown, strict=True)]
+        else:
+            reward, done, interrupted = reward[1:], done[1:], interrupted[1:]
+        if piece is not None:
+            yield piece
+        *seen, terminal = [x[:-1] for x in shown]
+        piece = [*seen, reward, done, interrupted, terminal, np.zeros(len(reward), bool)]
+        before = [x[-1:] for x in shown]
+    assert piece is not None  # `pair_columns` has looked
+    piece[-1][-1:] = True
+    yield piece
+
+
+def pair_columns(file: Path) -> Iterator[list[np.ndarray]]:
+    """The pairs of a file as they stand there, some hundred at a time.
+
+    Observations, continuous and discrete actions, rewards and group rewards of the decision before, whether the
+    episode ended, and whether by interruption. Raises DemonstrationError.
+    """
     with _opened(file) as data:
         number, wire, _, at = _begun(file, data)
-        count, before, piece = 0, None, None
+        count = 0
         for pairs in _chunks(file, data, at, number):
-            *shown, reward, done, interrupted = _arrays(file, wire, pairs, count)
+            yield _arrays(file, wire, pairs, count)
             count += len(pairs)
-            shown.append(done)  # of what is seen here: nothing is decided there
-            if before is not None:
-                shown = [np.concatenate(columns) for columns in zip(before, shown, strict=True)]
-            else:
-                reward, done, interrupted = reward[1:], done[1:], interrupted[1:]
-            if piece is not None:
-                yield piece
-            *seen, terminal = [x[:-1] for x in shown]
-            piece = [*seen, reward, done, interrupted, terminal, np.zeros(len(reward), bool)]
-            before = [x[-1:] for x in shown]
-        if count < 2 or piece is None:
+        if count < 2:
             raise DemonstrationError(f"{file}: {count} pairs are not one decision; {_NOT_A_DEMO}")
         if count < number:
             raise DemonstrationError(f"{file}: it ends after {count} of {number} pairs: it was cut off")
-        piece[-1][-1:] = True
-        yield piece
 
 
 def _chunks(file: Path, data: Any, at: int, number: int) -> Iterator[list[Any]]:
@@ -234,7 +246,7 @@ def _chunks(file: Path, data: Any, at: int, number: int) -> Iterator[list[Any]]:
 
 
 def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int) -> list[np.ndarray]:
-    """Observations, both kinds of action, reward, done and interrupted of these pairs."""
+    """See `pair_columns`."""
     infos = [pair.agent_info for pair in pairs]
     try:
         obs = decode_sensors(infos, wire.sensors)
@@ -248,6 +260,7 @@ def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int) -> list[np
         *obs,
         *_actions(file, wire.action, pairs, done, first),
         reward,
+        np.array([info.group_reward for info in infos], np.float32),
         done,
         np.array([x.max_step_reached for x in infos]),
     ]
