@@ -39,20 +39,20 @@ class TeamCapacityError(JaxrlError):
 
 
 class JointValue(nn.Module):
-    """V(observations of all members) per reward stream: [..., A, *shape], present bool [..., A] -> [..., R].
+    """V(observations of all members) per reward signal: [..., A, *shape], present bool [..., A] -> [..., R].
 
     Every member has a memory of its own, [..., A, m], and then a value of its own, [..., A, R].
     """
 
     spec: BehaviorSpec
     settings: NetworkShape
-    streams: tuple[str, ...]
+    signals: tuple[str, ...]
     capacity: int
 
     def setup(self) -> None:
         self.network = NetworkBody(self.spec, self.settings)
         nn.share_scope(self, self.network)
-        self.values = Linear(len(self.streams), head_uniform)
+        self.values = Linear(len(self.signals), head_uniform)
 
     def __call__(self, obs: Obs, present: jax.Array, memory: Carry | Sequences = ()) -> jax.Array:
         return self.step(obs, present, memory)[0]
@@ -81,14 +81,14 @@ class JointCritic(nn.Module):
 
     spec: BehaviorSpec
     settings: NetworkShape
-    streams: tuple[str, ...]
+    signals: tuple[str, ...]
     capacity: int
 
     def setup(self) -> None:
-        self.value = JointValue(self.spec, self.settings, self.streams, self.capacity)
+        self.value = JointValue(self.spec, self.settings, self.signals, self.capacity)
         self.network = NetworkBody(self.spec, self.settings)
         nn.share_scope(self, self.network)
-        self.baselines = Linear(len(self.streams), head_uniform)
+        self.baselines = Linear(len(self.signals), head_uniform)
 
     def __call__(
         self,

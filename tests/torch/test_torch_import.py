@@ -109,7 +109,7 @@ def test_normalizer_round_trip_and_duplicates_and_constants():
 def test_streams_are_read_from_the_names(exported):
     _, layout, weights = exported
     has_heads = any(entry.path[0] == "values" for entry in layout)
-    assert torch_weights.streams_of(weights) == (STREAMS if has_heads else ())
+    assert torch_weights.signals_of(weights) == (STREAMS if has_heads else ())
 
 
 def test_errors_name_the_entry():
