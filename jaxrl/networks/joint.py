@@ -7,7 +7,7 @@ the attention of `models.TeamCritic` such a critic must learn what an empty plac
 A goal is an ordinary observation here, whatever `goal_conditioning_type` says, as in MA-POCA's critic: the hidden
 layers read the whole team, each member of which has a goal of its own.
 
-Observations come as a tuple of [..., A, *shape], A <= capacity; everything is float32. Absent members may hold NaN.
+Observations come as a tuple of [..., A, *shape], A <= capacity; what comes out is float32. Absent members may hold NaN.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class JointCritic(nn.Module):
         members, (of_value, of_baseline) = present.shape[-1], of_both(memory)
         rows, present_rows = padded_teams((*obs, action_encoding), present, self.capacity)
         x = self.network.encode(rows[:-1])
-        places = _places(jnp.concatenate([x, rows[-1]], axis=-1), present_rows)
+        places = _places(jnp.concatenate([x, rows[-1].astype(x.dtype)], axis=-1), present_rows)
         others = places[:, _others(members, self.capacity)]  # [N, A, capacity - 1, E + C + M + 1]
         own = x[:, :members].reshape(x.shape[0] * members, -1)
         joint = jnp.concatenate([own, others.reshape(own.shape[0], -1)], axis=-1)
