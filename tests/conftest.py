@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -20,6 +21,8 @@ from tests.trainer import cache, runs, start  # noqa: F401, fixtures of the test
 
 compilation.BY_DEFAULT = False  # nothing of a test goes to the cache of whoever runs it
 quick_compilation.choose()  # before anything compiles
+_kept = tempfile.TemporaryDirectory(prefix="jaxrl-tests-", ignore_cleanup_errors=True)  # of this process of tests
+quick_compilation.keep(Path(_kept.name))
 
 STRICT = ("algorithms", "learning", "networks", "rollout")
 """Folders whose code names every broadcast. Networks add biases [h] to [..., h]."""

@@ -1,6 +1,7 @@
 """Tests compile thousands of small programs and run most of them once, so they trade speed of the code for that of XLA.
 
-Set in the environment before anything compiles: for this process, the workers of xdist and trainers that tests start.
+The flag is set in the environment before anything compiles: for this process, the workers of xdist and trainers that
+tests start. The cache is that of this process alone: each file drops what JAX holds, and finds it again on disk.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import jax
 
 FLAG = "--xla_cpu_use_fusion_emitters=false"
 """XLA's older way to write kernels: the update of a tiny MA-POCA compiles in 1.5 instead of 3.5 s of CPU time."""
@@ -23,3 +27,13 @@ def choose() -> None:
     tried = subprocess.run(program, env=os.environ | {"XLA_FLAGS": wanted}, capture_output=True, check=False)
     if tried.returncode == 0:
         os.environ["XLA_FLAGS"] = wanted
+
+
+def keep(folder: Path) -> None:
+    """Keep compiled programs below `folder`, where `jaxrl` looks for them if its cache is there (`tests.trainer`).
+
+    Not in the environment: JAX writes entries in place, and a trainer that a test kills would leave half of one.
+    """
+    jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -20,7 +20,6 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from jax.experimental.compilation_cache import compilation_cache
 
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
@@ -205,30 +204,20 @@ class Trainer:
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder of compiled programs for all runs of the session."""
-    return tmp_path_factory.mktemp("cache")
+def cache() -> Path:
+    """One folder of compiled programs for all runs of the session: that of this process of tests."""
+    return Path(jax.config.jax_compilation_cache_dir).parent  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.fixture(scope="module")
 def runs(cache: Path) -> Iterator[None]:
-    """What runs of this module change in our own process, cache and logger, is as before afterwards."""
-    names = (
-        "jax_compilation_cache_dir",
-        "jax_persistent_cache_min_compile_time_secs",
-        "jax_persistent_cache_min_entry_size_bytes",
-    )
-    before = {name: getattr(jax.config, name) for name in names}
+    """Runs of this module share their programs; what they change of the logger is as before afterwards."""
     logger = logging.getLogger("jaxrl")
     logging_before = logger.handlers[:], logger.level, logger.propagate
-    compilation_cache.reset_cache()  # whether there is a cache is decided at the first compilation
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAXRL_CACHE_DIR", str(cache))
         yield
     logger.handlers[:], logger.level, logger.propagate = logging_before
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from jaxrl.cache import cache_folder
@@ -231,7 +232,11 @@ def test_cache_folder_that_cannot_be_made_is_a_warning(tmp_path, monkeypatch, ca
     file.write_text("in the way")
     monkeypatch.setenv("JAXRL_CACHE_DIR", str(file))
     assert cache_folder() == file
-    assert enable_compilation_cache() is None
+    kept = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_compilation_cache_dir", None)
+    enabled = enable_compilation_cache()
+    jax.config.update("jax_compilation_cache_dir", kept)
+    assert enabled is None
     assert "JAXRL_CACHE_DIR" in caplog.text
 
 
