@@ -26,6 +26,7 @@ import numpy as np
 from jaxrl.learning.adam import ADAM, descended
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, constant, linear
+from jaxrl.masks import trailing
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, start
@@ -161,7 +162,7 @@ def in_sequences(demonstration: Demonstration, length: int) -> Rows:
     valid = places >= 0
 
     def laid(x: np.ndarray) -> np.ndarray:
-        return np.where(valid.reshape(*valid.shape, *[1] * (x.ndim - 1)), x[places], np.zeros((), x.dtype))
+        return np.where(trailing(valid, x[places]), x[places], np.zeros((), x.dtype))
 
     return Rows(tuple(map(laid, demonstration.obs)), Action(*map(laid, demonstration.action)), valid)
 
