@@ -11,7 +11,7 @@ says what a line here says. It is imported when settings that name it are read, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -28,6 +28,7 @@ from jaxrl.algorithms.hyperparameters import (
 )
 from jaxrl.own_code import NotThereError, OwnCodeError
 from jaxrl.plugins import MLAGENTS_TRAINERS, Kind, installed, load, offers
+from jaxrl.registry import Registry
 from jaxrl.settings import BehaviorSettings, Hyperparameters, SettingsError
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import problems_of
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 Make = Callable[["BehaviorSpec", BehaviorSettings], "Algorithm"]
 _AnyMake = TypeVar("_AnyMake", bound=Make)
-_Entry = TypeVar("_Entry")
 _MARK = "__jaxrl_trainer_type__"
 
 BUILT_IN = ("poca", "ppo", "mappo", "coma", "sac")
@@ -73,37 +73,13 @@ def trainer_type(
     return mark
 
 
-class Registry(Mapping[str, _Entry]):
-    """Entries by trainer type: those of jaxrl, which are counted and listed, and one's own, made when they are asked.
+def _offered(name: object) -> bool:
+    """Whether it is one's own or of a package; raises OwnCodeError for a trainer that a plugin of ML-Agents offers.
 
-    Asking for one's own raises OwnCodeError where there is none. Where jaxrl and a package have the same name, it is
-    jaxrl's.
+    Where jaxrl and a package have the same name, it is jaxrl's.
     """
-
-    def __init__(self, entries: Mapping[str, _Entry], own: Callable[[str], _Entry]) -> None:
-        self._entries, self._own = dict(entries), own
-
-    def __getitem__(self, name: str) -> _Entry:
-        if name in self._entries:
-            return self._entries[name]
-        if name in self:
-            return self._own(name)
-        raise KeyError(name)
-
-    def __contains__(self, name: object) -> bool:
-        if name in self._entries or name in BUILT_IN:
-            return name in self._entries
-        return offers(Kind.TRAINER, name) or _refused(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-
-def _refused(name: object) -> bool:
-    """False; raises OwnCodeError for a trainer that a plugin of ML-Agents offers."""
+    if offers(Kind.TRAINER, name):
+        return True
     for plugin in installed(MLAGENTS_TRAINERS):
         if plugin.name == name:
             raise OwnCodeError(
@@ -133,19 +109,17 @@ TRAINER_TYPES: Mapping[str, TrainerType] = Registry(
         "coma": TrainerType(COMAHyperparameters, cooperative=True),
         "sac": TrainerType(SACHyperparameters),
     },
+    _offered,
     _own_type,
 )
 """The registry. Everything else that lists algorithms is made of it."""
 
 HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = Registry(
     {name: entry.hyperparameters for name, entry in TRAINER_TYPES.items()},
+    _offered,
     lambda name: TRAINER_TYPES[name].hyperparameters,
 )
 """Hyperparameter class by trainer type, for `jaxrl.settings.load_run_settings`."""
-
-
-def _make(name: str, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    return getattr(import_module(f"jaxrl.algorithms.{name}"), f"make_{name}")(spec, settings)
 
 
 def _make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
@@ -153,10 +127,11 @@ def _make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorS
 
 
 ALGORITHMS: Mapping[str, Make] = Registry(
-    {name: partial(_make, name) for name in BUILT_IN},
+    {name: f"jaxrl.algorithms.{name}:make_{name}" for name in BUILT_IN},
+    _offered,
     lambda name: partial(_make_own, name, _own_function(name)),
 )
-"""Functions that make an `Algorithm` for a behavior, by trainer type; JAX is imported when one is called."""
+"""Functions that make an `Algorithm` for a behavior, by trainer type; JAX is imported when one is asked for."""
 
 
 def make_algorithm(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:

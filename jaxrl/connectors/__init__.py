@@ -4,8 +4,8 @@
       Ball:
         connectors: [{type: clip, low: -5, high: 5}, {type: frame_stack, frames: 4}]
 
-A new connector is one file with its function `make_<type>`, a class of settings in
-`settings/connectors.py` and one line here. One's own is registered from Python, before settings are made:
+A new connector is a file with its function `make_<type>` and a class of settings in `settings/connectors.py`. One's own
+is registered from Python, before settings are made:
 
     jaxrl.connectors.register("my_thing", MySettings, make_my_thing)
 
@@ -15,9 +15,9 @@ Without connectors nothing of this is imported or computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from jaxrl.registry import Registry
 from jaxrl.settings.connectors import CONNECTORS, ConnectorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -25,20 +25,17 @@ if TYPE_CHECKING:
     from jaxrl.connectors.chain import Chain
     from jaxrl.connectors.interface import Maker
 
-MAKERS: dict[str, str | Maker] = {
-    "clip": "jaxrl.connectors.elementwise",
-    "flatten": "jaxrl.connectors.flatten",
-    "frame_stack": "jaxrl.connectors.frame_stack",
-    "mask": "jaxrl.connectors.mask",
-    "normalize": "jaxrl.connectors.normalize",
-    "normalize_rewards": "jaxrl.connectors.normalize",
-    "one_hot": "jaxrl.connectors.one_hot",
-    "previous_action": "jaxrl.connectors.previous_action",
-    "previous_reward": "jaxrl.connectors.previous_action",
-    "scale": "jaxrl.connectors.elementwise",
-    "unsquash": "jaxrl.connectors.unsquash",
+_FILES = {
+    "clip": "elementwise",
+    "normalize_rewards": "normalize",
+    "previous_reward": "previous_action",
+    "scale": "elementwise",
 }
-"""The registry: the module of each type, or its function. Modules import JAX, hence by name."""
+"""By type the file of its function, where that has another name."""
+MAKERS: Registry[str, Maker] = Registry(
+    {name: f"jaxrl.connectors.{_FILES.get(name, name)}:make_{name}" for name in CONNECTORS}
+)
+"""The functions of all types."""
 
 
 def register(name: str, settings: type[ConnectorSettings], make: Maker) -> None:
@@ -73,13 +70,8 @@ def make_chain(spec: BehaviorSpec, settings: Sequence[ConnectorSettings], behavi
     for i, written in enumerate(settings):
         before = links[-1].spec if links else spec
         try:
-            links.append(_maker(written.type)(before, written))
+            links.append(MAKERS[written.type](before, written))
         except ConnectorError as error:
             whose = f"behavior '{behavior}': " if behavior else ""
             raise ConnectorError(f"{whose}connectors[{i}] ({written.type}): {error}") from None
     return Chain(spec, tuple(links), tuple(written.type for written in settings))
-
-
-def _maker(name: str) -> Maker:
-    home = MAKERS[name]
-    return getattr(import_module(home), f"make_{name}") if isinstance(home, str) else home

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.connectors.interface import Connector, Obs, State
+from jaxrl.masks import where
 from jaxrl.networks.onnx_graph import OnnxGraph
-from jaxrl.rollout.masks import where
 from jaxrl.types import Action, BehaviorSpec
 
 

@@ -5,11 +5,12 @@ The modules are imported when they are needed: a worker process imports its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from jaxrl.envs.address import Kind
+from jaxrl.registry import Registry
 
 if TYPE_CHECKING:
     from jaxrl.envs.workers.handles import EnvFactory
@@ -27,13 +28,13 @@ class Simulator(NamedTuple):
     """Whether a reset takes a seed (`HostEnv.reset`); true unless the module's RESEEDS says otherwise."""
 
 
-SIMULATORS: dict[Kind, str] = {
+SIMULATORS: Mapping[Kind, ModuleType] = Registry({
     Kind.UNITY: "jaxrl.envs.unity.simulator",
     Kind.PLAYER: "jaxrl.jax_envs.served.launcher",
     Kind.GYMNASIUM: "jaxrl.envs.gymnasium.simulator",
     Kind.PETTINGZOO: "jaxrl.envs.pettingzoo.simulator",
     Kind.RLLIB: "jaxrl.envs.rllib.simulator",
-}
+})  # fmt: skip
 """Modules by kind."""
 
 
@@ -45,6 +46,6 @@ def simulator(kind: Kind) -> Simulator:
     """
     if kind not in SIMULATORS:
         raise ValueError(f"{kind}: is no simulator of the host loop, expected one of {', '.join(SIMULATORS)}")
-    module = import_module(SIMULATORS[kind])
+    module = SIMULATORS[kind]
     reseeds = getattr(module, "RESEEDS", True)
     return Simulator(check=module.check, make_factory=module.make_factory, reseeds=reseeds)

@@ -5,7 +5,7 @@ JAX is imported when an environment is made, so that a trainer can look up a nam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl import plugins, trust
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
 from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, keyword_arguments, usual_arguments
+from jaxrl.registry import Registry
 from jaxrl.types import JaxrlError
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ _FILES = {
     "wall_jump": "wall_jump",
 }
 """By name: the file with its `make_<name>`."""
+_MAKERS: Registry[str, Callable[..., Any]] = Registry(
+    {name: f"jaxrl.jax_envs.{file}:make_{name}" for name, file in _FILES.items()}
+)
 
 
 class SeveralBehaviorsError(JaxrlError):
@@ -53,7 +57,7 @@ class SeveralBehaviorsError(JaxrlError):
 
 def _make(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     """Arguments are those of the function, or the fields of its `settings`."""
-    make = getattr(import_module(f"jaxrl.jax_envs.{_FILES[name]}"), f"make_{name}")
+    make = _MAKERS[name]
     usual = usual_arguments(make)
     settings = usual.get("settings")
     try:
@@ -64,8 +68,15 @@ def _make(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
         raise ArgumentsError(f"jax:{name}: {error}") from None
 
 
-ENVIRONMENTS: dict[str, Callable[..., Any]] = {name: partial(_make, name) for name in _FILES}
-"""Functions that make a `JaxEnv` or `JaxScene` with its usual settings, by the NAME in `jax:NAME` and `player:NAME`."""
+ENVIRONMENTS: Registry[str, Callable[..., Any]] = Registry(
+    {name: partial(_make, name) for name in _FILES},
+    lambda name: name is not None and plugins.find(plugins.Kind.ENVIRONMENT, str(name)) is not None,
+    lambda name: partial(import_module("jaxrl.jax_envs.adapters.function").make_installed, name),
+)
+"""Functions that make a `JaxEnv` or `JaxScene` with its usual settings, by the NAME in `jax:NAME` and `player:NAME`.
+
+Those that installed packages offer are among them; a name that several offer raises JaxrlError.
+"""
 
 
 def make_own(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
@@ -74,25 +85,18 @@ def make_own(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     Raises UnknownEnvironmentError, with the nearest names; ArgumentsError; JaxrlError where that of a package cannot
     be made.
     """
-    if name in ENVIRONMENTS:
-        return ENVIRONMENTS[name](**arguments)
-    if not is_installed(name):
+    if name not in ENVIRONMENTS:
         raise UnknownEnvironmentError(unknown(f"jax:{name}", name, ENVIRONMENTS))
-    return import_module("jaxrl.jax_envs.adapters.function").make_installed(name, **arguments)
+    return ENVIRONMENTS[name](**arguments)
 
 
-def is_installed(name: str | None) -> bool:
-    """Whether a package offers an environment of this name. Raises JaxrlError where several do."""
-    return name is not None and plugins.find(plugins.Kind.ENVIRONMENT, name) is not None
-
-
-ADAPTERS: dict[Kind, tuple[str, str]] = {
-    Kind.JAX: ("jaxrl.jax_envs", "make_own"),
-    Kind.JAXMARL: ("jaxrl.jax_envs.adapters.jaxmarl", "make_jaxmarl"),
-    Kind.GYMNAX: ("jaxrl.jax_envs.adapters.gymnax", "make_gymnax"),
-    Kind.FUNCTION: ("jaxrl.jax_envs.adapters.function", "make_by_function"),
-}
-"""Modules and their functions (name, **arguments) → environment, by kind: all that is compiled with the learner."""
+ADAPTERS: Mapping[Kind, Callable[..., JaxEnv | JaxScene]] = Registry({
+    Kind.JAX: "jaxrl.jax_envs:make_own",
+    Kind.JAXMARL: "jaxrl.jax_envs.adapters.jaxmarl:make_jaxmarl",
+    Kind.GYMNAX: "jaxrl.jax_envs.adapters.gymnax:make_gymnax",
+    Kind.FUNCTION: "jaxrl.jax_envs.adapters.function:make_by_function",
+})  # fmt: skip
+"""Functions (name, **arguments) → environment, by kind: all that is compiled with the learner."""
 
 
 def environment_of(env_path: str, /, **arguments: Any) -> JaxEnv | JaxScene:
@@ -109,8 +113,7 @@ def environment_of(env_path: str, /, **arguments: Any) -> JaxEnv | JaxScene:
         raise UnknownEnvironmentError(
             f"{env_path}: is stepped by the host loop and cannot be compiled: `jaxrl train --env {env_path}` trains it"
         )
-    module, maker = ADAPTERS[Kind.JAX if kind is Kind.UNITY else kind]
-    return getattr(import_module(module), maker)(name or "", **arguments)
+    return ADAPTERS[Kind.JAX if kind is Kind.UNITY else kind](name or "", **arguments)
 
 
 def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:

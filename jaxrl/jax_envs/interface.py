@@ -29,6 +29,7 @@ from jax import Array
 
 from jaxrl.jax_envs.drawing import Scene
 from jaxrl.jax_envs.sampling import Value, drawn
+from jaxrl.masks import select
 from jaxrl.types import BehaviorSpec
 
 State = Any
@@ -138,7 +139,7 @@ def advance_areas(
 
     def begin(played: tuple[State, TeamView]) -> tuple[State, TeamView]:
         fresh = jax.vmap(env.reset)(_keys(areas, _RESET), drawn(parameters, partial(_keys, areas, _DRAW)))
-        return jax.tree.map(partial(_choose, step.over), fresh, played)
+        return jax.tree.map(partial(select, step.over), fresh, played)
 
     played = (state, step.view)
     state, view = jax.lax.cond(jnp.any(step.over), begin, lambda played: played, played)
@@ -159,8 +160,3 @@ def _keys(areas: Areas, purpose: int) -> Array:
     """Keys [E] of this moment. Drawn where they are used: an environment that needs none in `step` pays for none."""
     now = jax.vmap(jax.random.fold_in)(areas.key, areas.clock)
     return jax.vmap(lambda key: jax.random.fold_in(key, purpose))(now)
-
-
-def _choose(over: Array, fresh: Array, played: Array) -> Array:
-    """`fresh` in the areas where `over` [E], else `played`; both [E, ...]."""
-    return jnp.where(over.reshape(over.shape + (1,) * (fresh.ndim - 1)), fresh, played)

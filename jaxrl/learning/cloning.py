@@ -17,7 +17,6 @@ episodes are left out, as in `rewards.gail`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -28,6 +27,7 @@ from jaxrl.learning.adam import ADAM, descended
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.picking import picker
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, constant, linear
+from jaxrl.masks import where
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Sequences, start
@@ -184,14 +184,10 @@ def as_wanted(copied: Copied, laid: Laid) -> Callable[[jax.Array], Rows]:
     def rows_at(chosen: jax.Array) -> Rows:
         at = places[chosen]
         valid = at >= 0
-        obs, action = jax.tree.map(partial(_where_valid, valid), pick(jnp.maximum(at, 0)))
+        obs, action = jax.tree.map(lambda x: where(valid, x, 0), pick(jnp.maximum(at, 0)))
         return Rows(obs, copied.wanted(action), valid)
 
     return rows_at
-
-
-def _where_valid(valid: jax.Array, x: jax.Array) -> jax.Array:
-    return jnp.where(valid.reshape(*valid.shape, *[1] * (x.ndim - valid.ndim)), x, jnp.zeros((), x.dtype))
 
 
 def _batches(count: int, length: int, batch_size: int, samples: int) -> tuple[int, int]:

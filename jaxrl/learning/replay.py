@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.learning.sequences import cut
+from jaxrl.masks import where
 from jaxrl.rollout.buffer.cells import Extras
-from jaxrl.rollout.masks import where
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.rollout.transitions import Transitions, outcome, transitions
 from jaxrl.types import Action, BehaviorSpec

@@ -16,6 +16,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl.masks import trailing
+
 Factor = jax.Array | float
 
 
@@ -92,5 +94,4 @@ def _mask(mask: jax.Array | None, like: jax.Array, default: bool) -> jax.Array:
     if mask is None:
         return jnp.full(like.shape, default)
     chex.assert_equal_shape_prefix([mask, like], mask.ndim)
-    mask = mask.astype(bool).reshape(*mask.shape, *[1] * (like.ndim - mask.ndim))
-    return jnp.broadcast_to(mask, like.shape)
+    return jnp.broadcast_to(trailing(mask.astype(bool), like), like.shape)

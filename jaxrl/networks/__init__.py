@@ -7,11 +7,12 @@ from jaxrl.networks.encoders import Encoder, JointEncoder, VectorEncoder, no_pro
 from jaxrl.networks.entities import EntityEncoder, entities_problem, entities_size
 from jaxrl.networks.entities_onnx import entities_onnx
 from jaxrl.networks.visual import VisualEncoder, visual_onnx, visual_problem, visual_size
+from jaxrl.registry import Registry
 
-ENCODERS = {
+ENCODERS = Registry[str, Encoder]({
     "vector": Encoder(VectorEncoder, vector_onnx, vector_size, no_problem),
     "visual": Encoder(VisualEncoder, visual_onnx, visual_size, visual_problem),
-}
-JOINT_ENCODERS = {
+})  # fmt: skip
+JOINT_ENCODERS = Registry[str, JointEncoder]({
     "entities": JointEncoder(EntityEncoder, entities_onnx, entities_size, entities_problem),
-}
+})  # fmt: skip

@@ -17,6 +17,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl.masks import select
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.attention import TeamAttention
 from jaxrl.networks.body import NetworkBody
@@ -209,7 +210,7 @@ class TeamCritic(nn.Module):
         """Encodings [N, A, E] with absent members set to 0, and present as [N, A]: leading axes become one."""
         rows = present.astype(bool).reshape(-1, present.shape[-1])
         flat = [x.reshape(*rows.shape, *x.shape[present.ndim :]) for x in obs]
-        clean = tuple(jnp.where(rows.reshape(*rows.shape, *[1] * (x.ndim - 2)), x, 0) for x in flat)
+        clean = tuple(select(rows, x, 0) for x in flat)
         return self.network.encode(clean), rows
 
     def _values(self, x: jax.Array, present: jax.Array, max_team: jax.Array) -> jax.Array:

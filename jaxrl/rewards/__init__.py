@@ -8,10 +8,10 @@ signal is made: the command line asks before which there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
+from jaxrl.registry import Registry
 from jaxrl.settings.rewards import OWN_SETTINGS, OwnSignalSettings, RewardSignalSettings
 
 if TYPE_CHECKING:
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 _AnyMake = TypeVar("_AnyMake", bound=Callable)
 
 
-def _make(name: str, spec: BehaviorSpec, settings: RewardSignalSettings) -> RewardSignal:
-    return getattr(import_module(f"jaxrl.rewards.{name}"), f"make_{name}")(spec, settings)
-
-
-REWARD_SIGNALS: Mapping[str, MakeSignal] = {
-    name: partial(_make, name) for name in ("extrinsic", "gail", "curiosity", "rnd")
-}
+REWARD_SIGNALS: Mapping[str, MakeSignal] = Registry(
+    {name: f"jaxrl.rewards.{name}:make_{name}" for name in ("extrinsic", "gail", "curiosity", "rnd")}
+)
 
 
 def reward_signal(*, settings: type[OwnSignalSettings] = OwnSignalSettings) -> Callable[[_AnyMake], _AnyMake]:

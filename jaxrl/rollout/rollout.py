@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import chex
 import jax
 
-from jaxrl.rollout.masks import where
+from jaxrl.masks import where
 from jaxrl.types import Action
 
 

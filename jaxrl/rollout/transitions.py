@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl.rollout.masks import where
+from jaxrl.masks import where
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.types import Action
 

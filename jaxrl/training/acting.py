@@ -13,7 +13,7 @@ from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembere
 from jaxrl.connectors import chain as chains
 from jaxrl.jax_envs.contract import random_actions
 from jaxrl.jax_envs.interface import TeamActions, TeamView
-from jaxrl.rollout.masks import where
+from jaxrl.masks import where
 from jaxrl.types import ActionSpec
 
 

@@ -35,7 +35,7 @@ from jaxrl.networks.encoders import kind_of
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
 from jaxrl.networks.policy import PolicyNetwork, actor_network
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.trained_policy import STEP, best_seed
@@ -196,6 +196,21 @@ def tell_unexportable(name: str, spec: BehaviorSpec, settings: BehaviorSettings,
     if found:
         text = "%s: no ONNX files are written: a file cannot hold %s. Checkpoints are."
         log.warning(text, name, " and ".join(found))
+
+
+def initialized(
+    run: RunSettings, folder: RunFolder, name: str, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings
+) -> TrainState | None:
+    """A new behavior's learner with the weights and so on of another run, if asked: `with_weights_of`. None: it is not.
+
+    Raises CheckpointError or RunFolderError.
+    """
+    source = folder.initial_checkpoint(name, run.checkpoint_settings.initialize_from, settings.init_path)
+    if source is None:
+        return None
+    state, origin = with_weights_of(source, fresh, spec, settings)
+    log.info("%s: initialized from %s.", name, origin)
+    return state
 
 
 def with_weights_of(

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl import make_settings
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple, due, next_due
 
 
 def test_golden_rule():
@@ -30,3 +31,14 @@ def test_the_label_is_a_multiple_between_the_two_steps(step, new, interval):
     label = crossed_multiple(step, new, interval)
     if label is not None:
         assert label % interval == 0 and step < label <= step + new and label - step <= interval
+
+
+def test_what_is_due_of_a_behavior_is_what_comes_next():
+    given = {"summary_freq": 300, "checkpoint_interval": 1000, "evaluation": {"interval": 500, "episodes": 1}}
+    settings = make_settings("ppo", **given)
+    assert next_due(settings, 300) == 500 and next_due(settings, 899) == 900 and next_due(settings, 900) == 1000
+    assert due(settings, 480, 520) == (None, 500, False)  # no multiple of 300 or 1000 from 481 to 520
+    assert due(settings, 590, 1000) == (600, 1000, True)
+    assert due(settings, 0, 5000) == (None, None, False)
+    without = make_settings("ppo", **given | {"evaluation": None})
+    assert due(without, 480, 520) == (None, None, False) and next_due(without, 300) == 600

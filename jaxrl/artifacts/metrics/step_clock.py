@@ -1,6 +1,10 @@
-"""When summaries and checkpoints are due, counted in trainer steps (agent decisions)."""
+"""When summaries, evaluations and checkpoints are due, counted in trainer steps (agent decisions): for both loops."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxrl.settings import BehaviorSettings
 
 
 def crossed_multiple(step: int, new_steps: int, interval: int) -> int | None:
@@ -13,5 +17,34 @@ def crossed_multiple(step: int, new_steps: int, interval: int) -> int | None:
     """
     if step == 0:
         return None
-    following = step + interval - step % interval
+    following = _following(step, interval)
     return following if step + new_steps >= following else None
+
+
+class Due(NamedTuple):
+    """What falls due between two trainer steps."""
+
+    summary: int | None  # the step that it is labelled with
+    evaluation: int | None
+    checkpoint: bool
+
+
+def due(settings: BehaviorSettings, before: int, step: int) -> Due:
+    """What a behavior's steps from `before` to `step` reach, each as `crossed_multiple` of its interval."""
+    new, evaluation = step - before, settings.evaluation
+    return Due(
+        crossed_multiple(before, new, settings.summary_freq),
+        None if evaluation is None else crossed_multiple(before, new, evaluation.interval),
+        crossed_multiple(before, new, settings.checkpoint_interval) is not None,
+    )
+
+
+def next_due(settings: BehaviorSettings, step: int) -> int:
+    """The first step after `step` at which anything of a behavior is due."""
+    evaluation = settings.evaluation
+    intervals = settings.summary_freq, settings.checkpoint_interval, evaluation and evaluation.interval
+    return min(_following(step, interval) for interval in intervals if interval is not None)
+
+
+def _following(step: int, interval: int) -> int:
+    return step + interval - step % interval

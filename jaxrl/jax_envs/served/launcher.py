@@ -20,7 +20,7 @@ from jaxrl.cache import cache_folder
 from jaxrl.envs.address import UnknownEnvironmentError, split_function, unknown
 from jaxrl.envs.unity import simulator as unity
 from jaxrl.envs.workers.handles import EnvFactory
-from jaxrl.jax_envs import ENVIRONMENTS, is_installed
+from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.types import JaxrlError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def check(name: str | None) -> None:
         file = Path(split[0]).expanduser()
         if file.suffix == ".py" and not file.is_file():
             raise UnknownEnvironmentError(f"player:{name}: there is no file {file.absolute()}")
-    elif name not in ENVIRONMENTS and not is_installed(name):
+    elif name not in ENVIRONMENTS:
         raise UnknownEnvironmentError(unknown(f"player:{name}", name or "", ENVIRONMENTS))
 
 

@@ -19,10 +19,10 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl.masks import of_slots, where
 from jaxrl.rollout.booking.records import Ending, RowsMessage
 from jaxrl.rollout.buffer.cells import OUTCOME, Cells, Extras, Layout, Stored, blank, pack, unpack
 from jaxrl.rollout.buffer.trajectory_state import CLOCK, NO_DECISION, TrajectoryState, clock_of, rollout_of
-from jaxrl.rollout.masks import of_slots, where
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.types import Action, BehaviorSpec
 

@@ -15,6 +15,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl.masks import select
 from jaxrl.rollout.buffer.cells import Stored
 from jaxrl.rollout.buffer.trajectory_state import NO_DECISION, TrajectoryState, rollout_of
 from jaxrl.rollout.rollout import Rollout
@@ -48,7 +49,7 @@ def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array, begin: Any
     left, entered = (jnp.where(turning, at, pages) for at in (state.page, page))  # beyond the end: nothing is written
 
     def move(into: jax.Array, running: jax.Array) -> jax.Array:
-        ended = jnp.where(over.reshape(over.shape + (1,) * (into.ndim - 2)), into[:, state.page], 0)
+        ended = select(over, into[:, state.page], 0)
         return into.at[:, left].set(ended.astype(into.dtype), mode="drop").at[:, entered].set(running, mode="drop")
 
     clock = jnp.where(turning[None, :, None], _moved(state, begin, page), state.clock)

@@ -22,7 +22,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address, split_function, unknown
 from jaxrl.envs.foreign.arguments import keyword_arguments
-from jaxrl.jax_envs import ENVIRONMENTS, environment_of, is_installed
+from jaxrl.jax_envs import ENVIRONMENTS, environment_of
 from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
 from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of, scene_of
@@ -363,7 +363,7 @@ def check_watchable(address: str, run: Path | None) -> None:
     if kind is Kind.UNITY and (Path(address).exists() or Path(address).name != address):
         raise WatchError(_unity(f"{address}: a Unity build", address, run))
     own = kind is Kind.FUNCTION or (kind is Kind.PLAYER and split_function(name or "") is not None)
-    known = kind in (Kind.JAX, Kind.PLAYER) and (name in ENVIRONMENTS or is_installed(name))
+    known = kind in (Kind.JAX, Kind.PLAYER) and name in ENVIRONMENTS
     if not own and not known:
         prefix = f"{Kind.PLAYER if kind is Kind.PLAYER else Kind.JAX}:"
         raise WatchError(unknown(address, name or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=prefix))

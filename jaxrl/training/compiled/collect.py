@@ -22,6 +22,7 @@ from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState, nothing
 from jaxrl.jax_envs.interface import Areas, TeamActions, TeamStep, TeamView
 from jaxrl.jax_envs.sampling import Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes, advance_scene, begin_scene_anew, start_scene, step_of_behavior
+from jaxrl.masks import select
 from jaxrl.training.compiled import connectors
 from jaxrl.types import Action
 
@@ -126,13 +127,13 @@ def start_anew(
     count, seeds = areas.clock.shape[1], len(which)
     values = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), parameters)
     moved, views = split(begin_scene_anew(scene, join(areas), values), seeds)
-    state = jax.tree.map(partial(_choose, which), moved.state, areas.state)
+    state = jax.tree.map(partial(select, which), moved.state, areas.state)
     after = {}
     for name, play in plays.items():
         fresh = begin_play(scene.part(name), algorithms[name], views[name])
         held = ("view", "sums", "carry", "open", "connectors")
         new, old = ({field: getattr(of, field) for field in held} for of in (fresh, play))
-        after[name] = play._replace(**jax.tree.map(partial(_choose, which), new, old))
+        after[name] = play._replace(**jax.tree.map(partial(select, which), new, old))
     return areas._replace(state=state), after
 
 
@@ -225,7 +226,7 @@ def choose(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, ke
     carry = remembered(play)
     decision = jax.vmap(partial(_decide, env, algorithm))(policy, view, play.open, carry, key)
     doing = () if play.open.action == () else _standing(view.alive, decision.action, play.open)
-    after = jax.tree.map(partial(_choose, view.alive), decision.carry, carry)  # the dead remember what they knew
+    after = jax.tree.map(partial(select, view.alive), decision.carry, carry)  # the dead remember what they knew
     connected, action = connectors.sent(chain, connected, decision, view.alive)
     sent = TeamActions(continuous=action.continuous, discrete=action.discrete)
     made = Made(view.obs, view.action_mask, decision.action, decision.extras, carry, begin)
@@ -268,7 +269,7 @@ def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: Tea
         stats=dict(done.stats),
     )
     still = (earned, paid, mates, chosen.doing)
-    still = Open(waits, *jax.tree.map(lambda x: _choose(waits, x, jnp.zeros_like(x)), still))
+    still = Open(waits, *jax.tree.map(lambda x: select(waits, x, jnp.zeros_like(x)), still))
     return play._replace(sums=sums_after, carry=chosen.after, open=still, connectors=connected), here
 
 
@@ -279,7 +280,7 @@ def from_before(made: Made, steps: Transitions) -> Transitions:
     """
     waits = steps.waits[0]
     fields = {name: getattr(steps, name) for name in Made._fields}
-    first = jax.tree.map(lambda old, x: x.at[0].set(_choose(waits, old, x[0])), made._asdict(), fields)
+    first = jax.tree.map(lambda old, x: x.at[0].set(select(waits, old, x[0])), made._asdict(), fields)
     return steps._replace(
         **first, alive=steps.alive.at[0].set(steps.alive[0] | waits), waits=steps.waits.at[0].set(False)
     )
@@ -295,8 +296,8 @@ def still_open(made: Made, steps: Transitions) -> Made:
     waits = (steps.alive | steps.waits)[-1] & ~steps.arrived[-1]
     at = jnp.maximum(newest, 0), jnp.arange(areas)[:, None], jnp.arange(members)
     fields = Made(*(getattr(steps, name) for name in Made._fields))
-    known = jax.tree.map(lambda x, old: _choose(newest >= 0, x[at], old), fields, made)
-    return jax.tree.map(lambda x: _choose(waits, x, jnp.zeros_like(x)), known)
+    known = jax.tree.map(lambda x, old: select(newest >= 0, x[at], old), fields, made)
+    return jax.tree.map(lambda x: select(waits, x, jnp.zeros_like(x)), known)
 
 
 def none_made(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array) -> Made:
@@ -325,12 +326,12 @@ def begins(play: Play) -> Array:
 
 def remembered(play: Play) -> Any:
     """What members remember before their next decision: nothing where an episode begins. A pytree of [S, E, A, *]."""
-    return jax.tree.map(lambda x: _choose(begins(play), jnp.zeros_like(x), x), play.carry)
+    return jax.tree.map(lambda x: select(begins(play), jnp.zeros_like(x), x), play.carry)
 
 
 def _standing(alive: Array, action: Action, before: Open) -> Action:
     """What members are doing: `action` of those who decide now, the open decision of the others."""
-    return jax.tree.map(partial(_choose, alive), action, before.action)
+    return jax.tree.map(partial(select, alive), action, before.action)
 
 
 def _decide(
@@ -350,11 +351,6 @@ def _decide(
     obs, present, of_rows = jax.tree.map(rows, (view.obs, view.alive | before.waits, doing))
     after = algorithm.critic_step(policy, obs, present, of_rows)
     return decision._replace(carry=jax.tree.map(lambda x: x.reshape(*lead, *x.shape[2:]), after))
-
-
-def _choose(mask: Array, x: Array, other: Array) -> Array:
-    """`x` where mask [S, ...], such as [S, E, A], holds, else `other`; both [*mask.shape, *]."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, other)
 
 
 def _add_up(

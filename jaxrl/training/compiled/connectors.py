@@ -17,7 +17,7 @@ from jaxrl.algorithms.interface import Decision, PolicyState, TrainState
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.chain import Chain, ChainState
 from jaxrl.jax_envs.interface import TeamView
-from jaxrl.rollout.masks import where
+from jaxrl.masks import where
 from jaxrl.types import Action
 
 

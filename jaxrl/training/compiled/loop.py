@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from jaxrl.artifacts.metrics import timers as nodes
-from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.metrics.step_clock import due, next_due
 from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
@@ -49,12 +49,9 @@ class Part:
 
         What it has met since its last rollout counts with the next.
         """
-        evaluation = self.settings.evaluation
-        intervals = [self.settings.summary_freq, self.settings.checkpoint_interval]
-        intervals += [] if evaluation is None else [evaluation.interval]
-        ends = [self.step + interval - self.step % interval for interval in intervals]
-        ends += [] if self.over else [self.settings.last_step + 1]
-        return (min(ends) - self.step) // self.largest - self.every + 1
+        end = next_due(self.settings, self.step)
+        end = end if self.over else min(end, self.settings.last_step + 1)
+        return (end - self.step) // self.largest - self.every + 1
 
 
 class Run:
@@ -203,19 +200,16 @@ class JittedLoop:
     def book(self, run: Run, part: Part, state: SceneState, report: Report) -> bool:
         """Summary and evaluation of a behavior if their step is reached; whether a checkpoint is due."""
         before, part.step, part.iteration = part.step, report.slowest(), int(report.iteration[0])
-        recorder, settings, passed = part.recorder, part.settings, part.step - before
-        label = crossed_multiple(before, passed, settings.summary_freq)
-        if label is not None:
-            recorder.summary(label, self.state_of(state, run).of(part.name), training=not part.over)
-        evaluation = settings.evaluation
-        due = None if evaluation is None else crossed_multiple(before, passed, evaluation.interval)
-        if due is not None and part.name in self.evaluate:
+        recorder, reached = part.recorder, due(part.settings, before, part.step)
+        if reached.summary is not None:
+            recorder.summary(reached.summary, self.state_of(state, run).of(part.name), training=not part.over)
+        if reached.evaluation is not None and part.name in self.evaluate:
             mine = self.state_of(state, run)
             with recorder.timers(nodes.EVALUATION):
                 figures = self.trainer.read(self.evaluate[part.name](mine))
-            recorder.evaluation(due, mine.of(part.name), figures)
+            recorder.evaluation(reached.evaluation, mine.of(part.name), figures)
         old = agreed(recorder.save_due())
-        return crossed_multiple(before, passed, settings.checkpoint_interval) is not None or bool(old)
+        return reached.checkpoint or bool(old)
 
     def save(self, run: Run, state: SceneState, *, final: bool = False) -> None:
         """A checkpoint of every behavior of a run."""

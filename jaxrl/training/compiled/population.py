@@ -26,6 +26,7 @@ from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.run_folder import POPULATION
 from jaxrl.jax_envs import environment_in
 from jaxrl.jax_envs.scene import scene_of
+from jaxrl.masks import trailing
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.checks import refuse_curricula
@@ -179,7 +180,7 @@ class PopulationLoop(JittedLoop):
 
 def forgotten(play: Play, which: np.ndarray) -> Play:
     """The areas, whose members remember nothing in the seeds of which `which` [S] is True: it is another network's."""
-    carry = jax.tree.map(lambda x: jnp.where(which.reshape(-1, *[1] * (x.ndim - 1)), 0.0, x), play.carry)
+    carry = jax.tree.map(lambda x: jnp.where(trailing(which, x), 0.0, x), play.carry)
     return play._replace(carry=carry)
 
 

@@ -141,14 +141,9 @@ def restored(settings: RunSettings, folder: RunFolder, subjects: Sequence[Subjec
 
 def _initialized(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
     """With the weights of another run if asked."""
-    source = folder.initial_checkpoint(
-        subject.name, settings.checkpoint_settings.initialize_from, subject.settings.init_path
-    )
-    if source is None:
-        return fresh
-    one, origin = saver.with_weights_of(source, seed_of(fresh.train, 0), subject.spec, subject.settings)
-    log.info("%s: every seed is initialized from %s.", subject.name, origin)
-    return fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+    like = seed_of(fresh.train, 0), subject.spec, subject.settings
+    one = saver.initialized(settings, folder, subject.name, *like)
+    return fresh if one is None else fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
 
 
 def _of_one_moment(

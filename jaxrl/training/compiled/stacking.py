@@ -16,6 +16,7 @@ from jax import Array
 
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.jax_envs.scene import Sizes
+from jaxrl.masks import trailing
 from jaxrl.rollout.rollout import EverySecond, Rollout, masked
 from jaxrl.training.compiled.collect import Transitions, by_team
 from jaxrl.types import Action
@@ -158,7 +159,7 @@ def _by_decision(told: _Told, alive: Array, arrived: Array, over: Array, final: 
         return jax.lax.cummin(jnp.where(mask, time, nowhere), axis=0, reverse=True)
 
     def at(x: Array, step: Array) -> Array:
-        return jnp.take_along_axis(x, step.reshape(step.shape + (1,) * (x.ndim - step.ndim)), axis=0)
+        return jnp.take_along_axis(x, trailing(step, x), axis=0)
 
     decides, ends = (next_of(x.any(-1, keepdims=True)) for x in (alive, over))
     after = jnp.concatenate([decides[1:], jnp.full_like(decides[:1], nowhere)])

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.chain import Chain, ChainState
+from jaxrl.masks import of_slots, where
 from jaxrl.rollout.booking.records import Ending, Moved, RowsMessage
 from jaxrl.rollout.booking.untrained import ExternalActionError
 from jaxrl.rollout.buffer.external_actions import ScoreAction
 from jaxrl.rollout.buffer.trajectory import begins
-from jaxrl.rollout.masks import of_slots, where
 from jaxrl.types import Action
 
 

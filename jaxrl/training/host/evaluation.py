@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxrl.artifacts.metrics.statistics import StatsAggregator, Summary
-from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.metrics.step_clock import due
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.pool import EnvPool
@@ -51,10 +51,9 @@ class Evaluation:
 
     def due(self, behavior: Behavior, before: int) -> int | None:
         """The step of the evaluation that is due since the trainer step was `before`, or None."""
-        options = behavior.settings.evaluation
-        if options is None or not behavior.training or not behavior.unfinished() or behavior.name in self._absent:
+        if not behavior.training or not behavior.unfinished() or behavior.name in self._absent:
             return None
-        return crossed_multiple(before, behavior.step - before, options.interval)
+        return due(behavior.settings, before, behavior.step).evaluation
 
     def play(
         self, name: str, behaviors: Mapping[str, Behavior], parameters: Mapping[str, ParameterValue]

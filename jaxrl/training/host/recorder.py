@@ -14,7 +14,7 @@ from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary
-from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.metrics.step_clock import due
 from jaxrl.artifacts.metrics.step_times import StepTimes
 from jaxrl.artifacts.names import check_together
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
@@ -79,15 +79,15 @@ class HostRecorder(Recorder):
         """
         self._loaded.append(behavior.name)
         check_together(self._loaded)
-        options = self.settings.checkpoint_settings
-        if options.resume:
+        if self.settings.checkpoint_settings.resume:
             path = self._continued(behavior.name)
             if path is not None:
                 host_saver.resume(behavior, path)
         else:
-            source = self.folder.initial_checkpoint(behavior.name, options.initialize_from, behavior.settings.init_path)
-            if source is not None:
-                host_saver.initialize(behavior, source)
+            like = behavior.state, behavior.spec, behavior.settings
+            state = saver.initialized(self.settings, self.folder, behavior.name, *like)
+            if state is not None:
+                behavior.begin_from(state)
 
     def _continued(self, name: str) -> Path | None:
         """The checkpoint that a behavior goes on from; None: it appeared after the moment that the run goes on from."""
@@ -113,14 +113,11 @@ class HostRecorder(Recorder):
 
         A behavior past its max_steps goes on here while others train, as in ML-Agents; it only learns no more.
         """
-        settings, new = behavior.settings, behavior.step - before
-        label = crossed_multiple(before, new, settings.summary_freq)
-        if label is not None:
-            learns = behavior.training and before <= settings.max_steps and not behavior.stopped
-            self._summary(behavior, label, training=learns)
-        if behavior.training and (
-            crossed_multiple(before, new, settings.checkpoint_interval) or self.checkpoints.are_old(behavior.name)
-        ):
+        reached = due(behavior.settings, before, behavior.step)
+        if reached.summary is not None:
+            learns = behavior.training and before <= behavior.settings.max_steps and not behavior.stopped
+            self._summary(behavior, reached.summary, training=learns)
+        if behavior.training and (reached.checkpoint or self.checkpoints.are_old(behavior.name)):
             self.due = self.exact
             if not self.exact:
                 self._save(behavior)

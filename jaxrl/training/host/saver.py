@@ -61,13 +61,3 @@ def resume(behavior: Behavior, path: Path) -> None:
     log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
     if not behavior.unfinished():
         log.warning("%s: %s", behavior.name, behavior.settings.passed_text)
-
-
-def initialize(behavior: Behavior, path: Path) -> None:
-    """Start with the weights and the normaliser of another run, of its best seed if it had several; the rest is new.
-
-    Raises CheckpointError or RunFolderError, as `saver.with_weights_of`.
-    """
-    state, origin = saver.with_weights_of(path, behavior.state, behavior.spec, behavior.settings)
-    behavior.begin_from(state)
-    log.info("%s: initialized from %s.", behavior.name, origin)

@@ -7,13 +7,13 @@ Beside them stand those of one's own (`record_settings.writers`), and what plugi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from importlib import import_module
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 
 from jaxrl.artifacts.metrics.writers import mlagents, own
 from jaxrl.artifacts.metrics.writers.background import BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import OfRun, Place, RecordError, StatisticsWriter
+from jaxrl.registry import Registry
 from jaxrl.settings import RecordSettings
 
 __all__ = [
@@ -21,12 +21,12 @@ __all__ = [
     "asked_for", "check_writers", "hang_up", "open_writers", "targets",
 ]  # fmt: skip
 
-WRITERS = {
+WRITERS: Mapping[str, ModuleType] = Registry({
     "tensorboard": "jaxrl.artifacts.metrics.tensorboard",
     "csv": "jaxrl.artifacts.metrics.writers.csv_file",
     "wandb": "jaxrl.artifacts.metrics.writers.weights_and_biases",
     "mlflow": "jaxrl.artifacts.metrics.writers.mlflow_run",
-}
+})  # fmt: skip
 """By name the module of each; one that is not asked for is not imported."""
 ALWAYS = ("tensorboard", "csv")
 """Those that every run has, whose files stand in its folder."""
@@ -46,7 +46,7 @@ def asked_for(settings: RecordSettings | None) -> bool:
 def check_writers(settings: RecordSettings | None) -> None:
     """Raise RecordError if a writer that is asked for cannot be. Nothing is written, and no network is asked."""
     for name, target in targets(settings).items():
-        _module(name).check(target)
+        WRITERS[name].check(target)
     for index, name in enumerate(() if settings is None else settings.writers):
         own.check(index, name)
 
@@ -54,7 +54,7 @@ def check_writers(settings: RecordSettings | None) -> None:
 def open_writers(settings: RecordSettings | None, place: Place) -> list[StatisticsWriter]:
     """The writers of one place. What is there of an earlier run is touched with the first thing written."""
     asked = dict.fromkeys(ALWAYS, "") | targets(settings)
-    writers = [_module(name).open_writer(place._replace(target=target)) for name, target in asked.items()]
+    writers = [WRITERS[name].open_writer(place._replace(target=target)) for name, target in asked.items()]
     named = enumerate(() if settings is None else settings.writers)
     writers += [own.open_writer(index, name, place) for index, name in named]
     return [*writers, *mlagents.open_plugins(place)]
@@ -65,7 +65,3 @@ def hang_up(writers: Iterable[StatisticsWriter]) -> None:
     for writer in writers:
         if isinstance(writer, BackgroundWriter | mlagents.PluginWriter):
             writer.hang_up()
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(WRITERS[name])
