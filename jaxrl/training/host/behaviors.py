@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Sequence
-
-import jax
+from functools import partial
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.connected import without_learning
@@ -18,7 +16,7 @@ from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.policies import Policies
-from jaxrl.training.host.programs import compile_programs
+from jaxrl.training.host.programs import compile_programs, key_of
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Updates
 from jaxrl.training.saver import tell_unexportable
@@ -54,8 +52,8 @@ class Behaviors(dict[str, Behavior]):
         self._workers = workers
         self._told: set[str] = set()  # behavior ids
         self._programs: dict[tuple[BehaviorSpec, str], tuple[Algorithm, Programs]] = {}
-        self._key = jax.random.key(settings.env_settings.seed)
-        self.policies = Policies(settings, self._key, self, self.make, self.open, removed)
+        self._key_of = partial(key_of, settings.env_settings.seed)
+        self.policies = Policies(settings, self._key_of, self, self.make, self.open, removed)
 
     def meet(self, results: Sequence[EnvMessage]) -> bool:
         """Behaviors that are seen for the first time: learners and weights, those of all before any file is opened.
@@ -121,7 +119,6 @@ class Behaviors(dict[str, Behavior]):
         settings = settings or behavior_settings_for(self._settings, name)
         chain = make_chain(spec, settings.connectors, behavior_id or name)
         check_observations(spec if chain is None else chain.spec, settings.network_settings, behavior_id or name)
-        key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
         training = not self._settings.checkpoint_settings.inference
         algorithm, programs = self._alike(spec, settings, training=training)
         tell_unexportable(name, spec, settings, algorithm)
@@ -131,7 +128,7 @@ class Behaviors(dict[str, Behavior]):
             settings,
             algorithm,
             programs,
-            key,
+            self._key_of(name),
             training=training,
             areas=self._workers * self._settings.env_settings.num_areas,
             environment=self._settings.env_settings,
