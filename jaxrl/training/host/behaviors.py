@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from jaxrl.algorithms import ALGORITHMS
@@ -23,6 +23,9 @@ from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
+
+MANY = 8
+"""So many different behaviors are compiled in less time than it takes to wonder."""
 
 
 class SpecChangedError(JaxrlError):
@@ -68,18 +71,20 @@ class Behaviors(dict[str, Behavior]):
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
         """
-        newcomers: dict[str, Behavior] = {}
+        met: dict[str, tuple[BehaviorSpec, str]] = {}
         for result in results:
             for behavior_id, spec in result.new_specs.items():
                 name = behavior_name(behavior_id)
-                known = self.get(name) or newcomers.get(name)
+                known = self[name].spec if name in self else met[name][0] if name in met else None
                 if known is None:
                     check_spec(behavior_id, spec)
-                    newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
-                elif known.spec != spec:
+                    met[name] = spec, behavior_id
+                elif known != spec:
                     raise SpecChangedError(
                         f"{behavior_id}: its observations or actions differ from those seen as {name}."
                     )
+        self._tell_of_many(met)
+        newcomers = {name: self.make(name, spec, behavior_id=behavior_id) for name, (spec, behavior_id) in met.items()}
         self._tell_of(results)
         for behavior in newcomers.values():
             self._recorder.load(behavior)
@@ -87,6 +92,19 @@ class Behaviors(dict[str, Behavior]):
             self._begin(behavior)
             self[name] = behavior
         return bool(newcomers)
+
+    def _tell_of_many(self, met: Mapping[str, tuple[BehaviorSpec, str]]) -> None:
+        """Behaviors that are compiled one by one are told before that begins: it takes minutes."""
+        alike = {
+            (spec, behavior_settings_for(self._settings, name).model_dump_json()) for name, (spec, _) in met.items()
+        }
+        if len(alike) > MANY:
+            log.info(
+                "%d behaviors differ in observations, actions or settings: the programs of each are compiled for "
+                "themselves, some seconds each with an empty cache, before its first decision and its first update. "
+                "Behaviors without such a difference share theirs.",
+                len(alike),
+            )
 
     def _tell_of(self, results: Sequence[EnvMessage]) -> None:
         """Say each behavior id once, as mlagents-learn does, before anything else is said about it."""
