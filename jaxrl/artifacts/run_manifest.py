@@ -59,8 +59,15 @@ def start(devices: Sequence[str]) -> dict[str, Any]:
 
 def packages() -> dict[str, str]:
     """Versions by name of everything that is installed, in alphabetical order."""
-    found = {package.name: package.version for package in metadata.distributions() if package.name}
-    return dict(sorted(found.items(), key=lambda entry: entry[0].lower()))
+    found = dict(_name_and_version(package) for package in metadata.distributions())
+    return dict(sorted(((name, of) for name, of in found.items() if name), key=lambda entry: entry[0].lower()))
+
+
+def _name_and_version(package: metadata.Distribution) -> tuple[str, str]:
+    """Of its first lines alone: `package.name` parses all of its description, 0.1 s for 180 packages."""
+    head = (package.read_text("METADATA") or package.read_text("PKG-INFO") or "").partition("\n\n")[0]
+    fields = dict(line.split(": ", 1) for line in head.splitlines() if line.startswith(("Name: ", "Version: ")))
+    return fields.get("Name", ""), fields.get("Version", "")
 
 
 def git_state(folder: Path, tracked: str | None = None) -> dict[str, Any] | None:

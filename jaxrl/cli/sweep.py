@@ -15,13 +15,12 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.artifacts.names import check_run_names
-from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.versions import version_line
 from jaxrl.cli import flags, train
 from jaxrl.cli.device import choose_device, start_computing
 from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.search import Search, check_search, make_trials
-from jaxrl.cli.sweep_processes import SweepError, train_in_processes
+from jaxrl.cli.sweep_processes import SweepError, folder_of, train_in_processes
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import (
     EnvironmentSettings,
@@ -290,11 +289,7 @@ def _new(run: RunSettings) -> RunSettings:
 
 
 def _is_saved(run: RunSettings) -> bool:
-    return any(checkpoints(behavior) for behavior in _folder(run).path.glob("*/"))
-
-
-def _folder(run: RunSettings) -> RunFolder:
-    return RunFolder(run.checkpoint_settings.results_dir, run.checkpoint_settings.run_id)
+    return any(checkpoints(behavior) for behavior in folder_of(run).path.glob("*/"))
 
 
 def _seed_in(path: Path) -> int | None:

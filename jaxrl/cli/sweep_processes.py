@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrl.artifacts import lock
 from jaxrl.artifacts.files import write_error, write_text
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.orphans import Guard
@@ -118,9 +119,10 @@ def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parall
     others go on; the error returned names them all. Raises ArtifactError, before any starts, for a folder that cannot
     be used.
     """
+    if any(run.checkpoint_settings.resume for run in runs):
+        await_writers([folder_of(run) for run in runs], interrupt)
     for run in runs:
-        options = run.checkpoint_settings
-        folder = RunFolder(options.results_dir, options.run_id)
+        options, folder = run.checkpoint_settings, folder_of(run)
         starts = {name: behavior.init_path for name, behavior in run.behaviors.items()}
         folder.check(options.resume, options.force, options.initialize_from, starts)
     waiting, failed = iter([Job(None, [run]) for run in runs]), list[str]()
@@ -128,6 +130,28 @@ def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parall
     if not failed:
         return None
     return SweepError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}. Their .log files say why.")
+
+
+def await_writers(folders: Sequence[RunFolder], interrupt: Interrupt, patience: float = _ORPHAN_SECONDS + 10) -> None:
+    """Wait until nobody writes to the folders: runs of a sweep that was killed take their time to save and end.
+
+    Ends after `patience` seconds or at a signal in any case; a run that is still locked then says so itself.
+    """
+    until, told = time.monotonic() + patience, set[Path]()
+    while time.monotonic() < until and not interrupt.requested:
+        busy = [(folder, held) for folder in folders if (held := lock.look(folder.path)) is not None and held.held]
+        if not busy:
+            return
+        for folder, held in busy:
+            if folder.path not in told:
+                told.add(folder.path)
+                _log.info("%s: waits for %s, which saves and ends.", folder.path.name, held.owner or "its writer")
+        time.sleep(LOOK_SECONDS)
+
+
+def folder_of(run: RunSettings) -> RunFolder:
+    """Where a run is written."""
+    return RunFolder(run.checkpoint_settings.results_dir, run.checkpoint_settings.run_id)
 
 
 def go_through(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import zlib
-from collections.abc import Callable, Sequence
-
-import jax
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.connected import without_learning
@@ -18,13 +16,16 @@ from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.policies import Policies
-from jaxrl.training.host.programs import compile_programs
+from jaxrl.training.host.programs import compile_programs, key_of
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Updates
 from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
 
 log = logging.getLogger(__name__)
+
+MANY = 8
+"""So many different behaviors are compiled in less time than it takes to wonder."""
 
 
 class SpecChangedError(JaxrlError):
@@ -54,8 +55,8 @@ class Behaviors(dict[str, Behavior]):
         self._workers = workers
         self._told: set[str] = set()  # behavior ids
         self._programs: dict[tuple[BehaviorSpec, str], tuple[Algorithm, Programs]] = {}
-        self._key = jax.random.key(settings.env_settings.seed)
-        self.policies = Policies(settings, self._key, self, self.make, self.open, removed)
+        self._key_of = partial(key_of, settings.env_settings.seed)
+        self.policies = Policies(settings, self._key_of, self, self.make, self.open, removed)
 
     def meet(self, results: Sequence[EnvMessage]) -> bool:
         """Behaviors that are seen for the first time: learners and weights, those of all before any file is opened.
@@ -70,18 +71,20 @@ class Behaviors(dict[str, Behavior]):
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
         """
-        newcomers: dict[str, Behavior] = {}
+        met: dict[str, tuple[BehaviorSpec, str]] = {}
         for result in results:
             for behavior_id, spec in result.new_specs.items():
                 name = behavior_name(behavior_id)
-                known = self.get(name) or newcomers.get(name)
+                known = self[name].spec if name in self else met[name][0] if name in met else None
                 if known is None:
                     check_spec(behavior_id, spec)
-                    newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
-                elif known.spec != spec:
+                    met[name] = spec, behavior_id
+                elif known != spec:
                     raise SpecChangedError(
                         f"{behavior_id}: its observations or actions differ from those seen as {name}."
                     )
+        self._tell_of_many(met)
+        newcomers = {name: self.make(name, spec, behavior_id=behavior_id) for name, (spec, behavior_id) in met.items()}
         self._tell_of(results)
         for behavior in newcomers.values():
             self._recorder.load(behavior)
@@ -89,6 +92,19 @@ class Behaviors(dict[str, Behavior]):
             self._begin(behavior)
             self[name] = behavior
         return bool(newcomers)
+
+    def _tell_of_many(self, met: Mapping[str, tuple[BehaviorSpec, str]]) -> None:
+        """Behaviors that are compiled one by one are told before that begins: it takes minutes."""
+        alike = {
+            (spec, behavior_settings_for(self._settings, name).model_dump_json()) for name, (spec, _) in met.items()
+        }
+        if len(alike) > MANY:
+            log.info(
+                "%d behaviors differ in observations, actions or settings: the programs of each are compiled for "
+                "themselves, some seconds each with an empty cache, before its first decision and its first update. "
+                "Behaviors without such a difference share theirs.",
+                len(alike),
+            )
 
     def _tell_of(self, results: Sequence[EnvMessage]) -> None:
         """Say each behavior id once, as mlagents-learn does, before anything else is said about it."""
@@ -121,7 +137,6 @@ class Behaviors(dict[str, Behavior]):
         settings = settings or behavior_settings_for(self._settings, name)
         chain = make_chain(spec, settings.connectors, behavior_id or name)
         check_observations(spec if chain is None else chain.spec, settings.network_settings, behavior_id or name)
-        key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
         training = not self._settings.checkpoint_settings.inference
         algorithm, programs = self._alike(spec, settings, training=training)
         tell_unexportable(name, spec, settings, algorithm)
@@ -131,7 +146,7 @@ class Behaviors(dict[str, Behavior]):
             settings,
             algorithm,
             programs,
-            key,
+            self._key_of(name),
             training=training,
             areas=self._workers * self._settings.env_settings.num_areas,
             environment=self._settings.env_settings,

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import jax
@@ -95,11 +98,54 @@ class LearnerPrograms(NamedTuple):
     ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
 
 
-def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | None:
-    """Compile a behavior's update for arguments like these in a thread; None if it is an ordinary function.
+class _Turns:
+    """Compilations beside each other as there are cores, in the order in which they are asked for.
 
-    Python waits for the thread when it exits: cut off within XLA, it would crash the process.
+    All at once, those of 200 behaviors would end together, after minutes, and the one that is waited for among them.
     """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads = 0
+
+    def take(self, work: Callable[[], Any]) -> Future[Any]:
+        """What `work` returns; it may be cancelled until its turn comes.
+
+        Python waits for the thread when it exits: cut off within XLA, it would crash the process.
+        """
+        made = Future[Any]()
+        with self._lock:
+            self._waiting.append((made, work))
+            if self._threads < (os.cpu_count() or 1):
+                self._threads += 1
+                threading.Thread(target=self._work, name="jaxrl-compile").start()
+        return made
+
+    def hurry(self, made: Future[Any]) -> None:
+        """Somebody waits for this one: it is next."""
+        with self._lock:
+            self._waiting = deque(sorted(self._waiting, key=lambda turn: turn[0] is not made))
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                made, work = self._waiting.popleft()
+            if made.set_running_or_notify_cancel():
+                try:
+                    made.set_result(work())
+                except BaseException as error:  # whoever waits for it raises it
+                    made.set_exception(error)
+
+
+TURNS = _Turns()
+
+
+def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | None:
+    """Compile a behavior's update for arguments like these in a thread; None if it is an ordinary function."""
 
     def work() -> Any:
         began = time.perf_counter()
@@ -110,10 +156,7 @@ def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | Non
     if not hasattr(program, "lower"):
         return None
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
-    thread = ThreadPoolExecutor(1, "jaxrl-compile")
-    compiled = thread.submit(work)
-    thread.shutdown(wait=False)
-    return compiled
+    return TURNS.take(work)
 
 
 class Learner:
@@ -201,7 +244,13 @@ class Learner:
         self.compile_for(actor, at_once=True)
         if self._ahead is not None and not self._ahead.done():
             log.info("%s: the first update waits until it is compiled, once.", self.name)
+            TURNS.hurry(self._ahead)
             await_telling(self._ahead, lambda: f"the update of {self.name} to be compiled")
+
+    def give_up(self) -> None:
+        """The run is over: a program whose turn has not come is not compiled any more."""
+        if self._ahead is not None:
+            self._ahead.cancel()
 
     def learn(self, actor: ActingPolicy) -> dict[str, float]:
         """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.

@@ -7,7 +7,6 @@ behavior like any other, with a folder, statistics and checkpoints under its own
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,7 +113,7 @@ class Policies:
     """All policies of a run: its behaviors, and frozen ones. What callbacks know as `jaxrl.callbacks.Run`.
 
     Args:
-      key: of the run; not consumed.
+      key_of: name → the key of a policy of that name.
       behaviors: those of the loop, which are added to.
       make: (name, specs, settings or None) → a behavior.
       begin: opens its files.
@@ -124,7 +123,7 @@ class Policies:
     def __init__(
         self,
         settings: RunSettings,
-        key: jax.Array,
+        key_of: Callable[[str], jax.Array],
         behaviors: dict[str, Behavior],
         make: Callable[[str, BehaviorSpec, BehaviorSettings | None], Behavior],
         begin: Callable[[Behavior], None],
@@ -133,7 +132,7 @@ class Policies:
         self.asked_to_save, self.asked_to_stop = False, False  # by a callback
         self._reported: list[tuple[str, float]] = []
         self._settings = settings
-        self._key = key
+        self._key_of = key_of
         self._behaviors = behaviors
         self._frozen: dict[str, Frozen] = {}
         self._make = make
@@ -213,8 +212,7 @@ class Policies:
             raise PolicyError(f"add_policy: like={like!r} is no behavior; there are: {', '.join(self._behaviors)}")
         if not trains:
             policy = weights_of(weights, model, model.state, named).policy
-            key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
-            self._frozen[name] = make_frozen(name, model, policy, key)
+            self._frozen[name] = make_frozen(name, model, policy, self._key_of(name))
             return
         behavior = self._make(behavior_name(name), model.spec, model.settings)
         behavior.begin_from(weights_of(weights, model, behavior.state, named))

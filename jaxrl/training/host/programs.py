@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+import zlib
+from collections.abc import Callable
+from functools import cache, partial
 from weakref import WeakValueDictionary
 
 import jax
+import numpy as np
 
 from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
@@ -48,3 +51,16 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         ahead=WeakValueDictionary(),
     )
     return Programs(actor, learner)
+
+
+def key_of(seed: int, name: str) -> jax.Array:
+    """The key of a behavior, or of a frozen policy, in a run with this seed: fold_in(key(seed), CRC-32 of its name)."""
+    return _folded()(np.int32(seed), np.uint32(zlib.crc32(name.encode())))
+
+
+@cache
+def _folded() -> Callable[[np.int32, np.uint32], jax.Array]:
+    """One program where JAX's own functions are three."""
+    return jax.jit(
+        lambda seed, number: jax.random.fold_in(jax.random.key(seed), number), compiler_options=quick_options()
+    )

@@ -99,7 +99,12 @@ def host_loop(
             if isinstance(error, EnvironmentFailure) and not failed_by_signal(error, interrupt):
                 raise
             raise _NotStarted from error
-        yield HostLoop(settings, recorder, interrupt, pool, hooks)
+        loop = HostLoop(settings, recorder, interrupt, pool, hooks)
+        try:
+            yield loop
+        finally:
+            for behavior in loop.behaviors.values():
+                behavior.learner.give_up()
 
 
 class _NotStarted(KeyboardInterrupt):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+
+import jax
+import numpy as np
 import pytest
 
+from jaxrl.training.host.programs import key_of
 from tests import trainer
 
 pytestmark = trainer.MARKS
@@ -36,3 +41,9 @@ def test_async_mode_trains_with_two_workers(tmp_path):
     configuration = trainer.config(tmp_path, SHORT)
     assert trainer.train(configuration, tmp_path, "--num-envs", "2", "--num-areas", "2", "--mode", "async") == 0
     assert trainer.final_state(tmp_path)["step"] > 600
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**31 - 1])
+def test_the_key_of_a_behavior_follows_from_seed_and_name(seed):
+    expected = jax.random.fold_in(jax.random.key(seed), zlib.crc32(b"Walker"))
+    np.testing.assert_array_equal(jax.random.key_data(key_of(seed, "Walker")), jax.random.key_data(expected))

@@ -9,6 +9,7 @@ import pytest
 
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.settings import SettingsError
+from jaxrl.training.host import behaviors
 from jaxrl.training.host.behaviors import SpecChangedError
 from jaxrl.training.host.run import train
 from jaxrl.types import EnvMessage
@@ -28,13 +29,18 @@ def written(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_b18_b23_one_that_is_done_goes_on_and_tells(tmp_path: Path) -> None:
+def test_b18_b23_one_that_is_done_goes_on_and_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Short has 200 steps, Long 600, and both decide equally often: both have six summaries.
 
     A29: both get what the environment tells.
     """
-    with environment("Short?team=0", "Long?team=0") as started:
+    monkeypatch.setattr(behaviors, "MANY", 1)
+    with environment("Short?team=0", "Long?team=0") as started, caplog.at_level("INFO", "jaxrl"):
         train(configured(tmp_path, Short={"max_steps": 200}, Long={"max_steps": 600}), started=started)
+    (told,) = (place for place, text in enumerate(caplog.messages) if text.startswith("2 behaviors differ in"))
+    assert told < caplog.messages.index("Short: compiling, once."), "said before it takes its time"
     run = tmp_path / "results" / "two"
     steps = [100, 200, 300, 400, 500, 600]
     for name in ("Short", "Long"):

@@ -1,0 +1,142 @@
+"""`jaxrl sweep` under kill -9: nobody stays, and `--resume` ends with the table of a sweep that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.cli.sweep_processes import await_writers
+from jaxrl.training.interrupt import Interrupt
+from tests.envs.processes import comes_true, is_gone
+
+ROOT = Path(__file__).parents[2]
+HYPERPARAMETERS = {"batch_size": 32, "buffer_size": 64, "learning_rate_schedule": "constant"}
+BEHAVIOR = {
+    "trainer_type": "ppo",
+    "hyperparameters": HYPERPARAMETERS,
+    "network_settings": {"hidden_units": 8, "num_layers": 1},
+    "max_steps": 3000,
+    "summary_freq": 500,
+    "checkpoint_interval": 500,
+}
+POINTS = ("learning_rate=1e-2", "learning_rate=1e-3")
+
+
+class Sweep:
+    """Sweeps of two learning rates over one environment, in a folder of their own."""
+
+    def __init__(self, folder: Path, env: str, behavior: str, *flags: str) -> None:
+        self.folder, self.env, self.behavior, self.flags = folder, env, behavior, flags
+        (folder / "config.yaml").write_text(yaml.safe_dump({"behaviors": {behavior: BEHAVIOR}}))
+
+    def begin(self, run_id: str, *flags: str) -> subprocess.Popen[bytes]:
+        place = {"PYTHONPATH": str(ROOT), "JAXRL_CACHE_DIR": str(self.folder / "cache"), "JAX_PLATFORMS": "cpu"}
+        words = ["sweep", "config.yaml", "--env", self.env, "--num-areas", "2", "--seed", "3", "--run-id", run_id]
+        words += ["--set", "hyperparameters.learning_rate=1e-2,1e-3", *self.flags, *flags]
+        with (self.folder / f"{run_id}.out").open("ab") as out:
+            return subprocess.Popen(
+                [sys.executable, "-m", "jaxrl.cli", *words], cwd=self.folder, stdout=out, stderr=subprocess.STDOUT,
+                env={**os.environ, **place, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
+            )  # fmt: skip
+
+    def run(self, run_id: str, *flags: str) -> int:
+        return self.begin(run_id, *flags).wait(240)
+
+    def said(self, run_id: str) -> str:
+        return (self.folder / f"{run_id}.out").read_text()
+
+    def saved(self, run_id: str, point: str) -> list[Path]:
+        place = self.folder / "results" / run_id / point / self.behavior
+        return [found for found in place.glob(f"{self.behavior}-*") if found.is_dir() and found.suffix != ".partial"]
+
+    def process(self, run_id: str, point: str) -> int:
+        """The newest of a point; 0 before there is one."""
+        return int(([0, *re.findall(rf"{point}: begun, process (\d+)", self.said(run_id))])[-1])
+
+    def table(self, run_id: str) -> dict[str, Any]:
+        points = json.loads((self.folder / "results" / run_id / "sweep.json").read_text())["points"]
+        return {point["point"]: point for point in points}
+
+
+def comes(true: Callable[[], bool], seconds: float = 120.0) -> None:
+    assert comes_true(true, seconds), "it never came to that"
+
+
+def below(process: int) -> list[int]:
+    """Everybody below a process."""
+    return [child.pid for child in psutil.Process(process).children(recursive=True)]
+
+
+def all_gone(processes: list[int]) -> bool:
+    return all(map(is_gone, processes))
+
+
+@pytest.mark.slow
+def test_one_program_goes_on_as_a_whole(tmp_path):
+    sweep = Sweep(tmp_path, "jax:basic", "Basic", "--seeds", "2")
+    assert sweep.run("whole") == 0, sweep.said("whole")
+    killed = sweep.begin("killed")
+    comes(lambda: all(sweep.saved("killed", point) for point in POINTS))
+    killed.kill()
+    assert killed.wait(10) == -signal.SIGKILL and not (tmp_path / "results" / "killed" / "sweep.json").exists()
+    assert sweep.run("killed", "--resume") == 0, sweep.said("killed")
+    assert sweep.table("killed") == sweep.table("whole") and sweep.table("whole").keys() == set(POINTS)
+
+
+@pytest.mark.slow
+def test_processes_leave_nobody_and_go_on_as_a_whole(tmp_path):
+    """First a child dies, then the sweep: the other child is done, nobody stays, and the table comes out whole."""
+    dies, other = POINTS
+    sweep = Sweep(tmp_path, "gymnasium:CartPole-v1", "CartPole-v1", "--parallel", "2", "--exact", "--base-port", "7405")
+    assert sweep.run("whole") == 0, sweep.said("whole")
+
+    begun = sweep.begin("killed")
+    comes(lambda: bool(sweep.saved("killed", dies)))
+    child = sweep.process("killed", dies)
+    left = below(child)
+    os.kill(child, signal.SIGKILL)
+    comes(lambda: all_gone(left), 10)
+    assert left and begun.wait(240) == 1
+    assert f"{dies}: ended with exit code -9" in sweep.said("killed")
+    assert f"1 of 2 runs failed: {dies}. " in sweep.said("killed")
+    table = sweep.table("killed")
+    assert table[other] == sweep.table("whole")[other] and table[dies]["steps"] < 3000
+
+    begun = sweep.begin("killed", "--resume")
+    comes(lambda: sweep.process("killed", dies) != child and len(below(sweep.process("killed", dies))) > 1)
+    left = below(begun.pid)
+    begun.kill()
+    begun.wait(10)
+    assert sweep.run("killed", "--resume") == 0, sweep.said("killed")
+    comes(lambda: all_gone(left), 40)
+    assert sweep.table("killed") == sweep.table("whole")
+
+
+def test_a_sweep_that_is_resumed_waits_for_runs_that_still_save(tmp_path, caplog):
+    """Whose parent was killed: they hold their folders for up to half a minute."""
+    script = "import sys, time; from pathlib import Path; from jaxrl.artifacts.lock import RunLock\n"
+    script += "with RunLock(Path(sys.argv[1])):\n    print(flush=True)\n    time.sleep(1.5)\n"
+    holds = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "busy")], stdout=subprocess.PIPE, env=os.environ
+    )
+    assert holds.stdout is not None
+    with holds, caplog.at_level("INFO"):
+        holds.stdout.readline()
+        folders = [RunFolder(str(tmp_path), "busy"), RunFolder(str(tmp_path), "free")]
+        await_writers(folders, Interrupt(), patience=0.1)
+        assert (tmp_path / "busy" / "run.lock").exists()  # who is asked for less patience goes on
+        await_writers(folders, Interrupt(), patience=30)
+        assert not (tmp_path / "busy" / "run.lock").exists()
+    assert caplog.text.count(f"busy: waits for process {holds.pid} on ") == 2 and "free" not in caplog.text
