@@ -1,7 +1,7 @@
 """SAC (Haarnoja et al. 2018, arXiv 1801.01290, 1812.05905), continuous, discrete (Christodoulou 2019) and hybrid.
 
 Every agent is on its own, and learns from single transitions (s, a, r, γ, s') of a replay. With p = π(·|s), a ~ π drawn
-anew, α a temperature for all continuous dimensions together (α_c) and one for each branch (α_b), per reward stream:
+anew, α a temperature for all continuous dimensions together (α_c) and one for each branch (α_b), per reward signal:
 
     Q₁, Q₂ → r + γ V̄(s')                                            V̄ ← τ V + (1 - τ) V̄ after every step
     V      → min(Q₁, Q₂)(s, a) - α_c log π(a|s)                     continuous
@@ -89,13 +89,15 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
         storage=storage_of(parts),
         learn=partial(learn, parts, signals),
         estimate=lambda state, rollout: estimate(parts, state, masked(rollout)),
-        period=max(COLLECTED if memory is None else ROWS * memory.sequence_length, math.ceil(hyper.steps_per_update)),
+        collect_size=max(
+            COLLECTED if memory is None else ROWS * memory.sequence_length, math.ceil(hyper.steps_per_update)
+        ),
         extras=(),
         memories=memories_of(settings),
         team_rows=False,
-        adopt=lambda state, obs, mask, carry, action: (action, {}),  # what the environment has is what is stored
+        score_action=lambda state, obs, mask, carry, action: (action, {}),  # what the environment has is what is stored
         noise=partial(actions.noise, spec=spec.action),
-        remember=None if memory is None else partial(remember, parts),
+        critic_step=None if memory is None else partial(critic_step, parts),
         policy=squashed_network(spec, settings.network_settings),
         watch=partial(watch, parts, signals),
         copied=copied,
@@ -104,10 +106,10 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """The networks."""
-    shape, streams, hyper = settings.network_settings, tuple(settings.reward_signals), settings.hyperparameters
+    shape, signals, hyper = settings.network_settings, tuple(settings.reward_signals), settings.hyperparameters
     assert isinstance(hyper, SACHyperparameters)
-    actor, value = SquashedActor(spec, shape), ValueNetwork(spec, shape, streams)
-    return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, streams))
+    actor, value = SquashedActor(spec, shape), ValueNetwork(spec, shape, signals)
+    return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, signals))
 
 
 def memories_of(settings: BehaviorSettings) -> Extras:
@@ -201,7 +203,7 @@ def act(
     return Decision(action=action, sent=action, extras={}, carry={**carry, "actor": after} if carry else ())
 
 
-def remember(
+def critic_step(
     parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], present: jax.Array, decision: Decision
 ) -> dict[str, Any]:
     """The memory after a decision, that of V too."""
@@ -373,7 +375,11 @@ def _losses(
     """The sum of all losses, each of which moves its own parameters alone, and what is told of them."""
     spec, original = parts.spec.action, parts.hyper.original_losses
     critic, still = groups["critic"], jax.lax.stop_gradient
-    mean = partial(masked_mean, mask=jnp.ones_like(batch.valid) if original else batch.valid)
+    counts = jnp.ones_like(batch.valid)
+    if parts.hyper.burn_in:
+        counts = replays.behind(batch.begin, parts.hyper.burn_in)
+    valid = batch.valid & counts
+    mean = partial(masked_mean, mask=counts if original else valid)
     alpha = {kind: jnp.exp(x) for kind, x in groups["entropy"].items()}
     fixed = still(alpha)
 
@@ -394,15 +400,15 @@ def _losses(
     value = applied(parts.value)(critic["value"], obs, memory.value)
     value_loss = 0.5 * mean(jnp.square(value - still(worth - cost[..., None])).mean(-1))
 
-    policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), batch.valid)
-    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, batch.valid)
+    policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
+    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, valid)
     told = {
         "q1_loss": q_losses[0],
         "q2_loss": q_losses[1],
         "value_loss": value_loss,
         "policy_loss": policy_loss,
-        "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), batch.valid),
-    } | {f"value/{name}": masked_mean(value[..., i], batch.valid) for i, name in enumerate(parts.value.streams)}
+        "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), valid),
+    } | {f"value/{name}": masked_mean(value[..., i], valid) for i, name in enumerate(parts.value.signals)}
     return sum(q_losses) + value_loss + policy_loss + entropy_loss, told
 
 
@@ -439,7 +445,7 @@ def _taken(q: jax.Array, action: Action, parts: Parts) -> jax.Array:
 
 
 def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
-    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward streams."""
+    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward signals."""
     spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
     if spec.continuous_size:
         cost += alpha["continuous"][0] * soft.log_prob

@@ -79,8 +79,9 @@ class Discriminator(nn.Module):
     def __call__(self, x: Decisions, noise: jax.Array | None = None) -> tuple[jax.Array, Any]:
         encoding = self.encoder.encode(x.obs)
         if self.settings.use_actions:
-            encoding = jnp.concatenate([encoding, x.action, x.end], axis=-1)
-        features, code = self.encoder.hidden(encoding), ()
+            given = (part.astype(encoding.dtype) for part in (x.action, x.end))
+            encoding = jnp.concatenate([encoding, *given], axis=-1)
+        (features, _), code = self.encoder.remember(self.encoder.hidden(encoding), ()), ()
         if self.settings.use_vail:
             features = on_columns(self.code, features, from_columns=True)
             code = features, self.sigma
