@@ -184,13 +184,13 @@ BAD = [
         "environment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria:"
         " {behavior: A, measure: rewards}}]}}",
         "environment_parameters.m.curriculum[0].completion_criteria.measure: got 'rewards', expected reward, progress, "
-        "group_reward, or the tag of a statistic (did you mean reward?)",
+        "group_reward, elo, or the tag of a statistic (did you mean reward?)",
     ),
     (
         "environment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria:"
         " {behavior: A, measure: Policy/Entropy}}]}}",
         "environment_parameters.m.curriculum[0].completion_criteria.measure: got 'Policy/Entropy', expected reward, "
-        "progress, group_reward, or the tag of a statistic that the environment or a callback reports",
+        "progress, group_reward, elo, or the tag of a statistic that the environment or a callback reports",
     ),
     (
         "environment_parameters: {m: {curriculum: [{name: a, value: 1, completion_criteria:"
