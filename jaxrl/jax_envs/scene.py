@@ -31,6 +31,7 @@ class BehaviorPart(NamedTuple):
     members: int  # capacity of a team; A = teams * members
     teams: int = 1  # in one area; they share the behavior
     truncates: bool = False  # whether a step ever says `truncated` of them
+    first_team: int = 0  # number of its first team where a player serves it: behaviors that play each other have others
 
 
 class BehaviorStep(NamedTuple):

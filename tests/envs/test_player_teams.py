@@ -87,3 +87,5 @@ def test_a_message_names_the_teams_that_have_agents_and_explains_each_once():
     assert sorted(said[1].rl_output.agentInfos) == ["Duel?team=0", "Duel?team=1"]
     brains = [[b.brain_name for b in message.rl_initialization_output.brain_parameters] for message in said]
     assert brains == [["Duel?team=0"], ["Duel?team=1"], []]
+    goalie = PlayerMessages("Goalie", SPEC, first_team=1).output([first], b"").unity_output
+    assert list(goalie.rl_output.agentInfos) == ["Goalie?team=1"]

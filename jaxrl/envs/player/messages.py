@@ -42,11 +42,11 @@ class InvalidActionsError(JaxrlError):
 class PlayerMessages:
     """Writes and reads the messages of one behavior and its teams."""
 
-    def __init__(self, name: str, spec: BehaviorSpec, teams: int = 1) -> None:
+    def __init__(self, name: str, spec: BehaviorSpec, teams: int = 1, first_team: int = 0) -> None:
         """`name`: without team, as in `DungeonEscape`. Raises UnsendableError: a sensor that no player can send."""
         self._proto = messages()
         self._name = name
-        self._behavior_ids = tuple(f"{name}?team={team}" for team in range(teams))
+        self._behavior_ids = tuple(f"{name}?team={team}" for team in range(first_team, first_team + teams))
         self._introduced: set[str] = set()
         self._spec = spec
         self._numbers = {field.name: field.number for field in self._proto.AgentInfoProto.DESCRIPTOR.fields}

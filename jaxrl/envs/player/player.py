@@ -27,12 +27,13 @@ _logger = logging.getLogger(__name__)
 
 
 class ServedBehavior(NamedTuple):
-    """One behavior of what a player serves; on the wire `<name>?team=0`, `?team=1` ..."""
+    """One behavior of what a player serves; on the wire `<name>?team=<first_team>` and so on."""
 
     name: str
     spec: BehaviorSpec
     members: int  # of one team; A = teams * members
     teams: int = 1  # in one area
+    first_team: int = 0
 
 
 class Simulation(Protocol):
@@ -158,7 +159,7 @@ def serve(scene: ServedScene, options: PlayerOptions) -> None:
     if options.decision_period < 1:
         raise ValueError(f"decision_period = {options.decision_period}: must be at least 1")
     _stop_on_signals()
-    talks = [PlayerMessages(part.name, part.spec, part.teams) for part in scene.parts]
+    talks = [PlayerMessages(part.name, part.spec, part.teams, part.first_team) for part in scene.parts]
     talk = talks[0]
     link = Link(options)
     try:

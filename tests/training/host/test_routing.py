@@ -132,6 +132,9 @@ def test_a_team_meets_who_is_assigned_to_it_in_an_episode() -> None:
         def horizon(self, behavior_id: str) -> int:
             return 1
 
+        def own(self, behavior_id: str) -> str:
+            return "Push"
+
     tracker = EpisodeTracker(0)
     following = Following(Hooks([]), tracker, Everything(), [opponents])
     teams = {"Push?team=0": said([1, 2]), "Push?team=1": said([3])}
@@ -148,6 +151,10 @@ def test_a_team_meets_who_is_assigned_to_it_in_an_episode() -> None:
     unassigned: Chosen = {0: {}, 1: {}}
     decide(whole(results), policies, unassigned)
     assert policies["Push"].asked[4:] == [1, 2, 3] * 2 and len(unassigned[1]["Push?team=1"].discrete) == 1
+
+    policies = {"Push": Constant(1.0), "past": Constant(2.0)}
+    decide(whole(results, lambda team: "past" if team.endswith("1") else "Push"), policies, {0: {}, 1: {}})
+    assert [policies[name].asked for name in policies] == [[1, 2, 1, 2], [3, 3]], "a team's own policy"
 
 
 def test_a_lost_worker_is_forgotten() -> None:
