@@ -54,8 +54,6 @@ def untrained(behavior: BehaviorSettings, path: str = "") -> Iterator[str]:
     for signal, section in behavior.reward_signals.items():
         if signal not in REWARD_SIGNALS and not isinstance(section, OwnSignalSettings):
             yield f"{path}reward_signals.{signal}: this signal is not supported yet: remove it"
-    if behavior.self_play is not None:
-        yield f"{path}self_play: not supported yet: remove it"
 
 
 def refuse_foreign(name: str, settings: BehaviorSettings) -> None:
