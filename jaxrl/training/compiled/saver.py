@@ -26,6 +26,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import JittedState, Pending, SceneState, step_of, stored, with_stored
+from jaxrl.training.compiled.opponents import RivalState, begin_pool
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec
@@ -148,7 +149,11 @@ def _initialized(settings: RunSettings, folder: RunFolder, subject: Subject, fre
         return fresh
     one, origin = saver.with_weights_of(source, seed_of(fresh.train, 0), subject.spec, subject.settings)
     log.info("%s: every seed is initialized from %s.", subject.name, origin)
-    return fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+    begun = fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+    if not isinstance(fresh.rivals, RivalState):
+        return begun
+    pool = begin_pool(begun.train.policy, fresh.rivals.rating.shape[1] - 1)  # of this run's own policies alone
+    return begun.replace(rivals=fresh.rivals.replace(pool=pool))
 
 
 def _of_one_moment(
