@@ -143,7 +143,7 @@ def _play(settings: PongSettings, state: PongState, action: Array) -> tuple[Pong
 def _judge(settings: PongSettings, state: PongState, struck: Array) -> TeamStep:
     """Rule 4."""
     missed = jnp.abs(state.ball[0]) > 1.0  # a struck ball lies on the line
-    won = _SIDE == jnp.sign(state.ball[0])  # the ball is behind the other's line
+    won = jnp.sign(state.ball[0]) == _SIDE  # the ball is behind the other's line
     late = (state.clock >= settings.episode_limit) & ~missed
     reward = jnp.where(missed, jnp.where(won, 1.0, -1.0), 0.0) + jnp.where(struck, state.ball_touch, 0.0)
     figures = {"Missed": missed, "Won By Team 0": missed & won[0], "Hits": state.hits, "Length": state.clock}

@@ -25,7 +25,6 @@ from jaxrl.algorithms.interface import (
     Algorithm,
     Counts,
     Metrics,
-    PolicyState,
     TrainState,
     acting,
     replays,
@@ -133,8 +132,8 @@ class SceneState(struct.PyTreeNode):
     @property
     def episodes(self) -> dict[str, Value]:
         """`parameters`, with whose turn it is to learn."""
-        turns = {TURN: of.turn.astype(jnp.float32) for of in self.rivals.values()}
-        return {**self.parameters, **turns}
+        turn = next((of.turn for of in self.rivals.values()), None)  # the same of all
+        return self.parameters if turn is None else {**self.parameters, TURN: turn.astype(jnp.float32)}
 
 
 class IterationLog(NamedTuple):
@@ -385,7 +384,8 @@ def _contested(
         )
         for name, of in before.items()
     }
-    policies, counts = ({name: get(parts[name].train) for name in met} for get in (_policy, _step))
+    policies = {name: parts[name].train.policy for name in met}
+    counts = {name: parts[name].train.step for name in met}
     iteration = next(iter(parts.values())).iteration
     after, new = opponents.scheduled(plan.rivals, met, policies, counts, iteration)
     state = state.replace(parts={name: part.replace(rivals=after.get(name, ())) for name, part in parts.items()})
@@ -396,14 +396,6 @@ def _contested(
         for name, log in logs.items()
     }
     return jax.lax.cond(new.any(), lambda state: begin_anew(plan, state, new), lambda state: state, state), told
-
-
-def _policy(train: TrainState) -> PolicyState:
-    return train.policy
-
-
-def _step(train: TrainState) -> Array:
-    return train.step
 
 
 def _played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Any]]:

@@ -78,8 +78,9 @@ def rival_algorithm(algorithm: Algorithm, groups: int, slots: int) -> Algorithm:
         def back(x: Array) -> Array:
             return jnp.moveaxis(x, 1, 2).reshape(*lead, *x.shape[4:])
 
-        seen = jax.tree.map(apart, (obs, action_mask, carry))
-        return jax.tree.map(back, jax.vmap(jax.vmap(algorithm.act))(policies, *seen, noise))
+        obs, action_mask, carry = jax.tree.map(apart, (obs, action_mask, carry))
+        decided = jax.vmap(jax.vmap(algorithm.act))(policies, obs, action_mask, carry, noise)
+        return jax.tree.map(back, decided)
 
     def noise(key: Array, lead: tuple[int, ...]) -> Any:
         keys = jax.random.split(key, (groups, slots))
@@ -135,9 +136,7 @@ class Rated(NamedTuple):
     elo: dict[str, Moments]  # of the learner's rating after each game that was rated, float32 [S]
 
 
-def rated(
-    rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Transitions]
-) -> Rated:
+def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Transitions]) -> Rated:
     """The ratings by the games that end in `steps` [T, S, E, M], of the learners.
 
     A member that ends for good with its whole team tells the result: 1, 1/2 or 0 by the sign of what it and its team
@@ -183,9 +182,7 @@ def _others(rivals: Mapping[str, Rivals]) -> list[tuple[str, int]]:
     return [(name, of.sides.first + k) for name, of in rivals.items() for k in range(of.sides.teams)]
 
 
-def _row_of(
-    rivals: Mapping[str, Rivals], rows: Mapping[str, Array], turn: Array, name: str, side: int
-) -> Array:
+def _row_of(rivals: Mapping[str, Rivals], rows: Mapping[str, Array], turn: Array, name: str, side: int) -> Array:
     """The opponent that stands for a side, rows of its behavior's pool, int32 [S, E]."""
     slot = rivals[name].sides.slot(turn, side)
     return jnp.take_along_axis(rows[name], slot[:, None, None], axis=2)[..., 0]
