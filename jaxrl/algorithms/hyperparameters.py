@@ -80,6 +80,12 @@ class SACHyperparameters(Hyperparameters):
         default_factory=lambda data: data["steps_per_update"],
         description="agent steps per gradient step of the reward signals; default: steps_per_update",
     )
+    burn_in: Integer = Field(
+        default=0,
+        ge=0,
+        description="with memory, first states of a sequence that lead its memory on and count in no loss, as far as "
+        "no episode has begun in it; below network_settings.memory.sequence_length",
+    )
     original_losses: Boolean = Field(
         default=False, description="losses of hybrid actions and of masked rows as ML-Agents has them"
     )

@@ -373,7 +373,11 @@ def _losses(
     """The sum of all losses, each of which moves its own parameters alone, and what is told of them."""
     spec, original = parts.spec.action, parts.hyper.original_losses
     critic, still = groups["critic"], jax.lax.stop_gradient
-    mean = partial(masked_mean, mask=jnp.ones_like(batch.valid) if original else batch.valid)
+    counts = jnp.ones_like(batch.valid)
+    if parts.hyper.burn_in:
+        counts = replays.behind(batch.begin, parts.hyper.burn_in)
+    valid = batch.valid & counts
+    mean = partial(masked_mean, mask=counts if original else valid)
     alpha = {kind: jnp.exp(x) for kind, x in groups["entropy"].items()}
     fixed = still(alpha)
 
@@ -394,15 +398,15 @@ def _losses(
     value = applied(parts.value)(critic["value"], obs, memory.value)
     value_loss = 0.5 * mean(jnp.square(value - still(worth - cost[..., None])).mean(-1))
 
-    policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), batch.valid)
-    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, batch.valid)
+    policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
+    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, valid)
     told = {
         "q1_loss": q_losses[0],
         "q2_loss": q_losses[1],
         "value_loss": value_loss,
         "policy_loss": policy_loss,
-        "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), batch.valid),
-    } | {f"value/{name}": masked_mean(value[..., i], batch.valid) for i, name in enumerate(parts.value.streams)}
+        "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), valid),
+    } | {f"value/{name}": masked_mean(value[..., i], valid) for i, name in enumerate(parts.value.streams)}
     return sum(q_losses) + value_loss + policy_loss + entropy_loss, told
 
 

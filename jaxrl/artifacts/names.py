@@ -11,6 +11,7 @@ from pathlib import Path
 from jaxrl.artifacts.files import ArtifactError, nearest_existing
 
 _BAD = re.compile(r'[<>:"/\\|?*\x00-\x1f]|^\.+$|^ |[ .]$')  # that Windows, Linux or macOS refuse for a folder
+_TEAM = re.compile(r"[?&]team=(\d+)$")
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # on Windows, with any ending
 _BEHAVIOR_EXTRA = 80  # bytes: -<step>.onnx, and who writes it while it is unfinished (unfinished.py)
 _TAKEN = ("run_logs", "run.lock", "configuration.yaml")  # beside the behaviors' folders
@@ -43,6 +44,13 @@ def behavior_name(behavior_id: str) -> str:
             'the YAML: letters, digits, blanks, "-", "_" and "." inside are fine.'
         )
     return name
+
+
+@lru_cache(maxsize=1024)
+def team_of(behavior_id: str) -> int:
+    """The number of a behavior's team: "Soccer?team=1" gives 1. Without one, or with what is no number, 0."""
+    number = _TEAM.search(behavior_id)
+    return 0 if number is None else int(number.group(1))
 
 
 def check_together(behaviors: Iterable[str]) -> None:

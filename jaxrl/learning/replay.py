@@ -203,6 +203,16 @@ def sample_sequences(replay: Sequences, key: jax.Array, size: int) -> Transition
     return found._replace(carry=carry)
 
 
+def behind(begin: jax.Array, burn_in: int) -> jax.Array:
+    """States of sequences [n, L, ...] that count after a burn-in (Kapturowski et al. 2019, R2D2), bool.
+
+    The memory before a sequence was stored when its networks were others; its first `burn_in` states lead it on with
+    those of now. Where an episode has begun (`begin`, bool) there is nothing stale, and all states from there on count.
+    """
+    index = jnp.arange(begin.shape[1]).reshape(1, -1, *[1] * (begin.ndim - 2))
+    return (index >= burn_in) | (jnp.cumsum(begin, axis=1) > 0)
+
+
 def _written(ring: Any, new: Any, which: jax.Array, before: jax.Array) -> tuple[Any, jax.Array]:
     """`ring` with those of `new` [T, B, A, ...] that `which` [T·B·A] names, numbered on from `before`; the next number.
 

@@ -74,6 +74,12 @@ class Hyperparameters(Section):
         **{key: f"reward_signals.extrinsic.{key}, beside hyperparameters" for key in ("gamma", "strength")},
     }
 
+    @classmethod
+    def whose(cls, key: object, context: Mapping[str, Any]) -> str:
+        """The trainer types that have this hyperparameter."""
+        owners = [name for name, kind in context.get(TYPES, {}).items() if key in kind.model_fields]
+        return f"trainer_type: {', '.join(owners)}" if owners else ""
+
     batch_size: Count = Field(default=1024, description="agent steps per minibatch")
     buffer_size: CountedSteps = Field(default=10240, description="agent steps collected per update")
     learning_rate: NonNegative = Field(
@@ -210,6 +216,15 @@ class BehaviorSettings(Section):
         if begins >= self.max_steps:
             text = f"got {begins}, expected less than max_steps, which is {self.max_steps}: nothing would be learned"
             yield ("hyperparameters", "buffer_init_steps"), text
+        pace, left = getattr(self.hyperparameters, "steps_per_update", 0.0), self.max_steps - begins
+        if 0 < left < pace:
+            text = f"got {pace:g}, expected at most max_steps less buffer_init_steps, {left}: nothing would be learned"
+            yield ("hyperparameters", "steps_per_update"), text
+        burn_in, length = getattr(self.hyperparameters, "burn_in", 0), 1 if memory is None else memory.sequence_length
+        if burn_in >= length:
+            bound = f"less than network_settings.memory.sequence_length, which is {length}: no state would count"
+            bound = "0 without network_settings.memory" if memory is None else bound
+            yield ("hyperparameters", "burn_in"), f"got {burn_in}, expected {bound}"
         for i, connector in enumerate(self.connectors if self.network_settings.normalize else ()):
             if connector.standardizes:
                 text = "network_settings.normalize standardizes the same observations: keep one of the two"

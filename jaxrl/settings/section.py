@@ -53,14 +53,16 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_key(
-    key: object, known: Iterable[str], hints: Mapping[str, str] | None = None, *, advice: str = ""
+    key: object, known: Iterable[str], hints: Mapping[str, str] | None = None, *, advice: str = "", whose: str = ""
 ) -> PydanticCustomError:
     """A problem that reads "PATH: unknown key, did you mean KEY?", or lists the known keys if none is near.
 
-    `advice`: what else may stand there.
+    `advice`: what else may stand there. `whose`: what the key belongs to, where that is known.
     """
-    known = list(known)
-    match = (hints or {}).get(str(key)) or nearest(str(key), known)
+    known, hint = list(known), (hints or {}).get(str(key))
+    if whose and not hint:
+        return PydanticCustomError("unknown", f"unknown key, it belongs to {whose}")  # pyright: ignore[reportArgumentType]
+    match = hint or nearest(str(key), known)
     text = f"did you mean {match}?" if match else f"known keys: {', '.join(known)}"
     rest = f"{' ' if match else '; '}{advice}" if advice else ""
     return PydanticCustomError("unknown", f"unknown key, {text}{rest}")  # pyright: ignore[reportArgumentType]
@@ -144,6 +146,11 @@ class Section(BaseModel):
     """What to write in place of a key that stands in the wrong place or had another name once."""
 
     @classmethod
+    def whose(cls, key: object, context: Mapping[str, Any]) -> str:
+        """What a key belongs to that is unknown here; empty if nobody knows it."""
+        return ""
+
+    @classmethod
     def amend(cls, written: dict[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
         """Fill in defaults that depend on other written keys."""
         return written
@@ -164,12 +171,14 @@ class Section(BaseModel):
             return value
         if not isinstance(value, Mapping):
             raise expected("a mapping of settings ({} for the defaults)")
-        known = cls.model_fields
+        known, context = cls.model_fields, info.context or {}
         problems = [
-            problem(unknown_key(key, known, cls.hints), (key,), value[key]) for key in value if key not in known
+            problem(unknown_key(key, known, cls.hints, whose=cls.whose(key, context)), (key,), value[key])
+            for key in value
+            if key not in known
         ]
         problems += [problem(conflict(text), location, None) for location, text in cls.omissions(value)]
-        written = cls.amend({key: value[key] for key in value if key in known}, info.context or {})
+        written = cls.amend({key: value[key] for key in value if key in known}, context)
         try:
             section = handler(written)
         except ValidationError as error:

@@ -30,10 +30,14 @@ def free_bytes(devices: int) -> int | None:
     return 1024 * available[0] // devices if available else None
 
 
+def stored_bytes(algorithm: Algorithm, seeds: int = 1) -> int:
+    """What the stores of so many seeds take; nothing where only the newest rollout is kept. Nothing is allocated."""
+    return seeds * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(algorithm.storage.init)))
+
+
 def check_store(name: str, algorithm: Algorithm, settings: BehaviorSettings, seeds: int = 1) -> None:
     """Say what the stores of so many seeds take. Raises SettingsError where that is more than is free."""
-    leaves = jax.tree.leaves(jax.eval_shape(algorithm.storage.init))
-    needed, free = seeds * sum(x.size * x.dtype.itemsize for x in leaves), free_bytes(1)
+    needed, free = stored_bytes(algorithm, seeds), free_bytes(1)
     size = settings.hyperparameters.buffer_size
     if free is not None and needed > free:
         raise SettingsError(

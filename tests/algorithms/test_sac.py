@@ -14,6 +14,7 @@ from team_rollouts import quick_jit, random_rollout
 from jaxrl.algorithms import make_settings, sac
 from jaxrl.algorithms.interface import Counts, store_rollout
 from jaxrl.algorithms.policy_gradient import applied
+from jaxrl.learning import replay
 from jaxrl.networks import actions, squashed
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.rewards.signals import bind_off_policy
@@ -146,14 +147,76 @@ def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_a
     [
         ({"batch_size": 128, "buffer_size": 64}, "got 128, expected at most hyperparameters.buffer_size, which is 64"),
         ({"buffer_init_steps": 500_000}, "got 500000, expected less than max_steps"),
-        ({"steps_per_update": 0.0}, "steps_per_update"),
-        ({"beta": 0.1}, "beta"),
-        ({"shared_critic": True}, "shared_critic"),
+        ({"steps_per_update": 0.0}, "steps_per_update: got 0.0, expected a value greater than 0"),
+        (
+            {"steps_per_update": 400_001, "buffer_init_steps": 100_000},
+            "steps_per_update: got 400001, .* 400000: nothing",
+        ),
+        ({"beta": 0.1}, "beta: unknown key, it belongs to trainer_type: poca, ppo, mappo, coma"),
+        ({"shared_critic": True}, "shared_critic: unknown key, it belongs to trainer_type: ppo"),
     ],
 )
 def test_bad_settings_are_refused_by_name(given, told) -> None:
     with pytest.raises(SettingsError, match=told):
         settings_of(**given)
+
+
+def test_states_of_the_burn_in_carry_memory_and_count_in_no_loss() -> None:
+    """Two sequences of 6 with burn_in 4; in the second an episode begins with its third state.
+
+    So states 4 and 5 of the first, and 2 to 5 of the second count, in every loss.
+    """
+    memory = {"sequence_length": 6, "memory_size": 4}
+    given = {"batch_size": 12, "buffer_size": 64, "burn_in": 4}
+    with pytest.raises(SettingsError, match=r"burn_in: got 6, expected less than .*sequence_length, which is 6:"):
+        make_settings("sac", hyperparameters=given | {"burn_in": 6}, network_settings=SMALL | {"memory": memory})
+    settings = make_settings("sac", hyperparameters=given, network_settings=SMALL | {"memory": memory})
+    parts, algorithm = sac.parts_of(SPEC, settings), sac.make_sac(SPEC, settings)
+    state = quick_jit(algorithm.init)(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    batch = jax.tree.map(
+        lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype) if x.dtype == jnp.float32 else x,
+        algorithm.storage.sample(algorithm.storage.init(), jax.random.key(1)),
+    )
+    begin = jnp.zeros((2, 6), bool).at[1, 2].set(True)
+    first = (jnp.arange(6) == 0)[None, :, None]
+    batch = batch._replace(
+        begin=begin,
+        valid=jnp.ones((2, 6), bool),
+        seen=jnp.ones((2, 6), bool),
+        action_mask=jnp.ones_like(batch.action_mask),
+        carry={name: jnp.where(first, x, 0) for name, x in batch.carry.items()},
+    )
+    counts = np.array([[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]], bool)
+    np.testing.assert_array_equal(replay.behind(begin, 4), counts)
+    step = quick_jit(partial(sac.step, parts))
+
+    def after(rewards, obs=batch.obs):
+        told = step(state, batch._replace(obs=obs), rewards[..., None], jnp.zeros((2, 6, 1)))[1]
+        return np.array([float(told[name]) for name in ("q1_loss", "q2_loss", "value_loss", "policy_loss")])
+
+    losses = after(batch.reward)
+    np.testing.assert_array_equal(after(jnp.where(counts, batch.reward, 1e6)), losses)
+    assert all(after(batch.reward.at[i].add(1.0))[0] != losses[0] for i in zip(*np.nonzero(counts), strict=True))
+    other = after(batch.reward, (batch.obs[0].at[0, 3].add(1.0),))  # does not count, but what follows remembers it
+    assert (other != losses).all()
+    sequences = sac.memories_along(parts, state, batch, batch.obs)
+    q = applied(parts.q)(state.critic["q1"], batch.obs, batch.action.continuous, sequences.q)
+    follows = applied(parts.value)(state.critic["target"], batch.next_obs, sequences.target)[..., 0]
+    taken = np.take_along_axis(np.asarray(q)[..., 0, :], np.asarray(batch.action.discrete), axis=-1)[..., 0]
+    target = np.asarray(batch.reward + 0.99 * batch.discount * follows)
+    assert losses[0] == pytest.approx(0.5 * np.square(target - taken)[counts].mean(), rel=1e-4)
+
+
+def test_sequences_longer_than_the_replay_are_refused() -> None:
+    """512 decisions of a sequence in a replay of 256: they must fit into a minibatch, and that into the replay."""
+    with pytest.raises(SettingsError) as caught:
+        make_settings(
+            "sac",
+            hyperparameters={"batch_size": 512, "buffer_size": 256},
+            network_settings={"memory": {"sequence_length": 512}},
+        )
+    assert "hyperparameters.batch_size: got 512, expected at most hyperparameters.buffer_size" in str(caught.value)
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated(monkeypatch) -> None:

@@ -125,7 +125,7 @@ def present_of(first_observation: jnp.ndarray) -> jnp.ndarray:
 
 def expected_names(case: Case) -> list[str]:
     """Arrays that hold results of the reference, `mid/` (only there to locate a mismatch) left out."""
-    return [name for name in case.arrays if re.match(r"(out|g1|g1_tiny|w1|w3|o\d+)/", name)]
+    return [name for name in case.arrays if re.match(r"(out|state|g1|g1_tiny|w1|w3|o\d+)/", name)]
 
 
 def _observation(entry: dict[str, Any]) -> ObservationSpec:

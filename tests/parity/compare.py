@@ -35,6 +35,10 @@ class Comparison:
         size = np.abs(theirs) if elementwise else np.abs(theirs).max()
         self.errors[name] = float((np.abs(ours - theirs) / np.maximum(size, floor)).max())
 
+    def add_exact(self, name: str, ours, theirs) -> None:
+        """Compare one array to the last bit."""
+        self.errors[name] = 0.0 if np.array_equal(np.asarray(ours), np.asarray(theirs)) else np.inf
+
     def add_after_adam(self, name: str, ours, theirs, noise, bound: float) -> None:
         """Weights after Adam: where the first gradient is `noise` (below `TINY`), that is amplified up to `bound`."""
         ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)

@@ -17,6 +17,7 @@ from tests.parity.memory_cases import run_memory_forward, run_memory_trajectorie
 from tests.parity.normalizer_case import run_normalizer
 from tests.parity.returns_cases import run_returns, run_schedules
 from tests.parity.sac_cases import run_sac
+from tests.parity.self_play_cases import run_formula, run_self_play
 from tests.parity.signal_cases import run_curiosity, run_gail, run_rnd
 from tests.parity.stream_cases import run_sac_signals, run_streams
 from tests.parity.trajectory_cases import run_trajectories
@@ -39,6 +40,8 @@ FAMILIES: dict[str, Callable[[Case], Comparison]] = {
     "h_bc*": run_cloning,
     "i_demo*": run_demonstration,
     "j_sac_signals*": run_sac_signals,
+    "k_elo_formula*": run_formula,
+    "k_elo*": run_self_play,
 }
 """The first pattern that fits the case's name decides."""
 WITH_MEMORY = {"b": run_memory_forward, "d": run_memory_trajectories}

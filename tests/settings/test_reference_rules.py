@@ -92,7 +92,7 @@ WRONG = [
         f"{A}.hyperparameters.tau: unknown key",
     ),
     # 1.3 hyperparameters of each trainer
-    (hyper("tau: 0.1"), f"{A}.hyperparameters.tau: unknown key, known keys: batch_size"),
+    (hyper("tau: 0.1"), f"{A}.hyperparameters.tau: unknown key, it belongs to trainer_type: sac"),
     (hyper("beta: 0.1", "sac"), f"{A}.hyperparameters.beta: unknown key"),
     (hyper("shared_critic: true", "sac"), f"{A}.hyperparameters.shared_critic: unknown key"),
     (hyper("shared_critic: true", "poca"), f"{A}.hyperparameters.shared_critic: unknown key"),

@@ -19,7 +19,7 @@ from jaxrl.envs.unity.ports import EDITOR_PORT, port_problem
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings
-from jaxrl.tools.doctor.findings import Finding, fail, ok, warn
+from jaxrl.tools.doctor.findings import Finding, Outcome, fail, ok, warn
 from jaxrl.types import EnvMessage, JaxrlError
 
 _COMPILED_SECONDS = 300.0
@@ -39,7 +39,12 @@ def environment(settings: RunSettings) -> Iterator[Finding]:
         yield fail("environment", str(error))
         return
     if kind.compiled:
-        yield compiled(str(options.env_path), options.env_args or ())
+        found = compiled(str(options.env_path), options.env_args or ())
+        yield found
+        if found.outcome is Outcome.OK:
+            from jaxrl.tools.doctor.replays import of_compiled
+
+            yield from of_compiled(settings)
         return
     where = "the Unity Editor" if options.env_path is None else f"{options.env_path} can be started"
     yield ok("environment", where)
@@ -93,8 +98,12 @@ def _played(settings: RunSettings, factory: EnvFactory) -> Iterator[Finding]:
         yield from behaviors(first, time.monotonic() - begun)
         if first.steps:
             from jaxrl.tools.doctor.decisions import decisions
+            from jaxrl.tools.doctor.replays import replays
 
-            yield from decisions(settings, pool, first)
+            found = list(replays(settings, {name: first.new_specs[name] for name in first.steps}))
+            yield from found
+            if all(finding.outcome is Outcome.OK for finding in found):
+                yield from decisions(settings, pool, first)
 
 
 def behaviors(first: EnvMessage, seconds: float) -> Iterator[Finding]:

@@ -12,6 +12,8 @@ from jaxrl.tools.bench.lines import Accelerator
 from jaxrl.tools.doctor import hardware, software
 from jaxrl.tools.doctor.configuration import configuration
 from jaxrl.tools.doctor.findings import Outcome
+from jaxrl.tools.doctor.replays import replays
+from tests.helpers import make_spec
 
 OK, WARN, FAIL = Outcome.OK, Outcome.WARN, Outcome.FAIL
 CPU = Accelerator(backend="cpu", kind="cpu", count=1)
@@ -51,6 +53,21 @@ def test_a_configuration_that_jaxrl_does_not_train():
     assert (found.outcome, found.text) == (OK, "default_settings: poca, A: ppo")
     frames = make_settings("ppo", connectors=[{"type": "frame_stack", "frames": 2}])
     assert "Unity does not give to a model" in configuration(RunSettings(behaviors={"A": frames})).text
+
+
+def test_what_replays_take(monkeypatch):
+    """1,000 decisions of [3] numbers, 1 continuous action and 2 choices: 51 bytes each, 12 together (test_sac)."""
+    spec = make_spec((3,), continuous=1, branches=(2,))
+    own = make_settings("sac", hyperparameters={"buffer_size": 1000})
+    run = RunSettings(behaviors={"Ball": own, "Walker": make_settings("ppo")})
+    specs = {"Ball?team=0": spec, "Walker?team=0": spec}
+    (found,) = replays(run, specs, seeds=2)
+    told = "Ball?team=0: 0.10 MiB (102024 bytes; buffer_size 1000, 2 seed(s))"
+    assert (found.outcome, found.subject, found.text) == (OK, "replay", told)
+    monkeypatch.setattr("jaxrl.training.memory.free_bytes", lambda devices: 102023)
+    (found,) = replays(run, specs, seeds=2)
+    assert found.outcome is FAIL and "behaviors.Ball.hyperparameters.buffer_size: got 1000" in found.text
+    assert found.text.endswith("at most 899 fit")
 
 
 def test_this_installation_is_whole():

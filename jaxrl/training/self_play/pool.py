@@ -1,0 +1,72 @@
+"""Earlier selves of a behavior: a ring of rated snapshots, and the draw of an opponent. No JAX."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+LATEST = -1
+"""In the place of a slot: the newest policy, whose rating is the last one of `Pool.ratings`."""
+
+
+class Draws(Protocol):
+    """Random numbers; `numpy.random.Generator` is one."""
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        ...
+
+    def integers(self, high: int) -> Any:
+        """Uniform in 0 .. high - 1."""
+        ...
+
+
+class Snapshot(NamedTuple):
+    """A policy as it was."""
+
+    number: int  # of the snapshots of its pool, from 0 on
+    step: int  # trainer step
+    weights: Any  # whatever the loop calls a policy
+
+
+class Pool:
+    """The snapshots of one behavior and what they are rated.
+
+    Args:
+      window: snapshots kept; the oldest makes room for the next.
+      initial_elo: rating of everybody at the start.
+    """
+
+    def __init__(self, window: int, initial_elo: float) -> None:
+        self.window = window
+        self.ratings = [float(initial_elo)] * (window + 1)  # per slot, and last the learner
+        self.snapshots: list[Snapshot] = []  # by slot
+        self.saved = 0  # snapshots so far
+        self.opponent = 0  # slot of who plays against the learner, or LATEST
+
+    @property
+    def elo(self) -> float:
+        """The learner's rating."""
+        return self.ratings[LATEST]
+
+    @property
+    def opponent_elo(self) -> float:
+        """The rating of who plays against the learner."""
+        return self.ratings[self.opponent]
+
+    def save(self, weights: Any, step: int) -> Snapshot:
+        """The learner as it is now goes into the next slot, with its rating."""
+        slot = self.saved % self.window
+        snapshot = Snapshot(self.saved, step, weights)
+        self.snapshots[slot : slot + 1] = [snapshot]
+        self.ratings[slot] = self.elo
+        self.saved += 1
+        return snapshot
+
+    def draw(self, latest_ratio: float, random: Draws) -> int:
+        """Who plays from now on: LATEST with probability `latest_ratio`, else any slot that holds a snapshot.
+
+        Takes one uniform number, and one integer if that is below 1 - latest_ratio.
+        """
+        earlier = random.random() < 1 - latest_ratio
+        self.opponent = int(random.integers(len(self.snapshots))) if earlier else LATEST
+        return self.opponent
