@@ -127,7 +127,7 @@ def _play(settings: PongSettings, state: PongState, action: Array) -> tuple[Pong
     beyond = jnp.abs(ball[1]) > settings.half_width
     ball = ball.at[1].set(jnp.where(beyond, 2.0 * settings.half_width * jnp.sign(ball[1]) - ball[1], ball[1]))
     velocity = velocity.at[1].set(jnp.where(beyond, -velocity[1], velocity[1]))
-    keeps = _SIDE * ball[0] < -1.0  # [2], whose line it has passed
+    keeps = jnp.asarray(_SIDE) * ball[0] < -1.0  # [2], whose line it has passed
     offset = (ball[1] - paddle) / settings.reach
     struck = keeps & (jnp.abs(offset) <= 1.0)
     angle = settings.steepest * jnp.sum(jnp.where(struck, offset, 0.0))

@@ -100,7 +100,7 @@ def _judge(settings: SoccerSettings, state: SoccerState, struck: Array) -> Scene
     """Rule 5."""
     goal = state.ball[0] > settings.half_length  # elsewhere than in the mouth the wall held it
     held = (state.clock >= settings.episode_limit) & ~goal
-    over, side = goal | held, _SIDE[:, 0]
+    over, side = goal | held, jnp.asarray(_SIDE[:, 0])
     prize = jnp.where(goal, side, jnp.where(held, -side, 0.0)).astype(jnp.float32)
     reward = -side / settings.episode_limit + jnp.where(struck & (side > 0), state.ball_touch, 0.0)
     views, steps = _views(settings, state, over), {}

@@ -104,7 +104,8 @@ def watch(
 
     Raises:
       UntrustedError: the folder names code that the user has not named, and `trust` is false.
-      WatchError: an opponent where there is one team; unknown environment, one that cannot be drawn, or a limit below 1.
+      WatchError: unknown environment, one that cannot be drawn, an opponent where there is one team, or a limit below
+        1.
       PictureError: `out` has another ending or cannot be written.
       JaxrlError: the run or the environment cannot be used, see `load_trained`.
     """
@@ -141,12 +142,10 @@ def _watch_game(
     write_film(out, frames, frame_seconds=seconds, longest=_LONGEST_WIDE if width > 2 * height else _LONGEST)
     ends = np.flatnonzero(game.over[:length]) + 1
     parts = np.split(rewards, ends[ends < length])
+    origins = (" against ".join(one.origin for one in role.trained) for role in roles.values() if role.trained)
     return WatchSummary(
         behavior=", ".join(part.name for part in parts_of(env)),
-        policy=", ".join(
-            " against ".join(one.origin for one in role.trained) for role in roles.values() if role.trained
-        )
-        or "random actions",
+        policy=", ".join(origins) or "random actions",
         steps=length,
         returns=tuple(tuple(float(team) for team in part.sum(axis=0)) for part in parts),
         finished=bool(game.over[length - 1]),
