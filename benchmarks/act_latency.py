@@ -4,10 +4,11 @@
     python benchmarks/act_latency.py --leaves 6 50 --rows 16 128 --json FILE
     python benchmarks/act_latency.py --sensors nature_cnn entities --rows 16 --calls 5
 
-`decide` is the one compiled call of `training.host.actor.decide` with its results read; the policy of 2 x 64 units
+`decide` is the one compiled call of `training.host.decide.decide` with its results read; the policy of 2 x 64 units
 is padded with small parameters that it uses, up to --leaves. `ingest` turns the message into rows before it
-(`Slots.ingest`, all agents ask again); `act` is `Actor.act`, both together and the actions handed back. `bare` is a
-jitted call that takes the same number of parameter leaves and returns one number, blocked: the least that JAX can do.
+(`Slots.ingest`, all agents ask again); `act` is `ActingPolicy.act`, both together and the actions handed back. `bare`
+is a jitted call that takes the same number of parameter leaves and returns one number, blocked: the least that JAX can
+do.
 Rows hold 3 agents with 34 numbers and 7 actions each. Columns are lower quartile and median of the wall time, and mean
 CPU time of the calling thread, in microseconds; cases take turns, so that another load of the machine hits all of them.
 `--sensors`: what `sensors.py` lists instead of the 34 numbers, 128 x 2 units.
@@ -32,7 +33,7 @@ from jaxrl.algorithms.interface import Algorithm, PolicyState, acting
 from jaxrl.cli.device import choose_device
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.noise import noise_key
-from jaxrl.training.host.actor import Actor
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps
 
@@ -101,7 +102,7 @@ def cases_of(rows: int, leaves: int, sensors: str = "") -> dict[str, Callable[[]
     algorithm = padded(ALGORITHMS["poca"](spec, settings), leaves)
     programs = compile_programs(algorithm, settings.time_horizon).actor
     policy, key = acting(algorithm, jax.jit(algorithm.init)(jax.random.key(0))), noise_key([1, 2], 7)
-    actor = Actor("Bench", spec, algorithm, programs, policy, [1, 2], keeps=settings.hyperparameters.buffer_size)
+    actor = ActingPolicy("Bench", spec, algorithm, programs, policy, [1, 2], keeps=settings.hyperparameters.buffer_size)
     messages = {SOURCE: message(rows, spec)}
 
     def act() -> None:
@@ -110,18 +111,18 @@ def cases_of(rows: int, leaves: int, sensors: str = "") -> dict[str, Callable[[]
             actor.discard()
 
     act()
-    room = actor.room
-    assert room is not None
-    steps = room.slots.ingest(messages).steps
+    paged = actor.paged
+    assert paged is not None
+    steps = paged.slots.ingest(messages).steps
     bare = jax.jit(lambda tree: sum(x.ravel()[0] for x in jax.tree.leaves(tree)))
 
     def decide() -> None:
-        action, room.buffer, actor._connected = programs.decide(policy, room.buffer, steps, key, actor._connected)
+        action, paged.buffer, actor._connected = programs.decide(policy, paged.buffer, steps, key, actor._connected)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 
     return {
-        "ingest": partial(room.slots.ingest, messages),
+        "ingest": partial(paged.slots.ingest, messages),
         "decide": decide,
         "act": act,
         "bare": lambda: bare(policy).block_until_ready(),

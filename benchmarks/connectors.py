@@ -3,7 +3,7 @@
     python benchmarks/connectors.py
     python benchmarks/connectors.py --rows 16 128 --json FILE
 
-`decide` is the one compiled call of `training.host.actor.decide` with its actions read, of PPO (2 x 64 units) for
+`decide` is the one compiled call of `training.host.decide.decide` with its actions read, of PPO (2 x 64 units) for
 --rows agents that all decide, each with a vector of 34 numbers, another of 32, 2 continuous actions and 3 choices;
 `flatten` is the same with the second sensor as a table of 4 x 8. `step` is a step of a compiled run of 3D Ball with as
 many areas, without updates. Each is timed with one connector and with none, in turn, so that another load of the
@@ -29,7 +29,7 @@ from jaxrl.jax_envs.scene import scene_of
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.noise import noise_key
 from jaxrl.training.compiled.collect import collect, start_play
-from jaxrl.training.host.actor import Actor
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import (
     NO_GROUP,
@@ -74,19 +74,19 @@ def decision(name: str, connectors: list[dict[str, Any]], rows: int) -> Callable
     algorithm = ALGORITHMS["ppo"](spec, settings)
     programs = compile_programs(algorithm, settings.time_horizon).actor
     policy, key = jax.jit(algorithm.init)(jax.random.key(0)).policy, noise_key([1, 2], 7)
-    actor = Actor("Bench", spec, algorithm, programs, policy, [1, 2], keeps=2048)
+    actor = ActingPolicy("Bench", spec, algorithm, programs, policy, [1, 2], keeps=2048)
     rng, none = np.random.default_rng(0), np.zeros(0, np.float32)
     seen = tuple(rng.normal(size=(rows, *s.shape)).astype(np.float32) for s in spec.observations)
     nobody, group, zeros = np.zeros(0, np.int64), np.full(rows, NO_GROUP), np.zeros(rows, np.float32)
     ended = TerminalSteps(nobody, nobody, none, none, none.astype(bool), tuple(x[:0] for x in seen))
     deciding = DecisionSteps(np.arange(rows), group, zeros, zeros, np.ones((rows, 3), bool), seen)
     actor.act({SOURCE: BehaviorMessage(ended, deciding)})
-    room = actor.room
-    assert room is not None
-    steps = room.slots.ingest({SOURCE: BehaviorMessage(ended, deciding)}).steps
+    paged = actor.paged
+    assert paged is not None
+    steps = paged.slots.ingest({SOURCE: BehaviorMessage(ended, deciding)}).steps
 
     def decide() -> None:
-        action, room.buffer, actor._connected = programs.decide(policy, room.buffer, steps, key, actor._connected)
+        action, paged.buffer, actor._connected = programs.decide(policy, paged.buffer, steps, key, actor._connected)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 

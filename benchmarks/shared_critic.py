@@ -39,6 +39,7 @@ class Shape(NamedTuple):
     vis_encode_type: str = "simple"
     body_type: None = None
     goal_conditioning_type: str = "hyper"
+    compute_dtype: str = "float32"
     memory: None = None
 
 

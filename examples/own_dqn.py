@@ -103,7 +103,7 @@ def make_dqn(spec, settings):
         ),
         learn=learn,
         estimate=estimate,
-        period=hyper.per_update,
+        collect_size=hyper.per_update,
         extras=(),
         memories=(),
         team_rows=False,

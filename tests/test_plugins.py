@@ -28,7 +28,7 @@ from jaxrl.cli import main
 from jaxrl.jax_envs import make_environment
 from jaxrl.plugins import Kind, PluginError
 from jaxrl.settings import SettingsError, load_run_settings
-from jaxrl.training import offered
+from jaxrl.training import registries
 from jaxrl.training.saver import obstacles
 from jaxrl.types import JaxrlError
 from tests.helpers import make_spec
@@ -143,8 +143,8 @@ def test_the_command_lists_them_and_says_what_is_hidden(
     assert "acme 1.2: ppo = acme_parts:make_acme (hidden: ppo is jaxrl's own)" in lines
     assert "rival 3: means = r:x (refused: several packages offer means)" in lines
     assert "acme 1.2: a2c = acme_torch:get_type_and_setting (refused: trainers of ML-Agents need PyTorch)" in lines
-    offered.warn_of_hidden.cache_clear()
-    offered.warn_of_hidden()
+    registries.warn_of_hidden.cache_clear()
+    registries.warn_of_hidden()
     said = "ppo of the package acme 1.2 (entry point jaxrl.trainers) is hidden: ppo is jaxrl's own."
     assert [record.getMessage() for record in caplog.records] == [said]
 

@@ -7,13 +7,13 @@ from functools import wraps
 import jax
 
 from jaxrl.algorithms import ALGORITHMS, Make
-from jaxrl.algorithms.interface import Algorithm, TrainState, Varied
+from jaxrl.algorithms.interface import Algorithm, TrainState, WithTracedSettings
 from jaxrl.algorithms.postprocessing import postprocessed, resolve
 from jaxrl.algorithms.supported import refuse_foreign, refuse_untrained
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import frozen
 from jaxrl.settings import BehaviorSettings
-from jaxrl.settings.varied import with_values
+from jaxrl.settings.traced import with_values
 from jaxrl.types import BehaviorSpec
 
 
@@ -33,8 +33,8 @@ def connected(make: Make) -> Make:
             refuse_foreign(name, settings)
         chain = make_chain(spec, settings.connectors)
         algorithm = make(spec if chain is None else chain.spec, settings)
-        varied = Varied(lambda values: make_connected(spec, with_values(settings, values)), algorithm.learn)
-        algorithm = algorithm._replace(varied=varied)
+        again = WithTracedSettings(lambda values: make_connected(spec, with_values(settings, values)), algorithm.learn)
+        algorithm = algorithm._replace(with_traced_settings=again)
         if settings.postprocess is not None:
             algorithm = postprocessed(algorithm, resolve(settings.postprocess), settings.postprocess)
         if chain is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,8 +88,8 @@ class Storage(NamedTuple):
     saved: bool = False
 
 
-class Varied(NamedTuple):
-    """How an algorithm is made again for other values: `Algorithm.varied` of what jaxrl makes."""
+class WithTracedSettings(NamedTuple):
+    """How an algorithm is made again for other values: `Algorithm.with_traced_settings` of what jaxrl makes."""
 
     make: Callable[[dict[str, jax.Array]], Any]  # values by dotted key → Algorithm
     learn: Callable[..., Any]  # what the algorithm learned with when it was made
@@ -97,7 +98,36 @@ class Varied(NamedTuple):
         return self.make(values)
 
 
-class Algorithm(NamedTuple):
+class _Fields(NamedTuple):
+    init: Callable[[jax.Array], TrainState]
+    act: Callable[[PolicyState, tuple[Any, ...], Any, Any, jax.Array], Decision]
+    storage: Storage
+    learn: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
+    estimate: Callable[[TrainState, Rollout], Metrics]
+    collect_size: int  # agent decisions from one `add` to the next: how much of the streams a buffer has to hold
+    extras: Extras  # names and shapes, per member, of what `act` notes beside an action
+    memories: Extras  # names and shapes, per member, of what is remembered between two decisions; () without memory
+    team_rows: bool  # rows hold whole teams (True) or single agents
+    connectors: Chain | None = None  # what stands between environment and `act`: it all is made for `connectors.spec`
+    score_action: Callable[..., tuple[Action, dict[str, jax.Array]]] | None = None
+    critic_step: Callable[[PolicyState, tuple[Any, ...], Any, Decision], Any] | None = None
+    with_traced_settings: Callable[[dict[str, jax.Array]], Algorithm] | None = None
+    noise: Callable[[jax.Array, tuple[int, ...]], Any] | None = None
+    policy: PolicyNetwork | None = None
+    watch: Callable[[TrainState, Rollout], TrainState] | None = None
+    copied: Copied | None = None
+
+
+RENAMED = {
+    "period": "collect_size",
+    "remember": "critic_step",
+    "adopt": "score_action",
+    "varied": "with_traced_settings",
+}
+"""Fields of `Algorithm` by the names that they had until 0.6."""
+
+
+class Algorithm(_Fields):
     """Pure functions; sizes and settings are bound when it is made.
 
     init:     (key) → TrainState; the key is consumed.
@@ -108,7 +138,7 @@ class Algorithm(NamedTuple):
               epochs and minibatches. On-policy the store is the rollout. The step is that of the decisions which the
               store has been given.
     estimate: (TrainState, Rollout) → Metrics: what statistics show of values and entropy between two updates.
-    remember: (PolicyState, obs [..., A, *shape], present bool [..., A], Decision) → carry, in which what critics
+    critic_step: (PolicyState, obs [..., A, *shape], present bool [..., A], Decision) → carry, in which what critics
               remember has gone on as well, by the critic in `PolicyState.critic`. None: they remember nothing.
     policy:   the network that acts, and how a file for a game holds it. None: it is jaxrl's actor, or has no file.
     watch:    (TrainState, Rollout) → TrainState: what follows everything that is stored, whether or not `learn` is due,
@@ -117,30 +147,37 @@ class Algorithm(NamedTuple):
     noise:    (key, lead axes [..., A]) → all that `act` would draw from the key for these members; the key is consumed.
               For many decisions at once: on CPUs one draw is a loop, whose overhead few members do not pay. None: `act`
               draws for itself.
-    adopt:    (PolicyState, obs, action_mask, carry, action as the environment has it) → the raw action, and the extras
-              that `act` would have noted for it. None: such an algorithm learns from its own actions alone.
-    varied:   (values by dotted key of its settings, float32 []) → the algorithm with these, of which `learn` alone may
-              differ. None: such an algorithm is made for its settings as they are. Whoever replaces `learn` has to
-              replace this as well: of a `Varied` that makes another `learn` no loop takes values.
+    score_action: (PolicyState, obs, action_mask, carry, action as the environment has it) → the raw action, and the
+              extras that `act` would have noted for it. None: such an algorithm learns from its own actions alone.
+    with_traced_settings: (values by dotted key of its settings, float32 []) → the algorithm with these, of which
+              `learn` alone may differ. None: such an algorithm is made for its settings as they are. Whoever replaces
+              `learn` has to replace this as well: of a `WithTracedSettings` that makes another `learn` no loop takes
+              values.
+
+    Fields are also taken and read by the names that they had until 0.6 (`RENAMED`), with a FutureWarning.
     """
 
-    init: Callable[[jax.Array], TrainState]
-    act: Callable[[PolicyState, tuple[Any, ...], Any, Any, jax.Array], Decision]
-    storage: Storage
-    learn: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
-    estimate: Callable[[TrainState, Rollout], Metrics]
-    period: int  # agent decisions from one `add` to the next: how much of the streams a buffer has to hold
-    extras: Extras  # names and shapes, per member, of what `act` notes beside an action
-    memories: Extras  # names and shapes, per member, of what is remembered between two decisions; () without memory
-    team_rows: bool  # rows hold whole teams (True) or single agents
-    connectors: Chain | None = None  # what stands between environment and `act`: it all is made for `connectors.spec`
-    adopt: Callable[..., tuple[Action, dict[str, jax.Array]]] | None = None
-    remember: Callable[[PolicyState, tuple[Any, ...], Any, Decision], Any] | None = None
-    varied: Callable[[dict[str, jax.Array]], Algorithm] | None = None
-    noise: Callable[[jax.Array, tuple[int, ...]], Any] | None = None
-    policy: PolicyNetwork | None = None
-    watch: Callable[[TrainState, Rollout], TrainState] | None = None
-    copied: Copied | None = None
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # types are those of the fields
+
+        def __new__(cls, *fields, **named):
+            return super().__new__(cls, *fields, **_renamed(named))
+
+        def _replace(self, **named):
+            return super()._replace(**_renamed(named))
+
+        def __getattr__(self, name):
+            if name not in RENAMED:
+                raise AttributeError(f"Algorithm has no field {name!r}")
+            return getattr(self, *_renamed({name: None}))
+
+
+def _renamed(named: dict[str, Any]) -> dict[str, Any]:
+    """Fields by their names of today."""
+    for old in named.keys() & RENAMED.keys():
+        warnings.warn(f"Algorithm.{old} is called {RENAMED[old]} now: write that", FutureWarning, stacklevel=3)
+    return {RENAMED.get(name, name): value for name, value in named.items()}
 
 
 def nothing_remembered(algorithm: Algorithm, lead: tuple[int, ...] = ()) -> Any:
@@ -150,7 +187,7 @@ def nothing_remembered(algorithm: Algorithm, lead: tuple[int, ...] = ()) -> Any:
 
 def acting(algorithm: Algorithm, state: TrainState) -> PolicyState:
     """The policy as it acts where somebody learns from what happens: with the critic, if that remembers as well."""
-    return state.policy if algorithm.remember is None else state.policy.replace(critic=state.critic)
+    return state.policy if algorithm.critic_step is None else state.policy.replace(critic=state.critic)
 
 
 def replays(algorithm: Algorithm) -> bool:

@@ -21,7 +21,7 @@ def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSe
     Raises OwnCodeError if it raises or returns something else than an Algorithm that can be initialised.
     """
 
-    def make(seen: BehaviorSpec, given: BehaviorSettings) -> Algorithm:  # `varied` gives traced numbers
+    def make(seen: BehaviorSpec, given: BehaviorSettings) -> Algorithm:  # `with_traced_settings` gives traced numbers
         plain = given.model_copy(update={"connectors": (), "postprocess": None})
         try:
             algorithm = function(seen, plain)

@@ -206,12 +206,12 @@ def make(parts: Parts) -> Algorithm:
         storage=NEWEST_ROLLOUT,
         learn=lambda state, rollout: learn(parts, signals(), state, masked(rollout)),
         estimate=lambda state, rollout: estimate(parts, state, masked(rollout)),
-        period=settings.hyperparameters.buffer_size,
+        collect_size=settings.hyperparameters.buffer_size,
         extras=(("log_prob", (spec.action.columns,)),),
         memories=tuple((name, (*axes, memory.memory_size)) for name, axes in parts.memories.items()) if memory else (),
         team_rows=parts.team_rows,
-        adopt=partial(adopt, parts),
-        remember=partial(remember, parts) if memory and parts.critic_step else None,
+        score_action=partial(score_action, parts),
+        critic_step=partial(critic_step, parts) if memory and parts.critic_step else None,
         noise=partial(actions.noise, spec=spec.action),
         policy=parts.network or actor_network(spec, settings.network_settings),
         copied=copied,
@@ -266,7 +266,7 @@ def act(
     return Decision(action=action, sent=actions.to_environment(action), extras={"log_prob": log_prob}, carry=carry)
 
 
-def adopt(
+def score_action(
     parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], action_mask: jax.Array, carry: Any, action: Action
 ) -> tuple[Action, dict[str, jax.Array]]:
     """An action that somebody else took, as if this policy had drawn it: raw, with its log-probabilities.
@@ -278,7 +278,7 @@ def adopt(
     return raw, {"log_prob": actions.log_prob(dist, raw, action_mask, parts.spec.action)}
 
 
-def remember(
+def critic_step(
     parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], present: jax.Array, decision: Decision
 ) -> dict[str, Any]:
     """The memory after a decision, that of the critic too."""
@@ -387,7 +387,7 @@ def _along(rollout: Rollout) -> Sequences:
 def evaluated(
     parts: Parts, state: TrainState, rollout: Rollout
 ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array | None, Metrics]:
-    """Normalised observations, V and b [T, B, A, R], and the means of both over trajectories, per reward stream."""
+    """Normalised observations, V and b [T, B, A, R], and the means of both over trajectories, per reward signal."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     params, seen = groups_of(parts, state), Seen(obs, rollout.action, rollout.present, rollout.carry)
     value, baseline = of_states(lambda *at: parts.estimates(params, Seen(*at), state.own), seen, rollout, parts.chunk)
@@ -398,7 +398,7 @@ def evaluated(
 
 
 def by_stream(name: str, estimate: jax.Array, rollout: Rollout, settings: BehaviorSettings) -> Metrics:
-    """Mean over trajectories of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward stream.
+    """Mean over trajectories of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward signal.
 
     As in ML-Agents a short trajectory counts like a long one. What an update cuts off an open one counts as one.
     """
@@ -417,7 +417,7 @@ def stream_returns(
     *,
     lasting: Collection[str] = (),
 ) -> jax.Array:
-    """λ-returns of every reward stream, R_t = r_t + γ_t [(1 − λ_t) V_{t+1} + λ_t R_{t+1}].
+    """λ-returns of every reward signal, R_t = r_t + γ_t [(1 − λ_t) V_{t+1} + λ_t R_{t+1}].
 
     γ_t = 0 where nothing follows (terminated). λ_t = 0 where the return restarts from the value of the next state:
     time_horizon reached, interrupted (the next state of the row is the true last observation), or ended while the team
@@ -474,7 +474,7 @@ def make_batch(
 
     With memory it becomes sequences [N, L, A, ...], L = min(`length`, T), see `sequences.cut`.
 
-    The advantage [T, B, A, R] is averaged over the reward streams, then normalised over all that acted.
+    The advantage [T, B, A, R] is averaged over the reward signals, then normalised over all that acted.
     """
     chex.assert_equal_shape([advantage, returns])
     batch = Batch(

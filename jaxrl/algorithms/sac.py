@@ -1,7 +1,7 @@
 """SAC (Haarnoja et al. 2018, arXiv 1801.01290, 1812.05905), continuous, discrete (Christodoulou 2019) and hybrid.
 
 Every agent is on its own, and learns from single transitions (s, a, r, γ, s') of a replay. With p = π(·|s), a ~ π drawn
-anew, α a temperature for all continuous dimensions together (α_c) and one for each branch (α_b), per reward stream:
+anew, α a temperature for all continuous dimensions together (α_c) and one for each branch (α_b), per reward signal:
 
     Q₁, Q₂ → r + γ V̄(s')                                            V̄ ← τ V + (1 - τ) V̄ after every step
     V      → min(Q₁, Q₂)(s, a) - α_c log π(a|s)                     continuous
@@ -89,13 +89,15 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
         storage=storage_of(parts),
         learn=partial(learn, parts, signals),
         estimate=lambda state, rollout: estimate(parts, state, masked(rollout)),
-        period=max(COLLECTED if memory is None else ROWS * memory.sequence_length, math.ceil(hyper.steps_per_update)),
+        collect_size=max(
+            COLLECTED if memory is None else ROWS * memory.sequence_length, math.ceil(hyper.steps_per_update)
+        ),
         extras=(),
         memories=memories_of(settings),
         team_rows=False,
-        adopt=lambda state, obs, mask, carry, action: (action, {}),  # what the environment has is what is stored
+        score_action=lambda state, obs, mask, carry, action: (action, {}),  # what the environment has is what is stored
         noise=partial(actions.noise, spec=spec.action),
-        remember=None if memory is None else partial(remember, parts),
+        critic_step=None if memory is None else partial(critic_step, parts),
         policy=squashed_network(spec, settings.network_settings),
         watch=partial(watch, parts, signals),
         copied=copied,
@@ -104,10 +106,10 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """The networks."""
-    shape, streams, hyper = settings.network_settings, tuple(settings.reward_signals), settings.hyperparameters
+    shape, signals, hyper = settings.network_settings, tuple(settings.reward_signals), settings.hyperparameters
     assert isinstance(hyper, SACHyperparameters)
-    actor, value = SquashedActor(spec, shape), ValueNetwork(spec, shape, streams)
-    return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, streams))
+    actor, value = SquashedActor(spec, shape), ValueNetwork(spec, shape, signals)
+    return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, signals))
 
 
 def memories_of(settings: BehaviorSettings) -> Extras:
@@ -201,7 +203,7 @@ def act(
     return Decision(action=action, sent=action, extras={}, carry={**carry, "actor": after} if carry else ())
 
 
-def remember(
+def critic_step(
     parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], present: jax.Array, decision: Decision
 ) -> dict[str, Any]:
     """The memory after a decision, that of V too."""
@@ -406,7 +408,7 @@ def _losses(
         "value_loss": value_loss,
         "policy_loss": policy_loss,
         "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), valid),
-    } | {f"value/{name}": masked_mean(value[..., i], valid) for i, name in enumerate(parts.value.streams)}
+    } | {f"value/{name}": masked_mean(value[..., i], valid) for i, name in enumerate(parts.value.signals)}
     return sum(q_losses) + value_loss + policy_loss + entropy_loss, told
 
 
@@ -443,7 +445,7 @@ def _taken(q: jax.Array, action: Action, parts: Parts) -> jax.Array:
 
 
 def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
-    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward streams."""
+    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward signals."""
     spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
     if spec.continuous_size:
         cost += alpha["continuous"][0] * soft.log_prob

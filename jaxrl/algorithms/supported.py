@@ -30,7 +30,9 @@ def undemonstrated(settings: RunSettings) -> Iterator[str]:
         for key, section in {**sections, "behavioral_cloning": behavior.behavioral_cloning}.items():
             if isinstance(section, GAILSettings | BehavioralCloningSettings):
                 from jaxrl.demonstrations import DemonstrationError, remembered  # needs the protocol's messages
+                from jaxrl.demonstrations.columns import keep_in
 
+                keep_in(settings.checkpoint_settings.results_dir)
                 try:
                     remembered(section.demo_path)
                 except DemonstrationError as error:

@@ -35,7 +35,7 @@ _COMMANDS = {
     "diff": "the first difference between two runs: settings, versions, statistics, parameters",
     "record": "play the policy of a run and write what it does as demonstrations",
     "imitate": "train from demonstrations alone, without an environment",
-    "demo": "what is in demonstrations, files that Unity's Demonstration Recorder wrote",
+    "demo": "what is in demonstrations: lines, tables, films, and other formats",
     "zoo": "the trained policies that come with jaxrl: list them, and see what they earn",
     "import-torch": "a run of jaxrl from a checkpoint of ML-Agents (.pt), to continue or to start from",
     "export-torch": "a checkpoint of ML-Agents (.pt) from a run of jaxrl",

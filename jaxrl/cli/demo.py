@@ -1,27 +1,39 @@
-"""`jaxrl demo info`: what is in demonstration files."""
+"""`jaxrl demo`: what is in demonstrations, as lines, tables and films, and in other formats."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 
-from jaxrl.demonstrations import Demonstration, read
+from jaxrl.demonstrations import Demonstration, DemonstrationError, read
 from jaxrl.demonstrations.reading import files
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """What to do, and with which files."""
     parser.description = (
-        "Say of demonstrations, .demo files of Unity's Demonstration Recorder, what agent recorded them, how many "
-        "decisions and episodes they hold and what these earned; or what is wrong with a file."
+        "Look at demonstrations, .demo files of Unity's Demonstration Recorder or of `jaxrl record`, or say what is "
+        "wrong with them. info: a line for each file, and what its agent sees and does. view: a table of the episodes, "
+        "with --episode of the decisions of one, and with --out a film of what its camera saw. convert: FILE|DIR OUT, "
+        "each a .demo file, a .npz file or minari:ID."
     )
-    parser.add_argument("what", choices=("info",), help="info: a line for each file, and what its agent sees and does")
+    parser.add_argument("what", choices=("info", "view", "convert"), help="see above")
     parser.add_argument("paths", metavar="FILE|DIR", nargs="+", help=".demo files, or folders of them")
+    parser.add_argument("--episode", type=int, metavar="N", help="view: that episode alone, from 1 on")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="view: a film (.gif) or a sheet of stills (.png)")
+    parser.add_argument("--behavior", metavar="NAME", help="convert: another name of the behavior")
+    parser.add_argument("--force", action="store_true", help="convert: in the place of a file that is there")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> None:
-    """Print the lines. Raises DemonstrationError for the first file that cannot be used."""
+    """Print the lines, write the files. Raises JaxrlError for the first file that cannot be used."""
+    {"info": _info, "view": _view, "convert": _convert}[given.what](given)
+
+
+def _info(given: argparse.Namespace) -> None:
     for path in given.paths:
         for file in files(path):
             found = read(file)
@@ -42,3 +54,23 @@ def _line(found: Demonstration) -> str:
         f"{lengths.mean():.1f} decisions, mean reward {returns.mean():.3f} ({returns.min():.3f} to {returns.max():.3f})"
         f", {found.interrupted.sum()} interrupted"
     )
+
+
+def _view(given: argparse.Namespace) -> None:
+    from jaxrl.tools.demonstrations import film, table
+
+    found = [file for path in given.paths for file in files(path)]
+    for line in table(found, given.episode):
+        print(line)
+    if given.out is not None:
+        film(found, given.episode, given.out)
+        print(given.out)
+
+
+def _convert(given: argparse.Namespace) -> None:
+    from jaxrl.client.converting import convert
+
+    if len(given.paths) != 2:
+        raise DemonstrationError(f"jaxrl demo convert FROM TO: got {len(given.paths)} names, expected two")
+    done = convert(*given.paths, behavior=given.behavior, force=given.force)
+    print(f"{given.paths[1]}: behavior {done.behavior!r}, {done.episodes} episodes of {done.decisions} decisions")

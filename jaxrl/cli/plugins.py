@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from jaxrl.plugins import Kind
-from jaxrl.training.offered import KEYS, Offer, of_mlagents, offers, usable
+from jaxrl.training.registries import KEYS, Offer, of_mlagents, offers, usable
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

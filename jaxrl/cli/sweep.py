@@ -259,7 +259,7 @@ def _train_compiled(
 ) -> None:
     side_by_side = min(parallel or len(runs), len(runs)) * runs[0].env_settings.seeds
     start_computing(runs[0].torch_settings.device, side_by_side)
-    from jaxrl.training.compiled.points import train_points
+    from jaxrl.training.compiled.sweep_points import train_points
 
     train_points(runs, console, interrupt, parallel)
 

@@ -24,15 +24,15 @@ class BehaviorSpaces:
         self._spec = spec
         self._dtypes = [_dtype(sensor, uint8_visual) for sensor in spec.observations]
         boxes = [_box(sensor, dtype) for sensor, dtype in zip(spec.observations, self._dtypes, strict=True)]
-        self._names = _distinct([sensor.name for sensor in spec.observations])
+        self.names = _distinct([sensor.name for sensor in spec.observations])
         single = len(boxes) == 1
-        self.observation = boxes[0] if single else spaces.Dict(dict(zip(self._names, boxes, strict=True)))
+        self.observation = boxes[0] if single else spaces.Dict(dict(zip(self.names, boxes, strict=True)))
         self.action = _action_space(spec.action)
 
     def see(self, obs: tuple[np.ndarray, ...], row: int) -> Any:
         """Copies of row `row` of the arrays [N, *shape] of all sensors, as an element of the observation space."""
         parts = [_in_dtype(sensor[row], dtype) for sensor, dtype in zip(obs, self._dtypes, strict=True)]
-        return parts[0] if len(parts) == 1 else dict(zip(self._names, parts, strict=True))
+        return parts[0] if len(parts) == 1 else dict(zip(self.names, parts, strict=True))
 
     def act(self, action: Any) -> Action:
         """An element of the action space as continuous float32 [C] and discrete int32 [D].

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from jaxrl.demonstrations.columns import Columns, passing_place, place_of, written
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.protobuf import messages
 from jaxrl.envs.sensors import WireSpec
@@ -32,7 +33,7 @@ from jaxrl.types import Action, ActionSpec, BehaviorSpec, JaxrlError
 BRAIN = 33
 """Byte at which the brain's parameters begin: the zone before is the header's, rewritten as a recording ends."""
 VERSIONS = (0, 1)
-_TOGETHER = 4096  # pairs turned into arrays at once
+_TOGETHER = 512  # pairs turned into arrays at once: more of them leave the caches
 _NOT_A_DEMO = "is it a .demo file of Unity's Demonstration Recorder?"
 
 
@@ -41,7 +42,7 @@ class DemonstrationError(JaxrlError):
 
 
 class Demonstration(NamedTuple):
-    """Decisions in the order in which they were made, file after file: n rows."""
+    """Decisions in the order in which they were made, file after file: n rows. Large arrays lie in files, mapped."""
 
     spec: BehaviorSpec
     behavior: str
@@ -55,42 +56,22 @@ class Demonstration(NamedTuple):
 
 
 def decisions(path: str, spec: BehaviorSpec) -> Demonstration:
-    """The decisions of `read` for agents with this spec: without what is `terminal`.
+    """The decisions of `remembered` for agents with this spec.
 
     Raises DemonstrationError: as `read`, and for recordings of another kind of agent.
     """
     found = remembered(path)
     _check_spec(Path(path), found.spec, spec)
-    kept = ~found.terminal
-    if not kept.any():
-        raise DemonstrationError(f"{path}: there is no decision in it")
-    return rows_of(found, kept)
-
-
-def rows_of(found: Demonstration, kept: np.ndarray) -> Demonstration:
-    """Those rows alone; bool [n] or places."""
-    return _of_columns(found, [column[kept] for column in _columns(found)])
+    return found
 
 
 def read(path: str | Path) -> Demonstration:
-    """A `.demo` file, or all in a folder, by name.
+    """A `.demo` file, or all in a folder, by name, also what is `terminal`.
 
     Raises DemonstrationError: no such file, one that is cut off, foreign or of an unknown version, numbers that are
     none, no end of an episode in any of them, or recordings of different behaviors in one folder.
     """
-    found = files(path)
-    parts = [_read_file(file) for file in found]
-    first = parts[0]
-    for file, part in zip(found, parts, strict=True):
-        if part.behavior != first.behavior:
-            raise DemonstrationError(
-                f"{path}: demonstrations of two behaviors, {first.behavior!r} and {part.behavior!r} ({file.name}): "
-                "a folder has those of one"
-            )
-        _check_spec(file, part.spec, first.spec, found[0].name)
-    if not any(part.done.any() for part in parts):
-        raise DemonstrationError(f"{path}: no episode ends in it: record at least one whole episode")
-    return _of_columns(first, [np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True)])
+    return _gathered(path, files(path), passing_place(), ends=True)
 
 
 def files(path: str | Path) -> list[Path]:
@@ -107,59 +88,139 @@ def files(path: str | Path) -> list[Path]:
 
 
 def remembered(path: str) -> Demonstration:
-    """`read`, once for the same files: a signal and cloning often share them, as do the learners of a sweep."""
+    """`read` without what is `terminal`, once for the same files: a signal and cloning often share them.
+
+    Large ones are read once for all processes, see `columns`. Raises DemonstrationError.
+    """
     return _read_once(path, tuple((str(x), x.stat().st_mtime_ns, x.stat().st_size) for x in files(path)))
 
 
 @lru_cache(maxsize=4)
-def _read_once(path: str, _version: Any) -> Demonstration:
-    return read(path)
+def _read_once(path: str, version: Any) -> Demonstration:
+    found = files(path)
+    folder = place_of(path, version)
+    known = written(folder) if folder.is_dir() else None
+    if known is not None:
+        return _of_columns(kind_of(found[0]), known)
+    return _gathered(path, found, folder, ends=False)
 
 
-def _columns(part: Demonstration) -> list[np.ndarray]:
-    return [*part.obs, *part.action, part.reward, part.done, part.interrupted, part.terminal, part.last]
-
-
-def _of_columns(like: Demonstration, columns: list[np.ndarray]) -> Demonstration:
-    n = len(like.obs)
-    return Demonstration(like.spec, like.behavior, tuple(columns[:n]), Action(*columns[n : n + 2]), *columns[n + 2 :])
-
-
-def _read_file(file: Path) -> Demonstration:
+def _gathered(path: str | Path, found: list[Path], folder: Path, *, ends: bool) -> Demonstration:
+    """All rows of the files; with `ends` also what is `terminal`."""
+    columns, first, over = Columns(folder), kind_of(found[0]), False
     try:
-        if not file.stat().st_size:
-            raise DemonstrationError(f"{file}: it is empty")
-        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _parsed(file, data)
+        for file in found:
+            kind = kind_of(file)
+            if kind.behavior != first.behavior:
+                raise DemonstrationError(
+                    f"{path}: demonstrations of two behaviors, {first.behavior!r} and {kind.behavior!r} ({file.name}): "
+                    "a folder has those of one"
+                )
+            _check_spec(file, kind.spec, first.spec, found[0].name)
+            for piece in _pieces(file):
+                *_, done, _, terminal, _ = piece
+                over |= bool(done.any())
+                columns.add(piece if ends or not terminal.any() else [x[~terminal] for x in piece])
+        if not over:
+            raise DemonstrationError(f"{path}: no episode ends in it: record at least one whole episode")
+        gathered = _of_columns(first, columns.close())
     except OSError as error:
-        raise DemonstrationError(f"{file}: cannot be read: {error.strerror}") from error
+        raise DemonstrationError(f"{path}: what is read of it cannot be kept in {folder}: {error}") from error
+    finally:
+        columns.discard()
+    if not len(gathered.done):
+        raise DemonstrationError(f"{path}: there is no decision in it")
+    return gathered
 
 
-def _parsed(file: Path, data: Any) -> Demonstration:
+class Kind(NamedTuple):
+    """Of whom a file is."""
+
+    behavior: str
+    spec: BehaviorSpec
+
+
+def _of_columns(kind: Kind, columns: list[np.ndarray]) -> Demonstration:
+    n = len(kind.spec.observations)
+    return Demonstration(kind.spec, kind.behavior, tuple(columns[:n]), Action(*columns[n : n + 2]), *columns[n + 2 :])
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Its bytes, mapped. Raises DemonstrationError."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and size:
+            raise
+        why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "it is empty"
+        raise DemonstrationError(f"{file}: {why}") from error
+
+
+def _begun(file: Path, data: Any) -> tuple[int, WireSpec, str, int]:
+    """How many pairs the header counts, what its first pair shows, the behavior, and where the pairs begin."""
     kinds = messages()
     header = _message(file, kinds.DemonstrationMetaProto, data, 0, "the header")[0]
     if header.api_version not in VERSIONS:
         raise DemonstrationError(f"{file}: version {header.api_version}, expected 0 or 1; {_NOT_A_DEMO}")
     brain, at = _message(file, kinds.BrainParametersProto, data, BRAIN, "the brain's parameters")
-    pieces, wire, count = [], None, 0
-    for pairs in _chunks(file, data, at, header.number_steps):
-        try:
-            wire = wire or decode_spec(brain.brain_name, brain, pairs[0].agent_info)
-            pieces.append(_arrays(file, wire, pairs, count))
-        except EnvironmentFailure as error:
-            raise DemonstrationError(f"{file}: pair {count}: {error}") from error
-        count += len(pairs)
-    if wire is None or count < 2:
-        raise DemonstrationError(f"{file}: {count} pairs are not one decision; {_NOT_A_DEMO}")
-    if count < header.number_steps:
-        raise DemonstrationError(f"{file}: it ends after {count} of {header.number_steps} pairs: it was cut off")
-    *rest, reward, done, interrupted = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
-    n = len(wire.behavior.observations)
-    last = np.arange(count - 1) == count - 2
-    return Demonstration(
-        wire.behavior, brain.brain_name, tuple(x[:-1] for x in rest[:n]), Action(*(x[:-1] for x in rest[n:])),
-        reward[1:], done[1:], interrupted[1:], done[:-1], last,
-    )  # fmt: skip
+    if at == len(data):
+        raise DemonstrationError(f"{file}: 0 pairs are not one decision; {_NOT_A_DEMO}")
+    pair = _message(file, kinds.AgentInfoActionPairProto, data, at, "pair 0")[0]
+    try:
+        wire = decode_spec(brain.brain_name, brain, pair.agent_info)
+    except EnvironmentFailure as error:
+        raise DemonstrationError(f"{file}: pair 0: {error}") from error
+    return header.number_steps, wire, brain.brain_name, at
+
+
+def kind_of(file: Path) -> Kind:
+    """What stands before its second pair. Raises DemonstrationError."""
+    with _opened(file) as data:
+        _, wire, behavior, _ = _begun(file, data)
+    return Kind(behavior, wire.behavior)
+
+
+def _pieces(file: Path) -> Iterator[list[np.ndarray]]:
+    """The rows of a file, some hundred at a time, in the order of `Demonstration`'s arrays.
+
+    A decision's reward and ending stand in the pair after it, so that the last of some waits for the next ones.
+    """
+    before, piece = None, None
+    for *shown, reward, _, done, interrupted in pair_columns(file):
+        shown.append(done)  # of what is seen here: nothing is decided there
+        if before is not None:
+            shown = [np.concatenate(columns) for columns in zip(before, shown, strict=True)]
+        else:
+            reward, done, interrupted = reward[1:], done[1:], interrupted[1:]
+        if piece is not None:
+            yield piece
+        *seen, terminal = [x[:-1] for x in shown]
+        piece = [*seen, reward, done, interrupted, terminal, np.zeros(len(reward), bool)]
+        before = [x[-1:] for x in shown]
+    assert piece is not None  # `pair_columns` has looked
+    piece[-1][-1:] = True
+    yield piece
+
+
+def pair_columns(file: Path) -> Iterator[list[np.ndarray]]:
+    """The pairs of a file as they stand there, some hundred at a time.
+
+    Observations, continuous and discrete actions, rewards and group rewards of the decision before, whether the
+    episode ended, and whether by interruption. Raises DemonstrationError.
+    """
+    with _opened(file) as data:
+        number, wire, _, at = _begun(file, data)
+        count = 0
+        for pairs in _chunks(file, data, at, number):
+            yield _arrays(file, wire, pairs, count)
+            count += len(pairs)
+        if count < 2:
+            raise DemonstrationError(f"{file}: {count} pairs are not one decision; {_NOT_A_DEMO}")
+        if count < number:
+            raise DemonstrationError(f"{file}: it ends after {count} of {number} pairs: it was cut off")
 
 
 def _chunks(file: Path, data: Any, at: int, number: int) -> Iterator[list[Any]]:
@@ -185,7 +246,7 @@ def _chunks(file: Path, data: Any, at: int, number: int) -> Iterator[list[Any]]:
 
 
 def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int) -> list[np.ndarray]:
-    """Observations, both kinds of action, reward, done and interrupted of these pairs."""
+    """See `pair_columns`."""
     infos = [pair.agent_info for pair in pairs]
     try:
         obs = decode_sensors(infos, wire.sensors)
@@ -199,6 +260,7 @@ def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int) -> list[np
         *obs,
         *_actions(file, wire.action, pairs, done, first),
         reward,
+        np.array([info.group_reward for info in infos], np.float32),
         done,
         np.array([x.max_step_reached for x in infos]),
     ]

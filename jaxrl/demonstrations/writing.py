@@ -10,17 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.demonstrations.reading import BRAIN, DemonstrationError
+from jaxrl.envs.player.messages import channel_mapping, encode_png
 from jaxrl.envs.protobuf import messages
+from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.types import BehaviorSpec
 
 _NAME = 10
 """Letters of the file's name in the header: with the largest of its numbers they fill its 33 bytes."""
 
+_LEVEL = 1  # of compression: most of what it can save, in the least time
+
 
 class Pair(NamedTuple):
     """What one agent saw, what it was paid for the decision before, and what it decided."""
 
-    obs: Sequence[np.ndarray]  # one per sensor, [*shape]; images uint8, or float32 from 0 to 1
+    obs: Sequence[np.ndarray]  # one per sensor, [*shape]; images uint8, which become PNG, or float32 from 0 to 1
     continuous: Sequence[float] = ()  # as the environment has it; nothing where the episode ended
     discrete: Sequence[int] = ()
     reward: float = 0.0
@@ -30,7 +34,7 @@ class Pair(NamedTuple):
 
 
 def write(path: str | Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
-    """A file of these pairs; images are not compressed. Returns how many there are.
+    """A file of these pairs. Returns how many there are.
 
     It is there when all is in it: until then, and where something is raised, what was there before stays.
 
@@ -88,14 +92,20 @@ def _message(path: Path, kinds: Any, spec: BehaviorSpec, pair: Pair, number: int
     for sensor, x in zip(spec.observations, pair.obs, strict=True):
         if np.shape(x) != sensor.shape:
             raise DemonstrationError(f"{path}: pair {number}: {sensor.name!r} has {np.shape(x)}, not {sensor.shape}")
-        numbers = np.asarray(x, np.float32) / (255.0 if np.asarray(x).dtype == np.uint8 else 1.0)
         observation = info.observations.add(
             name=sensor.name,
             shape=sensor.shape,
             observation_type=int(sensor.observation_type),
             dimension_properties=[int(kind) for kind in sensor.dimension_property],
         )
-        observation.float_data.data.extend(numbers.reshape(-1))
+        x = np.asarray(x)
+        if x.dtype == np.uint8 and x.ndim == 3:
+            observation.dimension_properties[:] = map(int, IMAGE_PROPERTIES)
+            observation.compression_type = kinds.PNG
+            observation.compressed_channel_mapping.extend(channel_mapping(len(x)))
+            observation.compressed_data = encode_png(x.transpose(1, 2, 0)[None], _LEVEL)[0]
+        else:
+            observation.float_data.data.extend(x.astype(np.float32).reshape(-1))
     return message
 
 

@@ -17,6 +17,7 @@ episodes are left out, as in `rewards.gail`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ import numpy as np
 
 from jaxrl.learning.adam import ADAM, descended
 from jaxrl.learning.losses import masked_mean
+from jaxrl.learning.picking import picker
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, constant, linear
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.actions import ActionDistribution
@@ -54,12 +56,19 @@ class Copied(NamedTuple):
     wanted: Callable[[Action], Action]
 
 
+class Laid(NamedTuple):
+    """Demonstrations in S sequences of L decisions, each of one episode; L = 1 without memory."""
+
+    demonstration: Demonstration
+    places: np.ndarray  # int32 [S, L], which decision; -1 where a sequence is filled up
+
+
 class Rows(NamedTuple):
-    """Decisions [S, L, ...]: S sequences of L decisions, each of one episode; L = 1 without memory."""
+    """Decisions of some of the sequences, [S, L, ...]."""
 
     obs: tuple[Any, ...]
     action: Action
-    valid: Any  # bool [S, L], False where a sequence is filled up
+    valid: Any  # bool [S, L], False where a sequence is filled up; zeros stand there
 
 
 class Cloning(NamedTuple):
@@ -90,15 +99,21 @@ def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied)
 
     memory = settings.network_settings.memory
     length = 1 if memory is None else memory.sequence_length
-    return make_cloning(spec, settings, copied, in_sequences(decisions(section.demo_path, spec), length))
+    laid = in_sequences(decisions(section.demo_path, spec), length)
+    return make_cloning(spec, settings, copied, as_wanted(copied, laid), laid.places.shape)
 
 
-def make_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied, rows: Rows) -> Cloning:
-    """The same of these rows."""
+def make_cloning(
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    copied: Copied,
+    rows_at: Callable[[jax.Array], Rows],
+    shape: tuple[int, ...],
+) -> Cloning:
+    """The same of S sequences of L decisions, `shape`, which `rows_at` gives, see `as_wanted`."""
     section, hyper = settings.behavioral_cloning, settings.hyperparameters
     assert section is not None
-    rows = jax.tree.map(jnp.asarray, rows._replace(action=copied.wanted(rows.action)))
-    count, length = rows.valid.shape
+    count, length = shape
     size, turns = _batches(count, length, section.batch_size or hyper.batch_size, section.samples_per_update)
     epochs = section.num_epoch or EPOCHS
     base = hyper.learning_rate * section.strength
@@ -121,8 +136,7 @@ def make_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied,
         return _loss(spec.action, dist, copied.drawn(dist, normal), batch)
 
     def step(params: Any, moments: Any, states: Any, rate: Any, chosen: jax.Array, normal: jax.Array) -> Any:
-        batch = jax.tree.map(lambda x: x[chosen], rows)
-        found, gradient = jax.value_and_grad(loss)(params, states, batch, normal)
+        found, gradient = jax.value_and_grad(loss)(params, states, rows_at(chosen), normal)
         return *descended(params, gradient, moments, rate), found
 
     def turn(kept: dict[str, Any], params: Any, states: Any, key: jax.Array) -> Any:
@@ -152,18 +166,32 @@ def make_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied,
     return Cloning(init, learn, step, loss, epochs * turns * size * length)
 
 
-def in_sequences(demonstration: Demonstration, length: int) -> Rows:
-    """The decisions in sequences of so many, none across the end of an episode; zeros fill up each episode's last."""
+def in_sequences(demonstration: Demonstration, length: int, among: np.ndarray | None = None) -> Laid:
+    """The decisions in sequences of so many, none across the end of an episode. `among`: bool [n], whole episodes."""
     ends = np.flatnonzero(demonstration.done | demonstration.last) + 1
-    pieces = np.split(np.arange(len(demonstration.done)), ends[ends < len(demonstration.done)])
-    places = np.concatenate([np.append(piece, np.full(-len(piece) % length, -1)) for piece in pieces])
-    places = places.reshape(-1, length)
-    valid = places >= 0
+    chosen = np.arange(len(demonstration.done), dtype=np.int32)
+    if length == 1:
+        return Laid(demonstration, (chosen if among is None else chosen[among])[:, None])
+    pieces = [piece for piece in np.split(chosen, ends) if len(piece) and (among is None or among[piece[0]])]
+    filled = [np.append(piece, np.full(-len(piece) % length, -1, np.int32)) for piece in pieces]
+    return Laid(demonstration, np.concatenate(filled).reshape(-1, length))
 
-    def laid(x: np.ndarray) -> np.ndarray:
-        return np.where(valid.reshape(*valid.shape, *[1] * (x.ndim - 1)), x[places], np.zeros((), x.dtype))
 
-    return Rows(tuple(map(laid, demonstration.obs)), Action(*map(laid, demonstration.action)), valid)
+def as_wanted(copied: Copied, laid: Laid) -> Callable[[jax.Array], Rows]:
+    """The function (sequences int32 [n]) → their decisions, with actions as the policy should draw them."""
+    pick, places = picker((laid.demonstration.obs, laid.demonstration.action)), jnp.asarray(laid.places)
+
+    def rows_at(chosen: jax.Array) -> Rows:
+        at = places[chosen]
+        valid = at >= 0
+        obs, action = jax.tree.map(partial(_where_valid, valid), pick(jnp.maximum(at, 0)))
+        return Rows(obs, copied.wanted(action), valid)
+
+    return rows_at
+
+
+def _where_valid(valid: jax.Array, x: jax.Array) -> jax.Array:
+    return jnp.where(valid.reshape(*valid.shape, *[1] * (x.ndim - valid.ndim)), x, jnp.zeros((), x.dtype))
 
 
 def _batches(count: int, length: int, batch_size: int, samples: int) -> tuple[int, int]:

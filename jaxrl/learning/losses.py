@@ -2,7 +2,7 @@
 
 A mask is bool (or 0/1) over the leading axes `...`; what lies where it is False has no influence on values or
 gradients, even if it is NaN: arguments are replaced *before* the arithmetic, because 0 * NaN would come back in the
-gradient. Trailing columns (action dimensions and branches, or reward streams) share their row's mask. All arrays are
+gradient. Trailing columns (action dimensions and branches, or reward signals) share their row's mask. All arrays are
 float32. All functions raise AssertionError where shapes differ from what they name, so that nothing broadcasts by
 accident.
 """

@@ -36,9 +36,10 @@ EPSILON = 1e-5
 
 
 class TeamAttention(nn.Module):
-    """Pooled attention outputs of a team. All arrays float32; what absent members hold must be finite."""
+    """Pooled attention outputs of a team. What absent members hold must be finite."""
 
     embedding: int
+    dtype: str = "float32"  # of the products
 
     def setup(self) -> None:
         if self.embedding % HEADS:
@@ -47,7 +48,7 @@ class TeamAttention(nn.Module):
                 f"team critic; use {self.embedding // HEADS * HEADS + HEADS}"
             )
         init = embedding_normal(self.embedding)
-        self.qkv = nn.Dense(3 * self.embedding, kernel_init=init)
+        self.qkv = nn.Dense(3 * self.embedding, dtype=self.dtype, kernel_init=init)
         self.out_kernel = self.param("out_kernel", init, (self.embedding, self.embedding))
         self.out_bias = self.param("out_bias", nn.initializers.zeros, (self.embedding,))
 
@@ -78,13 +79,13 @@ class TeamAttention(nn.Module):
         weights = _weights(_pick(scores, by_observation), present, by_observation)  # [N, H, S, A, E]
         weights = jnp.transpose(weights, (0, 2, 3, 1, 4)).reshape(n, sets * members, HEADS * count)
         out = weighted_sums(weights, self._project_out(v, n))
-        bias = self.out_bias - jnp.mean(self.out_bias)
+        bias = (self.out_bias - jnp.mean(self.out_bias)).astype(x.dtype)
         centred = out.reshape(n, sets, members, h) + _pick(x + as_row(bias, x), by_observation)
         return pool(centred, present)
 
     def _project_out(self, v: jax.Array, n: int) -> jax.Array:
         """v [N·E, h] -> U [N, H·E, h], the output layer applied to each head's part, without mean over h."""
-        kernel = self.out_kernel - jnp.mean(self.out_kernel, axis=1, keepdims=True)
+        kernel = (self.out_kernel - jnp.mean(self.out_kernel, axis=1, keepdims=True)).astype(v.dtype)
         h = kernel.shape[0]
         parts = [slice(i * h // HEADS, (i + 1) * h // HEADS) for i in range(HEADS)]
         return jnp.concatenate([(v[:, part] @ kernel[part]).reshape(n, -1, h) for part in parts], axis=1)
@@ -112,10 +113,11 @@ def pool(centred: jax.Array, present: jax.Array) -> jax.Array:
 
     The mean is Σ / (number present + 1e-7), so that an empty team gives 0.
     """
-    scale = jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1) + EPSILON)
+    scale = jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, dtype=jnp.float32) + EPSILON)
     share = present.astype(jnp.float32)
     share = share / (jnp.sum(share, axis=1, keepdims=True) + 1e-7)
-    return jax.lax.dot_general(scale * share[:, None], centred, (((2,), (2,)), ((0, 1), (0, 1))))
+    weights = (scale * share[:, None]).astype(centred.dtype)
+    return jax.lax.dot_general(weights, centred, (((2,), (2,)), ((0, 1), (0, 1))))
 
 
 def layer_norm(x: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ from functools import partial
 import chex
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
 from jaxrl.networks.goal import Columns, ConditionedMLP, conditioned_mlp_onnx
@@ -65,12 +66,13 @@ class NetworkBody(nn.Module):
         return self.body(x)
 
     def remember(self, x: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
-        """The memory alone: [..., h] -> what heads read, and the carry after it; x as it is without memory.
+        """The memory alone: [..., h] -> what heads read, float32, and the carry after it; without memory x goes on.
 
         Raises AssertionError for a network with memory that is given none, and the other way round.
         """
         given = not (isinstance(memory, tuple) and not memory)
         chex.assert_equal(given, self.settings.memory is not None)
+        x = x.astype(jnp.float32)
         return self.memory(x, memory) if given else (x, ())
 
 

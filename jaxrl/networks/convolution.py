@@ -47,6 +47,7 @@ class Convolution(nn.Module):
         limit = 1.0 / math.sqrt(self.side * self.side * inputs)
         kernel = self.param("kernel", uniform(limit), (self.side, self.side, inputs, self.features))
         bias = self.param("bias", uniform(limit), (self.features,))
+        kernel, bias = kernel.astype(x.dtype), bias.astype(x.dtype)
         return convolve(x, kernel, self.stride, self.padding) + bias.reshape(1, 1, 1, -1)
 
 
@@ -92,7 +93,7 @@ def _products(x: jax.Array, kernel: jax.Array, *, stride: int) -> jax.Array:
     x, kernel, stride = _in_blocks(x, kernel, stride)
     side, channels, features = kernel.shape[0], *kernel.shape[2:]
     height, width = (convolved(size, side, stride, 0) for size in x.shape[1:3])
-    total = jnp.zeros((x.shape[0] * height * width, features))
+    total = jnp.zeros((x.shape[0] * height * width, features), x.dtype)
     for i in range(side):
         for j in range(side):
             end = (x.shape[0], i + stride * (height - 1) + 1, j + stride * (width - 1) + 1, channels)

@@ -75,22 +75,26 @@ def is_goal(observation: ObservationSpec) -> bool:
     return observation.observation_type == ObservationType.GOAL_SIGNAL
 
 
-def as_float(x: jax.Array) -> jax.Array:
-    """Numbers as networks see them, float32: uint8 0..255 becomes 0..1, everything else stays what it is."""
+def as_float(x: jax.Array, dtype: str = "float32") -> jax.Array:
+    """Numbers as networks see them: uint8 0..255 becomes 0..1, everything else stays what it is.
+
+    `dtype` is a network's `compute_dtype`. What encoders and hidden layers compute has the dtype of what they are
+    given, their parameters follow it, and `NetworkBody` gives float32 again.
+    """
     if x.dtype == jnp.uint8:
-        return x.astype(jnp.float32) / UINT8_RANGE
-    return x.astype(jnp.float32)
+        return (x.astype(jnp.float32) / UINT8_RANGE).astype(dtype)
+    return x.astype(dtype)
 
 
 class VectorEncoder(nn.Module):
-    """A vector observation is its own encoding: [..., F] -> [..., F], float32."""
+    """A vector observation is its own encoding: [..., F] -> [..., F]."""
 
     observation: ObservationSpec
     settings: NetworkShape
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return as_float(x)
+        return as_float(x, self.settings.compute_dtype)
 
 
 def vector_onnx(graph: OnnxGraph, given: EncoderInput) -> str:

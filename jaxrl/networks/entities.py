@@ -34,19 +34,20 @@ PRESENT_FROM = 0.01
 
 
 class EntityEncoder(nn.Module):
-    """Entity observations [..., n, F] each, and the other encodings `own` [..., E0] or None -> [..., 128], float32."""
+    """Entity observations [..., n, F] each, and the other encodings `own` [..., E0] or None -> [..., 128]."""
 
     observations: tuple[ObservationSpec, ...]
     settings: NetworkShape
 
     @nn.compact
     def __call__(self, xs: tuple[jax.Array, ...], own: jax.Array | None) -> jax.Array:
-        init = embedding_normal(EMBEDDING)
+        init, dtype = embedding_normal(EMBEDDING), self.settings.compute_dtype
         rows = [as_float(x.reshape(-1, *o.shape)) for x, o in zip(xs, self.observations, strict=True)]
         seen = None
         if own is not None:
-            seen = nn.swish(nn.Dense(EMBEDDING, kernel_init=init, name="self")(own.reshape(-1, own.shape[-1])))
-        embedded = [Embedding(name=f"embed_{i}")(x, seen) for i, x in enumerate(rows)]
+            self_layer = nn.Dense(EMBEDDING, dtype=dtype, kernel_init=init, name="self")
+            seen = nn.swish(self_layer(own.reshape(-1, own.shape[-1])))
+        embedded = [Embedding(name=f"embed_{i}")(x.astype(dtype), seen) for i, x in enumerate(rows)]
         present = jnp.concatenate([jnp.sum(jnp.square(x), axis=-1) >= PRESENT_FROM for x in rows], axis=1)
         pooled = SelfAttention(name="attention")(jnp.concatenate(embedded, axis=1), present)
         return pooled.reshape(*xs[0].shape[:-2], EMBEDDING)
@@ -60,6 +61,7 @@ class Embedding(nn.Module):
         before = 0 if seen is None else EMBEDDING
         kernel = self.param("kernel", embedding_normal(EMBEDDING), (before + x.shape[-1], EMBEDDING))
         bias = self.param("bias", nn.initializers.zeros, (EMBEDDING,))
+        kernel, bias = kernel.astype(x.dtype), bias.astype(x.dtype)
         common = bias.reshape(1, -1) if seen is None else seen @ kernel[:before] + bias.reshape(1, -1)
         return nn.swish(on_rows(lambda rows: rows @ kernel[before:], x) + common[:, None])
 
@@ -71,7 +73,7 @@ class SelfAttention(nn.Module):
     def __call__(self, entities: jax.Array, present: jax.Array) -> jax.Array:
         init = embedding_normal(EMBEDDING)
         x = layer_norm(entities)
-        projected = on_rows(nn.Dense(3 * EMBEDDING, kernel_init=init, name="qkv"), x)
+        projected = on_rows(nn.Dense(3 * EMBEDDING, dtype=x.dtype, kernel_init=init, name="qkv"), x)
         q, k, v = (_heads(part) for part in jnp.split(projected, 3, axis=-1))
         scores = inner_products(q, k) / math.sqrt(EMBEDDING)
         weights = jax.nn.softmax(jnp.where(present[:, None, None, :], scores, ABSENT), axis=-1)
@@ -80,6 +82,7 @@ class SelfAttention(nn.Module):
         bias = self.param("out_bias", nn.initializers.zeros, (EMBEDDING,))
         # the mean that the last layer norm would subtract is taken out of kernel and bias; x has none
         kernel, bias = kernel - jnp.mean(kernel, axis=1, keepdims=True), bias - jnp.mean(bias)
+        kernel, bias = kernel.astype(x.dtype), bias.astype(x.dtype)
         out = on_rows(lambda rows: rows @ kernel + bias.reshape(1, -1), attended)
         return pool((out + x)[:, None], present)[:, 0]
 

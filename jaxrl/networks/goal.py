@@ -44,7 +44,8 @@ class ConditionedMLP(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         goal = jnp.concatenate([x[..., start:end] for start, end in self.goals], axis=-1)
         for i in range(self.layers - 1):
-            x = nn.swish(on_rows(nn.Dense(self.units, kernel_init=self.kernel_init, name=f"layer_{i}"), x))
+            linear = nn.Dense(self.units, dtype=x.dtype, kernel_init=self.kernel_init, name=f"layer_{i}")
+            x = nn.swish(on_rows(linear, x))
         layer = GoalLayer(self.units, name=f"layer_{self.layers - 1}")
         rows = layer(x.reshape(-1, x.shape[-1]), goal.reshape(-1, goal.shape[-1]))
         return nn.swish(rows).reshape(*x.shape[:-1], self.units)
@@ -60,10 +61,11 @@ class GoalLayer(nn.Module):
         inputs = x.shape[-1]
         g = goal
         for i in range(2):
-            g = nn.swish(nn.Dense(self.units, kernel_init=fan_in_normal(1.0), name=f"hidden_{i}")(g))
+            g = nn.swish(nn.Dense(self.units, dtype=x.dtype, kernel_init=fan_in_normal(1.0), name=f"hidden_{i}")(g))
         limit = math.sqrt(1.0 / (self.units * inputs))
-        made = Affine(self.units, inputs * self.units, uniform(limit), name="made")()
-        bias = self.param("bias", nn.initializers.zeros, (self.units,))
+        kernel, shift = Affine(self.units, inputs * self.units, uniform(limit), name="made")()
+        made = kernel.astype(x.dtype), shift.astype(x.dtype)
+        bias = self.param("bias", nn.initializers.zeros, (self.units,)).astype(x.dtype)
         return made_product(x, goal, layer_norm(g), *made) + bias.reshape(1, -1)
 
 

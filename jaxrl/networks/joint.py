@@ -7,7 +7,7 @@ the attention of `models.TeamCritic` such a critic must learn what an empty plac
 A goal is an ordinary observation here, whatever `goal_conditioning_type` says, as in MA-POCA's critic: the hidden
 layers read the whole team, each member of which has a goal of its own.
 
-Observations come as a tuple of [..., A, *shape], A <= capacity; everything is float32. Absent members may hold NaN.
+Observations come as a tuple of [..., A, *shape], A <= capacity; what comes out is float32. Absent members may hold NaN.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class TeamCapacityError(JaxrlError):
 
 
 class JointValue(nn.Module):
-    """V(observations of all members) per reward stream: [..., A, *shape], present bool [..., A] -> [..., R].
+    """V(observations of all members) per reward signal: [..., A, *shape], present bool [..., A] -> [..., R].
 
     Every member has a memory of its own, [..., A, m], and then a value of its own, [..., A, R].
     """
 
     spec: BehaviorSpec
     settings: NetworkShape
-    streams: tuple[str, ...]
+    signals: tuple[str, ...]
     capacity: int
 
     def setup(self) -> None:
         self.network = NetworkBody(self.spec, self.settings)
         nn.share_scope(self, self.network)
-        self.values = Linear(len(self.streams), head_uniform)
+        self.values = Linear(len(self.signals), head_uniform)
 
     def __call__(self, obs: Obs, present: jax.Array, memory: Carry | Sequences = ()) -> jax.Array:
         return self.step(obs, present, memory)[0]
@@ -81,14 +81,14 @@ class JointCritic(nn.Module):
 
     spec: BehaviorSpec
     settings: NetworkShape
-    streams: tuple[str, ...]
+    signals: tuple[str, ...]
     capacity: int
 
     def setup(self) -> None:
-        self.value = JointValue(self.spec, self.settings, self.streams, self.capacity)
+        self.value = JointValue(self.spec, self.settings, self.signals, self.capacity)
         self.network = NetworkBody(self.spec, self.settings)
         nn.share_scope(self, self.network)
-        self.baselines = Linear(len(self.streams), head_uniform)
+        self.baselines = Linear(len(self.signals), head_uniform)
 
     def __call__(
         self,
@@ -113,7 +113,7 @@ class JointCritic(nn.Module):
         members, (of_value, of_baseline) = present.shape[-1], of_both(memory)
         rows, present_rows = padded_teams((*obs, action_encoding), present, self.capacity)
         x = self.network.encode(rows[:-1])
-        places = _places(jnp.concatenate([x, rows[-1]], axis=-1), present_rows)
+        places = _places(jnp.concatenate([x, rows[-1].astype(x.dtype)], axis=-1), present_rows)
         others = places[:, _others(members, self.capacity)]  # [N, A, capacity - 1, E + C + M + 1]
         own = x[:, :members].reshape(x.shape[0] * members, -1)
         joint = jnp.concatenate([own, others.reshape(own.shape[0], -1)], axis=-1)

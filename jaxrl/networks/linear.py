@@ -28,6 +28,7 @@ class Linear(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = self.param("kernel", self.kernel_init, (x.shape[0], self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        kernel, bias = kernel.astype(x.dtype), bias.astype(x.dtype)
         return jax.lax.dot_general(kernel, x, (((0,), (0,)), ((), ()))) + bias[:, None]
 
 

@@ -1,8 +1,9 @@
 """Actors and critics: each is a `NetworkBody` and its heads.
 
-Observations come as a tuple of [..., *shape], already normalised; everything is float32. `settings` is any object with
-`hidden_units` and `num_layers` (jaxrl.settings.NetworkSettings). `streams` names the reward streams, R of them.
-The body shares the scope of its owner, so that parameters are named `encoder/...` and `body/...` in every network.
+Observations come as a tuple of [..., *shape], already normalised, float32 or uint8; what comes out is float32.
+`settings` is any object with `hidden_units` and `num_layers` (jaxrl.settings.NetworkSettings). `signals` names the
+reward signals, R of them. The body shares the scope of its owner, so that parameters are named `encoder/...` and
+`body/...` in every network.
 
 With memory a network is called with what it remembers as well (`memory`: a carry, or `Sequences` to go along). Calling
 it gives its outputs, `step` its outputs and the carry after them. Every member of a team has memories of its own, also
@@ -64,16 +65,16 @@ class SquashedActor(Actor):
 
 
 class ValueNetwork(nn.Module):
-    """V(own observations) per reward stream, [..., R]."""
+    """V(own observations) per reward signal, [..., R]."""
 
     spec: BehaviorSpec
     settings: NetworkShape
-    streams: tuple[str, ...]
+    signals: tuple[str, ...]
 
     def setup(self) -> None:
         self.network = NetworkBody(self.spec, self.settings, conditioned=True)
         nn.share_scope(self, self.network)
-        self.values = Linear(len(self.streams), head_uniform)
+        self.values = Linear(len(self.signals), head_uniform)
 
     def __call__(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
         return self.step(obs, memory)[0]
@@ -85,35 +86,36 @@ class ValueNetwork(nn.Module):
 
 
 class ActionValueNetwork(nn.Module):
-    """Q(own observations, continuous action) per reward stream and output, [..., R, K].
+    """Q(own observations, continuous action) per reward signal and output, [..., R, K].
 
     K = 1, or M where there are branches: Q of each choice of each.
     """
 
     spec: BehaviorSpec
     settings: NetworkShape
-    streams: tuple[str, ...]
+    signals: tuple[str, ...]
 
     def setup(self) -> None:
         self.network = NetworkBody(self.spec, self.settings, conditioned=True)
         nn.share_scope(self, self.network)
-        self.values = Linear(len(self.streams) * max(self.spec.action.mask_size, 1), head_uniform)
+        self.values = Linear(len(self.signals) * max(self.spec.action.mask_size, 1), head_uniform)
 
     def __call__(self, obs: Obs, action: jax.Array, memory: Carry | Sequences = ()) -> jax.Array:
-        encoding = jnp.concatenate([self.network.encode(obs), action], axis=-1)
+        seen = self.network.encode(obs)
+        encoding = jnp.concatenate([seen, action.astype(seen.dtype)], axis=-1)
         x, _ = self.network.remember(self.network.hidden(encoding), memory)
         q = on_columns(self.values, x, from_columns=True)
-        return q.reshape(*q.shape[:-1], len(self.streams), -1)
+        return q.reshape(*q.shape[:-1], len(self.signals), -1)
 
 
 class SharedActorCritic(Actor):
     """Actor with value heads on its body (`shared_critic: true`)."""
 
-    streams: tuple[str, ...]
+    signals: tuple[str, ...]
 
     def setup(self) -> None:
         super().setup()
-        self.values = Linear(len(self.streams), head_uniform)
+        self.values = Linear(len(self.signals), head_uniform)
 
     def __call__(self, obs: Obs, memory: Carry | Sequences = ()) -> tuple[ActionDistribution, jax.Array]:
         """Distribution and value [..., R] with the body computed once."""
@@ -142,16 +144,17 @@ class TeamCritic(nn.Module):
 
     spec: BehaviorSpec
     settings: NetworkShape
-    streams: tuple[str, ...]
+    signals: tuple[str, ...]
 
     def setup(self) -> None:
         hidden = self.settings.hidden_units
         self.network = NetworkBody(self.spec, self.settings, fan_in_normal((0.125 / hidden) ** 0.5))
         nn.share_scope(self, self.network)
-        self.embed_obs = nn.Dense(hidden, kernel_init=embedding_normal(hidden))
-        self.embed_obs_action = nn.Dense(hidden, kernel_init=embedding_normal(hidden))
-        self.attention = TeamAttention(hidden)
-        self.values = Linear(len(self.streams), head_uniform)
+        dtype = self.settings.compute_dtype
+        self.embed_obs = nn.Dense(hidden, dtype=dtype, kernel_init=embedding_normal(hidden))
+        self.embed_obs_action = nn.Dense(hidden, dtype=dtype, kernel_init=embedding_normal(hidden))
+        self.attention = TeamAttention(hidden, dtype)
+        self.values = Linear(len(self.signals), head_uniform)
 
     def __call__(
         self,
@@ -179,13 +182,13 @@ class TeamCritic(nn.Module):
         chex.assert_equal_shape_prefix([present, *obs], present.ndim)
         x, present_rows = self._encode(obs, present)
         actions = action_encoding.reshape(*x.shape[:2], -1)
-        actions = jnp.where(present_rows[..., None], actions, 0.0)
+        actions = jnp.where(present_rows[..., None], actions, 0.0).astype(x.dtype)
         o = nn.swish(on_rows(self.embed_obs, x))
         oa = nn.swish(on_rows(self.embed_obs_action, jnp.concatenate([x, actions], axis=-1)))
         value, baseline = self.attention(o, oa, present_rows)
         features = self.network.hidden(jnp.concatenate([value[:, None], baseline], axis=1))
         if self.settings.memory is None:
-            out = self._values(features, present_rows[:, None], max_team)
+            out = self._values(features.astype(jnp.float32), present_rows[:, None], max_team)
             value, baseline = out[:, 0], out[:, 1:]
             return (value.reshape(*present.shape[:-1], -1), baseline.reshape(*present.shape, -1)), ()
         of_value = jnp.broadcast_to(features[:, :1], baseline.shape)

@@ -20,6 +20,7 @@ from jaxrl.networks.shapes import as_row
 from jaxrl.types import BehaviorSpec
 
 CLIP = 5.0
+_PART = 2**16  # rows of a large array taken in at once
 
 
 @flax.struct.dataclass
@@ -85,6 +86,16 @@ def init_all(spec: BehaviorSpec, enabled: bool) -> States:
 def update_all(states: States, obs: tuple[jax.Array, ...], mask: jax.Array | None) -> States:
     """`update` of each observation [..., *shape] with the same mask [...]."""
     return tuple(s and update(s, x, mask) for s, x in zip(states, obs, strict=True))
+
+
+def update_in_parts(states: States, obs: tuple[np.ndarray, ...], rows: np.ndarray | None = None) -> States:
+    """`update_all` of arrays [n, *shape] that may lie in files; `rows`: int [m], those alone. Not to be traced."""
+    if not any(states):
+        return states
+    places = np.arange(len(obs[0])) if rows is None else rows
+    for part in np.split(places, range(_PART, len(places), _PART)):
+        states = tuple(s and update(s, jnp.asarray(x[part]), None) for s, x in zip(states, obs, strict=True))
+    return states
 
 
 def normalize_all(states: States, obs: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:

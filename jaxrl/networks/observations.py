@@ -24,8 +24,9 @@ from jaxrl.types import BehaviorSpec, ObservationSpec
 class ObservationEncoder(nn.Module):
     """Concatenated encodings of all observations of an agent.
 
-    Takes a tuple of [..., *shape], already normalised; gives [..., E], float32. Raises `UnsupportedObservationError`
-    for an observation without an encoder and ValueError for arrays that do not fit the spec.
+    Takes a tuple of [..., *shape], already normalised; gives [..., E] of `compute_dtype`. Raises
+    `UnsupportedObservationError` for an observation without an encoder and ValueError for arrays that do not fit the
+    spec.
     """
 
     spec: BehaviorSpec

@@ -36,6 +36,14 @@ class PolicyNetwork:
     left_out: tuple[str, ...] = ()
     """Parameters by the beginning of their path that acting does not need."""
 
+    @property
+    def in_file(self) -> Any:
+        """The module as a file computes it: in float32, whatever its `compute_dtype`."""
+        settings: Any = getattr(self.module, "settings", None)
+        if getattr(settings, "compute_dtype", "float32") == "float32":
+            return self.module
+        return self.module.clone(settings=settings.model_copy(update={"compute_dtype": "float32"}))
+
 
 def actor_network(spec: BehaviorSpec, settings: NetworkShape) -> PolicyNetwork:
     """jaxrl's own `Actor`, alone or with value heads on its body."""

@@ -29,3 +29,5 @@ class NetworkShape(Protocol):
     def goal_conditioning_type(self) -> str: ...  # hyper or none
     @property
     def memory(self) -> MemoryShape | None: ...
+    @property
+    def compute_dtype(self) -> str: ...  # float32 or bfloat16, see `encoders.as_float`

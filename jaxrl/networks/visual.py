@@ -79,7 +79,7 @@ def filters(smallest: int, layers: tuple[Filters, ...]) -> ImageEncoder:
 
 
 class VisualEncoder(nn.Module):
-    """[..., C, H, W], float32 or uint8 (255 stands for 1) -> [..., hidden_units], float32."""
+    """[..., C, H, W], float32 or uint8 (255 stands for 1) -> [..., hidden_units] of `compute_dtype`."""
 
     observation: ObservationSpec
     settings: NetworkShape
@@ -87,10 +87,11 @@ class VisualEncoder(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         encoder = image_encoder(self.settings)
-        images = as_float(x.reshape(-1, *self.observation.shape).transpose(0, 2, 3, 1))
+        dtype = self.settings.compute_dtype
+        images = as_float(x.reshape(-1, *self.observation.shape).transpose(0, 2, 3, 1), dtype)
         features = encoder.trunk(name="trunk")(images)
         features = features.transpose(0, 3, 1, 2) if features.ndim == 4 else features
-        dense = nn.Dense(self.settings.hidden_units, kernel_init=fan_in_normal(1.41), name="dense")
+        dense = nn.Dense(self.settings.hidden_units, dtype=dtype, kernel_init=fan_in_normal(1.41), name="dense")
         out = dense(features.reshape(features.shape[0], -1))
         out = nn.leaky_relu(out, SLOPE) if encoder.leaky else nn.relu(out)
         return out.reshape(*x.shape[:-3], -1)

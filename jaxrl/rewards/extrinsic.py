@@ -1,4 +1,4 @@
-"""The environment's own reward as a reward stream (ML-Agents' extrinsic signal). It learns nothing.
+"""The environment's own reward as a reward signal (ML-Agents' extrinsic signal). It learns nothing.
 
 Functions raise AssertionError where shapes differ from those named.
 """

@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from jaxrl.demonstrations import Demonstration, decisions
 from jaxrl.learning.adam import ADAM
 from jaxrl.learning.losses import masked_mean
+from jaxrl.learning.picking import picker
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.initializers import fan_in_normal
 from jaxrl.networks.linear import Linear, on_columns
@@ -79,8 +80,9 @@ class Discriminator(nn.Module):
     def __call__(self, x: Decisions, noise: jax.Array | None = None) -> tuple[jax.Array, Any]:
         encoding = self.encoder.encode(x.obs)
         if self.settings.use_actions:
-            encoding = jnp.concatenate([encoding, x.action, x.end], axis=-1)
-        features, code = self.encoder.hidden(encoding), ()
+            given = (part.astype(encoding.dtype) for part in (x.action, x.end))
+            encoding = jnp.concatenate([encoding, *given], axis=-1)
+        (features, _), code = self.encoder.remember(self.encoder.hidden(encoding), ()), ()
         if self.settings.use_vail:
             features = on_columns(self.code, features, from_columns=True)
             code = features, self.sigma
@@ -98,17 +100,17 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
     """The signal of these demonstrations. `gradient` takes `Draws` in the place of a key."""
     apply_network: Callable[..., Any] = Discriminator(spec, settings).apply
     over = demonstration.done & ~demonstration.interrupted
-    experts = _decisions(spec, demonstration.obs, demonstration.action, over)
+    pick = picker((demonstration.obs, demonstration.action, over))
+    known = normalizer.init_all(spec, settings.network_settings.normalize)
+    known = normalizer.update_in_parts(known, demonstration.obs)
+
+    def experts(places: jax.Array) -> Decisions:
+        return _decisions(spec, *pick(places))
 
     def init(key: jax.Array) -> dict[str, Any]:
-        row = jax.tree.map(lambda x: x[:1], experts)
+        row = experts(jnp.zeros(1, jnp.int32))
         params = Discriminator(spec, settings).init(key, row._replace(obs=one_row(spec)))
-        known = normalizer.init_all(spec, settings.network_settings.normalize)
-        state = {
-            "params": params,
-            "optimizer": ADAM.init(params),
-            "normalizer": normalizer.update_all(known, experts.obs, jnp.ones(len(over), bool)),
-        }
+        state = {"params": params, "optimizer": ADAM.init(params), "normalizer": jax.tree.map(jnp.array, known)}
         return state | ({"beta": jnp.zeros(())} if settings.use_vail else {})
 
     def judged(params: Any, state: Any, x: Decisions, noise: jax.Array | None = None) -> tuple[jax.Array, Any]:
@@ -121,7 +123,7 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
 
     def draw(key: jax.Array, n: int) -> Draws:
         keys = jax.random.split(key, 3)
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape[1:]), jnp.float32), experts)
+        shapes = jax.eval_shape(experts, jax.ShapeDtypeStruct((n,), jnp.int32))
         flat, tree = jax.tree.flatten(shapes)
         each = [jax.random.uniform(k, x.shape) for k, x in zip(jax.random.split(keys[1], len(flat)), flat, strict=True)]
         noise = jax.random.normal(keys[2], (3, n, CODE)) if settings.use_vail else ()
@@ -139,7 +141,7 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
     def gradient(state: dict[str, Any], seen: Transitions, key: Any) -> tuple[Any, Metrics]:
         policy, valid = _of_policy(spec, seen), seen.valid.reshape(-1)
         drawn = key if isinstance(key, Draws) else draw(key, len(valid))
-        expert = jax.tree.map(lambda x: x[drawn.expert], experts)
+        expert = experts(drawn.expert)
         between = jax.tree.map(lambda p, e, share: share * p + (1.0 - share) * e, policy, expert, drawn.between)
         noise = drawn.noise or (None, None, None)
 

@@ -30,7 +30,7 @@ def unmoved(state: Any, _seen: Any) -> Any:
 
 
 class RewardSignal(NamedTuple):
-    """One reward stream (axis R). Its state holds parameters and an optimizer of its own; () where it learns nothing.
+    """One reward signal (axis R). Its state holds parameters and an optimizer of its own; () where it learns nothing.
 
     reward: (state, Transitions, *, cooperative) → float32 [...], before `strength`; what it says of a decision that is
             not `valid` is not looked at. `cooperative`: rewards of a member's mates are its own (MA-POCA, COMA).

@@ -135,7 +135,7 @@ class BehaviorSettings(Section):
     network_settings: NetworkSettings = Field(default=NetworkSettings(), description="policy and critic networks")
     reward_signals: RewardSignals = Field(
         default={"extrinsic": ExtrinsicSettings()},
-        description="reward streams; giving the mapping replaces the default",
+        description="reward signals; giving the mapping replaces the default",
     )
     connectors: Connectors = Field(
         default=(),

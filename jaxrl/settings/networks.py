@@ -69,6 +69,12 @@ class NetworkSettings(Section):
         exclude_if=lambda value: value is None,  # files of runs without one are what they were before there were some
         description="your own hidden layers: my_file.py:Name, a flax module with fields units, layers; null: jaxrl's",
     )
+    compute_dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        exclude_if=lambda value: value == "float32",  # as in files of before
+        description="numbers that encoders and hidden layers compute with; parameters, memory, heads, losses and Adam "
+        "stay float32",
+    )
     deterministic: Boolean = Field(
         default=False, description="act with the mean or most likely action while collecting"
     )

@@ -1,4 +1,4 @@
-"""Settings of reward signals, one class per signal; each signal is one reward stream (axis R)."""
+"""Settings of reward signals, one class per signal; each signal is one reward signal (axis R)."""
 
 from __future__ import annotations
 
@@ -142,4 +142,4 @@ def _own(name: Any, written: Any) -> type[RewardSignalSettings] | InitErrorDetai
 
 
 RewardSignals = Annotated[dict[str, SerializeAsAny[RewardSignalSettings]], BeforeValidator(_typed)]
-"""Signal settings by name, in written order, the order of the reward streams; null takes an inherited one away."""
+"""Signal settings by name, in written order, the order of the reward signals; null takes an inherited one away."""

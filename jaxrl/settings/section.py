@@ -16,7 +16,7 @@ from jaxrl.types import JaxrlError
 Location = tuple[str | int, ...]
 
 VARIABLE: dict[str, Any] = {"variable": True}
-"""`json_schema_extra` of a field whose value may differ between runs of one compiled program, see `varied.py`."""
+"""`json_schema_extra` of a field whose value may differ between runs of one compiled program, see `traced.py`."""
 
 _OURS = frozenset({"expected", "unknown", "conflict", "required"})
 _LONGEST_VALUE = 80

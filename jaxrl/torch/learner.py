@@ -45,18 +45,18 @@ Layouts = Mapping[str, Layout]
 
 def layouts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Layouts:
     """Where the networks of a behavior that PPO, MA-POCA or SAC trains lie in a checkpoint."""
-    shape, streams = settings.network_settings, tuple(settings.reward_signals)
+    shape, signals = settings.network_settings, tuple(settings.reward_signals)
     if settings.trainer_type == "sac":
         q, value = (
-            make(spec, shape, streams) for make in (torch_weights.action_value_layout, torch_weights.value_layout)
+            make(spec, shape, signals) for make in (torch_weights.action_value_layout, torch_weights.value_layout)
         )
         return {"actor": torch_weights.squashed_layout(spec, shape), "q1": q, "q2": q, "value": value, "target": value}
     if settings.trainer_type == "poca":
-        critic = torch_weights.team_critic_layout(spec, shape, streams)
+        critic = torch_weights.team_critic_layout(spec, shape, signals)
         return {"actor": torch_weights.actor_layout(spec, shape), "critic": critic}
     if getattr(settings.hyperparameters, "shared_critic", False):
-        return {"actor": torch_weights.shared_layout(spec, shape, streams)}
-    critic = torch_weights.value_layout(spec, shape, streams)
+        return {"actor": torch_weights.shared_layout(spec, shape, signals)}
+    critic = torch_weights.value_layout(spec, shape, signals)
     return {"actor": torch_weights.actor_layout(spec, shape), "critic": critic}
 
 
@@ -101,7 +101,7 @@ def learner_of(
 
 def checkpoint_of(state: TrainState, step: int, spec: BehaviorSpec, settings: BehaviorSettings) -> TorchCheckpoint:
     """The inverse of `learner_of`. Arrays are copies on the host. Raises TorchImportError for other networks."""
-    layouts, streams = layouts_of(spec, settings), tuple(settings.reward_signals)
+    layouts, signals = layouts_of(spec, settings), tuple(settings.reward_signals)
     statistics = torch_weights.export_normalizer(jax.device_get(state.policy.normalizer))
     memory = settings.network_settings.memory
     constants = _constants(spec.action, memory.memory_size if memory else 0)
@@ -111,7 +111,7 @@ def checkpoint_of(state: TrainState, step: int, spec: BehaviorSpec, settings: Be
     beside = {"actor": constants, "critic": largest}
     networks = {
         name: _ordered(
-            {**beside.get(name, {}), **statistics, **torch_weights.export_arrays(trees[name], layout)}, streams
+            {**beside.get(name, {}), **statistics, **torch_weights.export_arrays(trees[name], layout)}, signals
         )
         for name, layout in layouts.items()
     }
@@ -213,8 +213,8 @@ def _by_parameter(moments: Mapping[str, Any], layouts: Layouts) -> dict[Paramete
     return found
 
 
-def _ordered(weights: Weights, streams: tuple[str, ...]) -> dict[str, np.ndarray]:
-    return {name: np.array(weights[name], order="C") for name in in_module_order(weights, streams)}
+def _ordered(weights: Weights, signals: tuple[str, ...]) -> dict[str, np.ndarray]:
+    return {name: np.array(weights[name], order="C") for name in in_module_order(weights, signals)}
 
 
 def _largest_team(value: Any) -> np.ndarray:
@@ -236,12 +236,12 @@ def _constants(action: ActionSpec, memory: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(value, np.float32) for name, value in values.items()}
 
 
-def in_module_order(names: Iterable[str], streams: Sequence[str]) -> list[str]:
-    """Dotted names of one network's arrays as PyTorch lists them. `streams`: the value heads' names, in their order.
+def in_module_order(names: Iterable[str], signals: Sequence[str]) -> list[str]:
+    """Dotted names of one network's arrays as PyTorch lists them. `signals`: the value heads' names, in their order.
 
     Raises KeyError for a name that no network of ML-Agents has.
     """
-    heads = {name: rank for rank, name in enumerate(streams)}
+    heads = {name: rank for rank, name in enumerate(signals)}
 
     def rank(name: str) -> list[int]:
         parts = name.split(".")

@@ -62,9 +62,9 @@ def actor_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     return (*_network(spec, settings), *_action_heads(spec, _width(settings)))
 
 
-def value_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
+def value_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.ValueNetwork`."""
-    return (*_network(spec, settings), *_value_heads(_width(settings), streams))
+    return (*_network(spec, settings), *_value_heads(_width(settings), signals))
 
 
 def body_layout(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
@@ -77,18 +77,18 @@ def squashed_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     return (*_network(spec, settings), *_action_heads(spec, _width(settings), squashed=True))
 
 
-def action_value_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
+def action_value_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.ActionValueNetwork`."""
     network = _network(spec, settings, spec.action.continuous_size)
-    return (*network, *_value_heads(_width(settings), streams, max(spec.action.mask_size, 1)))
+    return (*network, *_value_heads(_width(settings), signals, max(spec.action.mask_size, 1)))
 
 
-def shared_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
+def shared_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.SharedActorCritic`."""
-    return (*actor_layout(spec, settings), *_value_heads(_width(settings), streams))
+    return (*actor_layout(spec, settings), *_value_heads(_width(settings), signals))
 
 
-def team_critic_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tuple[str, ...]) -> Layout:
+def team_critic_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.TeamCritic`."""
     hidden, size = settings.hidden_units, encoding_size(spec, settings)
     with_action = size + spec.action.continuous_size + spec.action.mask_size
@@ -100,7 +100,7 @@ def team_critic_layout(spec: BehaviorSpec, settings: NetworkShape, streams: tupl
         *attention(("attention",), "network_body.self_attn", hidden),
         *layers("network_body.linear_encoder.seq_layers", hidden, hidden, settings.num_layers),
         *_memory(settings),
-        *_value_heads(_width(settings) + 1, streams),
+        *_value_heads(_width(settings) + 1, signals),
     )
 
 
@@ -162,8 +162,8 @@ def export_normalizer(states: States) -> dict[str, np.ndarray]:
     return weights
 
 
-def streams_of(weights: Weights) -> tuple[str, ...]:
-    """Names of the reward streams that have a value head, in the order of the checkpoint."""
+def signals_of(weights: Weights) -> tuple[str, ...]:
+    """Names of the reward signals that have a value head, in the order of the checkpoint."""
     heads = (n.removeprefix(HEAD_PREFIX).removesuffix(".weight") for n in weights if n.startswith(HEAD_PREFIX))
     return tuple(name for name in heads if not name.endswith(".bias"))
 
@@ -239,8 +239,8 @@ def _action_heads(spec: BehaviorSpec, hidden: int, *, squashed: bool = False) ->
     return entries
 
 
-def _value_heads(inputs: int, streams: tuple[str, ...], outputs: int = 1) -> Layout:
-    return linear(("values",), tuple(HEAD_PREFIX + name for name in streams), inputs, (outputs,) * len(streams))
+def _value_heads(inputs: int, signals: tuple[str, ...], outputs: int = 1) -> Layout:
+    return linear(("values",), tuple(HEAD_PREFIX + name for name in signals), inputs, (outputs,) * len(signals))
 
 
 def encoders(spec: BehaviorSpec, settings: NetworkShape) -> Layout:

@@ -16,7 +16,7 @@ from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
 from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
 from jaxrl.settings.networks import ENCODERS
-from jaxrl.training.offered import warn_of_hidden
+from jaxrl.training.registries import warn_of_hidden
 from jaxrl.types import JaxrlError
 
 

@@ -13,4 +13,4 @@ def deterministic(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """No noise in actions, no statistics that move, no critic that remembers; for `TrainState.policy` as it is."""
     network = settings.network_settings.model_copy(update={"deterministic": True})
     algorithm = ALGORITHMS[settings.trainer_type](spec, settings.model_copy(update={"network_settings": network}))
-    return without_learning(algorithm)._replace(remember=None)
+    return without_learning(algorithm)._replace(critic_step=None)

@@ -85,7 +85,7 @@ def make_replay(spec: BehaviorSpec, settings: ReplaySettings) -> Algorithm:
         ),
         learn=partial(learn, network, settings),
         estimate=partial(estimate, network),
-        period=settings.per_update,
+        collect_size=settings.per_update,
         extras=(),
         memories=(),
         team_rows=False,

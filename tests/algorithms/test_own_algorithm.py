@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 
 import jaxrl
 from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
+from jaxrl.algorithms.interface import RENAMED
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.cli.device import _show_as
 from jaxrl.own_code import OwnCodeError, load
@@ -140,9 +142,23 @@ def test_it_stands_in_the_registry() -> None:
     assert settings.hyperparameters.value_weight == 0.25 and settings.hyperparameters.num_epoch == 1
     assert NAME in ALGORITHMS and NAME not in list(ALGORITHMS) and not TRAINER_TYPES[NAME].cooperative
     made = jaxrl.make_algorithm(SPEC, settings)
-    assert isinstance(made, jaxrl.Algorithm) and made.period == settings.hyperparameters.buffer_size
+    assert isinstance(made, jaxrl.Algorithm) and made.collect_size == settings.hyperparameters.buffer_size
     with pytest.raises(SettingsError, match=r"value_weigth: unknown key, did you mean value_weight\?"):
         jaxrl.make_settings(NAME, hyperparameters={"value_weigth": 0.25})
+
+
+def test_names_of_fields_until_0_6_still_work() -> None:
+    made = jaxrl.make_algorithm(SPEC, jaxrl.make_settings("ppo"))
+    fields = made._asdict()
+    old = {old: fields.pop(new) for old, new in RENAMED.items()}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        again = jaxrl.Algorithm(**fields, **old)
+        assert again == made and again._replace(period=7).collect_size == 7 and made.varied is old["varied"]
+    assert {str(warning.category.__name__) for warning in said} == {"FutureWarning"} and len(said) == 4 + 1 + 1
+    assert "Algorithm.varied is called with_traced_settings now" in str(said[-1].message)
+    with pytest.raises(AttributeError, match="no field 'perod'"):
+        made.perod  # noqa: B018
 
 
 OWN = """
@@ -252,6 +268,6 @@ def test_one_of_ones_own_learns_with_the_numbers_in_which_seeds_differ(tmp_path)
     )
     env, settings = jaxrl.make_environment("jax:basic"), jaxrl.make_settings(f"{path}:make_noting")
     algorithm = jaxrl.make_algorithm(env.spec, settings)
-    assert algorithm.varied is not None
-    algorithm.varied({"hyperparameters.learning_rate": 0.5})  # pyright: ignore[reportArgumentType]
+    assert algorithm.with_traced_settings is not None
+    algorithm.with_traced_settings({"hyperparameters.learning_rate": 0.5})  # pyright: ignore[reportArgumentType]
     assert load(f"{path}:make_noting").__globals__["rates"] == [(3e-4, None), (0.5, None)]

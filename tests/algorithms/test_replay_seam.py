@@ -19,7 +19,7 @@ from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, keep, learn
-from jaxrl.training.host.room import MOST, capacity
+from jaxrl.training.host.paged_buffer import MOST, capacity
 from jaxrl.types import BehaviorMessage
 from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation

@@ -16,10 +16,10 @@ from jaxrl.connectors.chain import Chain
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled import connecting as compiled
+from jaxrl.training.compiled import connectors as compiled
 from jaxrl.training.compiled.collect import Transitions, begins
 from jaxrl.training.compiled.stacking import stack
-from jaxrl.training.host import connecting
+from jaxrl.training.host import connectors
 from jaxrl.types import Action, BehaviorMessage
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import quick_jit
@@ -130,9 +130,9 @@ class ConnectedHost(Host):
         super().__init__(env._replace(spec=chain.spec), team_rows)
         raw = Host(env, team_rows)
         self.teams, self.slots, self.chain = raw.teams, raw.slots, chain
-        self.connected = connecting.start(chain, chain.shared, (self.slots.rows, self.slots.members))
-        self._received = quick_jit(partial(connecting.received, chain))
-        self._sent = quick_jit(partial(connecting.sent, chain))
+        self.connected = connectors.start(chain, chain.shared, (self.slots.rows, self.slots.members))
+        self._received = quick_jit(partial(connectors.received, chain))
+        self._sent = quick_jit(partial(connectors.sent, chain))
 
     def tell(self, played: Any, decision: Chosen) -> None:
         (ended,) = self.teams.absorb(played)

@@ -13,7 +13,7 @@ from jaxrl.connectors import MAKERS, make_chain, register, running
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.interface import Connector, ConnectorError, State
 from jaxrl.settings.connectors import CONNECTORS, ConnectorSettings
-from jaxrl.training.host import connecting
+from jaxrl.training.host import connectors
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from tests.connectors.chains import Stream, chain_of, floats
 from tests.connectors.connected_loops import settings_with
@@ -198,11 +198,11 @@ def test_a14_m9_previous_action_is_the_raw_one_and_is_forgotten_with_the_episode
 def test_a14_m21_what_an_agent_did_itself_is_its_previous_action() -> None:
     """Drawn were 0 and 1 of three choices; the first agent took 2 instead."""
     chain = chain_of(make_spec((1,), branches=(3,)), {"type": "previous_action"})
-    state, everybody = connecting.start(chain, chain.shared, (2, 1)), np.ones((2, 1), bool)
+    state, everybody = connectors.start(chain, chain.shared, (2, 1)), np.ones((2, 1), bool)
     drawn, did = (Action(np.zeros((2, 1, 0), np.float32), np.array([[[x]], [[1]]], np.int32)) for x in (0, 2))
     as_drawn = Action(jnp.asarray(drawn.continuous), jnp.asarray(drawn.discrete))
-    state, _ = connecting.sent(chain, state, as_drawn, as_drawn, everybody)
-    state = connecting.taken(chain, state, np.array([[True], [False]]), did, did)
+    state, _ = connectors.sent(chain, state, as_drawn, as_drawn, everybody)
+    state = connectors.taken(chain, state, np.array([[True], [False]]), did, did)
     np.testing.assert_array_equal(state.state.slots[0], [[[0, 0, 1]], [[0, 1, 0]]])
 
 

@@ -143,13 +143,13 @@ MUTATIONS = (
     ),
     Mutation(
         "R44",
-        "rollout/buffer/outside.py",
+        "rollout/buffer/external_actions.py",
         "pack(cells._replace(action=raw, extras=extras), state.layout)",
         "pack(cells._replace(action=raw), state.layout)",
     ),
     Mutation(
         "R45",
-        "rollout/buffer/outside.py",
+        "rollout/buffer/external_actions.py",
         "open_at = jnp.where(members, NO_DECISION, state.open_at)",
         "open_at = state.open_at",
     ),
@@ -192,7 +192,7 @@ MUTATIONS = (
         'f"{seed} {begun_at} {worker} {incarnation} {number}"',
         'f"{seed} {begun_at} {worker} {number}"',
     ),
-    Mutation("X20", "rollout/booking/absence.py", "decided >= most - 1", "decided >= most"),
+    Mutation("X20", "rollout/booking/missing.py", "decided >= most - 1", "decided >= most"),
     # MA-POCA's trainer
     Mutation(
         "P4",

@@ -30,6 +30,7 @@ class NetworkShape(NamedTuple):
     vis_encode_type: str = "simple"
     body_type: None = None
     goal_conditioning_type: str = "hyper"
+    compute_dtype: str = "float32"
     deterministic: bool = False
     memory: MemorySettings | None = None
 

@@ -29,13 +29,18 @@ def run_cloning(case: Case) -> Comparison:
     drawn = (lambda d, x: squashed.drawn(d, x)[0]) if of_sac else actions.drawn
     layout = (torch_weights.squashed_layout if of_sac else torch_weights.actor_layout)(spec, settings.network_settings)
     demonstration = read(FOLDER / case.meta["demo_file"])
-    rows = cloning.in_sequences(demonstration, length)
-    _same_rows(case, comparison, rows, length)
-    rows = rows._replace(valid=np.ones_like(rows.valid))  # as the original, which learns from what fills up sequences
     copied = cloning.Copied(actor.apply, drawn, lambda action: action)  # in the environment's units, as the original
-    made = cloning.make_cloning(spec, settings, copied, rows)
+    laid = cloning.in_sequences(demonstration, length)
+    rows_at, (count, _) = cloning.as_wanted(copied, laid), laid.places.shape
+    _same_rows(case, comparison, jax.tree.map(np.asarray, rows_at(jnp.arange(count))), length)
+
+    def all_at(chosen: jax.Array) -> cloning.Rows:  # as the original, which learns from what fills up sequences
+        rows = rows_at(chosen)
+        return rows._replace(valid=jnp.ones_like(rows.valid))
+
+    made = cloning.make_cloning(spec, settings, copied, all_at, laid.places.shape)
     size, turns = cloning._batches(
-        *rows.valid.shape,
+        *laid.places.shape,
         settings.behavioral_cloning.batch_size or settings.hyperparameters.batch_size,
         settings.behavioral_cloning.samples_per_update,
     )

@@ -41,12 +41,12 @@ def run_memory_forward(case: Case) -> Comparison:
         _team_critic(case, comparison)
     elif isinstance(actor, SharedActorCritic):
         value = jax.jit(partial(actor.apply, method="value"))(imported.params, obs, memory)
-        add_streams(case, comparison, "out/value", _rows(value), actor.streams)
+        add_streams(case, comparison, "out/value", _rows(value), actor.signals)
     else:
         critic, imported = _critic(case)
         arguments = (imported.params, obs, _own_memory(case, "in/value_memory"))
         value, after = jax.jit(partial(critic.apply, method="step"))(*arguments)
-        add_streams(case, comparison, "out/value", _rows(value), critic.streams)
+        add_streams(case, comparison, "out/value", _rows(value), critic.signals)
         comparison.add("out/value_memory", after[None], case.arrays["out/value_memory"])
     return comparison
 
@@ -55,7 +55,7 @@ def _actor(case: Case) -> tuple[Any, torch_weights.Imported]:
     weights = case.below("w/actor/")
     arguments = (case.spec, case.network)
     if case.meta["shared_critic"]:
-        arguments = (*arguments, torch_weights.streams_of(weights))
+        arguments = (*arguments, torch_weights.signals_of(weights))
         network, layout = SharedActorCritic(*arguments), torch_weights.shared_layout(*arguments)
     else:
         network, layout = Actor(*arguments), torch_weights.actor_layout(*arguments)
@@ -64,7 +64,7 @@ def _actor(case: Case) -> tuple[Any, torch_weights.Imported]:
 
 def _critic(case: Case) -> tuple[Any, torch_weights.Imported]:
     weights = case.below("w/critic/")
-    arguments = (case.spec, case.network, torch_weights.streams_of(weights))
+    arguments = (case.spec, case.network, torch_weights.signals_of(weights))
     if case.meta["algorithm"] == "poca":
         network, layout = TeamCritic(*arguments), torch_weights.team_critic_layout(*arguments)
     else:
@@ -106,7 +106,7 @@ def _team_critic(case: Case, comparison: Comparison) -> None:
         memory = Sequences(stored, jnp.zeros_like(here), jnp.ones_like(here))
         both, carry = whole(imported.params, teams, of_actions, here, jnp.float32(largest), memory)
         which = 0 if "_value" in call else 1
-        add_streams(case, comparison, f"out/{call}", _rows(both[which][:, :, 0]), critic.streams)
+        add_streams(case, comparison, f"out/{call}", _rows(both[which][:, :, 0]), critic.signals)
         comparison.add(f"out/{call}_memory", carry[None, :, 0, which], case.arrays[f"out/{call}_memory"])
         comparison.add(after, largest, case.arrays[after])
 

@@ -64,7 +64,7 @@ def run_trajectories(case: Case) -> Comparison:
 
 def _load(case: Case) -> tuple[Setting, Carry]:
     weights = case.below("w/critic/")
-    arguments = (case.spec, case.network, torch_weights.streams_of(weights))
+    arguments = (case.spec, case.network, torch_weights.signals_of(weights))
     if case.meta["algorithm"] == "poca":
         network, layout = TeamCritic(*arguments), torch_weights.team_critic_layout(*arguments)
     else:

@@ -159,7 +159,7 @@ def _settings(case: Case) -> Settings:
 
 
 def _streams(case: Case) -> tuple[str, ...]:
-    return torch_weights.streams_of(case.below("w/actor/" if case.meta["shared_critic"] else "w/critic/"))
+    return torch_weights.signals_of(case.below("w/actor/" if case.meta["shared_critic"] else "w/critic/"))
 
 
 def _layouts(case: Case) -> Layouts:

@@ -1,4 +1,4 @@
-"""What each decision is paid, from messages to reward streams: by slots, buffer and the environment's own reward."""
+"""What each decision is paid, from messages to reward signals: by slots, buffer and the environment's own reward."""
 
 from __future__ import annotations
 

@@ -89,6 +89,26 @@ def test_an_interruption_is_no_end(demo):
     assert not all(np.array_equal(x, y) for x, y in zip(learned[0], learned[2], strict=True))
 
 
+def test_what_lies_in_files_is_learned_from_alike(demo, tmp_path):
+    """Mapped arrays are gathered by the host, for several seeds side by side too: the same numbers."""
+    held = decisions(demo, SPEC)
+    mapped = held._replace(obs=tuple(_mapped(tmp_path / str(i), x) for i, x in enumerate(held.obs)))
+    found, keys, learned = transitions(random_rollout(3, t=8)), jax.random.split(jax.random.key(1)), []
+    copied = cloning.Copied(lambda *_: Any, lambda *_: jnp.zeros(()), lambda action: action)
+    for one in (held, mapped):
+        signal = _discriminator(one, network_settings={**TINY, "normalize": True})
+        states = quick_jit(jax.vmap(signal.init))(keys)
+        of_gail = quick_jit(jax.vmap(signal.gradient, in_axes=(0, None, 0)))(states, found, keys)
+        rows_at = cloning.as_wanted(copied, cloning.in_sequences(one, 4))
+        learned.append((states, of_gail, quick_jit(jax.vmap(rows_at))(jnp.array([[0, 3], [1, 2]]))))
+    jax.tree.map(np.testing.assert_array_equal, *learned)
+
+
+def _mapped(path: Path, x: np.ndarray) -> np.ndarray:
+    x.tofile(path)
+    return np.memmap(path, x.dtype, "r", shape=x.shape)
+
+
 def test_what_does_not_count_changes_no_gradient(demo):
     """NaN would spread over everything: numbers far away in cells that are masked, the same bits."""
     found = transitions(random_rollout(3, t=8))
@@ -161,7 +181,9 @@ def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
 
 
 def test_sequences_do_not_cross_the_end_of_an_episode(demo):
-    rows = cloning.in_sequences(decisions(demo, SPEC), 4)
+    laid = cloning.in_sequences(decisions(demo, SPEC), 4)
+    copied = cloning.Copied(lambda *_: Any, lambda *_: jnp.zeros(()), lambda action: action)
+    rows = cloning.as_wanted(copied, laid)(jnp.arange(4))
     assert rows.valid.tolist() == [[True] * 4, [True, True, False, False]] * 2
     whole = decisions(demo, SPEC).obs[0]
     np.testing.assert_array_equal(rows.obs[0][2], whole[6:10])

@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl.rewards.extrinsic import EXTRINSIC
 from jaxrl.rollout.booking.records import Ingested
 from jaxrl.rollout.booking.slots import Slots, Source
-from jaxrl.rollout.buffer import outside, trajectory
+from jaxrl.rollout.buffer import external_actions, trajectory
 from jaxrl.rollout.buffer.cells import pack
 from jaxrl.rollout.buffer.pages import Pages
 from jaxrl.rollout.buffer.repaging import repage, resize
@@ -35,7 +35,7 @@ ONE_STEP = ppo_settings(hyperparameters__lambd=0.0, reward_signals__extrinsic__g
 
 ADD = jax.jit(trajectory.add, static_argnames="time_horizon")
 TAKE = jax.jit(trajectory.take)
-LEAVE_OUT = jax.jit(outside.leave_out)
+LEAVE_OUT = jax.jit(external_actions.leave_out)
 TURN = jax.jit(trajectory.turn)
 EXTRAS = (("log_prob", (2,)),)
 RETURNS = jax.jit(partial(returns_of, ONE_STEP, False))
@@ -76,7 +76,7 @@ def policy(steps_obs: tuple[np.ndarray, ...]) -> tuple[Action, np.ndarray]:
 
 
 class RowCollector:
-    """What `jaxrl.training.host.actor` does around the rows, without a policy."""
+    """What `jaxrl.training.host.acting_policy` does around the rows, without a policy."""
 
     def __init__(
         self,

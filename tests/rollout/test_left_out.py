@@ -15,10 +15,10 @@ from script import ONE, Script, brief, script
 
 from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.networks import actions, normalizer
-from jaxrl.rollout.booking.silence import OutsideActionError
+from jaxrl.rollout.booking.untrained import ExternalActionError
 from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import EnvironmentSettings
-from jaxrl.training.host.actor import Actor
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import Action, BehaviorMessage, Taken
 from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
@@ -91,12 +91,12 @@ def test_a_member_that_left_is_left_out_when_it_is_told_also_after_an_update() -
     assert say.collector.finished == 3
 
 
-def acting(**options: Any) -> Actor:
+def acting(**options: Any) -> ActingPolicy:
     settings = ppo_settings(network_settings__hidden_units=4, network_settings__num_layers=1)
     algorithm = make_ppo(SPEC, settings)
     programs = compile_programs(algorithm, settings.time_horizon).actor
     policy = jax.jit(algorithm.init)(jax.random.key(3)).policy
-    return Actor("Toy", SPEC, algorithm, programs, policy, [1, 2], keeps=64, **options)
+    return ActingPolicy("Toy", SPEC, algorithm, programs, policy, [1, 2], keeps=64, **options)
 
 
 def asks(agents: Sequence[int], taken: Taken | None = None, end: Sequence[int] = ()) -> dict[Any, BehaviorMessage]:
@@ -126,7 +126,7 @@ def test_r44_m21_an_action_of_the_environment_replaces_the_stored_one_with_its_l
     policy = actor.policy
     obs = normalizer.normalize_all(policy.normalizer, tuple(o[0] for o in rollout.obs))
     action = Action(rollout.action.continuous[0], rollout.action.discrete[0])
-    noted = actor.algorithm.adopt(policy, obs, rollout.action_mask[0], (), actions.to_environment(action))[1]
+    noted = actor.algorithm.score_action(policy, obs, rollout.action_mask[0], (), actions.to_environment(action))[1]
     np.testing.assert_allclose(
         np.asarray(rollout.extras["log_prob"][0, 1:3]), np.asarray(noted["log_prob"][1:3]), rtol=1e-6
     )
@@ -157,7 +157,7 @@ def test_r44_left_out_the_action_still_stands_there_for_the_mates() -> None:
 def test_what_cannot_have_been_done_is_named(taken: Taken, text: str) -> None:
     actor = acting()
     actor.act(asks([1, 2]))
-    with pytest.raises(OutsideActionError, match=f"worker 0, Push.team=0: .*{text}"):
+    with pytest.raises(ExternalActionError, match=f"worker 0, Push.team=0: .*{text}"):
         actor.act(asks([1, 2], taken))
 
 
@@ -165,7 +165,7 @@ def test_an_algorithm_that_learns_from_its_own_actions_alone_says_so() -> None:
     actor = acting()
     actor.programs = actor.programs._replace(replace_actions=None)
     actor.act(asks([1]))
-    with pytest.raises(OutsideActionError, match="outside_actions: leave_out"):
+    with pytest.raises(ExternalActionError, match="outside_actions: leave_out"):
         actor.act(asks([1], took([1], [0.0], [0])))
 
 
@@ -175,4 +175,4 @@ def test_only_the_default_ends_agents_before_missing_after(missing: Any, living:
     actor = acting(environment=EnvironmentSettings(missing=missing))
     for agents in [range(18)] * 2 + [range(18, 19)] * 30 + [range(18, 33)]:
         actor.act(asks(list(agents)))
-    assert actor.room is not None and actor.room.slots.living.sum() == living
+    assert actor.paged is not None and actor.paged.slots.living.sum() == living

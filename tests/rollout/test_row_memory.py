@@ -28,8 +28,8 @@ from jaxrl.networks.models import Actor as Network
 from jaxrl.networks.models import TeamCritic
 from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.host import actor as actors
-from jaxrl.training.host.actor import Actor
+from jaxrl.training.host import acting_policy as actors
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, DimensionProperty
 from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
@@ -40,7 +40,7 @@ OBSERVATIONS = (GIVEN.observations[0], GIVEN.observations[1]._replace(dimension_
 STREAM_SPEC = GIVEN._replace(observations=OBSERVATIONS)
 
 
-def counting(team_rows: bool) -> Actor:
+def counting(team_rows: bool) -> ActingPolicy:
     """Each agent does the number of decisions that it has made in its episode."""
 
     def act(_policy: Any, obs: Any, mask: jax.Array, carry: Any, _key: Any) -> Decision:
@@ -53,10 +53,12 @@ def counting(team_rows: bool) -> Actor:
     )
     programs = compile_programs(algorithm, 64).actor
     policy = jax.jit(algorithm.init)(jax.random.key(3)).policy
-    return Actor("Toy", SPEC, algorithm, programs, policy, [1, 2], keeps=16)
+    return ActingPolicy("Toy", SPEC, algorithm, programs, policy, [1, 2], keeps=16)
 
 
-def ask(actor: Actor, agents: Sequence[int], groups: Sequence[int] | None = None, end: Sequence[int] = ()) -> list[int]:
+def ask(
+    actor: ActingPolicy, agents: Sequence[int], groups: Sequence[int] | None = None, end: Sequence[int] = ()
+) -> list[int]:
     """What the agents that ask remember."""
     ended = terminal_steps(SPEC, end, groups=None if groups is None else [7] * len(end))
     deciding = decision_steps(SPEC, agents, groups=groups)
@@ -95,7 +97,7 @@ REMEMBERING = [
 WATCHED = STREAM_SPEC._replace(action=ActionSpec(5, (3,)))
 
 
-def telling(team_rows: bool) -> Actor:
+def telling(team_rows: bool) -> ActingPolicy:
     """Each agent does what it is shown: n, the n before, reward before, serials of the older two frames."""
 
     def act(_policy: Any, obs: Any, mask: jax.Array, carry: Any, _key: Any) -> Decision:
@@ -108,7 +110,7 @@ def telling(team_rows: bool) -> Actor:
     algorithm = algorithm._replace(act=act, noise=None, memories=(("n", (1,)),), team_rows=team_rows)
     assert algorithm.connectors is not None
     policy = PolicyState(params=(), normalizer=(), connectors=algorithm.connectors.shared)
-    return Actor("Toy", WATCHED, algorithm, compile_programs(algorithm, 64).actor, policy, [1, 2], keeps=6000)
+    return ActingPolicy("Toy", WATCHED, algorithm, compile_programs(algorithm, 64).actor, policy, [1, 2], keeps=6000)
 
 
 def test_an_agent_is_shown_the_same_whatever_team_and_row_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +127,7 @@ def test_an_agent_is_shown_the_same_whatever_team_and_row_it_is_in(monkeypatch: 
         shown = alone.act(messages)[0]
         for source, ours in teams.act(messages)[0].items():
             np.testing.assert_array_equal(ours.continuous, shown[source].continuous, err_msg=f"{number}: {source}")
-        moves += len(teams.room.slots._moved)  # pyright: ignore[reportOptionalMemberAccess]
+        moves += len(teams.paged.slots._moved)  # pyright: ignore[reportOptionalMemberAccess]
     assert moves > 20
     left = {source: [agent for key in stream.teams if key[0] == source for agent in stream.teams[key]]
             for source in SOURCES}  # fmt: skip
@@ -159,7 +161,7 @@ def small(messages: dict[Any, BehaviorMessage]) -> dict[Any, BehaviorMessage]:
 
 
 def played(algorithm: Algorithm, state: Any, messages: int) -> Any:
-    actor = Actor(
+    actor = ActingPolicy(
         "Toy",
         STREAM_SPEC,
         algorithm,

@@ -7,7 +7,7 @@ import pytest
 from jaxrl.algorithms import HYPERPARAMETER_TYPES, make_settings
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space, grid, overrides_of, space
-from jaxrl.settings.varied import by_seed, variable, with_values
+from jaxrl.settings.traced import by_seed, variable, with_values
 
 
 def test_every_combination_the_last_key_fastest():

@@ -24,6 +24,7 @@ class Shape(NamedTuple):
     vis_encode_type: str = "simple"
     body_type: None = None
     goal_conditioning_type: str = "hyper"
+    compute_dtype: str = "float32"
     memory: None = None
 
 
@@ -109,7 +110,7 @@ def test_normalizer_round_trip_and_duplicates_and_constants():
 def test_streams_are_read_from_the_names(exported):
     _, layout, weights = exported
     has_heads = any(entry.path[0] == "values" for entry in layout)
-    assert torch_weights.streams_of(weights) == (STREAMS if has_heads else ())
+    assert torch_weights.signals_of(weights) == (STREAMS if has_heads else ())
 
 
 def test_errors_name_the_entry():

@@ -12,7 +12,7 @@ import numpy as np
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.envs.player.teams import Teams
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.jax_envs.served.serve import CompiledAreas
+from jaxrl.jax_envs.served.serve import JittedAreas
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.trainer import make_jitted_trainer
@@ -89,7 +89,7 @@ class Messages:
     """Areas of an environment as messages, as a player tells them."""
 
     def __init__(self, env: JaxEnv) -> None:
-        self._areas, self._teams = CompiledAreas(env, AREAS, 0), Teams(env.spec, AREAS, env.members)
+        self._areas, self._teams = JittedAreas(env, AREAS, 0), Teams(env.spec, AREAS, env.members)
         self._parameters = {name: np.full(AREAS, value, np.float32) for name, value in env.parameters.items()}
 
     def first(self) -> BehaviorMessage:

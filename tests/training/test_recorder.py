@@ -32,7 +32,7 @@ from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.saver import Snapshot
@@ -58,12 +58,10 @@ def settings(folder: Path, **options: Any) -> RunSettings:
     return load_run_settings(path, {"checkpoint_settings": options}, HYPERPARAMETER_TYPES)
 
 
-def recorder(folder: Path, *, seeds: tuple[int, ...] = (1, 2), **options: Any) -> CompiledRecorder:
+def recorder(folder: Path, *, seeds: tuple[int, ...] = (1, 2), **options: Any) -> JittedRecorder:
     run = settings(folder, **options)
     subject = Subject(NAME, make_environment("jax:simple_spread").spec, run.behaviors[NAME], seeds, 4)
-    return CompiledRecorder(
-        run, RunFolder(folder / "results", "run"), subject, ProgressBar(Console(file=io.StringIO()))
-    )
+    return JittedRecorder(run, RunFolder(folder / "results", "run"), subject, ProgressBar(Console(file=io.StringIO())))
 
 
 def block(path: Path) -> None:
@@ -98,7 +96,7 @@ def test_every_file_is_attempted_and_the_first_error_raised(tmp_path: Path, log:
     assert files.folder.configuration.is_file() and files.folder.status.is_file()
 
 
-def snapshot(files: CompiledRecorder, step: int, value: float = 0.5) -> Snapshot:
+def snapshot(files: JittedRecorder, step: int, value: float = 0.5) -> Snapshot:
     """A tiny policy, and contents that are too large for the limit below."""
     tiny = {"hyperparameters": {}, "network_settings": {"hidden_units": 4, "num_layers": 1}}
     behavior, spec = settings_of("ppo", tiny), files.subject.spec
@@ -110,7 +108,7 @@ def snapshot(files: CompiledRecorder, step: int, value: float = 0.5) -> Snapshot
     return Snapshot(NAME, step, {"a": noise}, train.policy, noise, spec, behavior, described, (obs, mask))
 
 
-def save(files: CompiledRecorder, step: int, *, final: bool = False) -> None:
+def save(files: JittedRecorder, step: int, *, final: bool = False) -> None:
     """A checkpoint, and the wait for it that the next one would bring."""
     files.checkpoints.save(NAME, step, partial(snapshot, files, step), 1.0, final=final)
     files.checkpoints.save(NAME, step, lambda: pytest.fail("it is saved"), 1.0)

@@ -174,7 +174,7 @@ def _program(quick: str | None) -> Callable[..., tuple[ActionDistribution, Any, 
 
 
 def _step(network: PolicyNetwork, params: Any, normalizer: normalization.States, obs: Any, carry: Any) -> Any:
-    dist, after = network.module.apply(params, normalization.normalize_all(normalizer, obs), carry, method="step")
+    dist, after = network.in_file.apply(params, normalization.normalize_all(normalizer, obs), carry, method="step")
     return dist, after, network.sent(dist)
 
 

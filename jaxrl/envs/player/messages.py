@@ -279,25 +279,25 @@ def channel_mapping(channels: int) -> list[int]:
     return [*range(channels), *[-1] * (-channels % _CHANNELS)]
 
 
-def encode_png(images: np.ndarray) -> list[bytes]:
-    """The files of each of N agents, joined. `images`: uint8 [N, H, W, C], any C."""
+def encode_png(images: np.ndarray, level: int = _STORED) -> list[bytes]:
+    """The files of each of N agents, joined. `images`: uint8 [N, H, W, C], any C; `level`: of zlib, usually none."""
     count, height, width, channels = images.shape
     missing = 0 if channels == 1 else -channels % _CHANNELS
     if missing:
         images = np.concatenate([images, np.zeros((count, height, width, missing), np.uint8)], axis=3)
     step = 1 if channels == 1 else _CHANNELS
-    parts = [_files(images[..., first : first + step]) for first in range(0, images.shape[3], step)]
+    parts = [_files(images[..., first : first + step], level) for first in range(0, images.shape[3], step)]
     return parts[0] if len(parts) == 1 else [b"".join(files) for files in zip(*parts, strict=True)]
 
 
-def _files(images: np.ndarray) -> list[bytes]:
+def _files(images: np.ndarray, level: int) -> list[bytes]:
     """One file for each of N agents, uint8 [N, H, W, C] with C = 1 or 3. Each line begins with the filter 0: none."""
     count, height, width, channels = images.shape
     header = _HEADER.pack(width, height, _BITS, _KINDS[channels], 0, 0, 0)
     before, after = _SIGNATURE + _chunk(b"IHDR", header), _chunk(b"IEND", b"")
     lines = np.zeros((count, height, 1 + width * channels), np.uint8)
     lines[:, :, 1:] = images.reshape(count, height, width * channels)
-    return [before + _chunk(b"IDAT", zlib.compress(picture.tobytes(), _STORED)) + after for picture in lines]
+    return [before + _chunk(b"IDAT", zlib.compress(picture.tobytes(), level)) + after for picture in lines]
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

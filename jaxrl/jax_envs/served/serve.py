@@ -46,7 +46,7 @@ from jaxrl.types import Action, JaxrlError
 _logger = logging.getLogger(__name__)
 
 
-class CompiledAreas:
+class JittedAreas:
     """E areas of a JAX environment behind numpy: the `Simulation` that a player serves. Of several behaviors, outcomes
     and actions stand in their order.
 
@@ -113,7 +113,7 @@ def _no_actions(areas: int, env: Sizes) -> TeamActions:
 def make_served(env: JaxEnv | JaxScene) -> ServedScene:
     """`env` as the player wants it."""
     parts = tuple(ServedBehavior(part.name, part.spec, part.members, part.teams) for part in parts_of(env))
-    return ServedScene(env.name, parts, env.parameters, lambda areas, seed: CompiledAreas(env, areas, seed))
+    return ServedScene(env.name, parts, env.parameters, lambda areas, seed: JittedAreas(env, areas, seed))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

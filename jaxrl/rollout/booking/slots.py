@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from jaxrl.rollout.booking.absence import Overdue, interrupted, limited
 from jaxrl.rollout.booking.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
+from jaxrl.rollout.booking.missing import Overdue, interrupted, limited
 from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, places_of
 from jaxrl.rollout.booking.records import Gone, Ingested, Moved
 from jaxrl.rollout.booking.row_arrays import RowArrays
-from jaxrl.rollout.booking.silence import OutsideActionError, Silence, dense
+from jaxrl.rollout.booking.untrained import ExternalActionError, UntrainedDecisions, dense
 from jaxrl.types import NOTHING, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
 
 
@@ -56,7 +56,7 @@ class Slots:
         specs = (spec, *beside.values())
         self._actions, self._leave_out_taken = [each.action for each in specs], leave_out_taken
         self._kind_of = {name: number for number, name in enumerate(beside, 1)}
-        self._silence = Silence(self._action_of, leave_out_taken=leave_out_taken)
+        self._untrained = UntrainedDecisions(self._action_of, leave_out_taken=leave_out_taken)
         self._occupants = Occupants(team_rows=team_rows)
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
         self._moving: dict[tuple[Source, int], tuple[SoFar, Occupant]] = {}  # (source, agent id) between two rows
@@ -91,7 +91,7 @@ class Slots:
         Nobody learns from the decisions of agents in `untrained`, ids by source, nor from those of agents whose infos
         say `training_enabled: false` (R45).
 
-        Raises OutsideActionError for what agents cannot have done.
+        Raises ExternalActionError for what agents cannot have done.
 
         Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
         their open decision (U2). Whoever asks under another group id than before has left its old team.
@@ -100,9 +100,9 @@ class Slots:
         self._moved.clear()
         episodes = self._end_overdue(messages)
         vanished = finished = sum(len(records.returns) for records in episodes)
-        taken = self._silence.taken(messages, self._occupants)
+        taken = self._untrained.taken(messages, self._occupants)
         if taken and self._kind_of and not self._leave_out_taken:
-            raise OutsideActionError(
+            raise ExternalActionError(
                 "agents of a team of several behaviors took actions themselves, which is not learned from; write "
                 "env_settings.outside_actions: leave_out"
             )
@@ -137,9 +137,9 @@ class Slots:
             vanished=vanished,
             beside=tuple(others),
         )
-        if not taken and not self._silence.concerns(messages, untrained):  # nearly always
+        if not taken and not self._untrained.concerns(messages, untrained):  # nearly always
             return ingested
-        left_out, fewer = self._silence.tell(
+        left_out, fewer = self._untrained.tell(
             decisions, messages, untrained, ending=self._arrays.ending, gone_now=self._arrays.gone_now
         )
         found = None if self._kind_of else dense(taken, self.spec, self._arrays.alive.shape)
@@ -321,7 +321,7 @@ class Slots:
         members = sum(self._counts)
         self._occupants.add_rows(rows)
         self._arrays.resize(rows, self._counts)
-        self._silence.resize(rows, members)
+        self._untrained.resize(rows, members)
         self._overdue.resize(rows, members)
         self._episodes.resize(rows, members)
         self._cached.clear()

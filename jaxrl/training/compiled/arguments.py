@@ -13,7 +13,7 @@ import numpy as np
 from flax.errors import FlaxError
 from jax.interpreters import partial_eval
 
-from jaxrl.algorithms.interface import Algorithm, Varied, acting, nothing_remembered
+from jaxrl.algorithms.interface import Algorithm, WithTracedSettings, acting, nothing_remembered
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs import SeveralBehaviorsError
 from jaxrl.jax_envs.contract import JaxEnvError
@@ -21,7 +21,7 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution
 from jaxrl.jax_envs.scene import JaxScene, Sizes
 from jaxrl.settings import BehaviorSettings, SettingsError
-from jaxrl.settings.varied import problem_with, variable
+from jaxrl.settings.traced import problem_with, variable
 from jaxrl.training.compiled.checks import check_trainer
 
 UNFITTING = (AssertionError, TypeError, ValueError, FlaxError)
@@ -82,13 +82,16 @@ def check_values(
             wrong = problem_with(settings, key, number)
             if wrong is not None:
                 raise SettingsError(f"values[{key!r}][{index}]: {wrong}")
-    if values and algorithm.varied is None:
-        raise SettingsError("values: this algorithm cannot be made for traced settings: give it Algorithm.varied")
-    if values and isinstance(algorithm.varied, Varied) and algorithm.varied.learn is not algorithm.learn:
+    again = algorithm.with_traced_settings
+    if values and again is None:
+        raise SettingsError(
+            "values: this algorithm cannot be made for traced settings: give it Algorithm.with_traced_settings"
+        )
+    if values and isinstance(again, WithTracedSettings) and again.learn is not algorithm.learn:
         raise SettingsError(
             "values: `learn` of this algorithm was replaced after it was made, and would be made again as it was "
             "before: put the function that makes it behind `trainer_type: FILE.py:make_x`, or replace "
-            "Algorithm.varied too, (values) -> Algorithm"
+            "Algorithm.with_traced_settings too, (values) -> Algorithm"
         )
 
 
@@ -111,11 +114,11 @@ def check_acting(env: Sizes, algorithm: Algorithm, values: Mapping[str, Sequence
 
     All seeds of a program act alike: they would act by the number of the settings that the algorithm was made for.
     """
-    varied = algorithm.varied
-    if not values or varied is None:
+    again = algorithm.with_traced_settings
+    if not values or again is None:
         return
     numbers = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in sorted(values)}
-    traced = jax.make_jaxpr(lambda given, *seen: _decided(varied(given), *seen))(numbers, *_seen(env, algorithm))
+    traced = jax.make_jaxpr(lambda given, *seen: _decided(again(given), *seen))(numbers, *_seen(env, algorithm))
     _, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
     acts_by = [key for key, is_used in zip(numbers, used, strict=False) if is_used]
     if acts_by:

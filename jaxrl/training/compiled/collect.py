@@ -22,7 +22,7 @@ from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState, nothing
 from jaxrl.jax_envs.interface import Areas, TeamActions, TeamStep, TeamView
 from jaxrl.jax_envs.sampling import Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes, advance_scene, begin_scene_anew, start_scene, step_of_behavior
-from jaxrl.training.compiled import connecting
+from jaxrl.training.compiled import connectors
 from jaxrl.types import Action
 
 
@@ -154,7 +154,7 @@ def begin_play(env: Sizes, algorithm: Algorithm, view: TeamView) -> Play:
         discrete=jnp.zeros((*lead, len(action.discrete_branches)), jnp.int32),
     )
     nobody = Open(jnp.zeros(lead, bool), nothing, nothing, nothing, idle if jax.tree.leaves(carry) else ())
-    return Play((), view, sums, memory, nobody, connecting.start(algorithm.connectors, lead))
+    return Play((), view, sums, memory, nobody, connectors.start(algorithm.connectors, lead))
 
 
 def collect(
@@ -207,7 +207,7 @@ def collect(
 
 def with_statistics(algorithm: Algorithm, play: Play, policy: PolicyState) -> Play:
     """The areas with the whole state of the connectors, statistics of the policies [S] included."""
-    return play._replace(connectors=connecting.with_statistics(algorithm.connectors, play.connectors, policy))
+    return play._replace(connectors=connectors.with_statistics(algorithm.connectors, play.connectors, policy))
 
 
 class Choice(NamedTuple):
@@ -225,12 +225,12 @@ def choose(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, ke
     """What the members decide now. `key`: of one step for each seed [S], or what `noise` has drawn from it."""
     chain = algorithm.connectors
     begin = begins(play)
-    connected, view = connecting.observed(chain, play.connectors, play.view, begin)
+    connected, view = connectors.observed(chain, play.connectors, play.view, begin)
     carry = remembered(play)
     decision = jax.vmap(partial(_decide, env, algorithm))(policy, view, play.open, carry, key)
     doing = () if play.open.action == () else _standing(view.alive, decision.action, play.open)
     after = jax.tree.map(partial(_choose, view.alive), decision.carry, carry)  # the dead remember what they knew
-    connected, action = connecting.sent(chain, connected, decision, view.alive)
+    connected, action = connectors.sent(chain, connected, decision, view.alive)
     sent = TeamActions(continuous=action.continuous, discrete=action.discrete)
     made = Made(view.obs, view.action_mask, decision.action, decision.extras, carry, begin)
     return Choice(made, view.alive, doing, after, sent, connected)
@@ -251,7 +251,7 @@ def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: Tea
         for so_far, now in ((before.reward, done.reward), (before.group_reward, done.group_reward))
     )
     sums, sums_after = _add_up(env, play.sums, alive, before.waits, done, ended, jnp.where(arrived, earned, 0.0))
-    connected, own, group = connecting.rewarded(chain, chosen.connectors, earned, paid, arrived)
+    connected, own, group = connectors.rewarded(chain, chosen.connectors, earned, paid, arrived)
     own, group = jnp.where(arrived, own, 0.0), jnp.where(arrived, group, 0.0)
     mates = jnp.where(alive, 0.0, before.mates_reward) + _of_others(env, own)
     here = Transitions(
@@ -266,7 +266,7 @@ def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: Tea
         terminated=ended & ~done.truncated,
         truncated=done.truncated,
         stays=(done.view.alive | waits) & ~done.over[..., None],
-        last_obs=connecting.last(chain, connected, done.view) if env.truncates else (),
+        last_obs=connectors.last(chain, connected, done.view) if env.truncates else (),
         sums=sums,
         over=done.over,
         stats=dict(done.stats),
@@ -342,7 +342,7 @@ def _decide(
 ) -> Decision:
     """One seed's decisions, [E, A, ...]; what critics remember is told in rows, as the algorithm wants them."""
     decision = algorithm.act(policy, view.obs, view.action_mask, carry, key)
-    if algorithm.remember is None:
+    if algorithm.critic_step is None:
         return decision
     lead, members = view.alive.shape, env.members if algorithm.team_rows else 1
     teams = lead[0] * lead[1] // members
@@ -352,7 +352,7 @@ def _decide(
 
     doing = decision._replace(action=_standing(view.alive, decision.action, before))
     obs, present, of_rows = jax.tree.map(rows, (view.obs, view.alive | before.waits, doing))
-    after = algorithm.remember(policy, obs, present, of_rows)
+    after = algorithm.critic_step(policy, obs, present, of_rows)
     return decision._replace(carry=jax.tree.map(lambda x: x.reshape(*lead, *x.shape[2:]), after))
 
 

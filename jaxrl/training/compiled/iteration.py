@@ -34,7 +34,7 @@ from jaxrl.artifacts.metrics.statistics import ELO
 from jaxrl.jax_envs.interface import Areas, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes
-from jaxrl.training.compiled import connecting, opponents
+from jaxrl.training.compiled import connectors, opponents
 from jaxrl.training.compiled.collect import (
     Made,
     Play,
@@ -50,10 +50,10 @@ from jaxrl.training.compiled.collect import (
     still_open,
 )
 from jaxrl.training.compiled.contest import TURN, rivals_of
-from jaxrl.training.compiled.newest import newest, nothing
+from jaxrl.training.compiled.newest_episodes import newest, nothing
 from jaxrl.training.compiled.opponents import Rivals, RivalState
-from jaxrl.training.compiled.recent import Recent, none_yet
-from jaxrl.training.compiled.recent import counted as with_recent
+from jaxrl.training.compiled.recent_returns import RecentReturns, none_yet
+from jaxrl.training.compiled.recent_returns import counted as with_recent
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack, together
 
 EVERY_SEED = "every seed"
@@ -76,8 +76,8 @@ class JittedState(struct.PyTreeNode):
     key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
     iteration: Array  # uint32 [S]
     frozen: Array  # bool [S], numbers of this seed were not finite: it plays on, but learns and tells nothing any more
-    recent: Recent  # what each seed is worth lately
-    newest: Any = ()  # `Newest` [S] of the last iteration, where lessons are judged by episodes
+    recent: RecentReturns  # what each seed is worth lately
+    newest: Any = ()  # `NewestEpisodes` [S] of the last iteration, where lessons are judged by episodes
     last_step: Any = ()  # int32 [S], the trainer step after which it learns no more, where others then go on; else ()
     rivals: Any = ()  # `RivalState` where it learns by self-play; else ()
 
@@ -175,8 +175,8 @@ class Report(NamedTuple):
     frozen: Any  # bool [S]
     iteration: Any  # uint32 [S]
     values: Any  # float32 [S] by dotted key
-    recent: Recent
-    newest: Any  # `Newest` of the last iteration, or ()
+    recent: RecentReturns
+    newest: Any  # `NewestEpisodes` of the last iteration, or ()
     log: Any = ()  # `IterationLog` of these iterations; () before any
 
     def slowest(self) -> int:
@@ -190,8 +190,8 @@ class JittedTrainer(NamedTuple):
     init: (seeds, S whole numbers) → JittedState, a fresh start of every seed.
     run:  (JittedState, count) → (JittedState, IterationLog), `count` iterations; the state given is used up.
     place: (JittedState) → JittedState, a state from elsewhere (a checkpoint) put where `run` expects it.
-    save: (JittedState, path, keep=0) → folder of the checkpoint, written below `path`; see `kept.save`.
-    restore: (path) → JittedState, which goes on bit for bit where `save` was called; see `kept.restore`.
+    save: (JittedState, path, keep=0) → folder of the checkpoint, written below `path`; see `trainer_checkpoint.save`.
+    restore: (path) → JittedState, which goes on bit for bit where `save` was called; see `trainer_checkpoint.restore`.
     take: (JittedState, first, count) → JittedState of `count` of its seeds, from number `first` on.
     put:  (JittedState, JittedState of some seeds, first) → JittedState, in which these are from number `first` on.
     begin_anew: (JittedState, bool [S]) → JittedState, in which all episodes of these seeds are broken off and others
@@ -431,8 +431,8 @@ def _after(
 
     def wait(state: JittedState) -> tuple[JittedState, IterationLog]:
         chain = learner.algorithm.connectors
-        before = connecting.with_statistics(chain, (), state.train.policy)
-        same = connecting.statistics_of(chain, train, before, state.frozen)
+        before = connectors.with_statistics(chain, (), state.train.policy)
+        same = connectors.statistics_of(chain, train, before, state.frozen)
         told = nothing(learner.newest, len(state.key)) if learner.newest else ()  # episodes are, with the rollout
         _, log = jax.eval_shape(learn, state)
         return state.replace(train=same, play=play, iteration=state.iteration + 1, newest=told), _empty(log)
@@ -463,7 +463,7 @@ def learned(
     else:
         train, store, fresh, log = jax.lax.map(lambda x: learn(*x), arguments)
     frozen = state.frozen | (log.fault[:, 0] >= 0)  # the statistics of connectors of a frozen seed stay as well
-    train = connecting.statistics_of(chain, train, connecting.with_statistics(chain, (), state.train.policy), frozen)
+    train = connectors.statistics_of(chain, train, connectors.with_statistics(chain, (), state.train.policy), frozen)
     told = jax.vmap(partial(newest, learner.env, learner.newest))(steps) if learner.newest else ()
     play = play._replace(made=jax.vmap(still_open)(play.made, steps))
     after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told)
@@ -476,8 +476,8 @@ def connected(learner: Learner, state: JittedState, play: Play) -> tuple[TrainSt
     Those of a seed that has passed max_steps stay as they were, like everything that it has learned.
     """
     chain, train = learner.algorithm.connectors, state.train
-    _, last = connecting.observed(chain, play.connectors, play.view, begins(play))
-    train = connecting.statistics_of(chain, train, play.connectors, train.step <= _end(learner, state.last_step))
+    _, last = connectors.observed(chain, play.connectors, play.view, begins(play))
+    train = connectors.statistics_of(chain, train, play.connectors, train.step <= _end(learner, state.last_step))
     return train, play if chain is None else play._replace(connectors=play.connectors.slots), last
 
 
@@ -531,8 +531,10 @@ def _learn(
     """
     steps = from_before(made, steps)
     algorithm = learner.algorithm
-    if values and algorithm.varied is not None:
-        algorithm = algorithm._replace(learn=algorithm.varied(values).learn)  # all else may have been replaced
+    if values and algorithm.with_traced_settings is not None:
+        algorithm = algorithm._replace(
+            learn=algorithm.with_traced_settings(values).learn
+        )  # all else may have been replaced
     rollout = stack(learner.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=learner.time_horizon)
     active, seen = ~frozen & (train.step <= _end(learner, last_step)), first_fault(steps, last[0])
     counted, store = store_rollout(algorithm, train, store, rollout, active & (seen[0] < 0))

@@ -33,7 +33,7 @@ from jaxrl.jax_envs.sampling import Distribution, intervals_of, of_seeds
 from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import EnvironmentParameter
 from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
-from jaxrl.training.compiled.newest import Newest
+from jaxrl.training.compiled.newest_episodes import NewestEpisodes
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.lessons import LessonChange, Lessons
 
@@ -101,7 +101,7 @@ class SeedLessons:
 
     def _hear(self, index: int, name: str, told: Report) -> None:
         """What an iteration has told of the behavior `name`, for the lessons of the seed at `index`."""
-        if not isinstance(told.newest, Newest):
+        if not isinstance(told.newest, NewestEpisodes):
             return  # no lesson is judged by it
         own, team = (
             values[index][: count[index]][::-1].tolist()

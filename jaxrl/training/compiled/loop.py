@@ -18,7 +18,7 @@ from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import go_on
-from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.interrupt import Interrupt
 
@@ -34,7 +34,7 @@ class Part:
     Once it is over while others of the run learn, it acts on; its summaries and checkpoints go on as well.
     """
 
-    def __init__(self, recorder: CompiledRecorder, trainer: SceneTrainer, report: Report) -> None:
+    def __init__(self, recorder: JittedRecorder, trainer: SceneTrainer, report: Report) -> None:
         """Its files are opened. `report`: of its seeds, as it begins."""
         self.recorder = recorder
         self.name, self.settings = recorder.subject.name, recorder.subject.settings
@@ -60,7 +60,7 @@ class Part:
 class Run:
     """Some of a program's seeds, whose files go into one folder: all of them, or those of one point of a sweep."""
 
-    def __init__(self, recorder: CompiledRecorder, subjects: Sequence[Subject], first: int = 0) -> None:
+    def __init__(self, recorder: JittedRecorder, subjects: Sequence[Subject], first: int = 0) -> None:
         """`subjects`: its behaviors. `recorder`: of the first of them."""
         self.recorder, self.subjects, self.first = recorder, subjects, first
         self.count = len(subjects[0].seeds)

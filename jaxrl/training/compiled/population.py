@@ -33,7 +33,7 @@ from jaxrl.training.compiled.collect import Play
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.loop import JittedLoop, Run
-from jaxrl.training.compiled.recent import inherited
+from jaxrl.training.compiled.recent_returns import inherited
 from jaxrl.training.compiled.run import train_together
 from jaxrl.training.compiled.search import traced
 from jaxrl.training.interrupt import Interrupt

@@ -22,7 +22,7 @@ from jaxrl.settings import RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import IterationLog, JittedState
 from jaxrl.training.compiled.lessons import SeedLessons
-from jaxrl.training.compiled.recent import Recent
+from jaxrl.training.compiled.recent_returns import RecentReturns
 from jaxrl.training.compiled.saver import Subject, snapshot, snapshot_of_seed
 from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.statistics import SeedStatistics
@@ -38,7 +38,7 @@ FROZEN_SEEDS = "frozen_seeds"
 PHASES = {"iterations": nodes.ITERATIONS, "checkpoints": nodes.CHECKPOINT}
 
 
-class CompiledRecorder(Recorder):
+class JittedRecorder(Recorder):
     """Files and console of one compiled run."""
 
     def __init__(
@@ -112,7 +112,7 @@ class CompiledRecorder(Recorder):
             log.warning(text, self.status.path, EXPORTED_SEED, best, seeds[0], seeds[-1])
             self.status.set(name, EXPORTED_SEED, seeds[0])
 
-    def add(self, chunk: IterationLog, recent: Recent) -> None:
+    def add(self, chunk: IterationLog, recent: RecentReturns) -> None:
         """Some iterations have run; `recent` stands after them."""
         self._statistics.add(chunk, recent)
         if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were open meanwhile

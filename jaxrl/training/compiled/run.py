@@ -23,14 +23,14 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.networks.observations import check_observations
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for, with_drawn_seed, with_seed
-from jaxrl.settings.varied import by_seed, variable
+from jaxrl.settings.traced import by_seed, variable
 from jaxrl.training.checks import check_run
 from jaxrl.training.compiled.checks import check_memory, check_parameters
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start, with_parameters
 from jaxrl.training.compiled.loop import JittedLoop, Run
-from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject, restored
 from jaxrl.training.compiled.trainer import evaluators, make_scene_trainer
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
@@ -66,8 +66,8 @@ def train_together(
 ) -> None:
     """Runs as one program, each with the same seeds and a results folder of its own.
 
-    They may differ in the settings that `settings.varied.variable` names and in parameters of the environment, see
-    `points.programs`. Each leaves the files of a run of its own, from which it can go on alone. `values` as in
+    They may differ in the settings that `settings.traced.variable` names and in parameters of the environment, see
+    `sweep_points.programs`. Each leaves the files of a run of its own, from which it can go on alone. `values` as in
     `make_scene_trainer`, for all seeds of all runs: a `loop` that changes them finds them in the checkpoint again.
     Ends and raises as `train`.
     """
@@ -95,7 +95,7 @@ def train_together(
             progress = stack.enter_context(ProgressBar(console or Console()))
             opened = []
             for run, folder, of_run in zip(runs, folders, subjects, strict=True):
-                recorder = CompiledRecorder(run, folder, of_run[0], progress, alone=len(runs) == 1, behaviors=of_run)
+                recorder = JittedRecorder(run, folder, of_run[0], progress, alone=len(runs) == 1, behaviors=of_run)
                 opened.append(Run(stack.enter_context(recorder), of_run, len(opened) * environment.seeds))
             settings = {of.name: of.settings for of in subjects[0]}
             made = loop(trainer, env.name, opened, signals, evaluators(env, settings))

@@ -21,13 +21,13 @@ from jaxrl.jax_envs import environment_in
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
-from jaxrl.settings.varied import variable
+from jaxrl.settings.traced import variable
 from jaxrl.training.compiled.checks import check_memory, check_sampling, refuse_curricula
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import with_parameters
 from jaxrl.training.compiled.loop import JittedLoop, Run
-from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.run import subjects_of, trainer_for
 from jaxrl.training.compiled.trainer import evaluators
 from jaxrl.training.interrupt import Interrupt, in_thread
@@ -118,7 +118,7 @@ class SearchLoop(JittedLoop):
         folder = RunFolder(options.results_dir, options.run_id)
         with ExitStack() as stack:
             stack.enter_context(folder.claimed(options, {of.name: of.settings.init_path for of in subjects}))
-            recorder = CompiledRecorder(settings, folder, subjects[0], self.progress, alone=False, behaviors=subjects)
+            recorder = JittedRecorder(settings, folder, subjects[0], self.progress, alone=False, behaviors=subjects)
             run = Run(stack.enter_context(recorder), subjects, first)
             run.files = stack.pop_all()
         return run

@@ -11,7 +11,7 @@ from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.settings import EVALUATED
 from jaxrl.training.compiled.iteration import IterationLog
 from jaxrl.training.compiled.lessons import SeedLessons
-from jaxrl.training.compiled.recent import Recent
+from jaxrl.training.compiled.recent_returns import RecentReturns
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, together
 from jaxrl.training.signal_rewards import extrinsic_sum, per_episode
@@ -24,7 +24,7 @@ class SeedStatistics:
         self._subject, self._lessons = subject, lessons
         self.group_rewards = False
         self._since: IterationLog | None = None  # since the last summary
-        self._recent: Recent | None = None
+        self._recent: RecentReturns | None = None
         self.frozen = np.zeros(len(subject.seeds), bool)
         """By seed: it tells nothing any more, and counts in no mean over seeds."""
 
@@ -32,7 +32,7 @@ class SeedStatistics:
         """A seed is left behind."""
         self.frozen[index] = True
 
-    def add(self, chunk: IterationLog, recent: Recent) -> None:
+    def add(self, chunk: IterationLog, recent: RecentReturns) -> None:
         """Some iterations have run; `recent` stands after them."""
         exact: IterationLog = jax.tree.map(lambda x: np.asarray(x, np.float64), chunk)
         self._since = exact if self._since is None else together(self._since, exact)

@@ -27,7 +27,7 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
 from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled import kept
+from jaxrl.training.compiled import trainer_checkpoint
 from jaxrl.training.compiled.arguments import (
     UNFITTING,
     check_acting,
@@ -144,8 +144,8 @@ def make_jitted_trainer(
         init=init,
         run=run,
         place=place,
-        save=partial(kept.save, subject),
-        restore=partial(kept.restore, subject, trainer.shapes.of(name), init, place),
+        save=partial(trainer_checkpoint.save, subject),
+        restore=partial(trainer_checkpoint.restore, subject, trainer.shapes.of(name), init, place),
         take=within(trainer.take),
         put=put,
         begin_anew=within(trainer.begin_anew),
@@ -201,7 +201,7 @@ def make_scene_trainer(
     lengths = {}
     for name, count in agents.items():
         each = 1.0 if settings[name].count_by == "env_steps" else count
-        lengths[name] = math.ceil(algorithms[name].period / (areas * each))
+        lengths[name] = math.ceil(algorithms[name].collect_size / (areas * each))
     steps, every = pieces(lengths)
     mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
     platform = mesh.devices.flat[0].platform

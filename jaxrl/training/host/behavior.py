@@ -13,7 +13,7 @@ from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings, EnvironmentSettings
-from jaxrl.training.host.actor import USUAL, Actor, make_actor
+from jaxrl.training.host.acting_policy import USUAL, ActingPolicy, make_acting_policy
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.threaded import ThreadedLearner
@@ -32,7 +32,7 @@ class Behavior(NamedTuple):
     """A learner and the actor that it learns from."""
 
     learner: Learner
-    actor: Actor
+    actor: ActingPolicy
 
     @property
     def name(self) -> str:
@@ -146,7 +146,7 @@ class Behavior(NamedTuple):
         """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
         actor = self.actor
         if self.training and self.settings.count_by == "env_steps":
-            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.learner.algorithm.period)
+            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.learner.algorithm.collect_size)
         return actor.full or actor.fresh > actor.keeps
 
     def learn(self) -> dict[str, float]:
@@ -173,14 +173,14 @@ def make_behavior(
 ) -> Behavior:
     """A fresh learner and its actor. The key is consumed.
 
-    Of `areas` that step alike, in all workers, each gives its share where `period` counts environment steps. Raises
-    SettingsError where there is no memory for what the algorithm stores.
+    Of `areas` that step alike, in all workers, each gives its share where `collect_size` counts environment steps.
+    Raises SettingsError where there is no memory for what the algorithm stores.
     """
     check_store(name, algorithm, settings)
     threaded = settings.threaded and training
     kind = ThreadedLearner if threaded else Learner
     learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
-    actor = make_actor(
+    actor = make_acting_policy(
         name,
         spec,
         settings,

@@ -17,11 +17,11 @@ from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.rollout.booking.absence import Absences, absences
 from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.missing import MissingAgents, missing_agents
 from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings
 from jaxrl.training.deterministic import deterministic
-from jaxrl.training.host.actor import Actor, make_actor
+from jaxrl.training.host.acting_policy import ActingPolicy, make_acting_policy
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.launch import evaluation_pool
 from jaxrl.training.host.policies import Frozen
@@ -45,7 +45,7 @@ class Evaluation:
         self._interrupt = interrupt
         self._policies: dict[str, Frozen] = {}
         self._pool: EnvPool | None = None
-        self._absences: Absences | None = None  # of the episodes that are played now
+        self._missing: MissingAgents | None = None  # of the episodes that are played now
         self._shown: set[str] = set()  # behaviors of the environment
         self._absent: set[str] = set()  # those that it does not have: policies that only a mapping hands out
 
@@ -69,15 +69,15 @@ class Evaluation:
         records: list[EpisodeRecords] = []
         for policy in self._policies.values():
             policy.actor.begin_anew()
-        pool, self._absences = self._begun(options, parameters), absences(self._settings.env_settings)
+        pool, self._missing = self._begun(options, parameters), missing_agents(self._settings.env_settings)
         for number in range(options.max_length * options.episodes):
             with self._interrupt.waiting():
                 (result,) = pool.recv()
             for loss in pool.losses():
                 for policy in self._policies.values():
                     policy.actor.lose(loss)
-                if self._absences is not None:
-                    self._absences.forget(loss)
+                if self._missing is not None:
+                    self._missing.forget(loss)
             records += self._step(pool, result, behaviors).get(name, [])
             if _played(records) >= options.episodes:
                 break
@@ -114,7 +114,7 @@ class Evaluation:
     ) -> dict[str, list[EpisodeRecords]]:
         """Answer one message; by behavior the episodes that are over."""
         asked = result.steps
-        result = result if self._absences is None else self._absences.complete(result)
+        result = result if self._missing is None else self._missing.complete(result)
         shares, chosen = whole([result]), {result.worker: {}}
         self._shown |= shares.keys()
         over = decide(shares, {name: self._policy(name, behaviors) for name in shares}, chosen)
@@ -133,14 +133,16 @@ class Evaluation:
         return self._policies[name]
 
 
-def _actor_for(behavior: Behavior) -> Actor:
+def _actor_for(behavior: Behavior) -> ActingPolicy:
     name, spec, settings = behavior.name, behavior.spec, behavior.settings
     algorithm = deterministic(spec, settings)
     programs = compile_programs(algorithm, settings.segment_limit).actor
     key = jax.random.key_data(jax.random.key(0)).tolist()  # of noise that is never asked for
     options = behavior.actor.environment
     policy = behavior.state.policy
-    return make_actor(name, spec, settings, algorithm, programs, policy, key, learned=False, environment=options)
+    return make_acting_policy(
+        name, spec, settings, algorithm, programs, policy, key, learned=False, environment=options
+    )
 
 
 def _played(records: list[EpisodeRecords]) -> int:

@@ -26,8 +26,9 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
-from jaxrl.demonstrations import Demonstration, decisions, remembered, rows_of
-from jaxrl.learning.cloning import Cloning, Copied, Rows, in_sequences, make_cloning
+from jaxrl.demonstrations import Demonstration, decisions, remembered
+from jaxrl.demonstrations.columns import keep_in
+from jaxrl.learning.cloning import Cloning, Laid, Rows, as_wanted, in_sequences, make_cloning
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM
 from jaxrl.networks import normalizer
 from jaxrl.networks.observations import check_observations
@@ -58,6 +59,7 @@ def imitate(settings: RunSettings, demo: str, interrupt: Interrupt, console: Con
     """
     options = settings.checkpoint_settings
     _refuse(settings)
+    keep_in(options.results_dir)
     name = behavior_name(remembered(demo).behavior)
     wanted = _shown(behavior_settings_for(settings, name), demo)
     settings = settings.model_copy(update={"behaviors": {name: wanted}, "default_settings": None})
@@ -77,8 +79,9 @@ class _Study(NamedTuple):
 
     behavior: Behavior
     cloning: Cloning
-    rows: Rows
-    held: Rows | None  # as the cloning wants them
+    learned: Laid
+    held: Laid | None
+    held_at: Callable[[jax.Array], Rows]  # sequences of those that are held out
 
 
 def _refuse(settings: RunSettings) -> None:
@@ -121,38 +124,34 @@ def _prepared(name: str, settings: BehaviorSettings, seed: int) -> _Study:
     algorithm = ALGORITHMS[settings.trainer_type](spec, plain)
     if algorithm.copied is None:
         raise SettingsError(f"behaviors.{name}.trainer_type: {settings.trainer_type} does not say `Algorithm.copied`")
-    learned, held = _split(decisions(settings.behavioral_cloning.demo_path, spec), seed)
+    found = decisions(settings.behavioral_cloning.demo_path, spec)
+    among = _held_out_of(found, seed)
     memory = settings.network_settings.memory
     length = 1 if memory is None else memory.sequence_length
-    rows = in_sequences(learned, length)
-    cloning = make_cloning(spec, settings, algorithm.copied, rows)
+    learned, held = in_sequences(found, length, ~among), in_sequences(found, length, among) if among.any() else None
+    copied, shape = algorithm.copied, learned.places.shape
+    cloning = make_cloning(spec, settings, copied, as_wanted(copied, learned), shape)
     tell_unexportable(name, spec, plain, algorithm)
     programs = compile_programs(algorithm, plain.segment_limit)
     behavior = make_behavior(name, spec, plain, algorithm, programs, jax.random.key(seed), training=True)
-    samples = tuple(x[:TOGETHER] for x in learned.obs)
+    samples = tuple(x[np.flatnonzero(~among)[:TOGETHER]] for x in found.obs)
     behavior.actor.known = samples, np.ones((len(samples[0]), spec.action.mask_size), bool)
     state = behavior.state
     behavior.learner.state = state.replace(own={**state.own, CLONING: cloning.init(state.policy.params)})
-    return _Study(behavior, cloning, rows, None if held is None else _as_wanted(algorithm.copied, held, length))
+    return _Study(behavior, cloning, learned, held, as_wanted(copied, learned if held is None else held))
 
 
-def _split(found: Demonstration, seed: int) -> tuple[Demonstration, Demonstration | None]:
-    """What is learned from and what is held out, by whole episodes that the seed chooses."""
+def _held_out_of(found: Demonstration, seed: int) -> np.ndarray:
+    """Which decisions are held out, bool [n]: whole episodes that the seed chooses."""
     ends = found.done | found.last
     episode = np.concatenate([[0], np.cumsum(ends)[:-1]])
     count = int(episode[-1]) + 1
     if count < 2:
         log.warning("There is one demonstrated episode: none is held out.")
-        return found, None
+        return np.zeros(len(episode), bool)
     chosen = np.random.default_rng(seed).permutation(count)[: max(count // HELD_OUT, 1)]
-    out = np.isin(episode, chosen)
     log.info("%d demonstrated episodes, of which %d are held out.", count, len(chosen))
-    return rows_of(found, ~out), rows_of(found, out)
-
-
-def _as_wanted(copied: Copied, held: Demonstration, length: int) -> Rows:
-    rows = in_sequences(held, length)
-    return rows._replace(action=copied.wanted(jax.tree.map(jnp.asarray, rows.action)))
+    return np.isin(episode, chosen)
 
 
 def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
@@ -161,7 +160,7 @@ def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
     recorder.load(behavior)
     elsewhere = recorder.settings.checkpoint_settings.initialize_from or behavior.settings.init_path
     if behavior.step == 0 and not elsewhere:
-        behavior.learner.state = _normalised(behavior.state, study.rows)
+        behavior.learner.state = _normalised(behavior.state, study.learned)
     recorder.open(behavior)
     turn, loss = jax.jit(partial(_turn, study.cloning), donate_argnums=0), jax.jit(study.cloning.loss)
     try:
@@ -190,9 +189,10 @@ def _faded(behavior: Behavior) -> bool:
     return faded
 
 
-def _normalised(state: TrainState, rows: Rows) -> TrainState:
+def _normalised(state: TrainState, learned: Laid) -> TrainState:
     """With the statistics of what was demonstrated."""
-    states = normalizer.update_all(state.policy.normalizer, tuple(map(jnp.asarray, rows.obs)), jnp.asarray(rows.valid))
+    rows = learned.places[learned.places >= 0]
+    states = normalizer.update_in_parts(state.policy.normalizer, learned.demonstration.obs, rows)
     return state.replace(policy=state.policy.replace(normalizer=states))
 
 
@@ -217,13 +217,13 @@ def _held_out(study: _Study, loss: Callable[..., jax.Array]) -> dict[str, float]
     """The loss of what is held out, with the same noise each time."""
     if study.held is None:
         return {}
-    policy, (count, length) = study.behavior.state.policy, study.held.valid.shape
+    policy, (count, length) = study.behavior.state.policy, study.held.places.shape
     size, total = max(TOGETHER // length, 1), 0.0
     for first in range(0, count, size):
-        rows = jax.tree.map(lambda x, first=first: x[first : first + size], study.held)
+        rows = study.held_at(jnp.arange(first, min(first + size, count)))
         normal = jax.random.normal(jax.random.key(first), (*rows.valid.shape, rows.action.continuous.shape[-1]))
         total += float(loss(policy.params, policy.normalizer, rows, normal)) * int(rows.valid.sum())
-    return {"held_out_loss": total / int(study.held.valid.sum())}
+    return {"held_out_loss": total / int((study.held.places >= 0).sum())}
 
 
 def _in_words(told: dict[str, float]) -> str:

@@ -22,7 +22,7 @@ from jaxrl.rollout.buffer.trajectory_state import TrajectoryState, rollout_of
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
-from jaxrl.training.host.actor import Actor
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.interrupt import await_telling
 from jaxrl.types import BehaviorSpec
 
@@ -174,7 +174,7 @@ class Learner:
             )
             self._compiling_since = None
 
-    def compile_for(self, actor: Actor, *, at_once: bool = False) -> None:
+    def compile_for(self, actor: ActingPolicy, *, at_once: bool = False) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done, or for an actor that still grows."""
         if actor.buffer is None:
             return
@@ -196,14 +196,14 @@ class Learner:
         if self._ahead is not None:
             known[sizes] = self._ahead
 
-    def await_program(self, actor: Actor) -> None:
+    def await_program(self, actor: ActingPolicy) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
         self.compile_for(actor, at_once=True)
         if self._ahead is not None and not self._ahead.done():
             log.info("%s: the first update waits until it is compiled, once.", self.name)
             await_telling(self._ahead, lambda: f"the update of {self.name} to be compiled")
 
-    def learn(self, actor: Actor) -> dict[str, float]:
+    def learn(self, actor: ActingPolicy) -> dict[str, float]:
         """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.
 
         Returns the metrics of the update as floats, nothing where there was none.
@@ -217,7 +217,7 @@ class Learner:
         self.updates, self.fresh = self.updates + 1, 0
         return self.checked({name: float(value) for name, value in metrics.items()})
 
-    def _prepared(self, actor: Actor) -> bool:
+    def _prepared(self, actor: ActingPolicy) -> bool:
         """Whether an update is due with what the actor has; if not, that has gone into the store."""
         assert actor.buffer is not None
         self.fresh += actor.fresh
@@ -238,7 +238,7 @@ class Learner:
                 raise DivergedError(self.name, f"{name} of the update at step {self.step} is {value}", rate)
         return values
 
-    def estimates(self, actor: Actor) -> dict[str, float]:
+    def estimates(self, actor: ActingPolicy) -> dict[str, float]:
         """What statistics show of values and entropy between two updates; nothing before the first message."""
         if actor.buffer is None:
             return {}
@@ -246,7 +246,7 @@ class Learner:
         return {name: float(value) for name, value in found.items()}
 
     def _warn_of_few(self, decisions: int) -> None:
-        wanted = self.algorithm.period
+        wanted = self.algorithm.collect_size
         if self.settings.count_by == "env_steps":
             return  # how many decisions those bring is the environment's affair
         if self._warned or 2 * decisions >= wanted:

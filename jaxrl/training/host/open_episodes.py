@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.booking.absence import absences
+from jaxrl.rollout.booking.missing import missing_agents
 from jaxrl.rollout.following.followed import Episode
 from jaxrl.rollout.following.tracker import EpisodeTracker
 from jaxrl.settings import RunSettings
@@ -33,7 +33,7 @@ class OpenEpisodes:
         self._recorder = recorder
         self._behaviors = behaviors
         self._hooks, self._assignments = hooks, [*assignments, *hooks.assignments()]
-        self._absences = absences(settings.env_settings)
+        self._missing = missing_agents(settings.env_settings)
         self._incarnations: dict[int, int] = {}  # by worker, of its last message
 
     @property
@@ -59,8 +59,8 @@ class OpenEpisodes:
 
     def arrived(self, results: Sequence[EnvMessage]) -> tuple[Sequence[EnvMessage], list[Episode]]:
         """The messages with the ends of agents that stay away (`missing`), and the followed episodes that are over."""
-        if self._absences is not None:
-            results = [self._absences.complete(result) for result in results]
+        if self._missing is not None:
+            results = [self._missing.complete(result) for result in results]
         return results, [] if self.following is None else self.following.observe(results)
 
     def decided(self, results: Sequence[EnvMessage], chosen: Mapping[int, Mapping[str, Action]]) -> None:
@@ -97,7 +97,7 @@ class OpenEpisodes:
         for behavior in self._behaviors.values():
             behavior.begin_anew()
         self._behaviors.policies.begin_anew()
-        self._absences = absences(self._settings.env_settings)
+        self._missing = missing_agents(self._settings.env_settings)
         self._await_first_messages()
 
     def _await_first_messages(self) -> None:
@@ -114,6 +114,6 @@ class OpenEpisodes:
         """Nobody who acts knows the agents of a process any more; by behavior, the open decisions that are dropped."""
         dropped = {behavior.name: behavior.actor.lose(loss) for behavior in self._behaviors.values()}
         self._behaviors.policies.lose(loss)
-        if self._absences is not None:
-            self._absences.forget(loss)
+        if self._missing is not None:
+            self._missing.forget(loss)
         return dropped

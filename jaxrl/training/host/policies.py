@@ -23,7 +23,7 @@ from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
-from jaxrl.training.host.actor import Actor, make_actor
+from jaxrl.training.host.acting_policy import ActingPolicy, make_acting_policy
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.routing import Chosen, Router, blank, decide, whole
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
@@ -40,7 +40,7 @@ class Frozen(NamedTuple):
     """A policy that acts and does not change."""
 
     name: str
-    actor: Actor
+    actor: ActingPolicy
 
     @property
     def spec(self) -> BehaviorSpec:
@@ -66,7 +66,7 @@ def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) 
     programs = like.actor.programs
     if programs.decide_frozen is not None:
         programs = programs._replace(decide=programs.decide_frozen)
-    actor = make_actor(
+    actor = make_acting_policy(
         name,
         like.spec,
         like.settings,

@@ -10,16 +10,16 @@ import jax
 from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.compilation import quick_options
-from jaxrl.rollout.buffer import outside, trajectory, whole_episodes
+from jaxrl.rollout.buffer import external_actions, trajectory, whole_episodes
 from jaxrl.training.host.behavior import Programs
-from jaxrl.training.host.connecting import adopting
+from jaxrl.training.host.connectors import scoring_action
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
 
 
 def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
     """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
-    quick, adopt = quick_options(), adopting(algorithm)
+    quick, score_action = quick_options(), scoring_action(algorithm)
     actor = ActorPrograms(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
         decide_frozen=None
@@ -33,10 +33,10 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=quick),
         turn_whole=jax.jit(whole_episodes.turn, donate_argnums=0, compiler_options=quick),
         discard=jax.jit(lambda buffer: trajectory.take(buffer)[1], donate_argnums=0, compiler_options=quick),
-        leave_out=jax.jit(outside.leave_out, donate_argnums=0, compiler_options=quick),
+        leave_out=jax.jit(external_actions.leave_out, donate_argnums=0, compiler_options=quick),
         replace_actions=None
-        if adopt is None
-        else jax.jit(partial(outside.replace_actions, adopt), donate_argnums=1, compiler_options=quick),
+        if score_action is None
+        else jax.jit(partial(external_actions.replace_actions, score_action), donate_argnums=1, compiler_options=quick),
     )
     learner = LearnerPrograms(
         learn=jax.jit(partial(learn, algorithm), donate_argnums=(0, 1, 2)),

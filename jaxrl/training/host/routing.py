@@ -16,8 +16,8 @@ import numpy as np
 from jaxrl.artifacts.names import behavior_name
 from jaxrl.callbacks import Follows
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.booking.absence import some
 from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.missing import some
 from jaxrl.rollout.booking.occupants import Source
 from jaxrl.rollout.following.followed import AgentRecord, Episode
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, EnvMessage, Taken

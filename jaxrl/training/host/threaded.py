@@ -24,7 +24,7 @@ import numpy as np
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.rollout.booking.records import Ending, RowsMessage
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.training.host.actor import Actor
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.learner import Learner
 from jaxrl.training.interrupt import await_telling
 
@@ -95,7 +95,7 @@ class ThreadedLearner(Learner):
         """Whether there is something to publish."""
         return self._under_way is not None and self._under_way.done()
 
-    def compile_for(self, actor: Actor, *, at_once: bool = False) -> None:
+    def compile_for(self, actor: ActingPolicy, *, at_once: bool = False) -> None:
         """Begin to compile the update for rollouts of the actor's buffer, unless that is done."""
         if actor.buffer is None:
             return
@@ -104,11 +104,11 @@ class ThreadedLearner(Learner):
             rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
             self._compile(sizes, self._programs.learn_from, self.state, self.store, rollout)
 
-    def await_program(self, actor: Actor) -> None:
+    def await_program(self, actor: ActingPolicy) -> None:
         """Nothing to wait for: the thread of the update does."""
         self.compile_for(actor, at_once=True)
 
-    def learn(self, actor: Actor) -> dict[str, float]:
+    def learn(self, actor: ActingPolicy) -> dict[str, float]:
         """Begin an update from what the actor has collected, if the algorithm is ready for it. Gives no metrics yet.
 
         The one before must have been published.
@@ -147,7 +147,7 @@ class ThreadedLearner(Learner):
         """Which update is under way, since when, in words."""
         return f"update {self.updates + 1}, which has been running for {time.perf_counter() - self._begun:.0f} s"
 
-    def publish(self, actor: Actor) -> dict[str, float]:
+    def publish(self, actor: ActingPolicy) -> dict[str, float]:
         """Take over the state of the update that is done; the actor goes on with its policy.
 
         Returns its metrics, with `staleness` and `time_waited`.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.settings.varied import with_values
+from jaxrl.settings.traced import with_values
 from jaxrl.training.compiled.arguments import check_acting, check_values, seed_numbers
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import make_toy
@@ -71,7 +71,7 @@ def test_seeds_cannot_differ_in_what_the_algorithm_acts_by() -> None:
             decision = algorithm.act(*seen)
             return decision._replace(extras={name: x * rate for name, x in decision.extras.items()})
 
-        return algorithm._replace(act=act, varied=lambda values: made(with_values(settings, values)))
+        return algorithm._replace(act=act, with_traced_settings=lambda values: made(with_values(settings, values)))
 
     values = {"hyperparameters.beta": [0.1, 0.2], "hyperparameters.epsilon": [0.1, 0.2]}
     with pytest.raises(jaxrl.JaxrlError, match=r"values\['hyperparameters\.epsilon'\]: the algorithm acts by it"):
@@ -84,7 +84,7 @@ def test_a_learn_that_was_replaced_is_not_made_again_as_it_was() -> None:
     values = {"hyperparameters.beta": [0.1, 0.2]}
     with pytest.raises(jaxrl.JaxrlError, match="values: `learn` of this algorithm was replaced after it was made"):
         jaxrl.make_jitted_trainer(ENV, mine, SETTINGS, seeds=2, values=values)
-    check_values(mine._replace(varied=lambda values: mine), SETTINGS, 2, values)
+    check_values(mine._replace(with_traced_settings=lambda values: mine), SETTINGS, 2, values)
     check_values(PPO._replace(act=lambda *seen: PPO.act(*seen)), SETTINGS, 2, values)
 
 

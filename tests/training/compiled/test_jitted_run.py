@@ -28,7 +28,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.training.compiled.iteration import JittedState, SceneState
-from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject, restored
 from tests.artifacts.test_csv_file import rows
 from tests.event_files import read_events
@@ -245,7 +245,7 @@ def test_saving_a_run_that_is_done_keeps_its_best_seed(whole: Path, folder: Path
     status[NAME]["best_seed"] = 2  # as 0.6.0 wrote it, an index
     target.status.write_text(json.dumps(status))
     silent = ProgressBar(Console(file=io.StringIO()))
-    with caplog.at_level("WARNING", "jaxrl"), CompiledRecorder(run, target, subject, silent) as recorder:
+    with caplog.at_level("WARNING", "jaxrl"), JittedRecorder(run, target, subject, silent) as recorder:
         state = jax.tree.map(jax.numpy.asarray, restored_alone(run, target, subject, zeros(folder)))
         recorder.begin(step := int(state.train.step.min()))
         recorder.finish(state, step)

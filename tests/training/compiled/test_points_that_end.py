@@ -12,7 +12,7 @@ from rich.console import Console
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint.folder import ARRAYS, checkpoints
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.compiled.points import train_points
+from jaxrl.training.compiled.sweep_points import train_points
 from jaxrl.training.interrupt import Interrupt
 from tests.jax_envs.toy_jax_env import NAME, quick_compilation
 

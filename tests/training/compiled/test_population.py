@@ -23,7 +23,7 @@ from jaxrl.training.compiled.population import (
     next_generation,
     train_population,
 )
-from jaxrl.training.compiled.recent import none_yet
+from jaxrl.training.compiled.recent_returns import none_yet
 from jaxrl.training.interrupt import Interrupt
 from tests.jax_envs.toy_jax_env import NAME
 

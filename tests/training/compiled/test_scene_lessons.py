@@ -21,7 +21,7 @@ from jaxrl.settings import EnvironmentParameter, RunSettings, SettingsError, loa
 from jaxrl.training.compiled.checks import check_parameters
 from jaxrl.training.compiled.iteration import SceneTrainer
 from jaxrl.training.compiled.lessons import SeedLessons, go_on, parameters_at_start
-from jaxrl.training.compiled.newest import Newest
+from jaxrl.training.compiled.newest_episodes import NewestEpisodes
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.trainer import make_scene_trainer
@@ -104,7 +104,7 @@ def test_each_seed_goes_on_by_the_progress_of_one_and_the_returns_of_the_other_b
     for iteration in range(1, 41):
         state, logs = trainer.run(state, 1)
         reports = trainer.report(state, logs)
-        newest: Newest = reports["Dial"].newest
+        newest: NewestEpisodes = reports["Dial"].newest
         told = np.asarray(logs["Dial"].episodes.reward.count)
         assert (newest.rewards == np.minimum(told, 6)).all()  # nothing twice: none where no rollout was completed
         assert iteration % trainer.every["Dial"] == 0 or not told.any()

@@ -25,9 +25,9 @@ from jaxrl.compilation import enable_compilation_cache
 from jaxrl.jax_envs import SeveralBehaviorsError
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space
-from jaxrl.training.compiled.points import programs, train_points
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.search import search, traced
+from jaxrl.training.compiled.sweep_points import programs, train_points
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.study import Study
 from tests.artifacts.test_csv_file import rows

@@ -20,8 +20,8 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import load_run_settings
 from jaxrl.training.compiled.iteration import IterationLog
-from jaxrl.training.compiled.recent import counted, none_yet
-from jaxrl.training.compiled.recorder import CompiledRecorder
+from jaxrl.training.compiled.recent_returns import counted, none_yet
+from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
 from tests.event_files import read_events
@@ -81,7 +81,7 @@ def test_values_of_two_seeds(tmp_path: Path, log: Any, trainer_type: str, mates:
     settings = load_run_settings(tmp_path / "config.yaml", overrides, HYPERPARAMETER_TYPES)
     subject = Subject(NAME, make_environment("jax:simple_spread").spec, settings.behaviors[NAME], SEEDS, 4)
     folder, silent = RunFolder(tmp_path, "run"), ProgressBar(Console(file=io.StringIO()))
-    with CompiledRecorder(settings, folder, subject, silent) as recorder:
+    with JittedRecorder(settings, folder, subject, silent) as recorder:
         recorder.begin(0)
         recent = counted(none_yet(len(SEEDS)), chunk().episodes)
         recorder.add(chunk(), recent)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl import Callbacks, Episode
-from jaxrl.rollout.booking.silence import OutsideActionError
+from jaxrl.rollout.booking.untrained import ExternalActionError
 from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.training.host.learner import Learner
 from jaxrl.training.host.run import train
@@ -109,7 +109,7 @@ def test_m5_vanished_agents_are_interrupted_and_their_rows_taken_by_others(tmp_p
     watching = watched(tmp_path, Vanishing, 100, missing="truncate", missing_after=4)
     assert len(watching.ended) > 15 and all(episode.truncated for episode in watching.ended)
     assert {agent.decisions for episode in watching.ended for agent in episode.agents} == {5}
-    assert watching.run._named()["Toy"].actor.room.slots.rows <= 8
+    assert watching.run._named()["Toy"].actor.paged.slots.rows <= 8
 
 
 @pytest.mark.parametrize(("how", "share"), [("train", 1.0), ("leave_out", 0.5)])
@@ -154,7 +154,7 @@ def test_m21_actions_of_others_come_back_through_the_connectors(
 
 def test_m21_actions_that_no_connector_can_bring_back_are_refused_before_anything_is_learned(tmp_path: Path) -> None:
     words = r"^Toy: .* what its connectors do to actions cannot be undone \(clip\); write .*outside_actions: leave_out$"
-    with pytest.raises(OutsideActionError, match=words):
+    with pytest.raises(ExternalActionError, match=words):
         watched(tmp_path, Driven, 100, [CLIP])
     (event_file,) = (tmp_path / "results" / "two" / "Toy").glob("events*")
     assert not any("Loss" in value.tag for event in read_events(event_file) for value in event.summary.value)

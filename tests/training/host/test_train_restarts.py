@@ -24,7 +24,7 @@ from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import RestartLimits
 from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.host.actor import Actor
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.learner import Learner
 from jaxrl.training.host.loop import HostLoop
@@ -87,18 +87,18 @@ class Books:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.collected = self.trained = self.dropped = 0
         self.behaviors: dict[str, Behavior] = {}
-        act, lose, learn, run = Actor.act, Actor.lose, Learner.learn, HostLoop.run
+        act, lose, learn, run = ActingPolicy.act, ActingPolicy.lose, Learner.learn, HostLoop.run
 
-        def acts(actor: Actor, messages: Any, *more: Any) -> Any:
+        def acts(actor: ActingPolicy, messages: Any, *more: Any) -> Any:
             self.collected += sum(len(steps.deciding.agent_id) for steps in messages.values())
             return act(actor, messages, *more)
 
-        def loses(actor: Actor, loss: Any) -> int:
+        def loses(actor: ActingPolicy, loss: Any) -> int:
             lost = lose(actor, loss)
             self.dropped += lost
             return lost
 
-        def learns(learner: Learner, actor: Actor) -> Any:
+        def learns(learner: Learner, actor: ActingPolicy) -> Any:
             self.trained += self.waiting(actor)
             return learn(learner, actor)
 
@@ -106,13 +106,13 @@ class Books:
             self.behaviors = loop.behaviors
             run(loop)
 
-        monkeypatch.setattr(Actor, "act", acts)
-        monkeypatch.setattr(Actor, "lose", loses)
+        monkeypatch.setattr(ActingPolicy, "act", acts)
+        monkeypatch.setattr(ActingPolicy, "lose", loses)
         monkeypatch.setattr(Learner, "learn", learns)
         monkeypatch.setattr(HostLoop, "run", runs)
 
     @staticmethod
-    def waiting(actor: Actor) -> int:
+    def waiting(actor: ActingPolicy) -> int:
         """Decisions in the buffer whose outcome is known."""
         assert actor.buffer is not None
         return int(rollout_of(actor.buffer).acted.sum())

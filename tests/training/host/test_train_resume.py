@@ -196,9 +196,9 @@ def test_saving_between_acting_and_learning_changes_nothing(tmp_path):
     restored = checkpoint.restore(path, Saved(train=twin.state, step=np.int64(0), decisions=np.int64(0)))
     assert trainer.differing(to_arrays(saved), to_arrays(restored)) == []
     twin.restore(restored.train, step=int(restored.step), decisions=int(restored.decisions))
-    room = twin.actor.room = copy.copy(behavior.actor.room)
-    room.slots, room.pages = copy.deepcopy(room.slots), copy.deepcopy(room.pages)
-    room.buffer, twin.actor.fresh = jax.tree.map(lambda x: x.copy(), room.buffer), behavior.actor.fresh
+    paged = twin.actor.paged = copy.copy(behavior.actor.paged)
+    paged.slots, paged.pages = copy.deepcopy(paged.slots), copy.deepcopy(paged.pages)
+    paged.buffer, twin.actor.fresh = jax.tree.map(lambda x: x.copy(), paged.buffer), behavior.actor.fresh
 
     assert behavior.learn() == twin.learn()
     assert trainer.differing(to_arrays(behavior.state), to_arrays(twin.state)) == []

@@ -11,8 +11,8 @@ from jaxrl.algorithms.interface import Algorithm
 from jaxrl.connectors import chain as chains
 from jaxrl.connectors.chain import Chain, ChainState
 from jaxrl.rollout.booking.records import Ending, Moved, RowsMessage
-from jaxrl.rollout.booking.silence import OutsideActionError
-from jaxrl.rollout.buffer.outside import Adopt
+from jaxrl.rollout.booking.untrained import ExternalActionError
+from jaxrl.rollout.buffer.external_actions import ScoreAction
 from jaxrl.rollout.buffer.trajectory import begins
 from jaxrl.rollout.masks import of_slots, where
 from jaxrl.types import Action
@@ -91,24 +91,24 @@ def taken(chain: Chain, connected: Connected, mask: Any, raw: Action, action: Ac
     return connected._replace(state=state)
 
 
-def adopting(algorithm: Algorithm) -> Adopt | None:
-    """`Algorithm.adopt` for actions as the environment has them, behind the connectors; None: there is none."""
-    chain, adopt = algorithm.connectors, algorithm.adopt
-    if chain is None or adopt is None:
-        return adopt
+def scoring_action(algorithm: Algorithm) -> ScoreAction | None:
+    """`Algorithm.score_action` for actions as the environment has them, behind the connectors; None: there is none."""
+    chain, score_action = algorithm.connectors, algorithm.score_action
+    if chain is None or score_action is None:
+        return score_action
     if chain.irreversible:
         return None
-    return lambda *before: adopt(*before[:-1], chains.undone(chain, before[-1]))
+    return lambda *before: score_action(*before[:-1], chains.undone(chain, before[-1]))
 
 
-def not_adopted(name: str, algorithm: Algorithm) -> OutsideActionError:
+def not_scored(name: str, algorithm: Algorithm) -> ExternalActionError:
     """Why behavior `name` cannot learn from actions that the environment took itself."""
     chain = algorithm.connectors
-    if algorithm.adopt is not None and chain is not None and chain.irreversible:
+    if algorithm.score_action is not None and chain is not None and chain.irreversible:
         why = f"what its connectors do to actions cannot be undone ({', '.join(chain.irreversible)})"
     else:
         why = "this trainer_type learns from its own alone"
-    return OutsideActionError(
+    return ExternalActionError(
         f"{name}: the environment took actions itself, and {why}; write env_settings.outside_actions: leave_out"
     )
 

@@ -12,7 +12,7 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.settings import BehaviorSettings, SettingsError
-from jaxrl.settings.varied import with_values
+from jaxrl.settings.traced import with_values
 from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.helpers import settings_of
@@ -51,16 +51,15 @@ def several(trainer_type: str, *points: tuple[float, ...]) -> tuple[Ran, int]:
     """Seed 5 of every point in one program, and how often it was traced."""
     traces, made = [], ALGORITHMS[trainer_type](ENV.spec, settings(trainer_type))
 
-    def varied(values: dict[str, jax.Array]) -> Any:
-        assert made.varied is not None
+    def again(values: dict[str, jax.Array]) -> Any:
+        assert made.with_traced_settings is not None
         traces.append(sorted(values))
-        return made.varied(values)
+        return made.with_traced_settings(values)
 
     values = {key: [point[i] for point in points] for i, key in enumerate(KEYS)}
     with quick_compilation():
-        trainer = make_jitted_trainer(
-            ENV, made._replace(varied=varied), settings(trainer_type), areas=4, seeds=len(points), values=values
-        )
+        counted = made._replace(with_traced_settings=again)
+        trainer = make_jitted_trainer(ENV, counted, settings(trainer_type), areas=4, seeds=len(points), values=values)
     first = len(traces)
     assert traces[0] == sorted(KEYS)
     result = ran(trainer, [5] * len(points))
@@ -127,6 +126,6 @@ def test_what_cannot_differ_is_refused(values, words):
     made = ALGORITHMS["ppo"](ENV.spec, settings("ppo"))
     with pytest.raises(SettingsError, match=words):
         make_jitted_trainer(ENV, made, settings("ppo"), areas=2, seeds=2, values=values)
-    with pytest.raises(SettingsError, match=r"give it Algorithm\.varied"):
-        own = made._replace(varied=None)
+    with pytest.raises(SettingsError, match=r"give it Algorithm\.with_traced_settings"):
+        own = made._replace(with_traced_settings=None)
         make_jitted_trainer(ENV, own, settings("ppo"), areas=2, seeds=2, values={"hyperparameters.beta": [0.1, 0.2]})

@@ -21,28 +21,28 @@ Found = list[tuple[Occupant, Action, int]]
 """Where an agent lives that took its decision otherwise, what its source took, and its place in that."""
 
 
-class OutsideActionError(JaxrlError):
+class ExternalActionError(JaxrlError):
     """What agents are said to have done cannot be, or cannot be learned from."""
 
 
-class Silence:
-    """`silent`, bool [B, A]: members of whose open decision no outcome shall be told."""
+class UntrainedDecisions:
+    """`open`, bool [B, A]: members of whose open decision no outcome shall be told."""
 
     def __init__(self, action_of: Callable[[Source], ActionSpec], *, leave_out_taken: bool) -> None:
-        self.silent = np.zeros((0, 0), bool)
-        self._any = False  # member of `silent`: nearly never
+        self.open = np.zeros((0, 0), bool)
+        self._any = False  # member of `open`: nearly never
         self._action_of = action_of
         self._leave_out_taken = leave_out_taken
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
-        more = [(0, rows - self.silent.shape[0]), (0, members - self.silent.shape[1])]
-        self.silent = np.pad(self.silent, more)
+        more = [(0, rows - self.open.shape[0]), (0, members - self.open.shape[1])]
+        self.open = np.pad(self.open, more)
 
     def taken(self, messages: Mapping[Source, BehaviorMessage], occupants: Occupants) -> Found:
         """What was taken otherwise, of agents with an open decision; before the messages are booked.
 
-        Raises OutsideActionError for actions that the behavior does not have.
+        Raises ExternalActionError for actions that the behavior does not have.
         """
         found: Found = []
         for source, steps in messages.items():
@@ -54,7 +54,7 @@ class Silence:
             found += [(home, steps.taken.action, i) for i, home in places if home is not None]
         if found and self._leave_out_taken:
             for home, _, _ in found:
-                self.silent[home.row, home.member] = True
+                self.open[home.row, home.member] = True
             self._any = True
         return found
 
@@ -71,26 +71,26 @@ class Silence:
         ending: np.ndarray,
         gone_now: np.ndarray,
     ) -> tuple[np.ndarray | None, int]:
-        """After the messages were booked: silent decisions whose outcome came, and note the new ones.
+        """After the messages were booked: untrained decisions whose outcome came, and note the new ones.
 
         Args:
           decisions: slots of the deciding agents.
           ending: uint8 [B, A], of the open decisions.
           gone_now: bool [B, A], members that left with these messages; the outcome of some is told later.
 
-        Returns bool [B, A], None if all are False, and how many of the finished decisions were silent.
+        Returns bool [B, A], None if all are False, and how many of the finished decisions were untrained.
         """
-        told = self.silent & (ending != Ending.OPEN)
-        finished = int((self.silent & (gone_now | (ending == Ending.CONTINUES))).sum())
-        self.silent &= ~told
+        told = self.open & (ending != Ending.OPEN)
+        finished = int((self.open & (gone_now | (ending == Ending.CONTINUES))).sum())
+        self.open &= ~told
         for source, (rows, members) in decisions.items():
             steps = messages[source]
             mute = {agent for agent, about in steps.infos.items() if not about.get(TRAINING_ENABLED, True)}
             mute.update(untrained.get(source, ()))
             if mute:
                 at = [i for i, agent in enumerate(steps.deciding.agent_id.tolist()) if agent in mute]
-                self.silent[rows[at], members[at]] = True
-        self._any = bool(self.silent.any())
+                self.open[rows[at], members[at]] = True
+        self._any = bool(self.open.any())
         return (told if told.any() else None), finished
 
 
@@ -113,16 +113,16 @@ def _check(taken: Taken, spec: ActionSpec, source: Source) -> None:
     wanted = (count, spec.continuous_size), (count, len(spec.discrete_branches))
     name = f"worker {source.worker}, {source.behavior_id}: actions that agents took themselves"
     if got != wanted:
-        raise OutsideActionError(f"{name}: got shapes {got[0]} and {got[1]}, expected {wanted[0]} and {wanted[1]}")
+        raise ExternalActionError(f"{name}: got shapes {got[0]} and {got[1]}, expected {wanted[0]} and {wanted[1]}")
     finite = np.isfinite(taken.action.continuous).all(-1)
     if not finite.all():
         agent = int(taken.agent_id[int(np.argmin(finite))])
-        raise OutsideActionError(f"{name}: agent {agent} took an action that is not finite")
+        raise ExternalActionError(f"{name}: agent {agent} took an action that is not finite")
     discrete = np.asarray(taken.action.discrete)
     beyond = (discrete < 0) | (discrete >= np.array(spec.discrete_branches, np.int64)[None])
     if beyond.any():
         i, branch = np.argwhere(beyond)[0].tolist()
-        raise OutsideActionError(
+        raise ExternalActionError(
             f"{name}: agent {int(taken.agent_id[i])} took {int(discrete[i, branch])} in branch {branch}, "
             f"expected 0 to {spec.discrete_branches[branch] - 1}"
         )

@@ -16,7 +16,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolderError
-from jaxrl.training.compiled import kept
+from jaxrl.training.compiled import trainer_checkpoint
 from jaxrl.training.compiled.saver import Subject, contents
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import NAME, make_toy, quick_compilation
@@ -74,7 +74,7 @@ def uncompiled(areas: int = 3, units: int = 4) -> Callable[[Path], Any]:
     begin = partial(fresh_states, ENV, jaxrl.make_algorithm(ENV.spec, settings), settings, areas, 4)
     shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((2,), np.uint32))
     subject = Subject(NAME, ENV.spec, settings, (0, 1), areas)
-    return partial(kept.restore, subject, shapes, lambda numbers: shapes, lambda state: state)
+    return partial(trainer_checkpoint.restore, subject, shapes, lambda numbers: shapes, lambda state: state)
 
 
 def test_what_does_not_fit_is_named(tmp_path: Path, trainers: Callable[..., jaxrl.JittedTrainer]) -> None:

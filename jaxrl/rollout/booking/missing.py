@@ -79,7 +79,7 @@ class _Seen(NamedTuple):
     place: int  # in them
 
 
-class Absences:
+class MissingAgents:
     """Counts, for each environment, messages without each of its agents.
 
     Args:
@@ -124,9 +124,9 @@ class Absences:
                 self._seen.get(place, {}).pop((behavior_id, agent), None)
 
 
-def absences(options: EnvironmentSettings) -> Absences | None:
+def missing_agents(options: EnvironmentSettings) -> MissingAgents | None:
     """As `env_settings` want it; None: an absent agent keeps its open decision."""
-    return Absences(options.missing_after) if options.missing == "truncate" else None
+    return MissingAgents(options.missing_after) if options.missing == "truncate" else None
 
 
 def interrupted(agents: list[int], groups: list[int], obs: tuple[np.ndarray, ...]) -> TerminalSteps:

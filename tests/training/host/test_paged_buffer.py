@@ -18,7 +18,7 @@ from jaxrl.training.host import learner
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
-from jaxrl.training.host.room import MOST, capacity
+from jaxrl.training.host.paged_buffer import MOST, capacity
 from tests.algorithms.team_rollouts import quick_jit
 from tests.footprint import give_back
 from tests.helpers import decision_steps, make_spec, message, settings_of

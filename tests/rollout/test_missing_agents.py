@@ -7,7 +7,7 @@ import pytest
 from script import ONE
 
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.booking.absence import Absences
+from jaxrl.rollout.booking.missing import MissingAgents
 from jaxrl.rollout.booking.records import Ending, Ingested
 from jaxrl.rollout.booking.slots import Slots
 from jaxrl.types import BehaviorMessage, EnvMessage
@@ -35,7 +35,7 @@ def test_m5_forty_vanished_agents_keep_their_rows_or_free_them(after: int | None
     agents take their rows: 8 rows are enough. Nobody ends the last wave. Two decisions each, the first of which was
     answered by the second: 40 and 35 that were ended with it.
     """
-    absences = None if after is None else Absences(after)
+    missing = None if after is None else MissingAgents(after)
     slots = Slots(SPEC, team_rows=False, rows=8, members=1)
     finished = episodes = 0
     for wave in range(8):
@@ -43,7 +43,7 @@ def test_m5_forty_vanished_agents_keep_their_rows_or_free_them(after: int | None
             there = range(5 * wave, 5 * wave + 5) if number < 2 else ()
             part = message(SPEC, None, decision_steps(SPEC, there))
             heard = said()._replace(steps={ONE.behavior_id: part})
-            heard = heard if absences is None else absences.complete(heard)
+            heard = heard if missing is None else missing.complete(heard)
             ingested = slots.ingest({ONE: heard.steps[ONE.behavior_id]})
             finished += ingested.finished
             episodes += sum(len(records.returns) for records in ingested.episodes)
@@ -55,10 +55,10 @@ def test_m5_forty_vanished_agents_keep_their_rows_or_free_them(after: int | None
 
 
 def test_it_is_interrupted_with_what_it_saw_last_and_no_reward() -> None:
-    absences = Absences(2)
+    missing = MissingAgents(2)
     slots = Slots(SPEC, team_rows=False, rows=2, members=1)
     for heard in (said(1, 2, obs=[[[10.0], [20.0]]]), said(1, obs=[[[11.0]]]), said(1, obs=[[[12.0]]], reward=[5.0])):
-        ingested = slots.ingest({ONE: absences.complete(heard).steps[ONE.behavior_id]})
+        ingested = slots.ingest({ONE: missing.complete(heard).steps[ONE.behavior_id]})
     steps = ingested.steps
     assert steps.ending[:, 0].tolist() == [Ending.CONTINUES, Ending.TRUNCATED]
     assert steps.obs[0][0, 1, 0].tolist() == [20.0] and steps.reward[:, 0, 0].tolist() == [5.0, 0.0]
@@ -66,32 +66,32 @@ def test_it_is_interrupted_with_what_it_saw_last_and_no_reward() -> None:
 
 
 def test_messages_without_its_behavior_count_and_it_is_told_in_the_last_of_them() -> None:
-    absences = Absences(3)
-    assert [ended(absences.complete(said(*who))) for who in ((1, 2), (2,), (), (), ())] == [[], [], [], [1], [2]]
-    assert ended(absences.complete(said())) == [], "once"
+    missing = MissingAgents(3)
+    assert [ended(missing.complete(said(*who))) for who in ((1, 2), (2,), (), (), ())] == [[], [], [], [1], [2]]
+    assert ended(missing.complete(said())) == [], "once"
 
 
 def test_who_ends_or_asks_in_time_is_not_missed_and_who_comes_back_is_counted_anew() -> None:
-    absences = Absences(2)
+    missing = MissingAgents(2)
     told = [((1, 2), ()), ((2,), ()), ((1, 2), ()), ((2,), (1,)), ((2,), ()), ((2,), ())]
-    assert [ended(absences.complete(said(*ask, end=end))) for ask, end in told] == [[], [], [], [1], [], []]
+    assert [ended(missing.complete(said(*ask, end=end))) for ask, end in told] == [[], [], [], [1], [], []]
 
 
 def test_endings_of_the_message_stay_in_front_and_its_other_parts_as_they_are() -> None:
-    absences = Absences(1)
-    absences.complete(said(1, 2, 3))
+    missing = MissingAgents(1)
+    missing.complete(said(1, 2, 3))
     heard = said(4, end=(3,))
-    part: BehaviorMessage = absences.complete(heard).steps[ONE.behavior_id]
+    part: BehaviorMessage = missing.complete(heard).steps[ONE.behavior_id]
     assert part.ended.agent_id.tolist() == [3, 1, 2] and part.ended.truncated.tolist() == [False, True, True]
     assert part.deciding is heard.steps[ONE.behavior_id].deciding
     assert part.ended.obs[0].dtype == np.float32 and part.ended.obs[0].tolist() == [[3.0], [1.0], [2.0]]
 
 
 def test_a_lost_worker_has_nobody_to_wait_for() -> None:
-    absences = Absences(1)
-    absences.complete(said(1))
-    absences.forget(Loss(0, 0, "it is gone"))
-    assert ended(absences.complete(said())) == []
+    missing = MissingAgents(1)
+    missing.complete(said(1))
+    missing.forget(Loss(0, 0, "it is gone"))
+    assert ended(missing.complete(said())) == []
 
 
 def asks(slots: Slots, agents: list[int], groups: list[int] | None = None, end: tuple[int, ...] = ()) -> Ingested:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.training.compiled.recent import Recent, counted, inherited, none_yet
+from jaxrl.training.compiled.recent_returns import RecentReturns, counted, inherited, none_yet
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.helpers import ppo_settings
@@ -39,7 +39,7 @@ def test_the_length_of_chunks_changes_nothing() -> None:
     env, settings = make_toy(), ppo_settings(network_settings__hidden_units=4, hyperparameters__buffer_size=256)
     with quick_compilation():
         trainer = make_jitted_trainer(env, ALGORITHMS["ppo"](env.spec, settings), settings, areas=8, seeds=2)
-    found: list[Recent] = []
+    found: list[RecentReturns] = []
     for chunks in ((6,), (1, 2, 3)):
         state, returns = trainer.init((3, 4)), []
         for count in chunks:

@@ -17,12 +17,12 @@ from jaxrl.rollout.buffer.cells import pack, unpack
 from jaxrl.rollout.buffer.trajectory_state import NO_DECISION, TrajectoryState
 from jaxrl.types import Action
 
-Adopt = Callable[[Any, tuple[Any, ...], Any, Any, Action], tuple[Action, dict[str, jax.Array]]]
+ScoreAction = Callable[[Any, tuple[Any, ...], Any, Any, Action], tuple[Action, dict[str, jax.Array]]]
 """(policy, obs, action_mask, carry, action as the environment has it) → the raw action, and what `act` would note."""
 
 
 def replace_actions(
-    adopt: Adopt, policy: Any, state: TrajectoryState, members: Any, action: Action
+    score_action: ScoreAction, policy: Any, state: TrajectoryState, members: Any, action: Action
 ) -> tuple[TrajectoryState, Action]:
     """Open decisions of `members` are those for `action`, with what the policy notes beside such an action (M21, R44).
 
@@ -40,7 +40,7 @@ def replace_actions(
     page, member = state.page[:, None], jnp.arange(state.shape[2])
     at = jnp.maximum(state.open_at, 0), page, member
     cells = unpack(jax.tree.map(lambda x: x[at], state.stored), state.layout)
-    raw, extras = adopt(policy, cells.obs, cells.action_mask, cells.carry, action)
+    raw, extras = score_action(policy, cells.obs, cells.action_mask, cells.carry, action)
     packed = pack(cells._replace(action=raw, extras=extras), state.layout)
     t = jnp.where(jnp.asarray(members) & (state.open_at >= 0), state.open_at, capacity)  # beyond the end: dropped
     columns = state.stored.columns.at[t, page, member].set(packed.columns, mode="drop")

@@ -13,7 +13,7 @@ from jaxrl.jax_envs import environment_in
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import RunSettings, with_drawn_seed, with_seed
-from jaxrl.settings.varied import variable, with_values
+from jaxrl.settings.traced import variable, with_values
 from jaxrl.training.compiled.checks import check_parameters
 from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start
 from jaxrl.training.compiled.run import subjects_of, train_together

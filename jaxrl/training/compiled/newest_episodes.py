@@ -14,7 +14,7 @@ from jaxrl.jax_envs.scene import Sizes
 from jaxrl.training.compiled.collect import Transitions, by_team
 
 
-class Newest(NamedTuple):
+class NewestEpisodes(NamedTuple):
     """Returns of the last K episodes that ended in an iteration, the newest first; unused places are 0."""
 
     reward: Array  # float32 [K], own returns of agents
@@ -23,19 +23,19 @@ class Newest(NamedTuple):
     group_rewards: Array  # int32 []
 
 
-def newest(env: Sizes, kept: int, steps: Transitions) -> Newest:
+def newest(env: Sizes, kept: int, steps: Transitions) -> NewestEpisodes:
     """The last K = `kept` of `steps` [T, E, A, ...]: later steps are newer, and in a step areas and places with
     higher numbers."""
     ended = steps.terminated | steps.truncated
     team_over = by_team(env, ended).any(-1) & ~by_team(env, steps.stays).any(-1)
     own, team = _last(kept, steps.sums.reward, ended), _last(kept, steps.sums.group_reward, team_over)
-    return Newest(*own, *team)
+    return NewestEpisodes(*own, *team)
 
 
-def nothing(kept: int, seeds: int) -> Newest:
+def nothing(kept: int, seeds: int) -> NewestEpisodes:
     """Before the first iteration, of all seeds."""
     values, count = jnp.zeros((seeds, kept), jnp.float32), jnp.zeros(seeds, jnp.int32)
-    return Newest(values, count, values, count)
+    return NewestEpisodes(values, count, values, count)
 
 
 def _last(kept: int, values: Array, mask: Array) -> tuple[Array, Array]:

@@ -1,8 +1,7 @@
-"""An actor: a policy that decides for the agents of one behavior, and the streams of what they saw and did.
+"""A policy that acts ("actor"): it decides for the agents of one behavior and keeps the streams of what they do.
 
 Knows no learner, no process and no file. `decide`, the one compiled call per environment result, acts and appends to
-the buffer, for which there is room in `room`. Whose policy it is, and who learns from its streams, is a matter of the
-host loop's routing.
+the `PagedBuffer`. Whose policy it is, and who learns from its streams, is a matter of the host loop's routing.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from jaxrl.rollout.booking.records import Ingested, RowsMessage
 from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings, EnvironmentSettings
-from jaxrl.training.host import connecting
+from jaxrl.training.host import connectors
 from jaxrl.training.host.decide import ActorPrograms
-from jaxrl.training.host.room import CutWarning, Room
+from jaxrl.training.host.paged_buffer import CutWarning, PagedBuffer
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ VANISHED = (
 )
 
 
-class Actor:
+class ActingPolicy:
     """Acts for one behavior and keeps what happens.
 
     Args:
@@ -82,7 +81,7 @@ class Actor:
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.held = 0  # decisions that the buffer holds, those of running episodes too
         self.environment = environment
-        self.room: Room | None = None  # from the first message on, which says for how many agents
+        self.paged: PagedBuffer | None = None  # from the first message on, which says for how many agents
         self._keeps = keeps
         self._env_steps = env_steps
         self._max_length = max_length
@@ -96,23 +95,23 @@ class Actor:
     @property
     def keeps(self) -> int:
         """Agent decisions that the buffer is to hold, at most where environment steps are counted."""
-        return self._keeps if self.room is None else self.room.keeps
+        return self._keeps if self.paged is None else self.paged.keeps
 
     @property
     def full(self) -> bool:
         """Whether the buffer has no room for another message, and shall have none."""
-        return self.room is not None and self.room.full
+        return self.paged is not None and self.paged.full
 
     @property
     def begin(self) -> tuple[np.ndarray, ...]:
         """What the programs of an update are given beside the buffer: nothing, or where running episodes begin."""
-        running = None if self.room is None else self.room.running
+        running = None if self.paged is None else self.paged.running
         return () if running is None else (running.begin,)
 
     @property
     def buffer(self) -> TrajectoryState | None:
         """What has been collected; None before the first message."""
-        return None if self.room is None else self.room.buffer
+        return None if self.paged is None else self.paged.buffer
 
     @property
     def statistics(self) -> Any:
@@ -125,84 +124,84 @@ class Actor:
         """Book one message per source; nobody learns from the decisions of agents in `untrained`, ids by source.
 
         Returns each source's actions in its agents' order, finished episodes, and how many decisions got their reward.
-        Raises OutsideActionError for what agents cannot have done, or what cannot be learned from.
+        Raises ExternalActionError for what agents cannot have done, or what cannot be learned from.
         """
-        room = self.room = self.room or self._room_for(messages)
-        ingested = room.slots.ingest(messages, untrained)
-        if room.follow() and self.algorithm.connectors is not None:
-            self._connected = connecting.resize(self._connected, (room.slots.rows, room.slots.members))
-        room.turn(ingested.steps, self.fresh)
+        paged = self.paged = self.paged or self._buffer_for(messages)
+        ingested = paged.slots.ingest(messages, untrained)
+        if paged.follow() and self.algorithm.connectors is not None:
+            self._connected = connectors.resize(self._connected, (paged.slots.rows, paged.slots.members))
+        paged.turn(ingested.steps, self.fresh)
         if ingested.taken is not None or ingested.left_out is not None:
-            self._amend(room, ingested)
+            self._amend(paged, ingested)
         key_data = noise.noise_key(self._run_key, self.decisions)
         remembers = bool(self.algorithm.memories) or self.algorithm.connectors is not None
         moved = () if ingested.moved is None or not remembers else (ingested.moved,)
-        action, room.buffer, self._connected = self.programs.decide(
-            self.policy, room.buffer, ingested.steps, key_data, self._connected, *moved
+        action, paged.buffer, self._connected = self.programs.decide(
+            self.policy, paged.buffer, ingested.steps, key_data, self._connected, *moved
         )
-        room.append(ingested.steps)
+        paged.append(ingested.steps)
         if ingested.vanished and not self._told_of_vanished:
             self._told_of_vanished = True
             log.warning(VANISHED, self.name, ingested.vanished)
         if self._watch is not None:
             self._watch(ingested.steps)
         self.decisions += 1
-        self.fresh = self.fresh + ingested.finished if room.running is None else room.running.complete
+        self.fresh = self.fresh + ingested.finished if paged.running is None else paged.running.complete
         self.held += ingested.finished
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
         return _by_source(ingested, chosen), ingested.episodes, ingested.finished
 
-    def _amend(self, room: Room, ingested: Ingested) -> None:
+    def _amend(self, paged: PagedBuffer, ingested: Ingested) -> None:
         """Open decisions that were taken otherwise, and those that nobody shall learn from."""
         replace = self.programs.replace_actions
         if ingested.taken is not None and replace is not None:
             members, action = ingested.taken
-            room.buffer, raw = replace(self.policy, room.buffer, members, action)
+            paged.buffer, raw = replace(self.policy, paged.buffer, members, action)
             if self.algorithm.connectors is not None:
-                self._connected = connecting.taken(self.algorithm.connectors, self._connected, members, raw, action)
+                self._connected = connectors.taken(self.algorithm.connectors, self._connected, members, raw, action)
         elif ingested.taken is not None and self.environment.outside_actions == "train":
-            raise connecting.not_adopted(self.name, self.algorithm)
+            raise connectors.not_scored(self.name, self.algorithm)
         if ingested.left_out is not None:
-            room.buffer = self.programs.leave_out(room.buffer, ingested.left_out)
+            paged.buffer = self.programs.leave_out(paged.buffer, ingested.left_out)
 
     def taken(self, buffer: TrajectoryState) -> None:
         """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
-        assert self.room is not None
-        self.room.taken(buffer)
+        assert self.paged is not None
+        self.paged.taken(buffer)
         self.held -= self.fresh
         self.fresh, self.env_steps = 0, 0
 
     def begin_anew(self) -> None:
         """Nothing has been seen yet; only the number of decisions goes on."""
-        self.room, self._connected = None, ()
+        self.paged, self._connected = None, ()
         self.fresh, self.held, self.env_steps = 0, 0, 0
 
     def discard(self) -> None:
         """Forget what was collected, as if somebody had learned from it."""
-        assert self.room is not None
-        self.room.discard()
+        assert self.paged is not None
+        self.paged.discard()
         self.fresh, self.held, self.env_steps = 0, 0, 0
 
     def lose(self, loss: Loss) -> int:
         """Drop what the agents of a lost process or copy had begun. Returns their number, one decision each."""
-        if self.room is None:
+        if self.paged is None:
             return 0
-        slots, agents = self.room.slots, loss.agents
+        slots, agents = self.paged.slots, loss.agents
         sources = slots.sources(loss.worker, loss.incarnation)
         return sum(slots.discard(s, None if agents is None else agents.get(s.behavior_id, ())) for s in sources)
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
-        if self.room is None:
+        if self.paged is None:
             return self.known
-        return self.room.slots.recorded()
+        return self.paged.slots.recorded()
 
-    def _room_for(self, messages: Mapping[Source, BehaviorMessage]) -> Room:
-        """Room for the agents of the first messages; its connectors have as much."""
+    def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:
+        """PagedBuffer for the agents of the first messages; its connectors have as much."""
         algorithm = self.algorithm
         rows, members = first_size(messages, team_rows=algorithm.team_rows)
         if algorithm.connectors is not None:
-            self._connected = connecting.start(algorithm.connectors, self.policy.connectors, (rows, members))
+            self._connected = connectors.start(algorithm.connectors, self.policy.connectors, (rows, members))
         slots = Slots(
             self.spec,
             team_rows=algorithm.team_rows,
@@ -212,7 +211,7 @@ class Actor:
             leave_out_taken=self.environment.outside_actions == "leave_out",
             interrupt_overdue=self.environment.missing == "carry",
         )
-        return Room(
+        return PagedBuffer(
             self.name,
             slots,
             algorithm,
@@ -224,7 +223,7 @@ class Actor:
         )
 
 
-def make_actor(
+def make_acting_policy(
     name: str,
     spec: BehaviorSpec,
     settings: BehaviorSettings,
@@ -237,22 +236,22 @@ def make_actor(
     areas: int = 1,
     environment: EnvironmentSettings,
     watch: Watch | None = None,
-) -> Actor:
+) -> ActingPolicy:
     """An actor as the settings of its behavior want it, whoever acts: who learns, is frozen, or is evaluated.
 
     Args:
       learned: somebody learns from what it collects; otherwise it is forgotten now and then.
-      areas: of so many that step alike, in all workers, each gives its share where `period` counts their steps.
+      areas: of so many that step alike, in all workers, each gives its share where `collect_size` counts their steps.
     """
-    return Actor(
+    return ActingPolicy(
         name,
         spec,
         algorithm,
         programs,
         policy,
         run_key,
-        keeps=algorithm.period if learned else min(algorithm.period, UNTRAINED),
-        env_steps=-(-algorithm.period // areas) if learned and settings.count_by == "env_steps" else None,
+        keeps=algorithm.collect_size if learned else min(algorithm.collect_size, UNTRAINED),
+        env_steps=-(-algorithm.collect_size // areas) if learned and settings.count_by == "env_steps" else None,
         max_length=settings.max_episode_length,
         whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
         environment=environment,

@@ -1,4 +1,4 @@
-"""Where an actor keeps what it sees and does: slots, pages and buffer, and how they grow with its agents.
+"""The paged buffer of what an acting policy sees and does: slots, pages and arrays, and how they grow with its agents.
 
 The slots grow by themselves; pages and buffer follow. Every new shape of the buffer means that its programs are
 compiled once more, so it changes seldom, and there is room to spare.
@@ -54,7 +54,7 @@ class CutWarning:
         )  # fmt: skip
 
 
-class Room:
+class PagedBuffer:
     """Rows for the agents in `slots`, and a page of the buffer for each.
 
     Args:

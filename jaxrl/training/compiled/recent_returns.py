@@ -32,25 +32,25 @@ class Tally(NamedTuple):
             return total / (np.asarray(self.newer_count, np.float64) + self.older_count)
 
 
-class Recent(NamedTuple):
+class RecentReturns(NamedTuple):
     """Own returns of agents, and returns of teams."""
 
     reward: Tally
     group_reward: Tally
 
 
-def none_yet(seeds: int) -> Recent:
+def none_yet(seeds: int) -> RecentReturns:
     """Before the first iteration."""
     zero = jnp.zeros(seeds, jnp.float32)
-    return Recent(Tally(zero, zero, zero, zero), Tally(zero, zero, zero, zero))
+    return RecentReturns(Tally(zero, zero, zero, zero), Tally(zero, zero, zero, zero))
 
 
-def counted(recent: Recent, episodes: EpisodeFigures) -> Recent:
+def counted(recent: RecentReturns, episodes: EpisodeFigures) -> RecentReturns:
     """With the episodes of one iteration, [S]."""
-    return Recent(_added(recent.reward, episodes.reward), _added(recent.group_reward, episodes.group_reward))
+    return RecentReturns(_added(recent.reward, episodes.reward), _added(recent.group_reward, episodes.group_reward))
 
 
-def inherited(recent: Recent, parents: np.ndarray) -> Recent:
+def inherited(recent: RecentReturns, parents: np.ndarray) -> RecentReturns:
     """Seed i goes on with the learner of seed parents[i], int [S], whose episodes tell what it is worth."""
     return jax.tree.map(lambda x: x[parents], recent)
 

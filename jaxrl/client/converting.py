@@ -1,0 +1,283 @@
+"""Demonstrations in the formats of others: NumPy's `.npz` and Minari's data sets (minari.farama.org), both ways.
+
+A `.npz` file holds `observation_0`, `observation_1`, ... of all N + E states, episode after episode (one more than its
+decisions); `continuous`, `discrete`, `reward` and `group_reward` of the N decisions; `length`, `terminated` and
+`truncated` of the E episodes; and `document`, JSON with the behavior's name and specs.
+
+A data set of Minari has the spaces that `jaxrl.client` shows of the behavior. One that others have made becomes what
+`gymnasium:` makes of its spaces, so that demonstrations fit `--env gymnasium:ID`. Group rewards stand in its infos.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.artifacts.checkpoint.spec import spec_from_json, spec_to_json
+from jaxrl.demonstrations import write
+from jaxrl.demonstrations.columns import Columns, passing_place
+from jaxrl.demonstrations.episodes import Episode, episodes, pairs_of
+from jaxrl.demonstrations.reading import Kind, files, kind_of
+from jaxrl.demonstrations.reading import read as read_demo
+from jaxrl.types import Action, BehaviorSpec, JaxrlError
+
+if TYPE_CHECKING:
+    from jaxrl.client.spaces import BehaviorSpaces
+
+MINARI = "minari:"
+_TOGETHER = 64 * 2**20  # bytes of observations handed to Minari at once
+_DECISIONS = ("continuous", "discrete", "reward", "group_reward")
+_EPISODES = ("length", "terminated", "truncated")
+_GROUP = "group_reward"
+
+
+class ConversionError(JaxrlError):
+    """Demonstrations that cannot be read from or written to another format. The text says why and what to do."""
+
+
+class Converted(NamedTuple):
+    """What was written."""
+
+    behavior: str
+    episodes: int
+    decisions: int
+
+
+def convert(source: str, out: str, *, behavior: str | None = None, force: bool = False) -> Converted:
+    """Write demonstrations in another format.
+
+    Args:
+      source: `FILE.demo`, a folder of them, `FILE.npz` or `minari:ID`.
+      out: `FILE.demo`, `FILE.npz` or `minari:ID`.
+      behavior: its name in the new file; None: as it was, of a data set of others `agent`.
+      force: in the place of a file that is there.
+
+    Raises:
+      ConversionError: another ending, a file that is there already or is none of jaxrl's, no package `minari`, ...
+      JaxrlError: the demonstrations cannot be used. Where anything is raised, what was there before stays.
+    """
+    save = _writer(out, force)
+    kind, found = _read(source)
+    kind = kind._replace(behavior=behavior or kind.behavior)
+    counts = [0, 0]
+
+    def counted() -> Iterator[Episode]:
+        for episode in found:
+            counts[:] = counts[0] + 1, counts[1] + len(episode.reward)
+            yield episode
+
+    save(kind, counted())
+    return Converted(kind.behavior, *counts)
+
+
+def _writer(out: str, force: bool) -> Callable[[Kind, Iterator[Episode]], None]:
+    if out.startswith(MINARI):
+        minari, name = _minari(), out.removeprefix(MINARI)
+        if name in minari.list_local_datasets():
+            raise ConversionError(f"{out}: there is such a data set: take another name, or `minari delete {name}`")
+        return lambda kind, found: _to_minari(name, kind, found)
+    path = Path(out)
+    if path.suffix not in (".demo", ".npz"):
+        raise ConversionError(f"{out}: expected FILE.demo, FILE.npz or minari:ID")
+    if path.exists() and not force:
+        raise ConversionError(f"{out} is there already: --force writes another in its place")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConversionError(f"{path.parent}: cannot be made: {error.strerror}") from error
+    if path.suffix == ".npz":
+        return lambda kind, found: _to_npz(path, kind, found)
+    return lambda kind, found: _to_demo(path, kind, found)
+
+
+def _read(source: str) -> tuple[Kind, Iterator[Episode]]:
+    if source.startswith(MINARI):
+        return _of_minari(source.removeprefix(MINARI))
+    if Path(source).suffix == ".npz":
+        return _of_npz(Path(source))
+    found = files(source)
+    read_demo(source)  # whatever is wrong with it, beforehand
+    return kind_of(found[0]), episodes(found)
+
+
+def _to_demo(path: Path, kind: Kind, found: Iterator[Episode]) -> None:
+    write(path, kind.behavior, kind.spec, pairs_of(found))
+
+
+def _to_npz(path: Path, kind: Kind, found: Iterator[Episode]) -> None:
+    states, decisions, ends = Columns(passing_place()), Columns(passing_place()), Columns(passing_place())
+    for one in found:
+        states.add(one.obs)
+        decisions.add([*one.action, one.reward, one.group_reward])
+        ends.add([np.array([len(one.reward)]), np.array([one.terminated]), np.array([one.truncated])])
+    columns: dict[str, Any] = {f"observation_{i}": x for i, x in enumerate(states.close())}
+    columns |= dict(zip(_DECISIONS, decisions.close(), strict=True)) | dict(zip(_EPISODES, ends.close(), strict=True))
+    document = json.dumps({"behavior": kind.behavior, "spec": spec_to_json(kind.spec)})
+    draft = path.with_name(f"{path.name}.partial")
+    try:
+        with draft.open("wb") as file:
+            np.savez_compressed(file, **columns, document=np.array(document))
+        draft.replace(path)
+    except OSError as error:
+        raise ConversionError(f"{path}: cannot be written: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _of_npz(path: Path) -> tuple[Kind, Iterator[Episode]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[name] for name in file.files}
+        document = json.loads(str(columns["document"]))
+        kind = Kind(str(document["behavior"]), spec_from_json(document["spec"])[0])
+        names = [f"observation_{i}" for i in range(len(kind.spec.observations))]
+        states, (numbers, choices, reward, group) = [columns[x] for x in names], [columns[x] for x in _DECISIONS]
+        length, terminated, truncated = (columns[x] for x in _EPISODES)
+    except FileNotFoundError as error:
+        raise ConversionError(f"{path}: there is no such file") from error
+    except Exception as error:
+        raise ConversionError(
+            f"{path}: is no .npz file of demonstrations as jaxrl writes them ({error}); docs/demonstrations.md says "
+            "which arrays it holds"
+        ) from error
+    count, sizes = len(length), {len(x) for x in (numbers, choices, reward, group)}
+    if sizes != {length.sum()} or any(len(x) != length.sum() + count for x in states):
+        raise ConversionError(f"{path}: its arrays are not as long as `length` says: {length.sum()} decisions")
+
+    def found() -> Iterator[Episode]:
+        at = 0
+        for i, size in enumerate(length.tolist()):
+            seen, done = slice(at + i, at + i + size + 1), slice(at, at + size)
+            action = Action(numbers[done], choices[done])
+            ends = bool(terminated[i]), bool(truncated[i])
+            yield Episode(tuple(x[seen] for x in states), action, reward[done], group[done], *ends)
+            at += size
+
+    return kind, found()
+
+
+def _minari() -> Any:
+    try:
+        import minari
+    except ImportError as error:
+        raise ConversionError(f"minari: {error}; pip install 'jaxrl[minari]'") from error
+    return minari
+
+
+def _to_minari(name: str, kind: Kind, found: Iterator[Episode]) -> None:
+    minari, spaces, dataset = _minari(), _spaces(kind.spec), None
+    described = {
+        "observation_space": spaces.observation,
+        "action_space": spaces.action,
+        "description": f"Demonstrations of the behavior {kind.behavior}, written by jaxrl.",
+        "jpeg_encoding": False,
+    }
+    try:
+        for part in _in_parts(found):
+            buffers = [_buffer(minari, spaces, one) for one in part]
+            if dataset is not None:
+                dataset.update_dataset_from_buffer(buffers)
+                continue
+            with warnings.catch_warnings():  # of no author, no environment, ...: demonstrations do not know them
+                warnings.simplefilter("ignore", UserWarning)
+                dataset = minari.create_dataset_from_buffers(name, buffer=buffers, **described)
+        assert dataset is not None  # what is read holds an episode
+        told = json.dumps({"behavior": kind.behavior, "spec": spec_to_json(kind.spec)})
+        dataset.storage.update_metadata({"jaxrl": told})
+    except (OSError, ValueError, TypeError) as error:
+        raise ConversionError(f"{MINARI}{name}: Minari does not take it: {error}") from error
+
+
+def _spaces(spec: BehaviorSpec) -> BehaviorSpaces:
+    """With names that HDF5 takes."""
+    from jaxrl.client.spaces import BehaviorSpaces  # needs gymnasium, which comes with minari
+
+    named = [x._replace(name=re.sub(r"[^\w.-]", "_", x.name) or "observation") for x in spec.observations]
+    return BehaviorSpaces(spec._replace(observations=tuple(named)))
+
+
+def _in_parts(found: Iterable[Episode]) -> Iterator[list[Episode]]:
+    part: list[Episode] = []
+    for one in found:
+        part.append(one)
+        if sum(x.nbytes for one in part for x in one.obs) > _TOGETHER:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _buffer(minari: Any, spaces: BehaviorSpaces, one: Episode) -> Any:
+    numbers, choices = one.action
+    single = choices[:, 0].astype(np.int64) if choices.shape[1] == 1 else choices.astype(np.int64)
+    action: Any = {"continuous": numbers, "discrete": single} if numbers.shape[1] and choices.shape[1] else single
+    ends = np.zeros((2, len(one.reward)), bool)
+    ends[:, -1] = one.terminated, one.truncated or not one.terminated  # Minari has no episode without an end
+    return minari.data_collector.EpisodeBuffer(
+        observations=one.obs[0] if len(one.obs) == 1 else dict(zip(spaces.names, one.obs, strict=True)),
+        actions=action if choices.shape[1] else numbers,
+        rewards=one.reward,
+        terminations=ends[0],
+        truncations=ends[1],
+        infos={_GROUP: np.append(one.group_reward, np.float32(0.0))},
+    )
+
+
+def _of_minari(name: str) -> tuple[Kind, Iterator[Episode]]:
+    minari = _minari()
+    if name not in minari.list_local_datasets():
+        raise ConversionError(f"{MINARI}{name}: there is no such data set here; `minari download {name}` may fetch it")
+    dataset = minari.load_dataset(name)
+    told = dataset.storage.metadata.get("jaxrl")
+    if told is not None:
+        document = json.loads(told)
+        spec = spec_from_json(document["spec"])[0]
+        found = map(partial(_ours, _spaces(spec).names), dataset.iterate_episodes())
+        return Kind(document["behavior"], spec), found
+    from jaxrl.envs.foreign.behaviors import AgentKind
+
+    kind = AgentKind("agent", dataset.spec.observation_space, dataset.spec.action_space)
+    found = (_theirs(kind, one) for one in dataset.iterate_episodes())
+    return Kind(kind.name, kind.spec), found
+
+
+def _ours(names: Sequence[str], one: Any) -> Episode:
+    seen = tuple(one.observations[x] for x in names) if len(names) > 1 else (one.observations,)
+    action, length = one.actions, len(one.rewards)
+    if isinstance(action, dict):
+        numbers, choices = action["continuous"], action["discrete"]
+    elif np.issubdtype(action.dtype, np.integer):
+        numbers, choices = np.zeros((length, 0)), action
+    else:
+        numbers, choices = action, np.zeros((length, 0))
+    both = Action(np.asarray(numbers, np.float32), np.asarray(choices, np.int32).reshape(length, -1))
+    group = np.asarray(one.infos[_GROUP], np.float32)[:length]
+    return Episode(seen, both, np.asarray(one.rewards, np.float32), group, *_ends(one))
+
+
+def _theirs(kind: Any, one: Any) -> Episode:
+    length = len(one.rewards)
+    rows = [kind.observation.read(_row(one.observations, time)) for time in range(length + 1)]
+    taken = [kind.action.columns(_row(one.actions, time)) for time in range(length)]
+    seen = tuple(np.stack(x) for x in zip(*rows, strict=True))
+    action = Action(*(np.stack(x) for x in zip(*taken, strict=True)))
+    reward = np.asarray(one.rewards, np.float32)
+    return Episode(seen, action, reward, np.zeros(length, np.float32), *_ends(one))
+
+
+def _row(value: Any, time: int) -> Any:
+    if isinstance(value, dict):
+        return {key: _row(part, time) for key, part in value.items()}
+    return tuple(_row(part, time) for part in value) if isinstance(value, tuple) else value[time]
+
+
+def _ends(one: Any) -> tuple[bool, bool]:
+    terminated = bool(one.terminations[-1])
+    return terminated, not terminated

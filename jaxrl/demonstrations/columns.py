@@ -1,0 +1,127 @@
+"""Rows that arrive in pieces, as one array per column: in memory while they are small, else in files that are mapped.
+
+The files lie in the results folder that `keep_in` has named, so that what is larger than memory is parsed once for all
+runs there; before that, in a folder that ends with the process. Nothing is ever written beside a demonstration.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+import numpy as np
+
+LARGE = 128 * 2**20
+"""Bytes of all columns up to which they are held in memory."""
+FOLDER = ".demonstrations"
+_DOCUMENT = "columns.json"
+_results: list[Path] = []
+
+
+def keep_in(results_dir: str | Path) -> None:
+    """Large columns of files that are read from now on lie in this results folder, in `.demonstrations`."""
+    _results[:] = [Path(results_dir)]
+
+
+def place_of(path: str | Path, version: object) -> Path:
+    """Folder of the columns of a file, or folder of files, as they are: `version` changes with them."""
+    below = _results[0] / FOLDER if _results else _of_process()
+    words = str(Path(path).absolute()), repr(version)
+    return below / "-".join(hashlib.sha256(word.encode()).hexdigest()[:16] for word in words)
+
+
+def passing_place() -> Path:
+    """Folder of columns that nobody else asks for; it ends with the process."""
+    return _of_process() / uuid4().hex
+
+
+class Columns:
+    """A writer of columns. `folder`: where their files will be, if they are large."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._draft: Path | None = None
+        self._pieces: list[Sequence[np.ndarray]] = []
+        self._files: list[BinaryIO] = []
+        self._like: list[tuple[str, tuple[int, ...]]] = []
+        self._rows = self._bytes = 0
+
+    def add(self, piece: Sequence[np.ndarray]) -> None:
+        """The next rows: [n, ...] of each column, always of the same dtypes and shapes. Raises OSError."""
+        self._like = [(x.dtype.str, x.shape[1:]) for x in piece]
+        self._rows += len(piece[0])
+        self._bytes += sum(x.nbytes for x in piece)
+        self._pieces.append(piece)
+        if self._bytes > LARGE:
+            self._write()
+
+    def close(self) -> list[np.ndarray]:
+        """All rows of each column. Raises OSError."""
+        if self._draft is None:
+            return [np.concatenate(columns) for columns in zip(*self._pieces, strict=True)]
+        for file in self._files:
+            file.close()
+        text = json.dumps({"rows": self._rows, "columns": self._like})
+        (self._draft / _DOCUMENT).write_text(text, encoding="utf-8")
+        for old in self._folder.parent.glob(f"{self._folder.name.partition('-')[0]}-*"):
+            if old != self._folder:  # of the same file as it was before
+                shutil.rmtree(old, ignore_errors=True)
+        try:
+            self._draft.rename(self._folder)
+        except OSError:  # another process was faster
+            shutil.rmtree(self._draft, ignore_errors=True)
+        found = written(self._folder)
+        if found is None:
+            raise OSError(f"{self._folder} cannot be written")
+        return found
+
+    def discard(self) -> None:
+        """Nothing is left of them."""
+        for file in self._files:
+            file.close()
+        if self._draft is not None:
+            shutil.rmtree(self._draft, ignore_errors=True)
+
+    def _write(self) -> None:
+        if self._draft is None:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            self._draft = Path(tempfile.mkdtemp(prefix="draft-", dir=self._folder.parent))
+            self._files = [(self._draft / f"{i}.bin").open("wb") for i in range(len(self._like))]
+        for piece in self._pieces:
+            for file, x in zip(self._files, piece, strict=True):
+                file.write(x.tobytes())
+        self._pieces.clear()
+
+
+def written(folder: Path) -> list[np.ndarray] | None:
+    """The columns in this folder, mapped; None: there are none."""
+    try:
+        document = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
+        shapes = [(dtype, (document["rows"], *shape)) for dtype, shape in document["columns"]]
+        return [
+            np.memmap(folder / f"{i}.bin", dtype, "r", shape=shape) if 0 not in shape else np.zeros(shape, dtype)
+            for i, (dtype, shape) in enumerate(shapes)
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        shutil.rmtree(folder, ignore_errors=True)  # of no use, whatever it is
+        return None
+
+
+def is_mapped(columns: Sequence[np.ndarray]) -> bool:
+    """Whether they lie in files."""
+    return any(isinstance(x, np.memmap) for x in columns)
+
+
+@cache
+def _of_process() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="jaxrl-demonstrations-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
