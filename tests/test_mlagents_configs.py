@@ -1,4 +1,4 @@
-"""The 39 configurations of ML-Agents: each is read, built for what its scene's agents see, or refused in a sentence."""
+"""The 39 configurations of ML-Agents: each is read, and built for what its scene's agents see."""
 
 from __future__ import annotations
 
@@ -40,14 +40,6 @@ LAYOUT = {
 }
 NAMES = [f"{folder}/{scene}" for folder, scenes in LAYOUT.items() for scene in scenes.split()]
 
-_SELF_PLAY = "self_play: not supported yet: remove it"
-REFUSED = {
-    "poca/SoccerTwos": [f"SoccerTwos.{_SELF_PLAY}"],
-    "poca/StrikersVsGoalie": [f"Goalie.{_SELF_PLAY}", f"Striker.{_SELF_PLAY}"],
-}
-"""What needs a trainer that jaxrl has not."""
-TRAINED = [name for name in NAMES if name not in REFUSED]
-
 
 def load(name: str) -> RunSettings:
     return load_run_settings(FOLDER / f"{name}.yaml", {}, HYPERPARAMETER_TYPES)
@@ -56,7 +48,6 @@ def load(name: str) -> RunSettings:
 def test_there_are_39_in_the_original_layout():
     there = [path.relative_to(FOLDER).with_suffix("").as_posix() for path in FILES if path.is_relative_to(FOLDER)]
     assert sorted(there) == sorted(NAMES) and len(NAMES) == 39
-    assert len(REFUSED) == 2 and len(TRAINED) == 37
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,10 +64,8 @@ def test_it_is_read_and_every_value_is_kept(name, tmp_path):
     assert load_run_settings(again, {}, HYPERPARAMETER_TYPES) == settings
 
 
-def test_what_is_refused_is_named_by_its_key():
-    for name in NAMES:
-        expected = [f"behaviors.{text}" for text in REFUSED.get(name, [])]
-        assert unsupported(load(name)) == expected, name
+def test_nothing_is_refused():
+    assert {name: unsupported(load(name)) for name in NAMES} == {name: [] for name in NAMES}
 
 
 def test_demonstrations_that_are_not_there_are_named_before_a_run_begins():
@@ -131,7 +120,7 @@ def demonstrate(settings: RunSettings, specs: dict[str, BehaviorSpec]) -> None:
                 write(path, scene, specs[scene], [Pair(obs, *chosen), Pair(obs, *chosen), Pair(obs, done=True)])
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", NAMES)
 def test_it_is_built_for_its_scene(name, specs, tmp_path, monkeypatch):
     settings = load(name)
     monkeypatch.chdir(tmp_path)

@@ -27,6 +27,8 @@ METADATA = "metadata"
 CHECKPOINTS = "checkpoints"
 FINAL = "final_checkpoint"
 LESSON = "lesson_num"
+ELO = "elo"
+"""Entry of a behavior with self_play: the learner's rating."""
 BEST_CHECKPOINT = "best_checkpoint"
 """Entry of a behavior with keep_best: like one of CHECKPOINTS, with the statistic, its value and whose seed it was."""
 RECORDS = "records"
@@ -72,6 +74,7 @@ class _Entries(BaseModel):
     best_seed: Annotated[int, Field(ge=0)] | None = None  # an index, of 0.6.0 and before
     best_checkpoint: _Best | None = None
     records: dict[str, str] = {}
+    elo: float | None = None
 
 
 _DOCUMENT = TypeAdapter(dict[str, _Entries])

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from jaxrl.settings.connectors import Connectors
 from jaxrl.settings.networks import NetworkSettings
-from jaxrl.settings.records import EVALUATED, GROUP, EvaluationSettings, StopRules
+from jaxrl.settings.records import ELO, EVALUATED, GROUP, EvaluationSettings, StopRules
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
 from jaxrl.settings.section import (
     VARIABLE,
@@ -237,6 +237,8 @@ class BehaviorSettings(Section):
         """Statistics of evaluations that are asked for must exist."""
         named = [(("keep_best",), self.keep_best or ""), *((("stop", tag), tag) for tag in self.stop)]
         for location, tag in named:
+            if tag == ELO and self.self_play is None:
+                yield location, f"got {tag!r}, which is written with `self_play` alone: add it"
             if tag.startswith(GROUP) and tag not in EVALUATED:
                 yield location, f"got {tag!r}, expected one of {', '.join(EVALUATED)}"
             elif tag.startswith(GROUP) and self.evaluation is None:

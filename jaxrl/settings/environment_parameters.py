@@ -122,9 +122,10 @@ _NUMBER = TypeAdapter(Number)
 ConstantOrSampler = Annotated[Sampler | float, PlainValidator(_constant_or_sampler), PlainSerializer(_plain)]
 
 
-MEASURES = ("reward", "progress", "group_reward")
+MEASURES = ("reward", "progress", "group_reward", "elo")
 """What a lesson can be judged by, beside the tags of statistics."""
 _OWN_TAGS = {"Environment/Cumulative Reward": "reward", "Environment/Group Cumulative Reward": "group_reward"}
+_ELO = "Self-play/ELO"
 _OWN_FOLDERS = ("Policy/", "Losses/", "Time/", "Self-play/", "Evaluation/", "Episode/")
 
 
@@ -133,6 +134,8 @@ def _measure(value: str) -> str:
     if value in MEASURES:
         return value
     known = ", ".join(MEASURES)
+    if value == _ELO:
+        raise expected("elo, which is measured behind this tag")
     if value in _OWN_TAGS:
         raise expected(f"{_OWN_TAGS[value]}, which is measured from the episodes behind this tag")
     if not value.strip() or value.startswith(_OWN_FOLDERS) or value == "Environment/Episode Length":
@@ -150,7 +153,8 @@ class CompletionCriteria(Section):
     measure: Annotated[Text, AfterValidator(_measure)] = Field(
         default="reward",
         description="reward: mean episode reward; progress: step / max_steps; group_reward: mean reward of a team's "
-        "episode; or the tag of a statistic that the environment or a callback reports: its mean since the last look",
+        "episode; elo: its rating in self-play; or the tag of a statistic that the environment or a callback reports: "
+        "its mean since the last look",
     )
     min_lesson_length: Integer = Field(default=0, ge=0, description="episodes that a lesson lasts at least")
     signal_smoothing: Boolean = Field(default=True, description="smooth the reward: 0.25 previous + 0.75 mean")
@@ -195,13 +199,12 @@ def _parameter(value: Any) -> Curriculum | Sampler | float:
     return _constant_or_sampler(value)
 
 
-def judged_behaviors(parameters: Mapping[str, Any] | None) -> Iterator[tuple[Location, str]]:
-    """Where completion criteria name a behavior, below `environment_parameters`, and which."""
+def judged_behaviors(parameters: Mapping[str, Any] | None) -> Iterator[tuple[Location, CompletionCriteria]]:
+    """Where completion criteria stand, below `environment_parameters`, and what they are."""
     for name, parameter in (parameters or {}).items():
         for index, lesson in enumerate(parameter.curriculum if isinstance(parameter, Curriculum) else ()):
             if lesson.completion_criteria is not None:
-                location = (name, "curriculum", index, "completion_criteria", "behavior")
-                yield location, lesson.completion_criteria.behavior
+                yield (name, "curriculum", index, "completion_criteria"), lesson.completion_criteria
 
 
 EnvironmentParameter = Annotated[Curriculum | Sampler | float, PlainValidator(_parameter), PlainSerializer(_plain)]

@@ -18,6 +18,10 @@ EVALUATED = tuple(f"{GROUP}{name}" for name in ("Cumulative Reward", "Group Cumu
 """All of them."""
 
 
+ELO = "Self-play/ELO"
+"""Tag of what a behavior with self_play is rated."""
+
+
 class EvaluationSettings(Section):
     """Episodes that the deterministic policy plays beside the training, which does not notice them."""
 

@@ -240,12 +240,17 @@ class RunSettings(Section):
                 yield ("environment_parameters", name), text
         if self.default_settings is not None:  # stands for behaviors of every name
             return
-        for location, behavior in judged_behaviors(self.environment_parameters):
-            if behavior not in self.behaviors:
+        for location, criteria in judged_behaviors(self.environment_parameters):
+            behavior = criteria.behavior
+            if behavior in self.behaviors:
+                if criteria.measure == "elo" and self.behaviors[behavior].self_play is None:
+                    text = f"got elo, which is a rating in self-play: behaviors.{behavior} has no self_play"
+                    yield ("environment_parameters", *location, "measure"), text
+            else:
                 near = nearest(behavior, self.behaviors)
                 named = f"did you mean {near}?" if near else f"named there: {', '.join(self.behaviors) or 'none'}"
                 text = f"got {behavior!r}, expected a behavior that stands below behaviors, {named}"
-                yield ("environment_parameters", *location), text
+                yield ("environment_parameters", *location, "behavior"), text
 
     def every_behavior(self) -> Iterator[tuple[str, BehaviorSettings]]:
         """Path and settings of every section that describes a behavior."""

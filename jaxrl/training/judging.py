@@ -18,7 +18,7 @@ from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.settings import EVALUATED, BehaviorSettings
 from jaxrl.types import JaxrlError
 
-LATE = frozenset({*EVALUATED, tags.CUMULATIVE_REWARD, tags.GROUP_CUMULATIVE_REWARD, tags.EPISODE_LENGTH})
+LATE = frozenset({*EVALUATED, tags.CUMULATIVE_REWARD, tags.GROUP_CUMULATIVE_REWARD, tags.EPISODE_LENGTH, tags.ELO})
 """Tags that jaxrl knows to come, perhaps long after the first summary: as soon as an episode ends, or a team earns."""
 _log = logging.getLogger(__name__)
 

@@ -75,6 +75,7 @@ class Lessons:
         self._numbers = dict.fromkeys(self._stages, 0)
         self._smoothed = dict.fromkeys(self._stages, 0.0)
         self._since_look = {name: [0.0, 0] for name in self._stages}  # of a statistic: sum and count
+        self._elos: dict[str, float] = {}  # by behavior
         lengths: dict[str, int] = {}
         for criteria in (stage.criteria for stages in self._stages.values() for stage in stages):
             if criteria is not None:
@@ -137,6 +138,10 @@ class Lessons:
             if criteria is not None and behavior in (None, criteria.behavior) and criteria.measure == tag:
                 total, count = self._since_look[name]
                 self._since_look[name] = [total + float(value), count + 1]
+
+    def rated(self, behavior: str, elo: float) -> None:
+        """What a behavior with self_play is rated now."""
+        self._elos[behavior] = elo
 
     def awaited(self) -> dict[str, tuple[str, CompletionCriteria]]:
         """Of the parameters that a statistic decides about now: where in the file it is named, and the criteria."""
@@ -232,6 +237,8 @@ class Lessons:
 
     def _mean(self, name: str, criteria: CompletionCriteria) -> float:
         """Of what the criteria measure; NaN without any. The statistic's values are used up."""
+        if criteria.measure == "elo":
+            return self._elos.get(criteria.behavior, math.nan)
         if criteria.measure in MEASURES:
             kept = self._team_returns if criteria.measure == "group_reward" else self._returns
             total, count = sum(kept[criteria.behavior]), len(kept[criteria.behavior])

@@ -18,7 +18,7 @@ import numpy as np
 from jaxrl.algorithms import BUILT_IN, policy_gradient
 from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts import files, unfinished
-from jaxrl.artifacts.checkpoint import replay
+from jaxrl.artifacts.checkpoint import earlier, replay
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import BEST, REPLAY, onnx_path, prune
 from jaxrl.artifacts.checkpoint.grown import Grown, grown
@@ -62,6 +62,7 @@ class Snapshot(NamedTuple):
     network: PolicyNetwork | None = None  # `Algorithm.policy`
     store: Any = ()  # pytree: what the algorithm keeps, where its `Storage.saved`
     staged: replay.Staged | None = None  # the same on disk, in a copy
+    earlier: Mapping[str, bytes] = {}  # new files of the self-play pool, by name
 
 
 class Best(NamedTuple):
@@ -99,6 +100,7 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
         keep = 2  # the moment before, until all behaviors have one of this
     target = folder.behavior(name)
     try:
+        earlier.write(target, snapshot.earlier)
         path = checkpoint.save(target, step, snapshot.contents, spec=snapshot.spec, settings=snapshot.described, keep=0)
         lost = snapshot.staged.install(path) if snapshot.staged is not None else None
     finally:
@@ -114,6 +116,7 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
         status.write()  # an export takes time, and a run that is killed meanwhile goes on from this checkpoint
     exported, auxiliary = _exported(snapshot, beside, onnx_path(target, step))
     prune(target, keep)
+    earlier.prune(target)
     status.add_checkpoint(name, step, exported, reward, auxiliary, keep)
     status.write()
     if lost is not None:
@@ -126,6 +129,7 @@ def save_best(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, rew
     Raises as `save_checkpoint`.
     """
     target = folder.behavior(snapshot.name)
+    earlier.write(target, snapshot.earlier)
     arguments = {"spec": snapshot.spec, "settings": snapshot.described}
     path = checkpoint.save(target, snapshot.step, snapshot.contents, **arguments, best=True)
     exported, auxiliary = _exported(snapshot, target / path.name, onnx_path(target, BEST))

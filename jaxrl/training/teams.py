@@ -28,7 +28,7 @@ def one_learner(name: str, teams: Sequence[str]) -> str:
     several = f"{', '.join(teams[:-1])} and {teams[-1]}"
     return (
         f"{name}: {several} are teams of one behavior without self_play: all of them train one policy, against its "
-        "newest version alone. self_play, which lets one team learn against earlier versions, is not supported yet. To "
-        "train the teams apart, give each a behavior name of its own in the environment (in Unity: Behavior "
-        "Parameters) and in the configuration."
+        "newest version alone. With self_play one team at a time learns, against earlier versions. To train the teams "
+        "apart, give each a behavior name of its own in the environment (in Unity: Behavior Parameters) and in the "
+        "configuration."
     )

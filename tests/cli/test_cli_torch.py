@@ -140,14 +140,6 @@ def test_settings_that_do_not_fit(tmp_path, capsys):
     assert "behaviors.Countdown.network_settings.normalize: got false, but the checkpoint has true: write true" in said
 
 
-def test_what_jaxrl_does_not_train(tmp_path, capsys):
-    run = old_run(tmp_path)
-    config = yaml.safe_load((run / "configuration.yaml").read_text())
-    config["behaviors"]["Countdown"]["self_play"] = {}
-    (run / "configuration.yaml").write_text(yaml.safe_dump(config))
-    assert "behaviors.Countdown.self_play: not supported yet" in refused(tmp_path, capsys, run)
-
-
 def test_files_that_are_missing(tmp_path, capsys):
     run = old_run(tmp_path)
     checkpoint, model = run / "Countdown" / "checkpoint.pt", run / "Countdown" / "Countdown-1000.onnx"

@@ -40,9 +40,9 @@ def run_self_play(case: Case) -> Comparison:
             played = {team: _played(event, f"{name}?team={team}") for team in game.sides[name].teams}
             steps[name] += sum(part.steps for team, part in played.items() if game.learns(name, team))
             versions[name] += name in event["trained"]
-            sent, changed = game.turn(name, played, steps[name], versions[name] if name in event["trained"] else None)
-            reset |= changed
-            for to in sent:
+            turn = game.turn(name, played, steps[name], versions[name] if name in event["trained"] else None)
+            reset |= turn.changed
+            for to in turn.sent:
                 policies[f"{name}?team={to.team}"] = to.weights
                 pushed[f"{name}?team={to.team}"] += 1
         assert script.used_up

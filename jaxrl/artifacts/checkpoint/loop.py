@@ -19,7 +19,9 @@ LESSONS = "lessons"
 """Where there is a curriculum: the `Lessons.state` of each seed. Noted by the compiled loop and by exact runs."""
 MOMENT = "moment"
 """What exact runs of the host loop note: step and decisions of every behavior at the moment, by name."""
-NOTED = *OF_RUN, LESSONS, MOMENT
+SELF_PLAY = "self_play_state"
+"""A behavior's side of the game: ratings, schedule, random state, and the names of its pool's files (`earlier`)."""
+NOTED = *OF_RUN, LESSONS, MOMENT, SELF_PLAY
 """Everything that stands beside a behavior's settings without being one."""
 
 

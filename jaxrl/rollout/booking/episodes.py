@@ -22,10 +22,12 @@ class EpisodeRecords(NamedTuple):
     # earned by whomever it was received; here members are paid in different messages, some for several steps at once,
     # and nothing on the wire tells which payments are the same reward.
     team_returns: list[float]
+    # Own and group reward of the last step, per agent whose game is decided: it terminated, and its whole team is over.
+    last_rewards: list[float]
 
 
 NO_EPISODES = EpisodeRecords(
-    returns=[], lengths=[], group_rewards=[], mates_returns=[], group_returns=[], team_returns=[]
+    returns=[], lengths=[], group_rewards=[], mates_returns=[], group_returns=[], team_returns=[], last_rewards=[]
 )
 
 
@@ -60,7 +62,8 @@ class Episodes:
         self._moved: list[tuple[tuple[int, int], SoFar]] = []  # into another slot with this message
         self._team_of: dict[tuple[int, int], Team] = {}  # slot → team
         self._alive: dict[Team, int] = {}
-        self._last: dict[Team, list[tuple[int, float]]] = {}  # who ended with this message: length, group reward
+        self._last: dict[Team, list[tuple[int, float, float | None]]] = {}
+        """Who ended with this message: length, group reward, and the last step's reward of who was not interrupted."""
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
@@ -126,16 +129,22 @@ class Episodes:
             mates_returns=mates,
             group_returns=[],
             team_returns=[],
+            last_rewards=[],
         )
-        for team, length, group in zip(teams, lengths.tolist(), sums[:, 1].tolist(), strict=True):
+        paid = rewards.sum(-1).tolist()
+        for i, (team, length, group) in enumerate(zip(teams, lengths.tolist(), sums[:, 1].tolist(), strict=True)):
+            last = None if ended.truncated[index[i]] else paid[i]
             if team is not None:
-                self._last.setdefault(team, []).append((length, group))
+                self._last.setdefault(team, []).append((length, group, last))
+            elif last is not None:
+                records.last_rewards.append(last)
         for team in dict.fromkeys(team for team in teams if team is not None):
             if self._alive[team] > 0:
                 continue
             del self._alive[team]
             last = self._last.pop(team)
-            records.group_returns.extend(group for _, group in last)
+            records.group_returns.extend(group for _, group, _ in last)
+            records.last_rewards.extend(paid for _, _, paid in last if paid is not None)
             records.team_returns.append(max(last, key=lambda member: member[0])[1])
         return records
 

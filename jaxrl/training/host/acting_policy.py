@@ -74,6 +74,7 @@ class ActingPolicy:
         self.algorithm = algorithm
         self.policy = policy  # whoever learns replaces it after each update
         self.decisions = 0  # calls of `decide`; with the run's key they fix the next action noise
+        self.finished = 0  # decisions whose reward has arrived, ever
         self.fresh = 0  # decisions whose reward has arrived since the last `taken`
         self._watch = watch
         self.programs = programs
@@ -148,6 +149,7 @@ class ActingPolicy:
         self.decisions += 1
         self.fresh = self.fresh + ingested.finished if paged.running is None else paged.running.complete
         self.held += ingested.finished
+        self.finished += ingested.finished
         chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
         return _by_source(ingested, chosen), ingested.episodes, ingested.finished
 

@@ -33,6 +33,10 @@ class Followable(Protocol):
         """time_horizon of a behavior id."""
         ...
 
+    def own(self, behavior_id: str) -> str:
+        """The policy of agents that are not assigned."""
+        ...
+
 
 class Following:
     """Tracks the episodes of all workers and calls the callbacks.
@@ -50,7 +54,7 @@ class Following:
     ) -> None:
         self.hooks = hooks
         self.tracker = tracker
-        self.router = Router(tracker.record) if assignments else None
+        self.router = Router(tracker.record, policies.own) if assignments else None
         self._assignments = assignments
         self._policies = policies
         self._segments = Segments() if hooks.wants("on_trajectory_complete") else None
@@ -132,7 +136,7 @@ class Following:
         agent.mapped = True
         answers = (assignment(agent, episode) for assignment in self._assignments)
         answer = next((answer for answer in answers if answer is not None), None)
-        agent.policy, agent.samples = answer or Follows(agent.behavior)
+        agent.policy, agent.samples = answer or Follows(self._policies.own(agent.behavior_id))
         if answer is not None:
             self._policies.check(agent.policy, agent.behavior_id)
 

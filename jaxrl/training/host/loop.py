@@ -20,13 +20,14 @@ from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.exact import environment_seeds
 from jaxrl.training.host.hooks import Hooks
 from jaxrl.training.host.open_episodes import OpenEpisodes
+from jaxrl.training.host.opponents import Opponents
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.recorder import HostRecorder, Notices
 from jaxrl.training.host.routing import Assignment
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.lessons import LessonChange
-from jaxrl.types import EnvMessage
+from jaxrl.types import EnvMessage, ParameterValue
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class HostLoop:
         self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, self.removed)
         self.policies = self.behaviors.policies
         self.curricula = Curricula(settings, recorder)
+        self.opponents = Opponents(settings, recorder, self.behaviors)
         self.hooks = hooks or Hooks(())
         self.episodes = OpenEpisodes(settings, recorder, self.behaviors, self.hooks, assignments)
         evaluated = any(behavior.evaluation for _, behavior in settings.every_behavior())
@@ -188,6 +190,8 @@ class HostLoop:
         for name, learned in self.turn.learned.items():
             self.hooks.call("on_policy_updated", name, learned.metrics, self.behaviors[name].step)
         self.recorder.times.tick(len(results))
+        if self.opponents.turn(acted, self.turn.learned):
+            self.break_off({})
         if self.policies.asked_to_save:
             self.policies.asked_to_save = False
             self.recorder.save(list(self.behaviors.values()))
@@ -209,9 +213,13 @@ class HostLoop:
             if changes:
                 self.pool.set_parameters(values)
             return False
+        self.break_off(values)
+        return True
+
+    def break_off(self, values: Mapping[str, ParameterValue]) -> None:
+        """All environments begin anew, with these parameters; open episodes end as a lost worker's do."""
         self.episodes.break_off()
         self.pool.reset(values)
-        return True
 
     def begin_anew(self) -> None:
         """A checkpoint of everybody, and from there on as in a run that is resumed from it (see exact.py)."""
@@ -251,6 +259,7 @@ class HostLoop:
         """Behaviors that are seen for the first time, see `Behaviors.meet`; episodes are followed from then on."""
         if self.behaviors.meet(results):
             self.episodes.follow()
+        self.opponents.meet(results)
 
     def removed(self, policy: str) -> None:
         """A policy is no more."""

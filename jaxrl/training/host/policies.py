@@ -96,18 +96,18 @@ def weights_of(
     origin = like if weights is None else named.get(str(weights))
     if isinstance(origin, Behavior):
         state = origin.state  # with what its connectors have learned by now
-        return fresh.replace(policy=_copied(state.policy), critic=_copied(state.critic))
+        return fresh.replace(policy=copied(state.policy), critic=copied(state.critic))
     if isinstance(origin, Frozen):
         if origin.spec != like.spec:
             raise PolicyError(f"weights: policy {origin.name} has other observations or actions than {like.name}")
-        return fresh.replace(policy=_copied(origin.actor.policy))
+        return fresh.replace(policy=copied(origin.actor.policy))
     path = Path(str(weights))
     if not path.is_dir():
         raise PolicyError(
             f"weights: {str(weights)!r} is neither a policy ({', '.join(named)}) nor the folder of a checkpoint"
         )
     loaded = saver.with_weights_of(path, fresh, like.spec, like.settings)[0]
-    return loaded.replace(policy=_copied(loaded.policy), critic=_copied(loaded.critic))  # what it lacks is `fresh`'s
+    return loaded.replace(policy=copied(loaded.policy), critic=copied(loaded.critic))  # what it lacks is `fresh`'s
 
 
 class Policies:
@@ -136,6 +136,7 @@ class Policies:
         self._key = key
         self._behaviors = behaviors
         self._frozen: dict[str, Frozen] = {}
+        self._follows: dict[str, str] = {}  # by behavior id, where that is not the behavior's policy
         self._make = make
         self._begin = begin
         self._removed = removed
@@ -148,15 +149,32 @@ class Policies:
     def act(self, results: Sequence[EnvMessage], router: Router | None) -> tuple[Chosen, list[Acted]]:
         """One call per policy for everything that arrived: worker → behavior id → actions, and what ended.
 
-        `router`: who follows which policy; None: each agent that of its behavior.
+        `router`: who follows which policy; None: each agent that of its team.
         """
         if router is None:
-            shares, chosen = whole(results), {result.worker: {} for result in results}
+            shares, chosen = whole(results, self.own), {result.worker: {} for result in results}
         else:
             shares, chosen = router.split(results), blank(results, lambda name: self._of(name).spec.action)
         before = {name: self._behaviors[name].step for name in shares if name in self._behaviors}
         over = decide(shares, self._named(), chosen)
         return chosen, [(self._behaviors[name], step, over[name]) for name, step in before.items()]
+
+    def own(self, behavior_id: str) -> str:
+        """The policy that agents of a team follow unless they are assigned another."""
+        return self._follows.get(behavior_id) or behavior_name(behavior_id)
+
+    def route(self, behavior_id: str, policy: str | None) -> None:
+        """Agents of a team follow this frozen policy from their next episode on; None: that of their behavior."""
+        if policy is None:
+            self._follows.pop(behavior_id, None)
+        else:
+            self._follows[behavior_id] = policy
+
+    def freeze(self, name: str, like: str, policy: PolicyState) -> Frozen:
+        """A frozen policy that is there from now on, with weights of its own, of behavior `like`."""
+        key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
+        self._frozen[name] = make_frozen(name, self._behaviors[like], policy, key)
+        return self._frozen[name]
 
     def lose(self, loss: Loss) -> None:
         """A process, or a copy in it, is no more: frozen policies forget its agents, as the behaviors do."""
@@ -212,9 +230,7 @@ class Policies:
         if model is None:
             raise PolicyError(f"add_policy: like={like!r} is no behavior; there are: {', '.join(self._behaviors)}")
         if not trains:
-            policy = weights_of(weights, model, model.state, named).policy
-            key = jax.random.fold_in(self._key, zlib.crc32(name.encode()))
-            self._frozen[name] = make_frozen(name, model, policy, key)
+            self.freeze(name, like, weights_of(weights, model, model.state, named).policy)
             return
         behavior = self._make(behavior_name(name), model.spec, model.settings)
         behavior.begin_from(weights_of(weights, model, behavior.state, named))
@@ -275,6 +291,6 @@ class Policies:
         self._behaviors[behavior.name] = behavior
 
 
-def _copied(tree: Any) -> Any:
+def copied(tree: Any) -> Any:
     """Its own arrays: those of a learner are updated in place."""
     return jax.tree.map(jnp.copy, tree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, replays
 from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
 from jaxrl.artifacts.checkpoint.store import require_latest
+from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary
@@ -56,6 +57,9 @@ class HostRecorder(Recorder):
         self.moment = moment_of_run(folder) if resumes else None  # that an exact run goes on from
         self.times = StepTimes(self.timers)
         self.lessons = self._lessons()
+        self.resumed: dict[str, Path] = {}  # by behavior, the checkpoint that it goes on from
+        self.amend: Callable[[Behavior, Snapshot], Snapshot] = lambda _, snapshot: snapshot
+        """What else a checkpoint holds; whoever knows of it sets this."""
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._loaded: list[str] = []
         self._opened: dict[str, Behavior] = {}
@@ -84,6 +88,7 @@ class HostRecorder(Recorder):
             path = self._continued(behavior.name)
             if path is not None:
                 host_saver.resume(behavior, path)
+                self.resumed[behavior.name] = path
         else:
             source = self.folder.initial_checkpoint(behavior.name, options.initialize_from, behavior.settings.init_path)
             if source is not None:
@@ -171,7 +176,9 @@ class HostRecorder(Recorder):
         Also to those that have no agent in this message: ML-Agents gives them to every behavior it knows.
         """
         for behavior_id in result.new_specs:
-            self._teams.meet(behavior_name(behavior_id), [behavior_id])
+            name = behavior_name(behavior_id)
+            if name not in self._opened or self._opened[name].settings.self_play is None:
+                self._teams.meet(name, [behavior_id])
         shown = self._shown.setdefault(result.worker, {})
         shown |= dict.fromkeys(behavior_name(behavior_id) for behavior_id in (*result.new_specs, *result.steps))
         for name in shown if result.stats else ():
@@ -182,6 +189,13 @@ class HostRecorder(Recorder):
         for tag, value in values:
             for statistics in self._statistics.values():
                 statistics.reported(tag, value)
+
+    def rated(self, name: str, elos: Sequence[float]) -> None:
+        """The learner's rating after each of its games against earlier selves."""
+        for elo in elos:
+            self._statistics[name].reported(tags.ELO, elo)
+        if elos:
+            self.lessons.rated(name, elos[-1])
 
     def lost(self, name: str, loss: Loss, dropped: int) -> None:
         """A worker's process is no more, and `dropped` agents' episodes, with one open decision each (X11).
@@ -255,6 +269,7 @@ class HostRecorder(Recorder):
 
     def _snapshot(self, behavior: Behavior) -> Snapshot:
         snapshot = host_saver.snapshot_of(behavior)._replace(lessons=entries_of(self.lessons))
+        snapshot = self.amend(behavior, snapshot)
         return snapshot._replace(described={**snapshot.described, **self._noted()}) if self.exact else snapshot
 
     def _noted(self) -> dict[str, Any]:

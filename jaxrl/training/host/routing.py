@@ -1,8 +1,8 @@
 """Who decides for whom: messages are split by policy, and the actions put together again. Numpy only.
 
-An `Assignment` says which policy an agent follows: a mapping of callbacks is one, the opponents of self-play are
-another. Where nobody is assigned a message passes whole to the policy of its behavior. Learning, frozen and evaluated
-policies all act in `decide`, and so does whatever else can `act`.
+An `Assignment` says which policy an agent follows, as a mapping of callbacks does. Where nobody is assigned a message
+passes whole to the policy of its team: that of its behavior, or an opponent of self-play. Learning, frozen and
+evaluated policies all act in `decide`, and so does whatever else can `act`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from jaxrl.types import Action, ActionSpec, BehaviorMessage, EnvMessage, Taken
 
 Assignment = Callable[[AgentRecord, Episode], Follows | None]
 """(agent, its episode) → the policy that it follows there; None: the next assignment is asked, and in the end its
-behavior's policy acts. The episode knows its `worker` and `group_id`, the team is part of `agent.behavior_id`."""
+team's own policy acts. The episode knows its `worker` and `group_id`, the team is part of `agent.behavior_id`."""
 Chosen = dict[int, dict[str, Action]]
 """Worker → behavior id → actions of its deciding agents, in their order."""
+Own = Callable[[str], str]
+"""Behavior id → the policy of its agents that are not assigned: that of the behavior, or an opponent."""
 Record = Callable[[Source, int], AgentRecord | None]
 """(source, agent id) → the record of a living agent."""
 
@@ -53,13 +55,13 @@ class Share:
     deciding: dict[Source, np.ndarray] = field(default_factory=dict)  # places in the whole message; without: all
 
 
-def whole(results: Sequence[EnvMessage]) -> dict[str, Share]:
-    """Where nobody is assigned: a behavior's policy decides for all behavior ids of its name, that is its teams."""
+def whole(results: Sequence[EnvMessage], own: Own = behavior_name) -> dict[str, Share]:
+    """Where nobody is assigned: each behavior id, that is team, follows its own policy."""
     shares: dict[str, Share] = {}
     for result in results:
         for behavior_id, steps in result.steps.items():
             source = Source(result.worker, behavior_id, result.incarnation)
-            shares.setdefault(behavior_name(behavior_id), Share()).messages[source] = steps
+            shares.setdefault(own(behavior_id), Share()).messages[source] = steps
     return shares
 
 
@@ -77,8 +79,9 @@ def decide(
 class Router:
     """Remembers which policy each living agent followed last: what it brings belongs to that one."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, own: Own = behavior_name) -> None:
         self._record = record
+        self._own = own
         self._followed: dict[Source, dict[int, str]] = {}
         self._orphans: dict[Source, set[int]] = {}  # followed a policy that is no more
 
@@ -91,7 +94,7 @@ class Router:
         for result in results:
             for behavior_id, steps in result.steps.items():
                 source = Source(result.worker, behavior_id, result.incarnation)
-                self._share_out(source, steps, behavior_name(behavior_id), shares)
+                self._share_out(source, steps, self._own(behavior_id), shares)
         return shares
 
     def removed(self, policy: str) -> None:

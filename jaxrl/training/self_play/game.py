@@ -5,13 +5,13 @@ The order of events is that of ML-Agents' ghost trainers; `Game.turn` is one of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.training.self_play import rating
-from jaxrl.training.self_play.pool import LATEST, Draws, Pool
+from jaxrl.training.self_play.pool import LATEST, Draws, Pool, Snapshot
 from jaxrl.training.self_play.schedule import Rotation, Schedule
 
 
@@ -19,7 +19,7 @@ class Played(NamedTuple):
     """What one team has done since the last turn."""
 
     steps: int = 0  # decisions with their outcome
-    last_rewards: tuple[float, ...] = ()  # own and group reward of the last step, per agent whose game is decided
+    last_rewards: Sequence[float] = ()  # own and group reward of the last step, per agent whose game is decided
 
 
 class Sent(NamedTuple):
@@ -27,6 +27,14 @@ class Sent(NamedTuple):
 
     team: int
     weights: Any
+
+
+class Turn(NamedTuple):
+    """What follows from the turn of one behavior."""
+
+    sent: list[Sent]
+    changed: bool  # another team learns from now on: all episodes begin anew
+    elos: list[float]  # the learner's rating after each of its games
 
 
 @dataclass
@@ -52,6 +60,7 @@ class Game:
     def __init__(self, random: Draws) -> None:
         self.rotation = Rotation()
         self.sides: dict[str, Side] = {}
+        self.turns = 0  # so far, of all sides
         self._random = random
         self._home: dict[int, Side] = {}  # team → the side that it belongs to
 
@@ -81,24 +90,22 @@ class Game:
         side = self.sides[name]
         return team == side.learning and team in side.teams
 
-    def turn(self, name: str, played: Mapping[int, Played], step: int, trained: Any = None) -> tuple[list[Sent], bool]:
+    def turn(self, name: str, played: Mapping[int, Played], step: int, trained: Any = None) -> Turn:
         """One behavior takes its turn after every message; behaviors in the order in which they were seen first.
 
         Args:
           played: by team, what it has done since the last turn.
           step: trainer step now, with what the learning team has done.
           trained: the new weights of the learner if it has learned since the last turn.
-
-        Returns who is to act with other weights, and whether the learning team changes: all episodes begin anew then.
         """
-        side = self.sides[name]
+        side, elos = self.sides[name], list[float]()
+        self.turns += 1
         for team in side.teams:
             part = played.get(team, Played())
             if team != side.learning:
                 side.ghost_step += part.steps
                 continue
-            for reward in part.last_rewards:
-                self.rate(side, rating.result(reward))
+            elos += [self._rate(side, rating.result(reward)) for reward in part.last_rewards]
         changed = side.schedule.change_due(step) and self.rotation.change()
         sent = self._newest(side, trained)
         if side.schedule.save_due(step):
@@ -106,32 +113,70 @@ class Game:
         new = self.rotation.learning
         if side.schedule.swap_due(side.ghost_step, changed=side.learning != new):
             side.learning = new
-            sent += self.swap(side)
-        return sent, changed
+            sent += [Sent(team, self._drawn(side)) for team in side.teams if team != new]
+        return Turn(sent, changed, elos)
 
-    def rate(self, side: Side, result: float) -> None:
-        """The learner of a side has finished a game. Everybody of the other teams loses what it gains."""
+    def state(self, name: str, kept: Callable[[Any], Any]) -> dict[str, Any]:
+        """All that the turns of a side depend on, but for its latest weights, as plain JSON values.
+
+        `kept`: what stands for weights.
+        """
+        side = self.sides[name]
+        pool, clock = side.pool, side.schedule
+        return {
+            "turns": self.turns,
+            "rotation": {"learning": self.rotation.learning, "queue": list(self.rotation.queue)},
+            "teams": list(side.teams),
+            "learning": side.learning,
+            "ghost_step": side.ghost_step,
+            "last": [clock.last_save, clock.last_change, clock.last_swap],
+            "saved": pool.saved,
+            "opponent": pool.opponent,
+            "ratings": list(pool.ratings),
+            "snapshots": [{"step": each.step, "weights": kept(each.weights)} for each in pool.snapshots],
+        }
+
+    def restore(
+        self, name: str, settings: SelfPlaySettings, state: Mapping[str, Any], latest: Any, found: Callable[[Any], Any]
+    ) -> None:
+        """A side goes on from a `state`; the rotation as well, if that is newer than those of the sides before.
+
+        `found`: the weights for what `kept` has given.
+        """
+        pool = Pool(settings.window, settings.initial_elo)
+        snapshots = [Snapshot(each["step"], found(each["weights"])) for each in state["snapshots"]]
+        pool.restore(snapshots, state["ratings"], state["saved"], state["opponent"])
+        side = Side(settings, pool, Schedule(settings, *state["last"]), latest, state["learning"])
+        side.teams, side.ghost_step = list(state["teams"]), state["ghost_step"]
+        self.sides[name] = side
+        for team in side.teams:
+            self._home.setdefault(team, side)
+        if state["turns"] >= self.turns:
+            self.turns = state["turns"]
+            self.rotation = Rotation(state["rotation"]["learning"], state["rotation"]["queue"])
+
+    def _rate(self, side: Side, result: float) -> float:
+        """The learner of a side has finished a game; its rating. Everybody of the other teams loses what it gains.
+
+        Nothing changes where there is no other team (ML-Agents rates that as a game against 0).
+        """
         others = [home for team, home in self._home.items() if team != self.rotation.learning]
-        opponent = others[-1].pool.opponent_elo if others else 0.0
-        change = rating.change(side.pool.elo, opponent, result)
-        for home in others:
-            home.pool.ratings[home.pool.opponent] -= change
-        side.pool.ratings[LATEST] += change
-
-    def swap(self, side: Side) -> list[Sent]:
-        """Each team that does not learn gets an opponent of its own draw; the last draw is the one that is rated."""
-        return [Sent(team, self._drawn(side)) for team in side.teams if team != side.learning]
+        if others:
+            change = rating.change(side.pool.elo, others[-1].pool.opponent_elo, result)
+            for home in others:
+                home.pool.ratings[home.pool.opponent] -= change
+            side.pool.ratings[LATEST] += change
+        return side.pool.elo
 
     def _newest(self, side: Side, trained: Any) -> list[Sent]:
         """The learner's weights go to the team that learns, if they or the team are new."""
-        new, sent = self.rotation.learning, list[Sent]()
+        new = self.rotation.learning
         if trained is not None:
             side.latest = trained
-            if side.learning == new and new in side.teams:
-                sent.append(Sent(new, side.latest))
-        if side.learning != new and new in side.teams:
-            sent.append(Sent(new, side.latest))
-        return sent
+        if new not in side.teams or (trained is None and side.learning == new):
+            return []
+        assert new is not None
+        return [Sent(new, side.latest)]
 
     def _drawn(self, side: Side) -> Any:
         slot = side.pool.draw(side.settings.play_against_latest_model_ratio, self._random)

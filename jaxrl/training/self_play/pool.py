@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 LATEST = -1
@@ -15,7 +16,7 @@ class Draws(Protocol):
         """Uniform in [0, 1)."""
         ...
 
-    def integers(self, high: int) -> Any:
+    def integers(self, high: int, /) -> Any:
         """Uniform in 0 .. high - 1."""
         ...
 
@@ -23,7 +24,6 @@ class Draws(Protocol):
 class Snapshot(NamedTuple):
     """A policy as it was."""
 
-    number: int  # of the snapshots of its pool, from 0 on
     step: int  # trainer step
     weights: Any  # whatever the loop calls a policy
 
@@ -56,11 +56,30 @@ class Pool:
     def save(self, weights: Any, step: int) -> Snapshot:
         """The learner as it is now goes into the next slot, with its rating."""
         slot = self.saved % self.window
-        snapshot = Snapshot(self.saved, step, weights)
+        snapshot = Snapshot(step, weights)
         self.snapshots[slot : slot + 1] = [snapshot]
         self.ratings[slot] = self.elo
         self.saved += 1
         return snapshot
+
+    def restore(self, snapshots: Sequence[Snapshot], ratings: Sequence[float], saved: int, opponent: int) -> None:
+        """Go on with what a pool had; one with another window keeps its newest snapshots.
+
+        Args:
+          snapshots: by slot.
+          ratings: of each slot that it had, and last the learner.
+        """
+        window, slots = len(ratings) - 1, list(range(len(snapshots)))
+        if window != self.window:
+            first = saved % window if len(slots) == window else 0  # the oldest
+            slots = (slots[first:] + slots[:first])[-self.window :]
+            saved = len(slots)
+        self.saved = saved
+        self.snapshots = [snapshots[slot] for slot in slots]
+        empty = [ratings[LATEST]] * (self.window - len(slots))
+        kept = list(ratings) if window == self.window else [*(ratings[slot] for slot in slots), *empty, ratings[LATEST]]
+        self.ratings = [float(rating) for rating in kept]
+        self.opponent = slots.index(opponent) if opponent in slots else LATEST
 
     def draw(self, latest_ratio: float, random: Draws) -> int:
         """Who plays from now on: LATEST with probability `latest_ratio`, else any slot that holds a snapshot.

@@ -42,13 +42,12 @@ def test_packages_that_are_missing_or_old():
 
 
 def test_a_configuration_that_jaxrl_does_not_train():
-    imitates = make_settings("ppo", self_play={}, behavioral_cloning={"demo_path": "x"})
+    imitates = make_settings("ppo", behavioral_cloning={"demo_path": "x"})
     behaviors = {"A": make_settings("ppo"), "B": imitates}
     found = configuration(RunSettings(behaviors=behaviors))
     assert found.outcome is FAIL and found.subject == "settings"
     missing = "x: there is no such file or folder of demonstrations"
-    not_yet = "behaviors.B.self_play: not supported yet: remove it"
-    assert found.text == f"{not_yet}; behaviors.B.behavioral_cloning.demo_path: {missing}"
+    assert found.text == f"behaviors.B.behavioral_cloning.demo_path: {missing}"
     found = configuration(RunSettings(behaviors={"A": behaviors["A"]}, default_settings=make_settings("poca")))
     assert (found.outcome, found.text) == (OK, "default_settings: poca, A: ppo")
     frames = make_settings("ppo", connectors=[{"type": "frame_stack", "frames": 2}])

@@ -128,7 +128,7 @@ def test_the_checkpoint_of_a_run_is_restored_too(tmp_path: Path, trainers: Calla
 
 
 REFUSED = [
-    ({"self_play": {}}, "self_play: not supported yet: remove it"),
+    ({"self_play": {}}, "self_play: got a section, expected null in a compiled run"),
     ({"init_path": "other"}, "init_path: got other, expected null: load a state with JittedTrainer.restore"),
     ({"episode_window": 5}, "episode_window: got 5, expected null"),
     ({"batch_mode": "complete_episodes"}, "batch_mode: got complete_episodes, expected fragments"),
@@ -143,16 +143,10 @@ def test_a_trainer_refuses_what_it_would_ignore(written: dict[str, Any], words: 
         jaxrl.make_jitted_trainer(ENV, algorithm, jaxrl.make_settings("ppo", **written))
 
 
-@pytest.mark.parametrize("make", ["make_poca", "make_ppo", "make_mappo", "make_coma"])
+@pytest.mark.parametrize("make", ["make_mappo", "make_coma"])
 def test_so_do_the_functions_that_make_algorithms(make: str) -> None:
-    trainer = make.removeprefix("make_")
-    needed = {"team_capacity": 3} if trainer in ("mappo", "coma") else {}
-    settings = jaxrl.make_settings(trainer, hyperparameters=needed, self_play={})
-    with pytest.raises(jaxrl.JaxrlError, match=f"{make}: self_play: not supported yet: remove it"):
-        getattr(jaxrl, make)(ENV.spec, settings)
-    if needed:
-        with pytest.raises(jaxrl.JaxrlError, match=f"{make}: hyperparameters: those of ppo lack team_capacity"):
-            getattr(jaxrl, make)(ENV.spec, jaxrl.make_settings("ppo"))
+    with pytest.raises(jaxrl.JaxrlError, match=f"{make}: hyperparameters: those of ppo lack team_capacity"):
+        getattr(jaxrl, make)(ENV.spec, jaxrl.make_settings("ppo"))
 
 
 def test_too_much_memory_is_refused_before_it_is_taken(

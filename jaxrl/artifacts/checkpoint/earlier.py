@@ -1,0 +1,102 @@
+"""Policies of earlier selves on disk: `<run>/<Behavior>/self_play/<SHA-256>.npz`, written once for all checkpoints.
+
+A checkpoint names those that it needs, and a file is called after its content: one that is damaged is found, and two
+checkpoints with one snapshot share its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.artifacts import files, unfinished
+from jaxrl.artifacts.checkpoint import tree as trees
+from jaxrl.artifacts.checkpoint.document import METADATA
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
+from jaxrl.artifacts.files import ArtifactError
+
+FOLDER = "self_play"
+ENDING = ".npz"
+
+
+def pack(policy: Any) -> tuple[str, bytes]:
+    """The name and the bytes of the file of a pytree of arrays; equal arrays give equal names."""
+    stream = io.BytesIO()
+    arrays = {path: np.ravel(x).view(np.uint8) for path, x in trees.to_arrays(policy).items()}
+    np.savez(stream, allow_pickle=False, **arrays)
+    return hashlib.sha256(stream.getvalue()).hexdigest() + ENDING, stream.getvalue()
+
+
+def is_there(folder: Path, name: str) -> bool:
+    """Whether the behavior's folder `folder` has this file."""
+    return (folder / FOLDER / name).is_file()
+
+
+def write(folder: Path, packed: Mapping[str, bytes]) -> None:
+    """Files by name that the behavior's folder `folder` does not have yet. Raises ArtifactError."""
+    for name, content in packed.items():
+        path = folder / FOLDER / name
+        partial = unfinished.beside(path, unfinished.PARTIAL)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(content)
+            files.replace(partial, path)
+        except OSError as error:
+            raise files.write_error(path, error) from error
+
+
+def read(folder: Path, name: str, template: Any) -> Any:
+    """A policy in the form of `template`. Raises CheckpointError for a file that is missing or damaged."""
+    path = folder / FOLDER / name
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() + ENDING != name:
+            raise _lost(path, "is damaged")
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            raw = {entry: archive[entry] for entry in archive.files}
+        leaves = trees.leaves_of(template)
+        arrays = {
+            entry: raw[entry].view(jnp.dtype(leaves[entry]["dtype"])).reshape(leaves[entry]["shape"]) for entry in raw
+        }
+        return trees.rebuild(template, arrays, leaves)
+    except OSError as error:
+        why = "is missing" if not path.exists() else f"cannot be read ({error.strerror or error})"
+        raise _lost(path, why) from error
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise _lost(path, f"does not fit this run ({error})") from error
+
+
+def prune(folder: Path) -> None:
+    """Delete files of the behavior's folder `folder` that none of its checkpoints names any more.
+
+    None where a checkpoint cannot be read. Raises ArtifactError.
+    """
+    found = list((folder / FOLDER).glob("*"))
+    try:
+        states = [files.read_json(path)["settings"].get(SELF_PLAY) for path in folder.glob(f"*/{METADATA}") if found]
+    except (ArtifactError, KeyError):
+        return
+    named = [[*state["snapshots"], *state["playing"].values()] for state in states if state is not None]
+    needed = {each["weights"] for entries in named for each in entries}
+    for path in found:
+        if path.name not in needed:
+            try:
+                path.unlink()
+            except OSError as error:
+                raise files.write_error(path, error) from error
+
+
+def _lost(path: Path, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: this snapshot of the self-play pool {what}. Restore it from a backup, or start a new run with the "
+        f"policy alone, which begins a new pool: --initialize-from={path.absolute().parents[2].name} and another "
+        "--run-id."
+    )

@@ -1,0 +1,212 @@
+"""Self-play in the host loop: teams that do not learn follow frozen policies, which the game of all sides names.
+
+Routing alone: a learner is a behavior like any other, an opponent a frozen policy of its compiled programs. Another
+opponent is another set of parameters of the same shapes, so nothing is compiled, and nobody learns from what it does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jaxrl.algorithms.interface import PolicyState
+from jaxrl.artifacts.checkpoint import earlier
+from jaxrl.artifacts.checkpoint.document import read_info
+from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
+from jaxrl.artifacts.names import behavior_name, team_of
+from jaxrl.artifacts.status import ELO
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.settings import RunSettings, SelfPlaySettings
+from jaxrl.training.host.behavior import Behavior
+from jaxrl.training.host.behaviors import Behaviors
+from jaxrl.training.host.policies import Acted, Frozen, copied
+from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.saver import Snapshot
+from jaxrl.training.self_play.game import Game, Played, Sent
+from jaxrl.types import EnvMessage
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 100
+"""Messages after which a second team is missed."""
+
+
+class Weights:
+    """A policy as it was."""
+
+    def __init__(self, policy: PolicyState) -> None:
+        self.policy = policy
+
+    @cached_property
+    def name(self) -> str:
+        """Of the file that keeps it."""
+        return earlier.pack(self.policy)[0]
+
+
+class Opponents:
+    """The game of all behaviors with `self_play`. Without any, and with inference, nothing happens here."""
+
+    def __init__(self, settings: RunSettings, recorder: HostRecorder, behaviors: Behaviors) -> None:
+        self._random = np.random.default_rng([settings.env_settings.seed, 21])
+        self.game = Game(self._random)
+        self._recorder = recorder
+        self._behaviors = behaviors
+        self._plays = not settings.checkpoint_settings.inference
+        self._policy: dict[str, str] = {}  # behavior id → the frozen policy of its team
+        self._frozen: dict[str, Frozen] = {}  # by name
+        self._acting: dict[str, Weights] = {}  # likewise, what they act with
+        self._counted: dict[str, int] = {}  # likewise, ghost steps
+        self._restored: dict[str, Mapping[str, Any]] = {}  # by behavior, of a run that goes on
+        self._messages: int | None = 0  # as long as there is one team only; None: that was said
+        recorder.amend = self.amend
+
+    def meet(self, results: Sequence[EnvMessage]) -> None:
+        """Teams that are seen for the first time.
+
+        Raises CheckpointError where a resumed run's pool is missing or damaged.
+        """
+        for behavior_id in (name for result in results for name in result.new_specs):
+            behavior = self._behaviors[behavior_name(behavior_id)]
+            settings = behavior.settings.self_play
+            if self._plays and settings is not None and behavior_id not in self._policy:
+                self._join(behavior, settings, behavior_id)
+        if self.game.sides and self._messages is not None:
+            self._miss(len(results))
+
+    def turn(self, acted: Sequence[Acted], learned: Collection[str]) -> bool:
+        """What follows from one message: opponents, snapshots, ratings. True: another team learns, so all begin anew.
+
+        Args:
+          acted: behaviors, with the episodes that ended.
+          learned: names of those that have been updated.
+        """
+        if not self.game.sides:
+            return False
+        over = {behavior.name: records for behavior, _, records in acted}
+        changed = False
+        for name, side in self.game.sides.items():
+            played = {team: self._played(name, team, over.get(name, ())) for team in side.teams}
+            changed |= self._take_turn(name, played, Weights(self._policy_of(name)) if name in learned else None)
+        while changed and self._lagging():
+            for name in self._lagging():
+                self._take_turn(name, {})
+        if changed:
+            self._route()
+            log.info(
+                "Self-play: team %s learns from here on. All environments begin anew.", self.game.rotation.learning
+            )
+        return changed
+
+    def amend(self, behavior: Behavior, snapshot: Snapshot) -> Snapshot:
+        """A checkpoint of the behavior, with its side of the game."""
+        name, side = behavior.name, self.game.sides.get(behavior.name)
+        if side is None:
+            return snapshot
+        folder, packed = self._recorder.folder.behavior(name), {}
+
+        def kept(weights: Weights) -> str:
+            if not earlier.is_there(folder, weights.name):
+                packed.update([earlier.pack(weights.policy)])
+            return weights.name
+
+        playing = {}
+        for team in side.teams:
+            policy = _name(name, team)
+            acts = None if self.game.learns(name, team) else kept(self._acting[policy])
+            playing[str(team)] = {"weights": acts, "decisions": self._frozen[policy].actor.decisions}
+        state = self.game.state(name, kept) | {"playing": playing, "random": self._random.bit_generator.state}
+        return snapshot._replace(
+            described={**snapshot.described, SELF_PLAY: state},
+            notes={**snapshot.notes, ELO: side.pool.elo},
+            earlier=packed,
+        )
+
+    def _join(self, behavior: Behavior, settings: SelfPlaySettings, behavior_id: str) -> None:
+        name, team = behavior.name, team_of(behavior_id)
+        if name not in self.game.sides:
+            self._restore(behavior, settings)
+        latest = self.game.sides[name].latest if name in self.game.sides else Weights(self._policy_of(name))
+        elo = self._recorder.status.get(name, ELO) if name in self._recorder.resumed else None
+        self.game.join(name, team, settings, latest, step=behavior.step, elo=elo)
+        policy = self._policy[behavior_id] = _name(name, team)
+        if policy not in self._frozen:
+            kept = self._restored.get(name, {}).get(str(team))
+            weights = latest if kept is None or kept["weights"] is None else self._read(behavior, kept["weights"])
+            self._frozen[policy] = self._behaviors.policies.freeze(policy, name, weights.policy)
+            self._frozen[policy].actor.decisions = 0 if kept is None else kept["decisions"]
+            self._acting[policy], self._counted[policy] = weights, 0
+        self._route()
+
+    def _restore(self, behavior: Behavior, settings: SelfPlaySettings) -> None:
+        """The side of a run that goes on, if its checkpoint tells of one."""
+        path = self._recorder.resumed.get(behavior.name)
+        state = None if path is None else read_info(path).settings.get(SELF_PLAY)
+        if state is None:
+            return
+        if state["turns"] >= self.game.turns:
+            self._random.bit_generator.state = state["random"]
+        found = {each["weights"]: self._read(behavior, each["weights"]) for each in state["snapshots"]}
+        latest = Weights(self._policy_of(behavior.name))
+        self.game.restore(behavior.name, settings, state, latest, found.__getitem__)
+        self._restored[behavior.name] = state["playing"]
+        elo = self.game.sides[behavior.name].pool.elo
+        log.info("%s: self-play goes on with %d snapshots, ELO %.3f.", behavior.name, len(found), elo)
+
+    def _read(self, behavior: Behavior, file: str) -> Weights:
+        return Weights(earlier.read(self._recorder.folder.behavior(behavior.name), file, behavior.state.policy))
+
+    def _policy_of(self, name: str) -> PolicyState:
+        """The learner's newest, in memory of its own."""
+        return copied(self._behaviors[name].state.policy)
+
+    def _played(self, name: str, team: int, records: Sequence[EpisodeRecords]) -> Played:
+        if self.game.learns(name, team):
+            return Played(last_rewards=[reward for each in records for reward in each.last_rewards])
+        policy = _name(name, team)
+        finished = self._frozen[policy].actor.finished
+        steps, self._counted[policy] = finished - self._counted[policy], finished
+        return Played(steps=steps)
+
+    def _take_turn(self, name: str, played: Mapping[int, Played], trained: Weights | None = None) -> bool:
+        turn = self.game.turn(name, played, self._behaviors[name].step, trained)
+        self._send(name, turn.sent)
+        self._recorder.rated(name, turn.elos)
+        return turn.changed
+
+    def _send(self, name: str, sent: Sequence[Sent]) -> None:
+        """Frozen policies act with other weights; who learns has the newest anyway."""
+        for team, weights in sent:
+            policy = _name(name, team)
+            self._acting[policy], self._frozen[policy].actor.policy = weights, weights.policy
+
+    def _lagging(self) -> list[str]:
+        """Sides that took their turn before another side ended that of the learning team."""
+        return [name for name, side in self.game.sides.items() if side.learning != self.game.rotation.learning]
+
+    def _route(self) -> None:
+        """Who learns follows the behavior, everybody else the frozen policy of the team."""
+        for behavior_id, policy in self._policy.items():
+            learns = self.game.learns(behavior_name(behavior_id), team_of(behavior_id))
+            self._behaviors.policies.route(behavior_id, None if learns else policy)
+
+    def _miss(self, messages: int) -> None:
+        """Say once that nobody plays against the learner."""
+        teams = {team for side in self.game.sides.values() for team in side.teams}
+        self._messages = None if len(teams) > 1 or self._messages is None else self._messages + messages
+        if self._messages is not None and self._messages > PATIENCE:
+            self._messages = None
+            log.warning(
+                "%s: self_play, but only team %d has come in %d messages: nobody plays against it, and nothing is "
+                "rated. Give the other side another Team Id in the environment (in Unity: Behavior Parameters), or "
+                "remove self_play.",
+                ", ".join(self.game.sides), *teams, PATIENCE,
+            )  # fmt: skip
+
+
+def _name(name: str, team: int) -> str:
+    """What the frozen policy of a team is called."""
+    return f"{name}?team={team}"
