@@ -98,8 +98,6 @@ def check_sampling(name: str, behavior: BehaviorSettings) -> None:
     problems = []
     if behavior.batch_mode != "fragments":
         problems.append(f"{path}.batch_mode: got {behavior.batch_mode}, expected fragments in a compiled run")
-    if behavior.self_play is not None:
-        problems.append(f"{path}.self_play: got a section, expected null in a compiled run")
     if behavior.max_episode_length is not None:
         problems.append(
             f"{path}.max_episode_length: got {behavior.max_episode_length}, expected null in a compiled run, whose "

@@ -101,6 +101,9 @@ class SeedLessons:
 
     def _hear(self, index: int, name: str, told: Report) -> None:
         """What an iteration has told of the behavior `name`, for the lessons of the seed at `index`."""
+        rating = told.log.episodes.stats.get(ELO)
+        if rating is not None and rating.count[index] > 0:
+            self._each[index].rated(name, float(rating.mean[index]))
         if not isinstance(told.newest, NewestEpisodes):
             return  # no lesson is judged by it
         own, team = (
