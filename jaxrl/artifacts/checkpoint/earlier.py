@@ -53,14 +53,17 @@ def write(folder: Path, packed: Mapping[str, bytes]) -> None:
             raise files.write_error(path, error) from error
 
 
+def check(folder: Path, state: Mapping[str, Any]) -> None:
+    """Raise CheckpointError unless all files that a checkpoint's SELF_PLAY names are there, every byte of them."""
+    for name in _named(state):
+        _bytes(folder / FOLDER / name)
+
+
 def read(folder: Path, name: str, template: Any) -> Any:
-    """A policy in the form of `template`. Raises CheckpointError for a file that is missing or damaged."""
+    """A policy in the form of `template`. Raises CheckpointError for a file that is missing, damaged or of others."""
     path = folder / FOLDER / name
     try:
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() + ENDING != name:
-            raise _lost(path, "is damaged")
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        with np.load(io.BytesIO(_bytes(path)), allow_pickle=False) as archive:
             raw = {entry: archive[entry] for entry in archive.files}
         leaves = trees.leaves_of(template)
         arrays = {
@@ -84,14 +87,30 @@ def prune(folder: Path) -> None:
         states = [files.read_json(path)["settings"].get(SELF_PLAY) for path in folder.glob(f"*/{METADATA}") if found]
     except (ArtifactError, KeyError):
         return
-    named = [[*state["snapshots"], *state["playing"].values()] for state in states if state is not None]
-    needed = {each["weights"] for entries in named for each in entries}
+    needed = {name for state in states if state is not None for name in _named(state)}
     for path in found:
         if path.name not in needed:
             try:
                 path.unlink()
             except OSError as error:
                 raise files.write_error(path, error) from error
+
+
+def _named(state: Mapping[str, Any]) -> set[str]:
+    """Names of the files that a side of the game needs."""
+    names = {each["weights"] for each in (*state["snapshots"], *state["playing"].values())}
+    return {name for name in names if name is not None}
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        why = f"cannot be read ({error.strerror or error})" if path.exists() else "is missing"
+        raise _lost(path, why) from error
+    if hashlib.sha256(content).hexdigest() + ENDING != path.name:
+        raise _lost(path, "is damaged")
+    return content
 
 
 def _lost(path: Path, what: str) -> CheckpointError:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, replays
-from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
+from jaxrl.artifacts.checkpoint import earlier
+from jaxrl.artifacts.checkpoint.document import read_info
+from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT, SELF_PLAY
 from jaxrl.artifacts.checkpoint.store import require_latest
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics import timers as nodes
@@ -88,6 +90,8 @@ class HostRecorder(Recorder):
             path = self._continued(behavior.name)
             if path is not None:
                 host_saver.resume(behavior, path)
+                if behavior.training and SELF_PLAY in (noted := read_info(path).settings):
+                    earlier.check(self.folder.behavior(behavior.name), noted[SELF_PLAY])
                 self.resumed[behavior.name] = path
         else:
             source = self.folder.initial_checkpoint(behavior.name, options.initialize_from, behavior.settings.init_path)
