@@ -25,7 +25,7 @@ from jaxrl.artifacts.checkpoint import document
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import LESSONS
 from jaxrl.artifacts.checkpoint.store import require_latest
-from jaxrl.artifacts.metrics.statistics import Summary, lesson_tag
+from jaxrl.artifacts.metrics.statistics import ELO, Summary, lesson_tag
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import LESSON
 from jaxrl.jax_envs.interface import JaxEnv

@@ -90,7 +90,7 @@ def rival_algorithm(algorithm: Algorithm, groups: int, slots: int) -> Algorithm:
         members = (lead[0] // groups, lead[1] // slots)
         return jax.vmap(jax.vmap(lambda key: draw(key, members)))(keys)
 
-    return algorithm._replace(act=act, noise=noise, remember=None)
+    return algorithm._replace(act=act, noise=noise, critic_step=None)
 
 
 def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array, initial: float | None = None) -> RivalState:

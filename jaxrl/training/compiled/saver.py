@@ -23,6 +23,7 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
 from jaxrl.artifacts.checkpoint.replay import belongs_to
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.status import ELO
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import JittedState, Pending, SceneState, step_of, stored, with_stored
@@ -98,10 +99,15 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         settings=subject.settings,
         described=subject.described(),
         samples=_samples(state, best),
-        notes={EXPORTED_SEED: subject.seeds[best]},
+        notes={EXPORTED_SEED: subject.seeds[best], **_rating(state, best)},
         network=None if subject.algorithm is None else subject.algorithm.policy,
         store=stored(state) if subject.saves else (),
     )
+
+
+def _rating(state: JittedState, index: int) -> dict[str, float]:
+    """Of the seed's learner, where it learns by self-play."""
+    return {ELO: float(state.rivals.rating[index, -1])} if isinstance(state.rivals, RivalState) else {}
 
 
 def snapshot_of_seed(subject: Subject, state: JittedState, index: int) -> Snapshot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -289,6 +290,8 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
         ]  # 64 an iteration: 16 decisions of one of two teams in 4 areas
         tags = {name: of for _, name, of, *_ in rows(tmp_path / "whole" / "Pong" / "seed_4" / "metrics.csv")}
         assert float(tags["Self-play/ELO"]) > 1000
+        noted = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]
+        assert noted["elo"] == whole["rivals/rating"][noted["seed"] - 3, -1]
         train(configured(tmp_path, "other", changes={"max_steps": 1}, initialize_from="whole"))
     other = arrays(tmp_path / "other")
     kernel = next(name for name in other if name.startswith("rivals/pool/params") and name.endswith("kernel"))
