@@ -24,6 +24,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="results folder whose policy acts, or zoo:NAME, one of `jaxrl zoo` (default: none, random actions)",
     )
     parser.add_argument(
+        "--opponent",
+        metavar="RUN",
+        help="results folder whose policy plays the other teams, or the other behaviors of one team each (default: "
+        "the run's own)",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         default=Path("episode.gif"),
@@ -53,6 +59,7 @@ def run(given: argparse.Namespace) -> None:
     summary = watch(
         given.environment,
         run=None if given.run is None else run_path(given.run),
+        opponent=None if given.opponent is None else run_path(given.opponent),
         out=given.out,
         seed=given.seed,
         episodes=given.episodes,

@@ -38,11 +38,13 @@ _FILES = {
     "probe_team_memory": "probes",
     "match3": "match3",
     "match3_vector": "match3",
+    "pong": "pong",
     "push_block": "push_block",
     "pyramids": "pyramids",
     "simple_spread": "simple_spread",
     "soccer_twos": "soccer_twos",
     "sorter": "sorter",
+    "strikers_vs_goalie": "strikers_vs_goalie",
     "wall_jump": "wall_jump",
 }
 """By name: the file with its `make_<name>`."""

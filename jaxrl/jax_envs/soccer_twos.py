@@ -28,6 +28,7 @@ the other one: to it (2), its velocity (2), its way (2).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -95,8 +96,8 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: TeamActions) -> tuple[SoccerState, TeamStep]:
-        state = _run(settings, state, actions.discrete)
-        state, struck = _play_ball(settings, state._replace(clock=state.clock + 1))
+        state = run_players(settings, state, actions.discrete)
+        state, struck = play_ball(settings, state._replace(clock=state.clock + 1))
         return state, _judge(settings, state, struck)
 
     sensor = ObservationSpec("VectorSensor_size32", (32,), (DimensionProperty.NONE,))
@@ -144,26 +145,26 @@ def _at_most(vector: Array, longest: float) -> Array:
     return vector * jnp.minimum(1.0, longest / _length(vector))
 
 
-def _run(settings: SoccerSettings, state: SoccerState, action: Array) -> SoccerState:
-    """Rules 1 and 2; `action` int32 [4, 3]."""
-    sign = jnp.asarray(_SIGN)[action][..., None]  # [4, 3, 1]
+def run_players(settings: SoccerSettings, state: SoccerState, action: Array) -> SoccerState:
+    """Rules 1 and 2, for any number A of players; `action` int32 [A, 3]."""
+    sign = jnp.asarray(_SIGN)[action][..., None]  # [A, 3, 1]
     angle = settings.turn * sign[:, 2]
     way = jnp.cos(angle) * state.way + jnp.sin(angle) * _left(state.way)
     way = way / _length(way)  # rounding must not add up
     velocity = settings.glide * state.velocity + settings.push * (sign[:, 0] * way + sign[:, 1] * _left(way))
     velocity = _at_most(velocity, settings.push)
     position = state.position + velocity
-    apart = position[:, None] - position  # [4, 4, 2], from the second to the first
+    apart = position[:, None] - position  # [A, A, 2], from the second to the first
     overlap = jnp.maximum(2.0 * settings.player_radius - _length(apart), 0.0)
     position += jnp.sum(0.5 * overlap * apart / _length(apart), axis=1)
     room = np.array([settings.half_length, 1.0], np.float32) - settings.player_radius
     return state._replace(position=jnp.clip(position, -room, room), velocity=velocity, way=way)
 
 
-def _play_ball(settings: SoccerSettings, state: SoccerState) -> tuple[SoccerState, Array]:
-    """Rules 3 and 4, and who struck the ball, bool [4]."""
+def play_ball(settings: SoccerSettings, state: SoccerState, one_goal: bool = False) -> tuple[SoccerState, Array]:
+    """Rules 3 and 4, and who struck the ball, bool [A]. `one_goal`: there is none at x = -`half_length`."""
     gap = state.ball - state.position
-    overlap = settings.player_radius + settings.ball_radius - _length(gap)  # [4, 1]
+    overlap = settings.player_radius + settings.ball_radius - _length(gap)  # [A, 1]
     struck, line = overlap > 0.0, gap / _length(gap)
     speed = jnp.maximum(jnp.sum(state.velocity * line, axis=1, keepdims=True), 0.0) + settings.kick
     rise = jnp.maximum(speed - jnp.sum(state.ball_velocity * line, axis=1, keepdims=True), 0.0)
@@ -171,7 +172,9 @@ def _play_ball(settings: SoccerSettings, state: SoccerState) -> tuple[SoccerStat
     velocity = _at_most(settings.roll * velocity, settings.ball_speed)
     ball = state.ball + jnp.sum(jnp.where(struck, overlap * line, 0.0), axis=0) + velocity
     room = np.array([settings.half_length, 1.0], np.float32) - settings.ball_radius
-    open_line = jnp.stack([jnp.abs(ball[1]) < settings.mouth, jnp.bool_(False)])
+    before_mouth = jnp.abs(ball[1]) < settings.mouth
+    before_mouth = before_mouth & (ball[0] > 0.0) if one_goal else before_mouth
+    open_line = jnp.stack([before_mouth, jnp.bool_(False)])
     out = (jnp.abs(ball) > room) & ~open_line
     velocity = jnp.where(out, -jnp.sign(ball) * settings.bounce * jnp.abs(velocity), velocity)
     ball = jnp.where(out, jnp.clip(ball, -room, room), ball)
@@ -198,32 +201,59 @@ def _judge(settings: SoccerSettings, state: SoccerState, struck: Array) -> TeamS
 
 def _view(settings: SoccerSettings, state: SoccerState, over: Array) -> TeamView:
     """Observation, action mask and who is alive; the layout of the observation is in the module's docstring."""
-    span, other = 2.0 * settings.half_length, state.position[_OTHERS]  # [4, 3, 2]
     goal = np.array([settings.half_length, 0.0], np.float32) * _SIDE  # [4, 2], the one that I attack
-    ball_velocity = jnp.broadcast_to(state.ball_velocity / settings.ball_speed, (PLAYERS, 2))
-    mine = [state.velocity / settings.push, (state.ball - state.position) / span, ball_velocity]
-    mine += [(end - state.position) / span for end in (goal, -goal)]
-    others = [(other - state.position[:, None]) / span, state.velocity[_OTHERS] / settings.push, state.way[_OTHERS]]
-    vector = jnp.concatenate([jnp.stack(mine, axis=1), jnp.stack(others, axis=2).reshape(PLAYERS, 9, 2)], axis=1)
-    frame = jnp.stack([state.way, _left(state.way)], axis=1)  # [4, 2, 2], ahead and left
-    own = jnp.sum(vector[:, :, None] * frame[:, None], axis=-1).reshape(PLAYERS, -1)
-    obs = jnp.concatenate([state.position * _SIDE / settings.half_length, state.way * _SIDE, own], axis=1)
+    obs = seen_by_players(settings, state, _SIDE, (goal, -goal), _OTHERS)
     everything = jnp.ones((PLAYERS, sum(BRANCHES)), bool)
-    return TeamView(obs=(obs.astype(jnp.float32),), action_mask=everything, alive=jnp.full(PLAYERS, ~over))
+    return TeamView(obs=(obs,), action_mask=everything, alive=jnp.full(PLAYERS, ~over))
+
+
+def seen_by_players(
+    settings: SoccerSettings, state: SoccerState, side: np.ndarray, goals: Sequence[np.ndarray], others: np.ndarray
+) -> Array:
+    """Observations float32 [A, 8 + 2 + 2 * goals + 6 * others], laid out as in the module's docstring.
+
+    Args:
+      side: float32 [A, 1], 1 where a player attacks towards +x, else -1.
+      goals: float32 [A, 2] each, of which players see where they are.
+      others: int [A, O], players that each sees, in order.
+    """
+    players, span, other = len(side), 2.0 * settings.half_length, state.position[others]  # [A, O, 2]
+    ball_velocity = jnp.broadcast_to(state.ball_velocity / settings.ball_speed, (players, 2))
+    mine = [state.velocity / settings.push, (state.ball - state.position) / span, ball_velocity]
+    mine += [(end - state.position) / span for end in goals]
+    them = [(other - state.position[:, None]) / span, state.velocity[others] / settings.push, state.way[others]]
+    around = jnp.stack(them, axis=2).reshape(players, 3 * others.shape[1], 2)
+    vector = jnp.concatenate([jnp.stack(mine, axis=1), around], axis=1)
+    frame = jnp.stack([state.way, _left(state.way)], axis=1)  # [A, 2, 2], ahead and left
+    own = jnp.sum(vector[:, :, None] * frame[:, None], axis=-1).reshape(players, -1)
+    obs = jnp.concatenate([state.position * side / settings.half_length, state.way * side, own], axis=1)
+    return obs.astype(jnp.float32)
 
 
 def _draw(settings: SoccerSettings, state: SoccerState) -> Scene:
-    """The field with a strip for the goals behind either line, players with the way they look, and the ball."""
+    """The field with both goals."""
+    return draw_field(settings, state, (BLUE, BLUE, RED, RED), {-1.0: BLUE, 1.0: RED})
+
+
+BLUE, RED = "#3a6ea5", "#c1440e"
+
+
+def draw_field(
+    settings: SoccerSettings, state: SoccerState, colours: Sequence[str], goals: Mapping[float, str]
+) -> Scene:
+    """The field with a strip for the goals behind either line, players with the way they look, and the ball.
+
+    `goals`: the side of each goal, 1 for +x or -1, and the colour of the team that defends it.
+    """
     strip, length = 0.2, settings.half_length
     middle = np.array([length + strip, 1.0])
-    colours = ("#3a6ea5", "#3a6ea5", "#c1440e", "#c1440e")
 
     def point(place: Array | np.ndarray) -> tuple[float, float]:
         x, y = np.asarray(place) + middle
         return float(x), float(y)
 
     shapes: list[Shape] = [Box(point(np.zeros(2)), (2 * length, 2.0), "#7fb069")]
-    for side, colour in ((-1.0, colours[0]), (1.0, colours[2])):  # a goal has the colour of the team that defends it
+    for side, colour in goals.items():
         shapes.append(Box(point(np.array([side * (length + strip / 2), 0.0])), (strip, 2 * settings.mouth), colour))
     shapes.append(Line(point(np.array([0.0, -1.0])), point(np.array([0.0, 1.0])), 0.02, "#ffffff"))
     for place, way, colour in zip(state.position, state.way, colours, strict=True):

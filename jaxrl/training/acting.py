@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
@@ -57,6 +58,26 @@ def untrained_actions(action: ActionSpec) -> Act:
 
     def act(policy: None, memory: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
         return random_actions(action, moment.view, key), memory
+
+    return act
+
+
+def by_team(acts: Sequence[Act], sides: np.ndarray) -> Act:
+    """Each team follows one of several policies.
+
+    Its policy and its memory are those of the parts, as tuples. Each part decides for everybody; what it says of others
+    than its own is dropped, so that a policy acts as it does where it plays all teams.
+
+    Args:
+      sides: int [A], for each member which of `acts` decides.
+    """
+
+    def act(policies: Any, memories: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
+        keys = jax.random.split(key, len(acts))
+        parts = zip(acts, policies, memories, keys, strict=True)
+        sent, after = zip(*(one(policy, memory, moment, own) for one, policy, memory, own in parts), strict=True)
+        members = np.arange(len(sides))
+        return jax.tree.map(lambda *x: jnp.stack(x)[sides, members], *sent), after
 
     return act
 

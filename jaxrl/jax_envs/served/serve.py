@@ -36,7 +36,6 @@ from jaxrl.jax_envs.scene import (
     JaxScene,
     Sizes,
     advance_scene,
-    parts_of,
     scene_of,
     start_scene,
     step_of_behavior,

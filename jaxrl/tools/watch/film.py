@@ -31,6 +31,7 @@ from jaxrl.tools.watch.painter import Frame, check_ending, write_film
 from jaxrl.training.acting import (
     Act,
     Moment,
+    by_team,
     first_moment,
     memory_before,
     next_moment,
@@ -83,6 +84,7 @@ def watch(
     deterministic: bool = False,
     env_args: Sequence[str] | None = None,
     trust: bool = False,
+    opponent: Path | None = None,
 ) -> WatchSummary:
     """Play one area of `environment` and write the film to `out`.
 
@@ -96,34 +98,40 @@ def watch(
       steps: or after so many decisions, whatever comes first.
       deterministic: take the mean or most likely action instead of a sample.
       env_args: `key=value` of an environment that a Python function makes, in place of those of the run.
-      trust: import code that the folder of the run names, see `jaxrl.trust`.
+      trust: import code that the folders of the runs name, see `jaxrl.trust`.
+      opponent: results folder of the run that plays all teams but the first one; of the environment's behaviors, where
+        each has one team, all but the first one.
 
     Raises:
       UntrustedError: the folder names code that the user has not named, and `trust` is false.
-      WatchError: unknown environment, one that cannot be drawn, or a limit below 1.
+      WatchError: unknown environment, one that cannot be drawn, an opponent where there is one team, or a limit below
+        1.
       PictureError: `out` has another ending or cannot be written.
       JaxrlError: the run or the environment cannot be used, see `load_trained`.
     """
     check_ending(out)
     if episodes < 1 or steps < 1:
         raise WatchError(f"episodes = {episodes}, steps = {steps}: a film needs at least one of each")
-    if trust and run is not None:
-        trusted.accept(run)
+    for folder in (run, opponent) if trust else ():
+        if folder is not None:
+            trusted.accept(folder)
     if environment is not None:
         trusted.ours(environment)
     name = _address_of(run) if environment is None else environment
     check_watchable(name, run)
     if parse_address(name).kind in FOREIGN:
+        if opponent is not None:
+            raise WatchError(f"--opponent: {name} is played by one policy: leave it out")
         return _watch_foreign(name, run, out, env_args, seed, episodes, steps, deterministic)
     arguments = arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
-    return _watch_game(_environment(name, arguments), run, out, seed, episodes, steps, deterministic)
+    env = _environment(name, arguments)
+    return _watch_game(env, cast(env, run, deterministic, opponent), out, seed, episodes, steps)
 
 
 def _watch_game(
-    env: JaxEnv | JaxScene, run: Path | None, out: Path, seed: int, episodes: int, steps: int, deterministic: bool
+    env: JaxEnv | JaxScene, roles: Mapping[str, Role], out: Path, seed: int, episodes: int, steps: int
 ) -> WatchSummary:
-    roles = cast(env, run, deterministic)
-    trained = [role.trained for role in roles.values() if role.trained is not None]
+    trained = [one for role in roles.values() for one in role.trained]
     parameters = parameters_for(trained[0], env) if trained else dict(env.parameters)
     game = play(env, roles, jax.random.key(seed), parameters, steps=steps)
     length = _length(game.over, episodes)
@@ -134,9 +142,10 @@ def _watch_game(
     write_film(out, frames, frame_seconds=seconds, longest=_LONGEST_WIDE if width > 2 * height else _LONGEST)
     ends = np.flatnonzero(game.over[:length]) + 1
     parts = np.split(rewards, ends[ends < length])
+    origins = (" against ".join(one.origin for one in role.trained) for role in roles.values() if role.trained)
     return WatchSummary(
         behavior=", ".join(part.name for part in parts_of(env)),
-        policy="random actions" if run is None else ", ".join(one.origin for one in trained),
+        policy=", ".join(origins) or "random actions",
         steps=length,
         returns=tuple(tuple(float(team) for team in part.sum(axis=0)) for part in parts),
         finished=bool(game.over[length - 1]),
@@ -147,23 +156,46 @@ def _watch_game(
 class Role(NamedTuple):
     """Who acts for a behavior."""
 
-    trained: Trained | None
+    trained: tuple[Trained, ...]  # none: random actions
     act: Act
     policy: Any
     memory: Any  # what `act` takes first
 
 
-def cast(env: JaxEnv | JaxScene, run: Path | None, deterministic: bool = False) -> dict[str, Role]:
-    """Who acts for each behavior: its policy of the run, or random actions."""
-    return {part.name: _role(part, run, deterministic) for part in parts_of(env)}
+def cast(
+    env: JaxEnv | JaxScene, run: Path | None, deterministic: bool = False, opponent: Path | None = None
+) -> dict[str, Role]:
+    """Who acts for each behavior: its policy of the run, or random actions; on other sides that of an opponent.
+
+    Raises WatchError where there is an opponent, and one side alone.
+    """
+    parts = parts_of(env)
+    if opponent is None:
+        return {part.name: _role(part, run, deterministic) for part in parts}
+    if sum(part.teams for part in parts) < 2:
+        raise WatchError(f"--opponent {opponent}: {env.name} has one team, there is no other side: leave it out")
+    return {
+        part.name: _both(part, _role(part, run, deterministic), _role(part, opponent, deterministic))
+        if part.teams > 1
+        else _role(part, run if index == 0 else opponent, deterministic)
+        for index, part in enumerate(parts)
+    }
 
 
 def _role(part: Sizes, run: Path | None, deterministic: bool) -> Role:
     if run is None:
-        return Role(None, untrained_actions(part.spec.action), None, ())
+        return Role((), untrained_actions(part.spec.action), None, ())
     trained = load_trained(run, part.spec, behavior=part.name, deterministic=deterministic)
     memory = memory_before(trained.algorithm, trained.policy, part.teams * part.members)
-    return Role(trained, trained_actions(trained.algorithm), trained.policy, memory)
+    return Role((trained,), trained_actions(trained.algorithm), trained.policy, memory)
+
+
+def _both(part: Sizes, first: Role, others: Role) -> Role:
+    """`first` for the first team, `others` for the rest."""
+    sides = (np.arange(part.teams * part.members) >= part.members).astype(int)
+    act = by_team([first.act, others.act], sides)
+    policies, memories = (first.policy, others.policy), (first.memory, others.memory)
+    return Role((*first.trained, *others.trained), act, policies, memories)
 
 
 def _watch_foreign(

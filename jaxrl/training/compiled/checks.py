@@ -6,12 +6,14 @@ And numbers that are not finite.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
@@ -19,6 +21,7 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of, scene_of
 from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError
 from jaxrl.settings.environment_parameters import MEASURES, CompletionCriteria
+from jaxrl.training.compiled.contest import Sides, sides_of
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
@@ -95,8 +98,6 @@ def check_sampling(name: str, behavior: BehaviorSettings) -> None:
     problems = []
     if behavior.batch_mode != "fragments":
         problems.append(f"{path}.batch_mode: got {behavior.batch_mode}, expected fragments in a compiled run")
-    if behavior.self_play is not None:
-        problems.append(f"{path}.self_play: got a section, expected null in a compiled run")
     if behavior.max_episode_length is not None:
         problems.append(
             f"{path}.max_episode_length: got {behavior.max_episode_length}, expected null in a compiled run, whose "
@@ -106,6 +107,30 @@ def check_sampling(name: str, behavior: BehaviorSettings) -> None:
         raise SettingsError([f"{text}; player:NAME runs the same environment in the host loop" for text in problems])
     if behavior.threaded:
         log.warning("%s.threaded: has no effect in a compiled run, which acts and learns in one program", path)
+
+
+def check_sides(
+    scene: JaxScene, algorithms: Mapping[str, Algorithm], settings: Mapping[str, BehaviorSettings]
+) -> dict[str, Sides]:
+    """The sides of the contest between the behaviors that learn by self-play; none where no behavior does.
+
+    Raises SettingsError where there is nobody to play against, and for connectors, whose statistics are of one policy.
+    """
+    sides = sides_of(scene, [part.name for part in scene.parts if settings[part.name].self_play is not None])
+    if len(sides) == 1 and next(iter(sides.values())).teams == 1:
+        (name,) = sides
+        raise SettingsError(
+            f"behaviors.{name}.self_play: {scene.name} has one team of {name} and no other behavior with self_play: "
+            "there is nobody to play against: remove it"
+        )
+    for name in sides:
+        if algorithms[name].connectors is not None:
+            raise SettingsError(
+                f"behaviors.{name}.connectors: not together with self_play in a compiled run, where statistics of "
+                "connectors are those of one policy: remove one of the two; network_settings.normalize is part of "
+                "each policy"
+            )
+    return sides
 
 
 def check_trainer(name: str, settings: BehaviorSettings) -> None:

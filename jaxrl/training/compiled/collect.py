@@ -10,7 +10,7 @@ is that decision's, until it decides again or ends (`arrived`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -165,13 +165,15 @@ def collect(
     world: World,
     keys: Mapping[str, Array],
     parameters: Mapping[str, Value],
-) -> tuple[World, dict[str, Transitions]]:
+    untold: Collection[str] = (),
+) -> tuple[World, dict[str, Any]]:
     """Act and step T times. Everything is by behavior but the areas and the parameters.
 
     Args:
       policies: one per seed, leading axis [S].
       keys: typed keys [T, S], consumed: the noise of each decision.
       parameters: float32 [S] by name or a distribution [S], for episodes that begin.
+      untold: behaviors that nobody learns from: of these only the number of decisions is told, int32 [T, S].
 
     Returns:
       The areas after it, and the plays, whose `connectors` are a whole `ChainState`, with statistics; what happened.
@@ -183,7 +185,7 @@ def collect(
     begun = {name: with_statistics(of, plays[name], policies[name]) for name, of in algorithms.items()}
     begun = {name: play._replace(made=()) for name, play in begun.items()}
 
-    def step(world: World, noise: dict[str, Any]) -> tuple[World, dict[str, Transitions]]:
+    def step(world: World, noise: dict[str, Any]) -> tuple[World, dict[str, Any]]:
         areas, plays = world
         chosen = {
             name: choose(scene.part(name), of, policies[name], plays[name], noise[name])
@@ -196,6 +198,8 @@ def collect(
         for name, of in algorithms.items():
             play, here[name] = note(scene.part(name), of, plays[name], chosen[name], step_of_behavior(done, name))
             after[name] = play._replace(view=views[name])
+            if name in untold:
+                here[name] = chosen[name].alive.sum((1, 2), dtype=jnp.int32)
         return (split(moved, seeds), after), here
 
     (areas, after), steps = jax.lax.scan(step, (areas, begun), noise)

@@ -30,10 +30,11 @@ from jaxrl.algorithms.interface import (
     replays,
     store_rollout,
 )
+from jaxrl.artifacts.metrics.statistics import ELO
 from jaxrl.jax_envs.interface import Areas, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes
-from jaxrl.training.compiled import connectors
+from jaxrl.training.compiled import connectors, opponents
 from jaxrl.training.compiled.collect import (
     Made,
     Play,
@@ -48,13 +49,17 @@ from jaxrl.training.compiled.collect import (
     start_play,
     still_open,
 )
+from jaxrl.training.compiled.contest import TURN, rivals_of
 from jaxrl.training.compiled.newest_episodes import newest, nothing
+from jaxrl.training.compiled.opponents import Rivals, RivalState
 from jaxrl.training.compiled.recent_returns import RecentReturns, none_yet
 from jaxrl.training.compiled.recent_returns import counted as with_recent
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack, together
 
 EVERY_SEED = "every seed"
 """Name of the axis over which learners are mapped side by side."""
+_RIVALS = 2**31 - 2
+"""What is drawn for rivals, apart from iterations."""
 METRIC, PARAMETERS = 2, 3
 """Kinds of `fault_of` beside those of `stacking.first_fault`."""
 
@@ -74,6 +79,7 @@ class JittedState(struct.PyTreeNode):
     recent: RecentReturns  # what each seed is worth lately
     newest: Any = ()  # `NewestEpisodes` [S] of the last iteration, where lessons are judged by episodes
     last_step: Any = ()  # int32 [S], the trainer step after which it learns no more, where others then go on; else ()
+    rivals: Any = ()  # `RivalState` where it learns by self-play; else ()
 
 
 class Pending(struct.PyTreeNode):
@@ -115,7 +121,19 @@ class SceneState(struct.PyTreeNode):
     @property
     def world(self) -> World:
         """Where all behaviors stand."""
-        return self.areas, {name: part.play for name, part in self.parts.items()}
+        plays = {name: part.play for name, part in self.parts.items()}
+        return self.areas, plays | {rivals_of(name): of.play for name, of in self.rivals.items()}
+
+    @property
+    def rivals(self) -> dict[str, RivalState]:
+        """By behavior that learns by self-play."""
+        return {name: part.rivals for name, part in self.parts.items() if isinstance(part.rivals, RivalState)}
+
+    @property
+    def episodes(self) -> dict[str, Value]:
+        """`parameters`, with whose turn it is to learn."""
+        turn = next((of.turn for of in self.rivals.values()), None)  # the same of all
+        return self.parameters if turn is None else {**self.parameters, TURN: turn.astype(jnp.float32)}
 
 
 class IterationLog(NamedTuple):
@@ -230,6 +248,7 @@ class Learner(NamedTuple):
     every: int = 1  # iterations from one update to the next
     side_by_side: bool = False  # seeds learn at once; on a CPU core one after the other is faster, and takes less room
     alone: bool = True  # no other behavior goes on to learn once this one is done
+    by_turns: bool = False  # there are iterations in which nothing is met, because another behavior learns
 
 
 class Plan(NamedTuple):
@@ -240,22 +259,29 @@ class Plan(NamedTuple):
     parameters: Mapping[str, Any]  # of the environment at the start: numbers, arrays [S] or distributions [S]
     areas: int  # E
     steps: int  # T
+    rivals: Mapping[str, Rivals] = {}  # by behavior that learns by self-play
 
     @property
     def algorithms(self) -> dict[str, Algorithm]:
-        """By behavior."""
-        return {name: learner.algorithm for name, learner in self.learners.items()}
+        """By behavior, of those too that act as rivals."""
+        learners = {name: learner.algorithm for name, learner in self.learners.items()}
+        return learners | {rivals_of(name): of.algorithm for name, of in self.rivals.items()}
 
 
 def start(plan: Plan, numbers: Array) -> SceneState:
     """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone."""
     keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
     parameters = of_each_seed(plan.parameters, numbers)
-    areas, plays = start_play(plan.scene, plan.algorithms, keys[:, 1], plan.areas, parameters)
+    first = {TURN: jnp.zeros(numbers.shape, jnp.float32)} if plan.rivals else {}
+    areas, plays = start_play(plan.scene, plan.algorithms, keys[:, 1], plan.areas, {**parameters, **first})
     parts = {}
     for index, (name, learner) in enumerate(plan.learners.items()):
         own = keys if index == 0 else jax.vmap(jax.vmap(lambda key, i=index: jax.random.fold_in(key, i)))(keys)
-        parts[name] = _start_learners(learner, own[:, 0], own[:, 2], plays[name])
+        part = parts[name] = _start_learners(learner, own[:, 0], own[:, 2], plays[name])
+        if name in plan.rivals:
+            draws = jax.vmap(lambda key: jax.random.fold_in(key, _RIVALS))(own[:, 2])
+            of_rivals = opponents.begin(plan.rivals[name], part.train.policy, plays[rivals_of(name)], draws)
+            parts[name] = part.replace(rivals=of_rivals)
     state = SceneState(areas, parts, parameters)
     return state.replace(parts={name: _with_room(plan, name, state) for name in parts})
 
@@ -296,7 +322,7 @@ def begin_anew(plan: Plan, state: SceneState, which: Array) -> SceneState:
 
     What behaviors have met in these episodes since their last update is not learned from: no return is known of it.
     """
-    areas, plays = start_anew(plan.scene, plan.algorithms, state.world, which, state.parameters)
+    areas, plays = start_anew(plan.scene, plan.algorithms, state.world, which, state.episodes)
     parts = {}
     for name, part in state.parts.items():
         every, store = plan.learners[name].every, part.store
@@ -309,6 +335,8 @@ def begin_anew(plan: Plan, state: SceneState, which: Array) -> SceneState:
             lost = {field: getattr(steps, field) & ~broken for field in ("alive", "waits", "arrived", "begin")}
             store = store.replace(steps=steps._replace(**lost))
         parts[name] = part.replace(play=plays[name], store=store)
+        if name in plan.rivals:
+            parts[name] = parts[name].replace(rivals=part.rivals.replace(play=plays[rivals_of(name)]))
     return state.replace(areas=areas, parts=parts)
 
 
@@ -337,17 +365,52 @@ def iterate(plan: Plan, state: SceneState) -> tuple[SceneState, dict[str, Iterat
     parts, logs = {}, {}
     for name, learner in plan.learners.items():
         parts[name], logs[name] = _after(learner, plan.steps, state.parts[name], plays[name], steps[name])
-    return state.replace(areas=areas, parts=parts), logs
+    after = state.replace(areas=areas, parts=parts)
+    return _contested(plan, after, plays, steps, logs) if plan.rivals else (after, logs)
 
 
-def _played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Transitions]]:
+def _contested(
+    plan: Plan, state: SceneState, plays: Mapping[str, Play], steps: Mapping[str, Any], logs: dict[str, IterationLog]
+) -> tuple[SceneState, dict[str, IterationLog]]:
+    """Games are rated; then turns, snapshots and opponents change where it is time.
+
+    With a turn all episodes of the seed begin anew.
+    """
+    before, parts = state.rivals, state.parts
+    found = opponents.rated(plan.rivals, before, steps)
+    met = {
+        name: of.replace(
+            play=plays[rivals_of(name)], rating=found.rating[name], ghost=of.ghost + steps[rivals_of(name)].sum(0)
+        )
+        for name, of in before.items()
+    }
+    policies = {name: parts[name].train.policy for name in met}
+    counts = {name: parts[name].train.step for name in met}
+    iteration = next(iter(parts.values())).iteration
+    after, new = opponents.scheduled(plan.rivals, met, policies, counts, iteration)
+    state = state.replace(parts={name: part.replace(rivals=after.get(name, ())) for name, part in parts.items()})
+    told = {
+        name: log._replace(episodes=log.episodes._replace(stats={**log.episodes.stats, ELO: found.elo[name]}))
+        if name in met
+        else log
+        for name, log in logs.items()
+    }
+    return jax.lax.cond(new.any(), lambda state: begin_anew(plan, state, new), lambda state: state, state), told
+
+
+def _played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Any]]:
     """T decisions, [T, S, ...]."""
     keys, policies = {}, {}
     for name, part in state.parts.items():
         draws = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))
         keys[name] = jnp.swapaxes(draws(part.key, part.iteration), 0, 1)
         policies[name] = acting(plan.learners[name].algorithm, part.train)
-    return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.parameters)
+        if name in plan.rivals:
+            own = rivals_of(name)
+            keys[own] = jnp.swapaxes(draws(part.rivals.key, part.iteration), 0, 1)
+            policies[own] = opponents.opponents(part.rivals)
+    rivals = [rivals_of(name) for name in plan.rivals]
+    return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.episodes, rivals)
 
 
 def _after(
@@ -477,7 +540,7 @@ def _learn(
     counted, store = store_rollout(algorithm, train, store, rollout, active & (seen[0] < 0))
     given = fresh + counted.step - train.step
     due = active & algorithm.storage.can_sample(store, Counts(fresh=given, total=counted.step))
-    learned, metrics = _where_due(algorithm, due, counted, store)
+    learned, metrics = _where_due(learner, algorithm, due, counted, store)
     fault = jnp.where(frozen, -1, fault_of(seen, due, metrics, learned))
     sound = ~frozen & (fault[0] < 0)
     active, due = active & sound, due & sound
@@ -494,16 +557,19 @@ def _learn(
     return train, algorithm.storage.kept(store), fresh, log
 
 
-def _where_due(algorithm: Algorithm, due: Array, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
+def _where_due(
+    learner: Learner, algorithm: Algorithm, due: Array, state: TrainState, store: Any
+) -> tuple[TrainState, Metrics]:
     """`learn` of one seed. With a store that goes on it is computed only where it is due for some seed."""
-    if not replays(algorithm):
+    mapped = learner.side_by_side or replays(algorithm)
+    if not replays(algorithm) and not learner.by_turns:
         return algorithm.learn(state, store)
     _, metrics = jax.eval_shape(algorithm.learn, state, store)
 
     def wait() -> tuple[TrainState, Metrics]:
         return state, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
-    somewhere = jax.lax.pmax(due.astype(jnp.int32), EVERY_SEED) > 0
+    somewhere = jax.lax.pmax(due.astype(jnp.int32), EVERY_SEED) > 0 if mapped else due
     return jax.lax.cond(somewhere, lambda: algorithm.learn(state, store), wait)
 
 

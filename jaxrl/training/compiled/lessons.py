@@ -25,7 +25,7 @@ from jaxrl.artifacts.checkpoint import document
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import LESSONS
 from jaxrl.artifacts.checkpoint.store import require_latest
-from jaxrl.artifacts.metrics.statistics import Summary, lesson_tag
+from jaxrl.artifacts.metrics.statistics import ELO, Summary, lesson_tag
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import LESSON
 from jaxrl.jax_envs.interface import JaxEnv
@@ -101,6 +101,9 @@ class SeedLessons:
 
     def _hear(self, index: int, name: str, told: Report) -> None:
         """What an iteration has told of the behavior `name`, for the lessons of the seed at `index`."""
+        rating = told.log.episodes.stats.get(ELO)
+        if rating is not None and rating.count[index] > 0:
+            self._each[index].rated(name, float(rating.mean[index]))
         if not isinstance(told.newest, NewestEpisodes):
             return  # no lesson is judged by it
         own, team = (

@@ -90,6 +90,7 @@ def train_population(
     options = settings.env_settings
     env = environment_in(options)
     refuse_curricula(settings, "members of a population")
+    _refuse_self_play(settings)
     targets = traced(list(spaces), settings, env)
     for key in spaces:
         if key not in targets:
@@ -106,6 +107,15 @@ def train_population(
     every = every or max(min(steps) // 20, 1)
     loop = partial(PopulationLoop, spaces=spaces, targets=targets, every=every, seed=options.seed)
     train_together([settings], console, interrupt, values=values, loop=loop)
+
+
+def _refuse_self_play(settings: RunSettings) -> None:
+    for path, behavior in settings.every_behavior():
+        if behavior.self_play is not None:
+            raise SettingsError(
+                f"{path}.self_play: members of a population are compared by their returns, which depend on their "
+                "opponents: remove it, or search with runs (jaxrl search without --population)"
+            )
 
 
 class PopulationLoop(JittedLoop):

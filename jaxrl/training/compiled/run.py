@@ -138,7 +138,8 @@ def trainer_for(
         spec = subject.spec if algorithm.connectors is None else algorithm.connectors.spec
         check_observations(spec, subject.settings.network_settings, subject.name)
         tell_unexportable(subject.name, subject.spec, subject.settings, algorithm)
-        SharedLearners().meet(part.name, [f"{part.name}?team={team}" for team in range(part.teams)])
+        if subject.settings.self_play is None:
+            SharedLearners().meet(part.name, [f"{part.name}?team={team}" for team in range(part.teams)])
         algorithms[subject.name] = algorithm
     for run in runs:
         check_parameters(run, env)

@@ -23,9 +23,11 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
 from jaxrl.artifacts.checkpoint.replay import belongs_to
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.status import ELO
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.iteration import JittedState, Pending, SceneState, step_of, stored, with_stored
+from jaxrl.training.compiled.opponents import RivalState, begin_pool
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec
@@ -97,10 +99,15 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         settings=subject.settings,
         described=subject.described(),
         samples=_samples(state, best),
-        notes={EXPORTED_SEED: subject.seeds[best]},
+        notes={EXPORTED_SEED: subject.seeds[best], **_rating(state, best)},
         network=None if subject.algorithm is None else subject.algorithm.policy,
         store=stored(state) if subject.saves else (),
     )
+
+
+def _rating(state: JittedState, index: int) -> dict[str, float]:
+    """Of the seed's learner, where it learns by self-play."""
+    return {ELO: float(state.rivals.rating[index, -1])} if isinstance(state.rivals, RivalState) else {}
 
 
 def snapshot_of_seed(subject: Subject, state: JittedState, index: int) -> Snapshot:
@@ -143,7 +150,13 @@ def _initialized(settings: RunSettings, folder: RunFolder, subject: Subject, fre
     """With the weights of another run if asked."""
     like = seed_of(fresh.train, 0), subject.spec, subject.settings
     one = saver.initialized(settings, folder, subject.name, *like)
-    return fresh if one is None else fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+    if one is None:
+        return fresh
+    begun = fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+    if not isinstance(fresh.rivals, RivalState):
+        return begun
+    pool = begin_pool(begun.train.policy, fresh.rivals.rating.shape[1] - 1)  # of this run's own policies alone
+    return begun.replace(rivals=fresh.rivals.replace(pool=pool))
 
 
 def _of_one_moment(

@@ -36,7 +36,8 @@ from jaxrl.training.compiled.arguments import (
     check_values,
     seed_numbers,
 )
-from jaxrl.training.compiled.checks import check_memory, check_trainer
+from jaxrl.training.compiled.checks import check_memory, check_sides, check_trainer
+from jaxrl.training.compiled.contest import contest, rivals_of
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import (
     IterationLog,
@@ -51,6 +52,7 @@ from jaxrl.training.compiled.iteration import (
     iterate_several,
     start,
 )
+from jaxrl.training.compiled.opponents import Rivals, groups_of, rival_algorithm
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.memory import check_store
@@ -179,9 +181,12 @@ def make_scene_trainer(
 
     Raises SettingsError and JaxEnvError as `make_jitted_trainer`.
     """
-    scene, differing = scene_of(env), values or {}
+    original, differing = scene_of(env), values or {}
     check_jax_env(env)
-    for part in scene.parts:
+    sides = check_sides(original, algorithms, settings)
+    scene = contest(original, sides) if sides else original
+    trained = [part for part in scene.parts if part.name in settings]
+    for part in trained:
         check_trainer(part.name, settings[part.name])
         given = algorithms[part.name], differing.get(part.name, {})
         check_values(given[0], settings[part.name], seeds, given[1])
@@ -189,7 +194,10 @@ def make_scene_trainer(
         check_store(part.name, given[0], settings[part.name], seeds)
     cache_by_default()
     usual = {**scene.parameters, **(parameters or {})}
-    agents = agents_at_start(scene, usual)
+    agents = {
+        name: count / (sides[name].teams if name in sides else 1)
+        for name, count in agents_at_start(original, usual).items()
+    }
     lengths = {}
     for name, count in agents.items():
         each = 1.0 if settings[name].count_by == "env_steps" else count
@@ -198,8 +206,8 @@ def make_scene_trainer(
     mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
     platform = mesh.devices.flat[0].platform
     learners = {}
-    for part in scene.parts:
-        name, alone = part.name, len(scene.parts) == 1
+    for part in trained:
+        name, alone = part.name, len(trained) == 1
         learners[name] = Learner(
             part,
             algorithms[name] if alone else _met_somebody(algorithms[name]),
@@ -210,15 +218,22 @@ def make_scene_trainer(
             every[name],
             side_by_side=platform != "cpu",
             alone=alone,
+            by_turns=name in sides and len(sides) > 1,
         )
-    plan = Plan(scene, learners, usual, areas, steps)
+    rivals, groups = {}, groups_of(areas)
+    for name, of in sides.items():
+        acts = rival_algorithm(algorithms[name], groups, of.slots)
+        own = settings[name].self_play
+        assert own is not None
+        rivals[name] = Rivals(scene.part(rivals_of(name)), acts, of, groups, own)
+    plan = Plan(scene, learners, usual, areas, steps, rivals)
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(platform))
     try:
         shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((seeds,), np.uint32))
         places = shardings(mesh, shapes)
         program = compile_program(partial(iterate_several, plan), mesh, shapes, places)
     except UNFITTING:
-        for part in scene.parts:
+        for part in trained:
             check_fit(part, algorithms[part.name])
         raise
     memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
@@ -261,7 +276,7 @@ def make_scene_trainer(
         areas=areas,
         steps=steps,
         every=every,
-        agents={part.name: part.teams * part.members for part in scene.parts},
+        agents={part.name: part.teams * part.members for part in trained},
         algorithms=algorithms,
         devices=mesh.size,
         bytes=needed,
@@ -328,10 +343,10 @@ def shardings(mesh: Mesh, state: SceneState) -> SceneState:
     of_seeds, of_areas = NamedSharding(mesh, PartitionSpec(SEEDS)), NamedSharding(mesh, PartitionSpec(SEEDS, AREAS))
     split = {name: jax.tree.map(lambda _: of_areas, play) for name, play in state.world[1].items()}
     everything = jax.tree.map(lambda _: of_seeds, state)
-    return everything.replace(
-        areas=jax.tree.map(lambda _: of_areas, state.areas),
-        parts={name: part.replace(play=split[name]) for name, part in everything.parts.items()},
-    )
+    parts = {name: part.replace(play=split[name]) for name, part in everything.parts.items()}
+    for name, of in everything.rivals.items():
+        parts[name] = parts[name].replace(rivals=of.replace(play=split[rivals_of(name)]))
+    return everything.replace(areas=jax.tree.map(lambda _: of_areas, state.areas), parts=parts)
 
 
 def evaluators(env: JaxEnv | JaxScene, settings: Mapping[str, BehaviorSettings]) -> dict[str, Evaluate]:

@@ -128,7 +128,6 @@ def test_the_checkpoint_of_a_run_is_restored_too(tmp_path: Path, trainers: Calla
 
 
 REFUSED = [
-    ({"self_play": {}}, "self_play: got a section, expected null in a compiled run"),
     ({"init_path": "other"}, "init_path: got other, expected null: load a state with JittedTrainer.restore"),
     ({"episode_window": 5}, "episode_window: got 5, expected null"),
     ({"batch_mode": "complete_episodes"}, "batch_mode: got complete_episodes, expected fragments"),

@@ -1,0 +1,122 @@
+"""Strikers vs Goalie: two who attack a goal, one who keeps it; two behaviors that play by different rules.
+
+After the scene of the same name of ML-Agents, with the field and the bodies of `soccer_twos.py`, whose rules 1 to 4
+hold. Behaviors: Striker, a team of two; Goalie, a team of one. The only goal is at x = +`half_length`; the other line
+is a wall.
+
+Rule 5. Past the line within the mouth it is a goal: strikers get the group reward 1, the goalie -1. After
+`episode_limit` decisions without one the goalie has held: it gets 1, the strikers -1. Everybody terminates. (In the
+scene of ML-Agents that game is interrupted: nobody has won it, so that no rating knows of a goalie that holds.)
+Before, each decision costs a striker 1 / `episode_limit` of its own and gives the goalie as much, as in the scene. A
+striker that strikes the ball gets the reward `ball_touch`, an environment parameter, usually 0.
+
+Observation of each player, one vector of 24 numbers as in `soccer_twos.py`, with one goal and two others: own place and
+way from the strikers' side (a goalie: from its own), own velocity, to the ball, its velocity, to the middle of the
+goal; for a striker its mate and the goalie, for the goalie both strikers: to it, its velocity, its way.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
+from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
+from jaxrl.jax_envs.soccer_twos import (
+    BLUE,
+    BRANCHES,
+    DEFAULTS,
+    RED,
+    SoccerSettings,
+    SoccerState,
+    draw_field,
+    play_ball,
+    run_players,
+    seen_by_players,
+)
+from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+
+STRIKERS, GOALIES = 2, 1
+PLAYERS = STRIKERS + GOALIES
+_SIDE = np.array([1.0, 1.0, -1.0], np.float32)[:, None]  # [A, 1], towards which end each player looks at first
+_OTHERS = np.array([[1, 2], [0, 2], [0, 1]])  # [A, 2]
+_SIZES = {"Striker": slice(0, STRIKERS), "Goalie": slice(STRIKERS, PLAYERS)}
+_SPEC = BehaviorSpec(
+    (ObservationSpec("VectorSensor_size24", (24,), (DimensionProperty.NONE,)),),
+    ActionSpec(continuous_size=0, discrete_branches=BRANCHES),
+)
+
+
+def make_strikers_vs_goalie(settings: SoccerSettings = DEFAULTS) -> JaxScene:
+    """Bind `settings` into a scene of two behaviors.
+
+    Raises:
+        ValueError: the ball does not fit through the goal, or it is wider than the field.
+    """
+    if not settings.ball_radius < settings.mouth < 1.0:
+        raise ValueError(f"mouth = {settings.mouth}: must lie between ball_radius = {settings.ball_radius} and 1")
+    defaults = {"ball_touch": 0.0}
+
+    def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, dict[str, TeamView]]:
+        touch = parameters.get("ball_touch", defaults["ball_touch"])
+        state = _kick_off(settings, key, jnp.asarray(touch, jnp.float32))
+        return state, _views(settings, state, jnp.bool_(False))
+
+    def step(key: Array, state: SoccerState, actions: dict[str, TeamActions]) -> tuple[SoccerState, SceneStep]:
+        action = jnp.concatenate([actions[name].discrete for name in _SIZES])
+        state = run_players(settings, state, action)
+        state, struck = play_ball(settings, state._replace(clock=state.clock + 1), one_goal=True)
+        return state, _judge(settings, state, struck)
+
+    return JaxScene(
+        name="StrikersVsGoalie",
+        parts=tuple(BehaviorPart(name, _SPEC, of.stop - of.start) for name, of in _SIZES.items()),
+        parameters=defaults,
+        reset=reset,
+        step=step,
+        draw=lambda state: draw_field(settings, state, (BLUE, BLUE, RED), {1.0: RED}),
+    )
+
+
+def _kick_off(settings: SoccerSettings, key: Array, ball_touch: Array) -> SoccerState:
+    """The ball near the middle, the strikers behind it, the goalie before its goal."""
+    draw = jax.random.uniform(key, (PLAYERS + 1, 3), minval=-1.0)
+    length, angle = settings.half_length, 0.5 * draw[1:, 2]
+    usual = jnp.array([[-0.5 * length, 0.4], [-0.5 * length, -0.4], [0.8 * length, 0.0]])
+    return SoccerState(
+        position=usual + jnp.array([[0.2], [0.2], [0.1]]) * draw[1:, :2],
+        velocity=jnp.zeros((PLAYERS, 2), jnp.float32),
+        way=jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1) * _SIDE,
+        ball=0.2 * draw[0, :2],
+        ball_velocity=jnp.zeros(2, jnp.float32),
+        clock=jnp.int32(0),
+        ball_touch=ball_touch,
+    )
+
+
+def _judge(settings: SoccerSettings, state: SoccerState, struck: Array) -> SceneStep:
+    """Rule 5."""
+    goal = state.ball[0] > settings.half_length  # elsewhere than in the mouth the wall held it
+    held = (state.clock >= settings.episode_limit) & ~goal
+    over, side = goal | held, jnp.asarray(_SIDE[:, 0])
+    prize = jnp.where(goal, side, jnp.where(held, -side, 0.0)).astype(jnp.float32)
+    reward = -side / settings.episode_limit + jnp.where(struck & (side > 0), state.ball_touch, 0.0)
+    views, steps = _views(settings, state, over), {}
+    for name, of in _SIZES.items():
+        members = of.stop - of.start
+        ended, cut = jnp.full(members, over), jnp.zeros(members, bool)
+        steps[name] = BehaviorStep(views[name], reward[of].astype(jnp.float32), prize[of], ended, cut)
+    figures = {"Goal": goal, "Length": state.clock}
+    stats = {f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()}
+    return SceneStep(steps, over, stats)
+
+
+def _views(settings: SoccerSettings, state: SoccerState, over: Array) -> dict[str, TeamView]:
+    """By behavior; the layout of the observation is in the module's docstring."""
+    goal = np.full((PLAYERS, 2), [settings.half_length, 0.0], np.float32)
+    obs = seen_by_players(settings, state, _SIDE, (goal,), _OTHERS)
+    everything = jnp.ones((PLAYERS, sum(BRANCHES)), bool)
+    alive = jnp.full(PLAYERS, ~over)
+    return {name: TeamView((obs[of],), everything[of], alive[of]) for name, of in _SIZES.items()}

@@ -1,0 +1,300 @@
+"""Opponents of the compiled loop: earlier selves as rows of stacked parameters, their ratings, and when they change.
+
+As ML-Agents defines self-play (see docs/self-play.md), at the ends of iterations. Each seed has a pool of W snapshots
+and, in row W, its policy as it was at the last swap. Areas stand in G groups; each group draws opponents of its own, so
+that a seed meets G of them at a time and each one's decisions are one batched product. An opponent is drawn anew when
+more than `swap_steps` ghost steps have passed, not for each episode: which rows stand together would else change with
+every decision, and their parameters be gathered as often.
+
+Ratings are Elo's with K = 1. Games that end with the same decision are rated by the ratings before it.
+
+Letters: S seeds, E areas, W snapshots, G groups, J rivals of a behavior in an area, M members of a team.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import Array
+
+from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState
+from jaxrl.jax_envs.scene import Sizes
+from jaxrl.settings.behavior import SelfPlaySettings
+from jaxrl.training.compiled.collect import Play, Transitions
+from jaxrl.training.compiled.contest import Sides
+from jaxrl.training.compiled.stacking import Moments
+
+GROUPS = 8
+"""Opponents that a seed meets at a time, at most; each costs a product of its own in every decision."""
+_DRAW = 2**31 - 1
+
+
+class Rivals(NamedTuple):
+    """What the rivals of one behavior are bound to."""
+
+    part: Sizes  # J teams of M members
+    algorithm: Algorithm  # acts for all of them
+    sides: Sides
+    groups: int  # G
+    settings: SelfPlaySettings
+
+
+class RivalState(struct.PyTreeNode):
+    """What self-play continues from, of one behavior. Every array has the leading axis S."""
+
+    play: Play  # of the rivals, [S, E, J * M, ...]
+    pool: PolicyState  # [S, W + 1, ...]
+    rating: Array  # float32 [S, W + 1], of the snapshots and, last, of the learner
+    opponent: Array  # int32 [S, G, J], rows of the pool
+    turn: Array  # int32 [S], the side that learns, of all behaviors
+    saves: Array  # int32 [S], snapshots taken
+    saved: Array  # int32 [S], trainer step of the last one
+    ghost: Array  # int32 [S], decisions of rivals
+    swapped: Array  # int32 [S], ghost steps when opponents were drawn last
+    changed: Array  # int32 [S], trainer step when its turn was over last
+    key: Array  # typed key [S], never consumed
+
+
+def groups_of(areas: int, most: int = GROUPS) -> int:
+    """G: into so many groups of one size areas are divided."""
+    return max(count for count in range(1, min(areas, most) + 1) if areas % count == 0)
+
+
+def rival_algorithm(algorithm: Algorithm, groups: int, slots: int) -> Algorithm:
+    """Acts for rivals [E, J * M], each group and slot of which follows a policy of its own, [G, J, ...]."""
+
+    def act(policies: PolicyState, obs: Any, action_mask: Array, carry: Any, noise: Any) -> Decision:
+        lead = action_mask.shape[:2]
+
+        def apart(x: Array) -> Array:  # [E, J * M, *] → [G, J, E / G, M, *]
+            x = x.reshape(groups, lead[0] // groups, slots, lead[1] // slots, *x.shape[2:])
+            return jnp.moveaxis(x, 2, 1)
+
+        def back(x: Array) -> Array:
+            return jnp.moveaxis(x, 1, 2).reshape(*lead, *x.shape[4:])
+
+        obs, action_mask, carry = jax.tree.map(apart, (obs, action_mask, carry))
+        decided = jax.vmap(jax.vmap(algorithm.act))(policies, obs, action_mask, carry, noise)
+        return jax.tree.map(back, decided)
+
+    def noise(key: Array, lead: tuple[int, ...]) -> Any:
+        keys = jax.random.split(key, (groups, slots))
+        draw = algorithm.noise
+        if draw is None:
+            return keys
+        members = (lead[0] // groups, lead[1] // slots)
+        return jax.vmap(jax.vmap(lambda key: draw(key, members)))(keys)
+
+    return algorithm._replace(act=act, noise=noise, critic_step=None)
+
+
+def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array, initial: float | None = None) -> RivalState:
+    """Before the first decision: the policies [S, ...] of the learners are the only snapshots. `keys` [S]."""
+    settings, seeds = rivals.settings, len(keys)
+    zeros = jnp.zeros(seeds, jnp.int32)
+    elo = settings.initial_elo if initial is None else initial
+    return RivalState(
+        play=play,
+        pool=begin_pool(policy, settings.window),
+        rating=jnp.full((seeds, settings.window + 1), elo, jnp.float32),
+        opponent=jnp.zeros((seeds, rivals.groups, rivals.sides.slots), jnp.int32),
+        turn=zeros,
+        saves=zeros + 1,
+        saved=zeros,
+        ghost=zeros,
+        swapped=zeros,
+        changed=zeros,
+        key=keys,
+    )
+
+
+def begin_pool(policy: PolicyState, window: int) -> PolicyState:
+    """The pool [S, W + 1, ...] in which every row is the policy [S, ...]."""
+    return jax.tree.map(lambda x: jnp.repeat(x[:, None], window + 1, axis=1), policy)
+
+
+def opponents(state: RivalState) -> PolicyState:
+    """Those that are met now, [S, G, J, ...]."""
+    chosen = jax.vmap(lambda rows, chosen: rows[chosen])
+    return jax.tree.map(lambda rows: chosen(rows, state.opponent), state.pool)
+
+
+def expected(rating: Array, opponent: Array) -> Array:
+    """Elo's expected score, E = 10^(r / 400) / (10^(r / 400) + 10^(o / 400))."""
+    return jax.nn.sigmoid((rating - opponent) * (jnp.log(10.0) / 400.0))
+
+
+class Rated(NamedTuple):
+    """Ratings after some decisions."""
+
+    rating: dict[str, Array]  # float32 [S, W + 1]
+    elo: dict[str, Moments]  # of the learner's rating after each game that was rated, float32 [S]
+
+
+def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Transitions]) -> Rated:
+    """The ratings by the games that end in `steps` [T, S, E, M], of the learners.
+
+    A member that ends for good with its whole team tells the result: 1, 1/2 or 0 by the sign of what it and its team
+    earned last. Its opponent is that of the side registered last; every other side's opponent loses what the learner
+    gains. Against the newest policy of one's own behavior both are one number, which stays.
+    """
+    results = {name: _results(steps[name]) for name in rivals}
+    turn = next(iter(states.values())).turn
+    rows = {name: _rows(rivals[name], states[name], steps[name].over.shape[2]) for name in rivals}  # [S, E, J]
+
+    def by(rating: dict[str, Array], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
+        told = {}
+        for name, (result, counts) in of.items():
+            change = _change(rivals, rows, rating, turn, name, result, counts)  # [S, E]
+            rating = _moved(rivals, rows, rating, turn, name, change)
+            told[name] = rating[name][:, -1], counts.sum((1, 2), dtype=jnp.float32)
+        return rating, told
+
+    def at(rating: dict[str, Array], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
+        def none(rating: dict[str, Array]) -> tuple[Any, Any]:
+            return rating, {name: (x[:, -1], jnp.zeros_like(x[:, -1])) for name, x in rating.items()}
+
+        some = jnp.stack([counts.any() for _, counts in of.values()]).any()
+        return jax.lax.cond(some, lambda rating: by(rating, of), none, rating)
+
+    after, told = jax.lax.scan(at, {name: states[name].rating for name in rivals}, results)
+    return Rated(after, {name: _weighted(*told[name]) for name in rivals})
+
+
+def _results(steps: Transitions) -> tuple[Array, Array]:
+    """The result for each member, float32 [T, S, E, M], and where there is one."""
+    last = steps.reward + steps.group_reward
+    counts = steps.terminated & ~steps.stays.any(-1, keepdims=True) & ~steps.truncated.any(-1, keepdims=True)
+    return 0.5 * (1.0 + jnp.sign(last)), counts
+
+
+def _rows(rivals: Rivals, state: RivalState, areas: int) -> Array:
+    return jnp.repeat(state.opponent, areas // rivals.groups, axis=1)
+
+
+def _others(rivals: Mapping[str, Rivals]) -> list[tuple[str, int]]:
+    """All sides, (behavior, number), in order."""
+    return [(name, of.sides.first + k) for name, of in rivals.items() for k in range(of.sides.teams)]
+
+
+def _row_of(rivals: Mapping[str, Rivals], rows: Mapping[str, Array], turn: Array, name: str, side: int) -> Array:
+    """The opponent that stands for a side, rows of its behavior's pool, int32 [S, E]."""
+    slot = rivals[name].sides.slot(turn, side)
+    return jnp.take_along_axis(rows[name], slot[:, None, None], axis=2)[..., 0]
+
+
+def _change(
+    rivals: Mapping[str, Rivals],
+    rows: Mapping[str, Array],
+    rating: Mapping[str, Array],
+    turn: Array,
+    name: str,
+    result: Array,
+    counts: Array,
+) -> Array:
+    """What the learner `name` gains in each area, float32 [S, E]: over its members, result minus expected score."""
+    theirs = jnp.zeros(result.shape[:2], jnp.float32)
+    for other, side in _others(rivals):
+        found = jnp.take_along_axis(rating[other], _row_of(rivals, rows, turn, other, side), axis=1)
+        theirs = jnp.where((turn == side)[:, None], theirs, found)  # the last that is not the learner's
+    score = expected(rating[name][:, -1:], theirs)[..., None]
+    return jnp.where(counts, result - score, 0.0).sum(-1)
+
+
+def _moved(
+    rivals: Mapping[str, Rivals],
+    rows: Mapping[str, Array],
+    rating: Mapping[str, Array],
+    turn: Array,
+    name: str,
+    change: Array,
+) -> dict[str, Array]:
+    """The ratings when each other side's opponent has lost, and the learner has gained, `change` [S, E]."""
+    after = dict(rating)
+    for other, side in _others(rivals):
+        lost = jnp.where((turn == side)[:, None], 0.0, change)
+        row = _row_of(rivals, rows, turn, other, side)
+        after[other] = jax.vmap(lambda x, at, by: x.at[at].add(-by))(after[other], row, lost)
+    after[name] = after[name].at[:, -1].add(change.sum(1))
+    return after
+
+
+def _weighted(values: Array, weights: Array) -> Moments:
+    """Of numbers [T, S] that count `weights` times each."""
+    count = weights.sum(0)
+    mean = (values * weights).sum(0) / jnp.maximum(count, 1.0)
+    return Moments(count, jnp.where(count > 0, mean, 0.0), (jnp.square(values - mean) * weights).sum(0))
+
+
+def scheduled(
+    rivals: Mapping[str, Rivals],
+    states: Mapping[str, RivalState],
+    policies: Mapping[str, PolicyState],
+    steps: Mapping[str, Array],
+    iteration: Array,
+) -> tuple[dict[str, RivalState], Array]:
+    """What changes at the end of an iteration: whose turn it is, snapshots, opponents.
+
+    Args:
+      states: with the ratings and ghost steps of the iteration.
+      policies: of the learners, [S, ...].
+      steps: of the trainers, int32 [S].
+      iteration: uint32 [S], names the draws.
+
+    Returns:
+      The states, and in which seeds the turn has changed, bool [S].
+    """
+    sides = sum(of.sides.teams for of in rivals.values())
+    before = next(iter(states.values())).turn
+    turn, changed = before, {}
+    for name, of in rivals.items():
+        over = of.sides.learning(before) & (steps[name] - states[name].changed > of.settings.team_change)
+        changed[name] = jnp.where(over, steps[name], states[name].changed)
+        turn = jnp.where(over, (turn + 1) % sides, turn)
+    new = turn != before
+    after = {}
+    for name, of in rivals.items():
+        state = states[name].replace(turn=turn, changed=changed[name])
+        after[name] = _drawn(of, _snapped(of, state, policies[name], steps[name]), policies[name], new, iteration)
+    return after, new
+
+
+def _snapped(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array) -> RivalState:
+    """A snapshot goes into the ring where it is due, with the rating of the learner."""
+    due = step - state.saved > rivals.settings.save_steps
+    at = jnp.where(due, state.saves % rivals.settings.window, rivals.settings.window + 1)  # beyond: dropped
+    return state.replace(
+        pool=_put(state.pool, at, policy),
+        rating=jax.vmap(lambda x, at: x.at[at].set(x[-1], mode="drop"))(state.rating, at),
+        saves=state.saves + due,
+        saved=jnp.where(due, step, state.saved),
+    )
+
+
+def _drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, iteration: Array) -> RivalState:
+    """Every group draws its opponents where it is time: the newest policy, or one of the snapshots."""
+    settings = rivals.settings
+    due = new | (state.ghost - state.swapped > settings.swap_steps)
+    keys = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(jax.random.fold_in(key, _DRAW), n)))(
+        state.key, iteration
+    )
+    shape, filled = state.opponent.shape[1:], jnp.minimum(state.saves, settings.window)
+    old = jax.vmap(partial(jax.random.uniform, shape=shape))(keys[:, 0])
+    some = jax.vmap(lambda key, count: jax.random.randint(key, shape, 0, count))(keys[:, 1], filled)
+    chosen = jnp.where(old < 1.0 - settings.play_against_latest_model_ratio, some, settings.window)
+    return state.replace(
+        pool=_put(state.pool, jnp.where(due, settings.window, settings.window + 1), policy),
+        opponent=jnp.where(due[:, None, None], chosen, state.opponent),
+        swapped=jnp.where(due, state.ghost, state.swapped),
+    )
+
+
+def _put(pool: PolicyState, at: Array, policy: PolicyState) -> PolicyState:
+    """The pool with the policies in the rows `at` [S]; what is beyond the last row is dropped."""
+    put = jax.vmap(lambda rows, at, x: rows.at[at].set(x, mode="drop"))
+    return jax.tree.map(lambda rows, x: put(rows, at, x), pool, policy)

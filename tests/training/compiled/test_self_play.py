@@ -1,0 +1,361 @@
+"""Self-play in the compiled loop: who is seen and moved by whom, ratings and turns as the JAX-free ones, whole runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
+from jaxrl.jax_envs import ENVIRONMENTS
+from jaxrl.jax_envs.contract import check_jax_env
+from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
+from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
+from jaxrl.settings import RunSettings, SettingsError, load_run_settings
+from jaxrl.settings.behavior import SelfPlaySettings
+from jaxrl.training.compiled.contest import TURN, Sides, contest, rivals_of, sides_of
+from jaxrl.training.compiled.opponents import Rivals, begin_pool, groups_of, rated, rival_algorithm, scheduled
+from jaxrl.training.compiled.run import train
+from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trainer
+from jaxrl.training.self_play import rating as elo
+from jaxrl.training.self_play.pool import LATEST
+from jaxrl.training.self_play.schedule import Rotation, Schedule
+from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
+from tests.artifacts.test_csv_file import rows
+from tests.helpers import settings_of
+from tests.jax_envs.toy_jax_env import quick_compilation
+
+SPEC = BehaviorSpec((ObservationSpec("number", (1,)),), ActionSpec(0, (9,)))
+
+
+def numbered(**teams: tuple[int, int]) -> JaxScene:
+    """Behaviors of (teams, members); each agent sees its number in the scene, and the state is what all have sent."""
+    parts = tuple(BehaviorPart(name, SPEC, members, count) for name, (count, members) in teams.items())
+    sizes = [part.teams * part.members for part in parts]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+
+    def views() -> dict[str, TeamView]:
+        return {
+            part.name: TeamView(
+                (jnp.arange(start, start + size, dtype=jnp.float32)[:, None] + 1,),
+                jnp.ones((size, 9), bool),
+                jnp.ones(size, bool),
+            )
+            for part, start, size in zip(parts, starts, sizes, strict=False)
+        }
+
+    def reset(key: Any, parameters: EnvParams) -> tuple[Any, dict[str, TeamView]]:
+        return jnp.zeros(sum(sizes), jnp.int32), views()
+
+    def step(key: Any, state: Any, actions: dict[str, TeamActions]) -> tuple[Any, SceneStep]:
+        sent = jnp.concatenate([actions[part.name].discrete[:, 0] for part in parts])
+        steps = {
+            name: BehaviorStep(view, view.obs[0][:, 0], view.obs[0][:, 0], view.alive, ~view.alive)
+            for name, view in views().items()
+        }
+        return sent, SceneStep(steps, jnp.bool_(False), {})
+
+    return JaxScene("Numbered", parts, {}, reset, step)
+
+
+@pytest.mark.parametrize(
+    ("teams", "turn", "learner", "seen"),
+    [
+        ({"Duel": (2, 2)}, 0, "Duel", {"Duel": [1, 2], "rivals of Duel": [3, 4]}),
+        ({"Duel": (2, 2)}, 1, "Duel", {"Duel": [3, 4], "rivals of Duel": [1, 2]}),
+        ({"Duel": (3, 1)}, 1, "Duel", {"Duel": [2], "rivals of Duel": [3, 1]}),
+        ({"Two": (1, 2), "One": (1, 1)}, 0, "Two", {"Two": [1, 2], "rivals of Two": [0, 0], "rivals of One": [3]}),
+        ({"Two": (1, 2), "One": (1, 1)}, 1, "One", {"One": [3], "Two": [0, 0], "rivals of Two": [1, 2]}),
+        ({"Both": (2, 1), "One": (1, 1)}, 1, "Both", {"Both": [2], "rivals of Both": [1, 0], "rivals of One": [3]}),
+        ({"Both": (2, 1), "One": (1, 1)}, 2, "One", {"Both": [0], "rivals of Both": [1, 2], "One": [3]}),
+    ],
+)
+def test_one_team_learns_and_the_others_are_rivals(teams: Any, turn: int, learner: str, seen: dict[str, Any]) -> None:
+    """0 stands for who is not there; what is sent reaches the agent that has seen it, wherever it stands."""
+    scene = numbered(**teams)
+    whole = contest(scene, sides_of(scene, list(teams)))
+    check_jax_env(whole)
+    state, views = whole.reset(jax.random.key(0), {TURN: jnp.float32(turn)})
+    assert {name: views[name].obs[0][:, 0].tolist() for name in seen} == seen
+    for name, view in views.items():
+        assert view.alive.tolist() == (view.obs[0][:, 0] > 0).tolist(), name
+    sent = {
+        name: TeamActions(jnp.zeros((len(view.alive), 0)), view.obs[0].astype(jnp.int32))
+        for name, view in views.items()
+    }
+    after, done = whole.step(jax.random.key(0), state, sent)
+    assert after.state.tolist() == list(range(1, len(after.state) + 1))
+    for name, of in done.behaviors.items():
+        np.testing.assert_array_equal(of.reward, views[name].obs[0][:, 0])
+        np.testing.assert_array_equal(of.terminated, views[name].alive)
+
+
+def ended(reward: Any, *, terminated: Any = True, truncated: Any = False, stays: Any = False) -> Any:
+    """What `rated` reads of T = 1 decision in the areas of one seed, from rewards [E][M]."""
+    reward = jnp.asarray(reward, jnp.float32)[None, None]
+
+    def flags(x: Any) -> Any:
+        return jnp.broadcast_to(jnp.asarray(x), reward.shape)
+
+    return SimpleNamespace(
+        reward=reward, group_reward=jnp.zeros_like(reward), terminated=flags(terminated),
+        truncated=flags(truncated), stays=flags(stays), over=flags(False)[..., 0],
+    )  # fmt: skip
+
+
+def rival(teams: int, slots: int, first: int = 0, groups: int = 2, **settings: Any) -> Rivals:
+    none: Any = None
+    return Rivals(none, none, Sides(first, teams, slots), groups, SelfPlaySettings(window=3, **settings))
+
+
+def rated_state(rating: Any, opponent: Any, turn: int = 0) -> Any:
+    return SimpleNamespace(
+        rating=jnp.asarray([rating], jnp.float32), opponent=jnp.asarray([opponent]), turn=jnp.array([turn])
+    )
+
+
+def test_ratings_are_those_of_ml_agents() -> None:
+    """Area 0 meets row 1, areas 2 and 3 the newest policy; the members of a team tell the result each for itself."""
+    before = [1210.0, 1190.0, 1200.0, 1230.0]
+    state = rated_state(before, [[1], [3]])
+    of = {"Duel": rival(2, 1)}
+    played = ended([[0.5, 0.5], [0, 0], [1, 1], [-1, -1]], terminated=[[True], [False], [True], [True]])
+    won = rated(of, {"Duel": state}, {"Duel": played})
+    change = elo.change(1230.0, 1190.0, 1.0)  # twice: both members
+    np.testing.assert_allclose(won.rating["Duel"][0], [1210, 1190 - 2 * change, 1200, 1230 + 2 * change], rtol=1e-6)
+    count, mean, _ = won.elo["Duel"]
+    assert count.tolist() == [6] and mean.tolist() == pytest.approx([1230 + 2 * change])
+    played = ended([[0.0]] * 4, stays=[[False], [True], [False], [False]])
+    draw = rated(of, {"Duel": state}, {"Duel": played})
+    change = elo.change(1230.0, 1190.0, 0.5)
+    np.testing.assert_allclose(draw.rating["Duel"][0], [1210, 1190 - change, 1200, 1230 + change], rtol=1e-6)
+    for nobody in ({"truncated": True}, {"terminated": False}, {"stays": True}):
+        same = rated(of, {"Duel": state}, {"Duel": ended([[1.0]] * 4, **nobody)})
+        assert same.rating["Duel"].tolist() == [before] and same.elo["Duel"].count.tolist() == [0]
+
+
+def test_ratings_of_two_behaviors_and_of_three_teams() -> None:
+    of = {"Two": rival(1, 1, groups=1), "One": rival(1, 1, first=1, groups=1)}
+    states = {"Two": rated_state([1200.0] * 4, [[0]], 1), "One": rated_state([1200.0, 1200, 1200, 1300], [[2]], 1)}
+    steps = {"Two": ended([[0.0, 0.0]], terminated=False), "One": ended([[-1.0]])}
+    found = rated(of, states, steps).rating
+    change = elo.change(1300.0, 1200.0, 0.0)
+    np.testing.assert_allclose(found["Two"][0], [1200 - change, 1200, 1200, 1200], rtol=1e-6)
+    np.testing.assert_allclose(found["One"][0], [1200, 1200, 1200, 1300 + change], rtol=1e-6)
+    # Team 1 of three learns: slot 0 stands for team 2, which is registered last and tells the expected score; slot 1
+    # for team 0. Both lose what team 1 gains.
+    state = rated_state([1150.0, 1250, 1200, 1200], [[1, 0]], 1)
+    three = rated({"Duel": rival(3, 2, groups=1)}, {"Duel": state}, {"Duel": ended([[1.0]])})
+    change = elo.change(1200.0, 1250.0, 1.0)
+    np.testing.assert_allclose(three.rating["Duel"][0], [1150 - change, 1250 - change, 1200, 1200 + change], rtol=1e-6)
+
+
+@pytest.mark.parametrize("behaviors", [("Duel",), ("Two", "One")])
+def test_the_schedule_is_that_of_the_host_loop(behaviors: tuple[str, ...]) -> None:
+    """Random steps of 40 iterations: turns, snapshots and draws are due where `self_play.schedule` says so."""
+    settings = SelfPlaySettings(save_steps=20, team_change=70, swap_steps=15, window=3)
+    alone = len(behaviors) == 1
+    of = {
+        name: Rivals(None, None, Sides(i, 2 if alone else 1, 1), 2, settings)  # pyright: ignore[reportArgumentType]
+        for i, name in enumerate(behaviors)
+    }
+    clocks, rotation = {name: Schedule(settings) for name in behaviors}, Rotation()
+    for side in (0, 1):
+        rotation.join(side)
+    draws, step, ghost = np.random.default_rng(0), dict.fromkeys(behaviors, 0), dict.fromkeys(behaviors, 0)
+    policy = {name: jnp.zeros((1, 2)) for name in behaviors}
+    states: dict[str, Any] = {
+        name: _begun(of[name], policy[name], jax.random.key(i)[None]) for i, name in enumerate(behaviors)
+    }
+    saves = dict.fromkeys(behaviors, 1)
+    for number in range(40):
+        learns = behaviors[0] if alone else behaviors[rotation.learning or 0]
+        for name in behaviors:
+            more = int(draws.integers(12))
+            step[name] += more if name == learns else 0
+            ghost[name] += more if alone or name != learns else 0
+            policy[name] = jnp.full((1, 2), step[name], jnp.float32)
+            states[name] = states[name].replace(ghost=jnp.array([ghost[name]], jnp.int32))
+        before = {name: states[name].opponent for name in behaviors}
+        steps = {name: jnp.array([step[name]]) for name in behaviors}
+        states, new = scheduled(of, states, policy, steps, jnp.array([number], jnp.uint32))
+        changed = clocks[learns].change_due(step[learns]) and rotation.change()
+        assert new.tolist() == [changed]
+        for name in behaviors:
+            state, clock = states[name], clocks[name]
+            assert state.turn.tolist() == [rotation.learning]
+            if clock.save_due(step[name]):
+                assert state.pool[0, saves[name] % 3].tolist() == [step[name]] * 2
+                saves[name] += 1
+            assert state.saves.tolist() == [saves[name]]
+            if clock.swap_due(ghost[name], changed=changed):
+                assert state.pool[0, LATEST].tolist() == [step[name]] * 2
+                assert set(np.unique(state.opponent)) <= {*range(min(saves[name], 3)), 3}
+            else:
+                np.testing.assert_array_equal(state.opponent, before[name])
+            assert int(state.swapped[0]) == clock.last_swap and int(state.changed[0]) == clock.last_change
+    assert min(saves.values()) > 3 and rotation.learning is not None
+
+
+def _begun(rivals: Rivals, policy: Any, keys: Any) -> Any:
+    from jaxrl.training.compiled.opponents import begin
+
+    play: Any = ()
+    return begin(rivals, policy, play, keys)
+
+
+def test_draws_follow_the_ratio() -> None:
+    """Of 800 draws with a ratio of 0.75, 600 are the newest policy, up to 5 standard deviations of 12.2."""
+    of = rival(2, 1, groups=8, swap_steps=1, play_against_latest_model_ratio=0.75)
+    state = _begun(of, jnp.zeros((100, 2)), jax.random.split(jax.random.key(0), 100)).replace(ghost=jnp.full(100, 2))
+    state, nobody = state.replace(saves=jnp.full(100, 5)), jnp.zeros(100, jnp.int32)
+    new = {"Duel": jnp.ones((100, 2))}
+    after, _ = scheduled({"Duel": of}, {"Duel": state}, new, {"Duel": nobody}, nobody.astype(jnp.uint32))
+    drawn = np.bincount(np.asarray(after["Duel"].opponent).ravel(), minlength=4)
+    assert abs(drawn[3] - 600) < 61 and drawn[:3].min() > 40 and drawn.sum() == 800
+
+
+def test_each_group_and_slot_follows_its_own_policy() -> None:
+    """The grouped decision is what each policy decides alone for its areas and members."""
+    settings = settings_of("ppo", {"network_settings__hidden_units": 4, "network_settings__num_layers": 1})
+    algorithm = ALGORITHMS["ppo"](SPEC, settings)._replace(noise=None)
+    policies = jax.vmap(jax.vmap(lambda key: algorithm.init(key).policy))(jax.random.split(jax.random.key(0), (2, 3)))
+    obs, mask = jax.random.normal(jax.random.key(1), (4, 6, 1)), jnp.ones((4, 6, 9), bool)
+    grouped = rival_algorithm(algorithm, groups=2, slots=3)
+    assert grouped.noise is not None
+    noise = grouped.noise(jax.random.key(2), (4, 6))
+    found = grouped.act(policies, (obs,), mask, (), noise)
+    for group in range(2):
+        for slot in range(3):
+            at = np.s_[2 * group : 2 * group + 2, 2 * slot : 2 * slot + 2]
+            one = jax.tree.map(lambda x, at=(group, slot): x[at], policies)
+            alone = algorithm.act(one, (obs[at],), mask[at], (), noise[group, slot])
+            np.testing.assert_array_equal(found.action.discrete[at], alone.action.discrete)
+            np.testing.assert_allclose(found.extras["log_prob"][at], alone.extras["log_prob"], rtol=1e-5)
+    assert [groups_of(n) for n in (1, 6, 16, 20, 7)] == [1, 6, 8, 5, 7]
+    assert begin_pool(jnp.zeros((2, 5)), 3).shape == (2, 4, 5)
+
+
+SMALL = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"batch_size": 32, "buffer_size": 64, "num_epoch": 1, "learning_rate_schedule": "constant"},
+    "network_settings": {"hidden_units": 4, "num_layers": 1},
+    "summary_freq": 128,
+    "checkpoint_interval": 256,
+    "max_steps": 500,
+    "self_play": {"save_steps": 100, "team_change": 200, "swap_steps": 60, "window": 2},
+}
+
+
+def configured(folder: Path, run_id: str, *, changes: Any = None, env: Any = None, **options: Any) -> RunSettings:
+    written = {
+        "behaviors": {"Pong": {**SMALL, **(changes or {})}},
+        "env_settings": {"env_path": "jax:pong", "num_areas": 4, "seed": 3, "seeds": 2, **(env or {})},
+        "checkpoint_settings": {"run_id": run_id, "results_dir": str(folder), **options},
+    }
+    path = folder / f"{run_id}.yaml"
+    path.write_text(yaml.safe_dump(written))
+    return load_run_settings(path, {}, HYPERPARAMETER_TYPES)
+
+
+def arrays(run: Path) -> dict[str, np.ndarray]:
+    return dict(checkpoint._read_arrays(require_latest(run / "Pong")))
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.timeout(400)
+def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Pool, ratings, turns and clocks included; the first part ends within a turn, with opponents of the past."""
+    with quick_compilation(), caplog.at_level(logging.INFO, "jaxrl"):
+        train(configured(tmp_path, "whole"))
+        assert "without self_play" not in caplog.text and "ELO: 1" in caplog.text
+        train(configured(tmp_path, "half", changes={"max_steps": 250}))
+        train(configured(tmp_path, "half", resume=True))
+        whole, half = arrays(tmp_path / "whole"), arrays(tmp_path / "half")
+        assert whole.keys() == half.keys() and all(whole[name].tobytes() == half[name].tobytes() for name in whole)
+        assert whole["rivals/turn"].tolist() == [0, 0] and whole["rivals/saves"].tolist() == [5, 5]  # 1 + 128 * 4
+        assert whole["train/step"].tolist() == [
+            512,
+            512,
+        ]  # 64 an iteration: 16 decisions of one of two teams in 4 areas
+        tags = {name: of for _, name, of, *_ in rows(tmp_path / "whole" / "Pong" / "seed_4" / "metrics.csv")}
+        assert float(tags["Self-play/ELO"]) > 1000
+        noted = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]
+        assert noted["elo"] == whole["rivals/rating"][noted["seed"] - 3, -1]
+        train(configured(tmp_path, "other", changes={"max_steps": 1}, initialize_from="whole"))
+    other = arrays(tmp_path / "other")
+    kernel = next(name for name in other if name.startswith("rivals/pool/params") and name.endswith("kernel"))
+    first = whole[kernel.replace("rivals/pool", "train/policy")]
+    assert (other[kernel][:, 0] == other[kernel][:, 1]).all()  # a pool of what it began with alone
+    assert any((first[seed] == other[kernel][0, 0]).all() for seed in range(2))
+    assert checkpoints(tmp_path / "other" / "Pong")
+
+
+@pytest.mark.timeout(400)
+def test_two_behaviors_learn_by_turns() -> None:
+    """While the strikers learn the goalie stands still, and the other way round; both in one program."""
+    env = ENVIRONMENTS["strikers_vs_goalie"](episode_limit=4)
+    written = {
+        "hyperparameters__batch_size": 32, "hyperparameters__buffer_size": 64, "hyperparameters__num_epoch": 1,
+        "network_settings__hidden_units": 4, "network_settings__num_layers": 1,
+        "self_play": {"save_steps": 60, "team_change": 100, "swap_steps": 40, "window": 2},
+    }  # fmt: skip
+    settings = {
+        "Striker": settings_of("ppo", written),  # 8 decisions of 2 in 4 areas; of one, below
+        "Goalie": settings_of("ppo", written | {"hyperparameters__buffer_size": 32}),
+    }
+    algorithms = {name: ALGORITHMS[of.trainer_type](env.part(name).spec, of) for name, of in settings.items()}
+    with quick_compilation():
+        trainer = make_scene_trainer(env, algorithms, settings, areas=4)
+        state, told = trainer.init([1]), []
+        for _ in range(8):
+            before = {name: trainer.read(part.train) for name, part in state.parts.items()}
+            turn = int(state.parts["Striker"].rivals.turn[0])
+            state, logs = trainer.run(state, 1)
+            learns, rests = ("Striker", "Goalie")[turn], ("Goalie", "Striker")[turn]
+            after = {name: trainer.read(part.train) for name, part in state.parts.items()}
+            same = jax.tree.map(lambda x, y: np.array_equal(x, y), before[rests].policy, after[rests].policy)
+            assert all(jax.tree.leaves(same)) and after[rests].step == before[rests].step
+            assert after[learns].step > before[learns].step and (logs[rests].updates == 0).all()
+            told.append((turn, int(logs[learns].episodes.stats["Self-play/ELO"].count[0])))
+    assert {turn for turn, _ in told} == {0, 1}
+    assert min(rated for turn, rated in told if turn == 0) >= 2 and all(rated for _, rated in told)
+    assert all((np.asarray(state.parts[name].rivals.rating)[0, -1] != 1200) for name in settings)
+    ghosts = {name: int(part.rivals.ghost[0]) for name, part in state.parts.items()}
+    assert ghosts["Goalie"] * 2 == int(after["Striker"].step[0]), ghosts
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "text"),
+    [
+        ("basic", {}, "behaviors.Basic.self_play: Basic has one team of Basic and no other behavior with self_play"),
+        (
+            "pong",
+            {"connectors": [{"type": "frame_stack", "frames": 2}]},
+            "behaviors.Pong.connectors: not together with self_play in a compiled run",
+        ),
+    ],
+)
+def test_what_cannot_be_played_is_refused(name: str, changes: Any, text: str) -> None:
+    env = ENVIRONMENTS[name]()
+    settings = settings_of("ppo", {"self_play": {}, **changes})
+    with pytest.raises(SettingsError, match=text):
+        make_jitted_trainer(env, ALGORITHMS["ppo"](env.spec, settings), settings)
+
+
+def test_a_behavior_without_self_play_stays_as_it_is() -> None:
+    scene = numbered(Duel=(2, 1), Other=(2, 1))
+    whole = contest(scene, sides_of(scene, ["Duel"]))
+    assert [part.name for part in whole.parts] == ["Duel", "Other", rivals_of("Duel")]
+    _, views = whole.reset(jax.random.key(0), {TURN: 1.0})
+    assert views["Other"].obs[0][:, 0].tolist() == [3, 4] and views["Duel"].obs[0][:, 0].tolist() == [2]
