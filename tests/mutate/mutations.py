@@ -254,7 +254,7 @@ MUTATIONS = (
     ),
     Mutation("P27", "training/host/statistics.py", "        self._since_update.clear()\n", ""),
     # Manager of environment processes
-    Mutation("S6", "training/host/behaviors.py", "elif known.spec != spec:", "elif known is None:"),
+    Mutation("S6", "training/host/behaviors.py", "elif known != spec:", "elif known is None:"),
     Mutation("S8", "envs/workers/pool.py", "        self._inbox.drop()\n", ""),
     Mutation(
         "S9",

@@ -118,6 +118,7 @@ class RowCollector:
         if ingested.left_out is not None:
             self.buffer = LEAVE_OUT(self.buffer, ingested.left_out)
         action, log_prob = policy(ingested.steps.obs)
+        log_prob = np.where(ingested.steps.deciding[..., None], log_prob, 7)  # a silent member keeps its decision's own
         steps = jax.tree.map(np.copy, ingested.steps)
         self.buffer = ADD(self.buffer, steps, action, {"log_prob": log_prob}, time_horizon=self.horizon)
         self.pages.append(ingested.steps)
