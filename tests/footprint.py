@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import os
 import resource
 import sys
 import time
@@ -24,12 +25,23 @@ LIMIT = 2 * 2**30
 """Bytes that one process of tests may hold: four side by side fit beside everything else on a machine with 16 GB."""
 RISE = 512 * 2**20
 """What the programs of a file may take before they are dropped between two of its tests."""
+FIRST = ("tests/parity/", "tests/training/", "tests/algorithms/")
+"""Folders with the longest files, which xdist would leave for the end: there a process waits for the other."""
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _TESTS = str(Path(__file__).parent)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--footprint", metavar="FILE", help="append peak MB, MB left, CPU s and name of every file")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: tests of whole runs wait for environments, signals and time limits of their own."""
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", (os.cpu_count() or 1) + 1))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
 @pytest.fixture(scope="module", autouse=True)
