@@ -70,7 +70,7 @@ def test_names(tmp_path, monkeypatch):
     assert run_path("zoo:basic") == card("basic").folder and run_path("results/first").parts == ("results", "first")
     with pytest.raises(UnknownPolicyError, match=r"bassic: no policy of jaxrl's has that name, did you mean basic"):
         run_path("zoo:bassic")
-    with pytest.raises(UnknownPolicyError, match="there are ball3d, basic"):
+    with pytest.raises(UnknownPolicyError, match="there are ball3d, ball3d_sac, basic"):
         card("../zoo/basic")
     monkeypatch.setattr(zoo, "carried", lambda name: tmp_path)
     assert cards() == []

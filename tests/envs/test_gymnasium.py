@@ -76,6 +76,7 @@ def test_same_seed_same_numbers_in_workers_of_their_own():
 
 def test_an_environment_of_a_module_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(gymnasium.registry, "own/Game-v0", raising=False)  # another test's
     (tmp_path / "own_game.py").write_text(
         "import gymnasium\n"
         "class Game(gymnasium.Env):\n"

@@ -10,7 +10,7 @@ from jaxrl.algorithms import make_settings
 from jaxrl.settings import BehaviorSettings
 from jaxrl.torch.checkpoint import Adam, TorchCheckpoint
 from jaxrl.torch.learner import in_module_order
-from jaxrl.torch.weights import CONSTANTS, streams_of
+from jaxrl.torch.weights import CONSTANTS, signals_of
 from tests.parity.cases import Case
 
 
@@ -67,4 +67,4 @@ def _kinds(case: Case) -> list[str]:
 
 
 def _streams(case: Case) -> tuple[str, ...]:
-    return streams_of(case.below("w/critic/")) or streams_of(case.below("w/actor/"))
+    return signals_of(case.below("w/critic/")) or signals_of(case.below("w/actor/"))
