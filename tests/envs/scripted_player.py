@@ -326,7 +326,7 @@ def killed_while_it_sends(player, output, t, inputs) -> None:
     if t == 1:
 
         def none():
-            time.sleep(1.0)  # until the trainer has begun to read, also on a busy machine
+            time.sleep(0.5)  # until the trainer has begun to read, also on a busy machine
             os.kill(os.getpid(), signal.SIGKILL)
             yield b""
 

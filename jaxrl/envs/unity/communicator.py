@@ -32,6 +32,7 @@ OK = 200
 _UNSET, _SHUTDOWN = 0, 400
 _CALLS = 2  # a player sends one message at a time, and may say goodbye while it waits for the answer to another
 _SLICE = 0.05  # seconds between two looks at the process and the connection
+_LAST_WORD = 0.2  # seconds in which a connection tells that its player has ended
 _STOP = 1.0  # seconds for the server to stop
 MESSAGE_MEGABYTES = 256
 """What a player may send at once, unless told otherwise. gRPC's own 4 MB are less than one message of many cameras."""
@@ -215,9 +216,23 @@ class Communicator:
             except Empty:
                 pass
             if poll_callback is not None:
-                poll_callback()
+                try:
+                    poll_callback()
+                except EnvironmentFailure:
+                    cut_off = self._cut_off()
+                    if cut_off is None:
+                        raise
+                    return cut_off
             if time.monotonic() >= deadline:
                 raise late
+
+    def _cut_off(self) -> CutOffMessage | None:
+        """That a message of a player that has ended did not arrive whole: the connection may tell it a little later."""
+        try:
+            word = self._inbox.get(timeout=_LAST_WORD)
+        except Empty:
+            return None
+        return word if isinstance(word, CutOffMessage) else None
 
 
 class _DaemonThreads(futures.Executor):
