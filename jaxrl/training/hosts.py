@@ -32,6 +32,7 @@ GATHER_SECONDS = 300.0
 BEAT_SECONDS = 5.0
 SILENT_SECONDS = 30.0
 """A host that has said nothing for so long is gone."""
+_GONE = "it is gone, and with it the run. What was saved last is good: start all hosts again with --resume"
 _JAX_SECONDS = 50  # after which JAX ends what waits for a host that is gone, should this file not have
 _LONGEST = 10_000  # bytes of a line
 AUTO = "auto"
@@ -159,7 +160,8 @@ class Hosts:
 
     def _welcome(self, line: Line) -> None:
         said = line.receive(BEAT_SECONDS) or {}
-        index, problem = said.get("index"), None
+        index: Any = said.get("index")
+        problem = None
         if said.get("kind") != "hello":
             return line.close()
         if said.get("count") != self.place.count:
@@ -263,11 +265,11 @@ class Hosts:
                 self._interrupted()
             elif kind == "failed":
                 assert said is not None
-                self._end(f"{said.get('name')} has failed: {said.get('text')}")
+                self._end(f"{said.get('name')}: {said.get('text')}")
             elif kind == "gone":
                 assert self._interrupt is not None
                 if not self._over.is_set() and not self._interrupt.requested:
-                    self._end(f"{self._names[index]} is gone, and with it the run", whose=self._names[index])
+                    self._end(f"{self._names[index]}: {_GONE}", whose=self._names[index])
                 return
 
     def _interrupted(self) -> None:
@@ -280,8 +282,8 @@ class Hosts:
         """This process, at once: the program of all waits for who is not there."""
         with self._told:  # one of the threads tells
             if whose is not None:
-                self._tell("failed", text="it is gone, and with it the run", name=whose)
-            log.error("%s. What was saved last is good: start all hosts again with --resume.", text)
+                self._tell("failed", text=_GONE, name=whose)
+            log.error("%s", text)
             _leave(1)
 
     def _tell(self, kind: str, **content: Any) -> None:
@@ -297,6 +299,8 @@ class Hosts:
         """Tell the others how this one has ended. After a failure the process ends without JAX's farewell."""
         if kind is None or issubclass(kind, SystemExit):
             self._over.set()
+            if self._interrupt is not None and self._interrupt.requested:
+                self._tell("interrupted")  # the thread that says so may not have come to it
             self._tell("done")
             return
         if not isinstance(value, JaxrlError) and self._interrupt is not None:

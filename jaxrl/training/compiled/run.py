@@ -96,7 +96,9 @@ def train_together(
             log.info("Interrupted before the program was compiled; nothing to save.")
         else:
             subjects = [[of._replace(algorithm=trainer.algorithms[of.name]) for of in of_run] for of_run in subjects]
-            check_memory(trainer.seeds, environment.num_areas, trainer.bytes, trainer.devices)
+            check_memory(
+                trainer.seeds, environment.num_areas, trainer.bytes, min(trainer.devices, jax.local_device_count())
+            )
             progress = stack.enter_context(ProgressBar(console or Console()))
             opened = []
             for run, folder, of_run in zip(runs, folders, subjects, strict=True):

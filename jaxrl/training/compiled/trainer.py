@@ -215,7 +215,7 @@ def make_scene_trainer(
         return over_all(state, where) if jax.process_count() > 1 else jax.device_put(state, where)
 
     def init(numbers: Sequence[int]) -> SceneState:
-        check_memory(seeds, areas, needed, mesh.size)
+        check_memory(seeds, areas, needed, min(mesh.size, jax.local_device_count()))
         return place(begin(seed_numbers(numbers, seeds)))
 
     def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
