@@ -39,7 +39,7 @@ from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.hyperparameters import SACHyperparameters
 from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, Storage, TrainState
 from jaxrl.algorithms.off_policy import collect_size, counted, storage_of, turn
-from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, CLONING, applied, by_stream, with_clones
+from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, CLONING, applied, by_stream, signal_rewards, with_clones
 from jaxrl.learning import replay as replays
 from jaxrl.learning.adam import ADAM, descended
 from jaxrl.learning.cloning import Cloning, Copied, bind_cloning
@@ -96,6 +96,7 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
         policy=squashed_network(spec, settings.network_settings),
         watch=partial(watch, parts, signals),
         copied=copied,
+        signal_rewards=signal_rewards(settings, lambda: signals, cooperative=False),
     )
 
 
@@ -214,9 +215,6 @@ def one_update(
     rewards = jnp.stack([paid[name] * signal.strength for name, signal in settings.items()], axis=-1)
     normal = jax.random.normal(key, (*batch.valid.shape, parts.spec.action.continuous_size))
     state, told = step(parts, state, batch, rewards, normal, lasting=signals.lasting)
-    for i, name in enumerate(settings):
-        if name != "extrinsic":
-            told[f"reward/{name}"] = masked_mean(rewards[..., i], batch.valid)
     if parts.cloning is not None:
         state, of_cloning = with_clones(parts.cloning, state, key)
         told |= of_cloning
