@@ -7,8 +7,8 @@ hybrid  8 decisions of a branch of 3, of which one is right and shown and a wron
 memory  The memory probe: a digit to be remembered over 4 decisions. Best 1; who forgets earns 0.5.
 both    As hybrid, but branch and x of all 8 decisions are shown with the first alone. Best 8; who forgets earns 3.9 at
         most: 1 + 7 (1/2 - 1/12), with one of two branches right, and a = 0.
-search  On a line from -0.8 a step of up to 0.2 each way, and a branch that grabs: within 0.1 of 0.7 that pays 1 and ends
-        the episode, elsewhere it costs 0.05. 32 decisions. Best 1; nothing shows the way before the first success.
+search  On a line from -0.8 a step of up to 0.2 each way, and a branch that grabs: within 0.1 of 0.7 that pays 1 and
+        ends the episode, elsewhere it costs 0.05. 32 decisions. Best 1; nothing shows the way before the first success.
 
     python benchmarks/sac_tasks.py search        # the named tasks alone
 

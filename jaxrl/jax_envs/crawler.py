@@ -89,7 +89,7 @@ def make_crawler(episode_limit: int = 200) -> JaxEnv:
 def _reset(key: Array, parameters: EnvParams = DEFAULTS) -> tuple[CrawlerState, TeamView]:
     """The body stands, each mass up to 0.02 m off. The key is consumed."""
     given = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in DEFAULTS.items()}
-    place = AT_REST + 0.02 * jax.random.uniform(key, AT_REST.shape, minval=-1.0)
+    place = jnp.asarray(AT_REST) + 0.02 * jax.random.uniform(key, AT_REST.shape, minval=-1.0)
     muscles = jnp.zeros(len(MUSCLES), jnp.float32)
     state = CrawlerState(place, jnp.zeros_like(place), muscles, clock=jnp.int32(0), **given)
     return state, _view(state, jnp.bool_(True))
