@@ -88,6 +88,16 @@ class Storage(NamedTuple):
     saved: bool = False
 
 
+class SignalRewards(NamedTuple):
+    """What reward signals pay, which statistics add up by episodes. Without the environment's own.
+
+    It is asked for with all that goes into the store, before anything is learned from it.
+    """
+
+    names: tuple[str, ...]  # of the signals, at least one
+    of: Callable[[TrainState, Rollout], dict[str, jax.Array]]  # strength · reward of each decision, float32 [T, B, A]
+
+
 class WithTracedSettings(NamedTuple):
     """How an algorithm is made again for other values: `Algorithm.with_traced_settings` of what jaxrl makes."""
 
@@ -116,6 +126,7 @@ class _Fields(NamedTuple):
     policy: PolicyNetwork | None = None
     watch: Callable[[TrainState, Rollout], TrainState] | None = None
     copied: Copied | None = None
+    signal_rewards: SignalRewards | None = None
 
 
 RENAMED = {
@@ -147,12 +158,13 @@ class Algorithm(_Fields):
     noise:    (key, lead axes [..., A]) → all that `act` would draw from the key for these members; the key is consumed.
               For many decisions at once: on CPUs one draw is a loop, whose overhead few members do not pay. None: `act`
               draws for itself.
+    signal_rewards: what the reward signals pay, for statistics. None: there is none but the environment's own.
     score_action: (PolicyState, obs, action_mask, carry, action as the environment has it) → the raw action, and the
               extras that `act` would have noted for it. None: such an algorithm learns from its own actions alone.
     with_traced_settings: (values by dotted key of its settings, float32 []) → the algorithm with these, of which
-              `learn` alone may differ. None: such an algorithm is made for its settings as they are. Whoever replaces
-              `learn` has to replace this as well: of a `WithTracedSettings` that makes another `learn` no loop takes
-              values.
+              `learn` and `signal_rewards` may differ. None: such an algorithm is made for its settings as they are.
+              Whoever replaces `learn` has to replace this as well: of a `WithTracedSettings` that makes another `learn`
+              no loop takes values.
 
     Fields are also taken and read by the names that they had until 0.6 (`RENAMED`), with a FutureWarning.
     """

@@ -24,6 +24,7 @@ from jaxrl.algorithms.interface import (
     Metrics,
     Params,
     PolicyState,
+    SignalRewards,
     Storage,
     TrainState,
 )
@@ -215,7 +216,20 @@ def make(parts: Parts) -> Algorithm:
         noise=partial(actions.noise, spec=spec.action),
         policy=parts.network or actor_network(spec, settings.network_settings),
         copied=copied,
+        signal_rewards=signal_rewards(settings, signals, cooperative=parts.cooperative),
     )
+
+
+def signal_rewards(
+    settings: BehaviorSettings, signals: Callable[[], Signals], *, cooperative: bool
+) -> SignalRewards | None:
+    """`Algorithm.signal_rewards` of what `bind` gives."""
+    names = tuple(name for name in settings.reward_signals if name != "extrinsic")
+
+    def told(state: TrainState, rollout: Rollout) -> dict[str, jax.Array]:
+        return signals().told(state.signals, masked(rollout), cooperative=cooperative)
+
+    return SignalRewards(names, told) if names else None
 
 
 def no_obs(spec: BehaviorSpec) -> tuple[jax.Array, ...]:
@@ -337,7 +351,7 @@ def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout)
         inputs={name: one.inputs(state, rollout) for name, one in parts.added.items()} or (),
         seen=transitions(rollout) if signals.in_minibatches else (),
     )
-    return state, batch, metrics | signals.means(paid, rollout)
+    return state, batch, metrics
 
 
 def observe(parts: Parts, state: TrainState, rollout: Rollout) -> tuple[TrainState, Rollout]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxrl.learning.losses import masked_mean
 from jaxrl.rewards import make_signal
 from jaxrl.rewards.interface import Metrics, RewardSignal, as_it_is, unmoved
 from jaxrl.rollout.rollout import Rollout
@@ -111,16 +110,14 @@ class Signals(NamedTuple):
         shown = {name: self._shown(self.bound[name], found) for name in watching}
         return {**states, **{name: self.bound[name].watch(states[name], x) for name, x in shown.items()}}
 
-    def means(self, paid: Mapping[str, jax.Array], rollout: Rollout) -> Metrics:
-        """Per signal `reward/<name>`, the mean of strength · reward over the decisions of the rollout.
+    def told(self, states: States, rollout: Rollout, *, cooperative: bool) -> dict[str, jax.Array]:
+        """Per signal strength · reward of each decision, float32 [T, B, A], which statistics add up by episodes.
 
         Without the environment's own: its episodes are added up where they are played.
         """
-        return {
-            f"reward/{name}": masked_mean(self.settings[name].strength * paid[name], rollout.acted)
-            for name in self.bound
-            if name != "extrinsic"
-        }
+        others = {name: made for name, made in self.bound.items() if name != "extrinsic"}
+        paid = self._replace(bound=others).rewards(states, rollout, cooperative=cooperative)
+        return {name: self.settings[name].strength * found for name, found in paid.items()}
 
     def learn(self, states: States, rollout: Rollout, key: jax.Array) -> tuple[States, Metrics]:
         """Every signal learns from the rollout, after the policy has. What is `loss` to it, is `loss/<name>` here.

@@ -1,16 +1,62 @@
 """What a signal has paid an agent over its episode, as "Policy/Extrinsic Reward" and its like show it.
 
-The extrinsic signal is added up episode by episode. What another signal pays is known once per update, for decisions of
-episodes that have begun before and go on after: their mean is what an episode of mean length has brought.
+All are sums over an episode, times strength. The environment's own is added up where it is played. What another signal
+pays is known when a rollout is learned from, and is what the signal held of each decision then, before it learned from
+it: an episode that lies in several rollouts is paid for each part as its rollout is taken, and told with the last of
+them. So a summary tells of episodes whose end was learned from since the one before. A replay's rewards are computed
+anew whenever they are drawn, many times or never; what is told of an off-policy algorithm's is what its signals held of
+each decision when it went into the replay, which is when ML-Agents adds up as well.
+
+Not among them: decisions that nobody learns from, and what an agent was paid before it changed its team.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import TRAINER_TYPES
-from jaxrl.artifacts.metrics.statistics import EPISODE_LENGTH, SIGNAL_REWARD, Summary, signal_tag
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
+
+PAID = "paid"
+"""Where `Paid` stands among the metrics of an update until somebody adds it up."""
+
+
+class Paid(NamedTuple):
+    """What a rollout's decisions were paid. Arrays [T, B, A]."""
+
+    rewards: Mapping[str, Any]  # by signal, float32, with strength
+    acted: Any  # bool, decided here and learned from
+    begin: Any  # bool, the first decision of an episode
+    over: Any  # bool, the last one
+
+
+def paid_by_decision(rollout: Rollout, rewards: Mapping[str, jax.Array]) -> Paid:
+    """Beside the rewards of each decision of a rollout what tells its episodes apart."""
+    over = rollout.terminated | rollout.truncated | rollout.left
+    return Paid(rewards, rollout.acted, rollout.begin, rollout.acted & over)
+
+
+def episode_sums(before: Mapping[str, jax.Array], paid: Paid) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    """By signal, what each decision's episode was paid up to and with it, [T, B, A]; and so far after them all, [B, A].
+
+    before: float32 [B, A] by signal, what the episodes that go on here were paid earlier.
+    """
+
+    def step(sums: dict[str, jax.Array], at: Paid) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        now = {
+            name: jnp.where(at.begin, 0.0, sums[name]) + jnp.where(at.acted, reward, 0.0)
+            for name, reward in at.rewards.items()
+        }
+        return now, now  # another episode begins with its first decision
+
+    after, found = jax.lax.scan(step, dict(before), paid)
+    return found, after
 
 
 def extrinsic_sum(
@@ -27,22 +73,3 @@ def extrinsic_sum(
         return None
     cooperative = TRAINER_TYPES[settings.trainer_type].cooperative
     return signal.strength * (own + group + (mates if cooperative else 0.0))
-
-
-def per_episode(settings: BehaviorSettings, summaries: dict[str, Summary]) -> dict[str, Summary]:
-    """Summaries in which "Policy/<Name> Reward" of each other signal is the sum over an episode, not per decision.
-
-    mean of a decision · (mean length + 1), with the lengths of the episodes that ended meanwhile, in which the last
-    decision is not counted. Left out where none has ended, as what is added up by episodes.
-    """
-    lengths = summaries.get(EPISODE_LENGTH)
-    tags = {signal_tag(SIGNAL_REWARD, name) for name in settings.reward_signals if name != "extrinsic"}
-    if lengths is None:
-        return {tag: summary for tag, summary in summaries.items() if tag not in tags}
-    decisions = lengths.mean + 1
-    return {tag: _times(decisions, summary) if tag in tags else summary for tag, summary in summaries.items()}
-
-
-def _times(factor: float, summary: Summary) -> Summary:
-    scaled = {key: factor * getattr(summary, key) for key in ("value", "mean", "std", "sum")}
-    return summary._replace(**scaled)

@@ -81,6 +81,11 @@ def make_keys(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     return jaxrl.RewardSignal(reward=lambda state, seen, cooperative: seen.reward, init=init, learn=learn)
 
 
+def make_paid(spec: Any, settings: Any) -> jaxrl.RewardSignal:
+    """What the environment pays an agent and its group, once more."""
+    return jaxrl.RewardSignal(reward=lambda state, seen, cooperative: seen.reward)
+
+
 def make_flat(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     """A reward of the wrong shape."""
     return jaxrl.RewardSignal(reward=lambda state, seen, cooperative: seen.reward.sum(-1))

@@ -53,7 +53,6 @@ def test_each_minibatch_moves_them_once(trainer: str) -> None:
     assert steps > 1
     for name in ("curiosity", "rnd"):
         assert int(after.signals[name]["optimizer"].count) == steps
-        assert np.isfinite(told[f"reward/{name}"])
     assert {"forward_loss/curiosity", "inverse_loss/curiosity", "loss/rnd"} <= set(told)
     jax.tree.map(np.testing.assert_array_equal, after.signals["rnd"]["target"], before.signals["rnd"]["target"])
     statistics = after.signals["rnd"]["normalizer"][0]

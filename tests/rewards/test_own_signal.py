@@ -13,13 +13,11 @@ import jaxrl
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.supported import unsupported
 from jaxrl.artifacts.checkpoint.tree import to_arrays
-from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.own_code import OwnCodeError
 from jaxrl.rewards.signals import bind
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, to_yaml
 from jaxrl.training.deterministic import deterministic
-from jaxrl.training.signal_rewards import per_episode
 from tests.algorithms.team_rollouts import SMALL, SPEC, random_rollout
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import make_toy, quick_compilation
@@ -70,9 +68,9 @@ def test_p10_several_streams_are_paid_discounted_and_learned(cooperative: bool) 
     np.testing.assert_allclose(returns[over][:, 1:], np.stack([2 * first, guess, guess], -1)[over], rtol=1e-5)
     np.testing.assert_allclose(returns[cut][:, 1], 2 * first[cut] + 0.5 * 1.0, rtol=1e-5)
     np.testing.assert_allclose(returns[cut][:, 3], guess[cut] + 0.99 * 3.0, rtol=1e-5)
-    means = signals.means(paid, rollout)
-    assert list(means) == [f"reward/{name}" for name in list(SIGNALS)[1:]]
-    np.testing.assert_allclose(means["reward/first"], 2 * first[rollout.acted].mean(), rtol=1e-5)
+    told = signals.told(state, rollout, cooperative=cooperative)
+    assert list(told) == list(SIGNALS)[1:]
+    np.testing.assert_allclose(told["first"], 2 * paid["first"], rtol=1e-6)
 
 
 def test_p6_estimates_count_each_trajectory_once() -> None:
@@ -101,19 +99,6 @@ def test_statistics_have_ml_agents_tags() -> None:
     names = ["loss/guess", "steps/guess", "reward/guess", "value_estimate/guess"]
     tags = ["Losses/Guess Loss", "Policy/Guess Steps", "Policy/Guess Reward", "Policy/Guess Value Estimate"]
     assert [tag_of(name) for name in names] == tags
-
-
-def test_its_reward_is_told_per_episode() -> None:
-    """0.5 for a decision; episodes of 4 and 8 decisions, of which the last is not counted in the length."""
-    settings = made("ppo")
-    mean = Summary(value=0.5, mean=0.5, std=0.25, sum=1.0, count=2, histogram=None)
-    lengths = Summary(value=5.0, mean=5.0, std=2.0, sum=10.0, count=2, histogram=None)
-    given = {"Policy/First Reward": mean, "Policy/Extrinsic Reward": mean, "Environment/Episode Length": lengths}
-    found = per_episode(settings, given)
-    assert found["Policy/First Reward"][:4] == (3.0, 3.0, 1.5, 6.0)
-    assert found["Policy/Extrinsic Reward"] is mean and found["Environment/Episode Length"] is lengths
-    del given["Environment/Episode Length"]
-    assert list(per_episode(settings, given)) == ["Policy/Extrinsic Reward"]
 
 
 def test_its_keys_are_its_own() -> None:

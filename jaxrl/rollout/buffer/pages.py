@@ -17,6 +17,7 @@ class Pages:
         self.capacity = capacity  # T
         self.size = np.zeros(rows, np.int64)  # [B], states in the page of each row
         self.page = np.arange(rows)  # [B]
+        self.rows = np.arange(rows)  # [given], the row that has written each page
         self.given = rows
 
     def append(self, steps: RowsMessage) -> None:
@@ -39,6 +40,7 @@ class Pages:
         """
         count = int(turning.sum())
         self.page[turning] = np.arange(self.given, self.given + count)
+        self.rows = np.append(self.rows, np.flatnonzero(turning))
         self.given += count
         self.size[turning] = waiting[turning]
         return self.page
@@ -47,6 +49,7 @@ class Pages:
         """Fresh pages, one for each row that is missing to `rows`; their numbers."""
         more = rows - len(self.page)
         fresh = np.arange(self.given, self.given + more)
+        self.rows = np.append(self.rows, len(self.page) + np.arange(more))
         self.page = np.concatenate([self.page, fresh])
         self.size = np.pad(self.size, (0, more))
         self.given += more
@@ -55,5 +58,5 @@ class Pages:
     def taken(self, waiting: np.ndarray) -> None:
         """Everything was taken but so many states of each row, [B] (True: the newest one); row b goes on in page b."""
         self.size[:] = waiting
-        self.page = np.arange(len(self.page))
+        self.page, self.rows = np.arange(len(self.page)), np.arange(len(self.page))
         self.given = len(self.page)

@@ -43,7 +43,7 @@ def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[Traj
     sizes = np.full(pages.given, pages.capacity)
     sizes[pages.page] = pages.size
     row_of = {page: row for row, page in enumerate(pages.page.tolist())}
-    finished, last = [], [None] * len(row_of)
+    finished, written, last = [], [], [None] * len(row_of)
     for page, size in enumerate(sizes.tolist()):
         row = row_of.get(page)
         pieces = _cut(size, capacity, current=row is not None)
@@ -54,8 +54,10 @@ def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[Traj
             clock[0, row] = pieces[-1].end - pieces[-1].begin
             clock[1, row] = np.where(open_at == NO_DECISION, NO_DECISION, open_at - pieces[-1].begin)
         finished += contents
+        written += [pages.rows[page]] * len(contents)
     placed = Pages(capacity, len(last))
     placed.page, placed.given = len(finished) + np.arange(len(last)), len(finished) + len(last)
+    placed.rows = np.append(np.array(written, np.int64), np.arange(len(last)))
     placed.size, clock[3] = clock[0, :, 0].astype(np.int64), placed.page[:, None]
     new = jax.tree.map(lambda x: np.zeros((capacity, placed.given, *x.shape[2:]), x.dtype), old)
     for number, content in enumerate([*finished, *last]):

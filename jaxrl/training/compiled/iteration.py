@@ -31,9 +31,11 @@ from jaxrl.algorithms.interface import (
     store_rollout,
 )
 from jaxrl.artifacts.metrics.statistics import ELO
+from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.jax_envs.interface import Areas, TeamView
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.compiled import connectors, opponents
 from jaxrl.training.compiled.collect import (
     Made,
@@ -54,7 +56,8 @@ from jaxrl.training.compiled.newest_episodes import newest, nothing
 from jaxrl.training.compiled.opponents import Rivals, RivalState
 from jaxrl.training.compiled.recent_returns import RecentReturns, none_yet
 from jaxrl.training.compiled.recent_returns import counted as with_recent
-from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, stack, together
+from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, moments, stack, together
+from jaxrl.training.signal_rewards import episode_sums, paid_by_decision
 
 EVERY_SEED = "every seed"
 """Name of the axis over which learners are mapped side by side."""
@@ -80,6 +83,7 @@ class JittedState(struct.PyTreeNode):
     newest: Any = ()  # `NewestEpisodes` [S] of the last iteration, where lessons are judged by episodes
     last_step: Any = ()  # int32 [S], the trainer step after which it learns no more, where others then go on; else ()
     rivals: Any = ()  # `RivalState` where it learns by self-play; else ()
+    paid: Any = ()  # float32 [S, B, A] by signal, what episodes under way were paid; () where nothing is added up
 
 
 class Pending(struct.PyTreeNode):
@@ -304,6 +308,7 @@ def _start_learners(learner: Learner, init_keys: Array, keys: Array, play: Play)
         recent=none_yet(len(keys)),
         newest=nothing(learner.newest, len(keys)) if learner.newest else (),
         last_step=() if learner.alone else for_each(learner.max_steps, keys, jnp.int32),
+        paid=_nothing_paid(learner, play.view.alive),
     )
 
 
@@ -456,17 +461,18 @@ def learned(
         (last, remembered(play)),
         state.iteration,
         state.last_step,
+        state.paid,
     )
     learn, chain = partial(_learn, learner), learner.algorithm.connectors
     if learner.side_by_side or replays(learner.algorithm):  # one by one would take each seed's store out, and back
-        train, store, fresh, log = jax.vmap(learn, axis_name=EVERY_SEED)(*arguments)
+        train, store, fresh, log, paid = jax.vmap(learn, axis_name=EVERY_SEED)(*arguments)
     else:
-        train, store, fresh, log = jax.lax.map(lambda x: learn(*x), arguments)
+        train, store, fresh, log, paid = jax.lax.map(lambda x: learn(*x), arguments)
     frozen = state.frozen | (log.fault[:, 0] >= 0)  # the statistics of connectors of a frozen seed stay as well
     train = connectors.statistics_of(chain, train, connectors.with_statistics(chain, (), state.train.policy), frozen)
     told = jax.vmap(partial(newest, learner.env, learner.newest))(steps) if learner.newest else ()
     play = play._replace(made=jax.vmap(still_open)(play.made, steps))
-    after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told)
+    after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told, paid=paid)
     return after.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes)), log
 
 
@@ -522,21 +528,23 @@ def _learn(
     last: tuple[TeamView, Any],
     iteration: Array,
     last_step: Any,
-) -> tuple[TrainState, Any, Array, IterationLog]:
+    before: Any,
+) -> tuple[TrainState, Any, Array, IterationLog, Any]:
     """The update of one seed where the algorithm is ready for it.
 
     Once the seed has passed max_steps nothing is kept any more, as the host loop ends there. Where a number is not
     finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault. `made`
-    are decisions that were open before the steps; `last` is what was seen after them, and what was remembered.
+    are decisions that were open before the steps; `last` is what was seen after them, and what was remembered;
+    `before` what signals have paid in episodes that go on, and comes back as it is after the steps.
     """
     steps = from_before(made, steps)
     algorithm = learner.algorithm
     if values and algorithm.with_traced_settings is not None:
-        algorithm = algorithm._replace(
-            learn=algorithm.with_traced_settings(values).learn
-        )  # all else may have been replaced
+        other = algorithm.with_traced_settings(values)  # all else may have been replaced
+        algorithm = algorithm._replace(learn=other.learn, signal_rewards=other.signal_rewards)
     rollout = stack(learner.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=learner.time_horizon)
     active, seen = ~frozen & (train.step <= _end(learner, last_step)), first_fault(steps, last[0])
+    told, paid = _paid(algorithm, train, rollout, before)
     counted, store = store_rollout(algorithm, train, store, rollout, active & (seen[0] < 0))
     given = fresh + counted.step - train.step
     due = active & algorithm.storage.can_sample(store, Counts(fresh=given, total=counted.step))
@@ -544,17 +552,39 @@ def _learn(
     fault = jnp.where(frozen, -1, fault_of(seen, due, metrics, learned))
     sound = ~frozen & (fault[0] < 0)
     active, due = active & sound, due & sound
+    episodes = figures(learner.env, steps)
+    episodes = episodes._replace(stats={**episodes.stats, **told})
     log = IterationLog(
         updates=due.astype(jnp.int32),
         metric_sums={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
-        episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), figures(learner.env, steps)),
+        episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), episodes),
         fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
     )
     after = jax.tree.map(partial(jnp.where, due), (learned, jnp.zeros_like(given)), (counted, given))
     train, fresh = jax.tree.map(partial(jnp.where, active), after, (train, fresh))
     if not learner.alone:  # decisions still count
         train = train.replace(step=jnp.where(sound, counted.step, train.step))
-    return train, algorithm.storage.kept(store), fresh, log
+    paid = jax.tree.map(partial(jnp.where, sound), paid, before)
+    return train, algorithm.storage.kept(store), fresh, log, paid
+
+
+def _paid(algorithm: Algorithm, train: TrainState, rollout: Rollout, before: Any) -> tuple[dict[str, Moments], Any]:
+    """By tag, what signals have paid in the episodes that ended in one seed's rollout; and so far in the others."""
+    if algorithm.signal_rewards is None:
+        return {}, before
+    found = paid_by_decision(rollout, algorithm.signal_rewards.of(train, rollout))
+    sums, after = episode_sums(before, found)
+    return {tag_of(f"reward/{name}"): moments(x, found.over) for name, x in sums.items()}, after
+
+
+def _nothing_paid(learner: Learner, alive: Array) -> Any:
+    """`JittedState.paid` before anything was, for the members `alive` [S, E, A]; () where no signal asks for it."""
+    algorithm, (seeds, areas, agents) = learner.algorithm, alive.shape
+    if algorithm.signal_rewards is None:
+        return ()
+    members = learner.env.members if algorithm.team_rows else 1
+    nothing = jnp.zeros((seeds, areas * agents // members, members), jnp.float32)
+    return dict.fromkeys(algorithm.signal_rewards.names, nothing)
 
 
 def _where_due(

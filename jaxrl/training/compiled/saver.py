@@ -229,12 +229,14 @@ def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     require_loop(path, compiled=True)
     leaves, wanted = checkpoint.read_info(path).leaves, contents(fresh, changing=subject.changing)
     some, whole = "frozen" in leaves, _holds_replay(path, fresh)
+    if not any(leaf.startswith("paid/") for leaf in leaves):  # none of before 0.7.0 adds up what signals pay
+        wanted = wanted.replace(paid=())
     wanted = with_stored(wanted, stored(fresh)) if whole else wanted
     restore = partial(checkpoint.restore, path, spec=subject.spec, settings=subject.described())
     saved = restore_open(restore, leaves, wanted.replace(frozen=fresh.frozen if some else ()), fresh)
     log.info("%s: resuming from %s.", subject.name, path)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
-    saved = saved.replace(recent=fresh.recent, last_step=fresh.last_step)
+    saved = saved.replace(recent=fresh.recent, last_step=fresh.last_step, paid=saved.paid or fresh.paid)
     saved = saved if whole else with_stored(saved, stored(fresh))
     saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
     if len(subject.seeds) == 1:

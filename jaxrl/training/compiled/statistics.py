@@ -14,7 +14,7 @@ from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.recent_returns import RecentReturns
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, together
-from jaxrl.training.signal_rewards import extrinsic_sum, per_episode
+from jaxrl.training.signal_rewards import extrinsic_sum
 
 
 class SeedStatistics:
@@ -95,7 +95,7 @@ class SeedStatistics:
         first_signal, updates = next(iter(self._subject.settings.reward_signals)), int(collected.updates[seed])
         for name, totals in collected.metric_sums.items() if updates else ():
             summaries[tag_of(name, first_signal)] = _average(float(totals[seed]), updates)
-        return per_episode(self._subject.settings, summaries) | self._lessons.summaries(seed)
+        return summaries | self._lessons.summaries(seed)
 
     def _evaluated(self, found: EpisodeFigures, seed: int) -> dict[str, Summary]:
         kinds = (found.reward, *((found.group_reward,) if self.group_rewards else ()), found.length)

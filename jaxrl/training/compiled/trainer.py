@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.stages import Traced
 
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.compilation import cache_by_default, quick_options
@@ -181,60 +182,29 @@ def make_scene_trainer(
 
     Raises SettingsError and JaxEnvError as `make_jitted_trainer`.
     """
-    original, differing = scene_of(env), values or {}
-    check_jax_env(env)
-    sides = check_sides(original, algorithms, settings)
-    scene = contest(original, sides) if sides else original
-    trained = [part for part in scene.parts if part.name in settings]
-    for part in trained:
-        check_trainer(part.name, settings[part.name])
-        given = algorithms[part.name], differing.get(part.name, {})
-        check_values(given[0], settings[part.name], seeds, given[1])
-        check_acting(part, *given)
-        check_store(part.name, given[0], settings[part.name], seeds)
-    cache_by_default()
-    usual = {**scene.parameters, **(parameters or {})}
-    agents = {
-        name: count / (sides[name].teams if name in sides else 1)
-        for name, count in agents_at_start(original, usual).items()
-    }
-    lengths = {}
-    for name, count in agents.items():
-        each = 1.0 if settings[name].count_by == "env_steps" else count
-        lengths[name] = math.ceil(algorithms[name].collect_size / (areas * each))
-    steps, every = pieces(lengths)
     mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
     platform = mesh.devices.flat[0].platform
-    learners = {}
-    for part in trained:
-        name, alone = part.name, len(trained) == 1
-        learners[name] = Learner(
-            part,
-            algorithms[name] if alone else _met_somebody(algorithms[name]),
-            settings[name].time_horizon,
-            settings[name].last_step,
-            differing.get(name, {}),
-            min((newest or {}).get(name, 0), every[name] * steps * areas * part.teams * part.members),
-            every[name],
-            side_by_side=platform != "cpu",
-            alone=alone,
-            by_turns=name in sides and len(sides) > 1,
-        )
-    rivals, groups = {}, groups_of(areas)
-    for name, of in sides.items():
-        acts = rival_algorithm(algorithms[name], groups, of.slots)
-        own = settings[name].self_play
-        assert own is not None
-        rivals[name] = Rivals(scene.part(rivals_of(name)), acts, of, groups, own)
-    plan = Plan(scene, learners, usual, areas, steps, rivals)
+    cache_by_default()
+    plan = plan_of(
+        env,
+        algorithms,
+        settings,
+        areas=areas,
+        seeds=seeds,
+        parameters=parameters,
+        values=values,
+        newest=newest,
+        platform=platform,
+    )
+    learners = plan.learners
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(platform))
     try:
         shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((seeds,), np.uint32))
         places = shardings(mesh, shapes)
-        program = compile_program(partial(iterate_several, plan), mesh, shapes, places)
+        program: Any = trace_program(plan, mesh, shapes, places).lower().compile()
     except UNFITTING:
-        for part in trained:
-            check_fit(part, algorithms[part.name])
+        for name, learner in learners.items():
+            check_fit(learner.env, algorithms[name])
         raise
     memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
     needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
@@ -274,9 +244,9 @@ def make_scene_trainer(
         report=report,
         seeds=seeds,
         areas=areas,
-        steps=steps,
-        every=every,
-        agents={part.name: part.teams * part.members for part in trained},
+        steps=plan.steps,
+        every={name: learner.every for name, learner in learners.items()},
+        agents={name: learner.env.teams * learner.env.members for name, learner in learners.items()},
         algorithms=algorithms,
         devices=mesh.size,
         bytes=needed,
@@ -284,8 +254,73 @@ def make_scene_trainer(
     )
 
 
-def compile_program(several: Callable[..., Any], mesh: Mesh, shapes: Any, places: Any) -> Any:
-    """The program of some iterations; nothing is allocated yet, so that its memory can be judged first."""
+def plan_of(
+    env: JaxEnv | JaxScene,
+    algorithms: Mapping[str, Algorithm],
+    settings: Mapping[str, BehaviorSettings],
+    *,
+    areas: int,
+    seeds: int,
+    platform: str,
+    parameters: Mapping[str, float | Sequence[float] | Distribution] | None = None,
+    values: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+    newest: Mapping[str, int] | None = None,
+) -> Plan:
+    """What an iteration of `make_scene_trainer` is bound to, on this platform ("cpu", "cuda", "tpu").
+
+    Raises SettingsError and JaxEnvError.
+    """
+    original, differing = scene_of(env), values or {}
+    check_jax_env(env)
+    sides = check_sides(original, algorithms, settings)
+    scene = contest(original, sides) if sides else original
+    trained = [part for part in scene.parts if part.name in settings]
+    for part in trained:
+        check_trainer(part.name, settings[part.name])
+        given = algorithms[part.name], differing.get(part.name, {})
+        check_values(given[0], settings[part.name], seeds, given[1])
+        check_acting(part, *given)
+        check_store(part.name, given[0], settings[part.name], seeds)
+    usual = {**scene.parameters, **(parameters or {})}
+    agents = {
+        name: count / (sides[name].teams if name in sides else 1)
+        for name, count in agents_at_start(original, usual).items()
+    }
+    lengths = {}
+    for name, count in agents.items():
+        each = 1.0 if settings[name].count_by == "env_steps" else count
+        lengths[name] = math.ceil(algorithms[name].collect_size / (areas * each))
+    steps, every = pieces(lengths)
+    learners = {}
+    for part in trained:
+        name, alone = part.name, len(trained) == 1
+        learners[name] = Learner(
+            part,
+            algorithms[name] if alone else _met_somebody(algorithms[name]),
+            settings[name].time_horizon,
+            settings[name].last_step,
+            differing.get(name, {}),
+            min((newest or {}).get(name, 0), every[name] * steps * areas * part.teams * part.members),
+            every[name],
+            side_by_side=platform != "cpu",
+            alone=alone,
+            by_turns=name in sides and len(sides) > 1,
+        )
+    rivals, groups = {}, groups_of(areas)
+    for name, of in sides.items():
+        acts = rival_algorithm(algorithms[name], groups, of.slots)
+        own = settings[name].self_play
+        assert own is not None
+        rivals[name] = Rivals(scene.part(rivals_of(name)), acts, of, groups, own)
+    return Plan(scene, learners, usual, areas, steps, rivals)
+
+
+def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState) -> Traced:
+    """The program of some iterations, (state, count) → (state, logs); the state is donated.
+
+    `shapes` and `places` of a state. Nothing is compiled or allocated yet, so that its memory can be judged first.
+    """
+    several: Callable[..., Any] = partial(iterate_several, plan)
     if len(next(iter(shapes.parts.values())).key) > 1:
         spec = PartitionSpec(SEEDS)
         several = jax.shard_map(several, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec, check_vma=False)
@@ -293,7 +328,7 @@ def compile_program(several: Callable[..., Any], mesh: Mesh, shapes: Any, places
     state = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
     with jax.set_mesh(mesh):
-        return jax.jit(several, donate_argnums=0).lower(state, count).compile()
+        return jax.jit(several, donate_argnums=0).trace(state, count)
 
 
 def agents_at_start(

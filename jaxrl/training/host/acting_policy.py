@@ -110,6 +110,12 @@ class ActingPolicy:
         return () if running is None else (running.begin,)
 
     @property
+    def rows(self) -> np.ndarray:
+        """int64 [pages in use], the row that has written each page of the buffer."""
+        assert self.paged is not None
+        return self.paged.pages.rows
+
+    @property
     def buffer(self) -> TrajectoryState | None:
         """What has been collected; None before the first message."""
         return None if self.paged is None else self.paged.buffer

@@ -26,7 +26,9 @@ from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.acting_policy import ActingPolicy
+from jaxrl.training.host.episode_sums import EpisodeSums
 from jaxrl.training.interrupt import await_telling
+from jaxrl.training.signal_rewards import PAID, paid_by_decision
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -59,18 +61,26 @@ def learn_from(
     algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
 ) -> tuple[TrainState, Any, Metrics]:
     """Learn from a rollout that was taken before: the one call of an update beside which collection goes on."""
+    told = _told(algorithm, state, rollout)
     state, store = store_rollout(algorithm, state, store, rollout)
     state, metrics = algorithm.learn(state, store)
-    return state, algorithm.storage.kept(store), metrics
+    return state, algorithm.storage.kept(store), metrics | told
 
 
 def keep(
     algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState, *begin: Any
-) -> tuple[TrainState, Any, TrajectoryState]:
+) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows into the store, where nothing is learned yet."""
     rollout, buffer = take(buffer, *begin)
+    told = _told(algorithm, state, rollout)
     state, store = store_rollout(algorithm, state, store, rollout)
-    return state, algorithm.storage.kept(store), buffer
+    return state, algorithm.storage.kept(store), buffer, told
+
+
+def _told(algorithm: Algorithm, state: TrainState, rollout: Rollout) -> dict[str, Any]:
+    """`PAID` beside the metrics, where there are signals whose rewards are to be added up."""
+    paid = algorithm.signal_rewards
+    return {} if paid is None else {PAID: paid_by_decision(rollout, paid.of(state, rollout))}
 
 
 def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
@@ -90,7 +100,7 @@ class LearnerPrograms(NamedTuple):
 
     learn: Callable[..., tuple[TrainState, Any, TrajectoryState, Metrics]]  # (state, store, buffer, *begin)
     start: Callable[[Algorithm, jax.Array], tuple[TrainState, Any, jax.Array]] = start  # once per run
-    keep: Callable[..., tuple[TrainState, Any, TrajectoryState]] = keep  # instead of `learn` until that is due
+    keep: Callable[..., tuple[TrainState, Any, TrajectoryState, Metrics]] = keep  # instead of `learn` until that is due
     estimate: Callable[..., Metrics] = estimate
     # In the place of `learn` where an update has a thread of its own.
     take: Callable[..., tuple[Rollout, TrajectoryState]] = take
@@ -187,6 +197,7 @@ class Learner:
         self.updates = 0
         self.held = Held(0, 0)  # what the newest update that began was given
         self.fresh = 0  # decisions that the store was given since the last update
+        self.earned = EpisodeSums()  # what reward signals have paid, by episode
         self._programs = programs
         self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_sizes`
         self._sizes: tuple[Any, Any] | None = None
@@ -201,7 +212,7 @@ class Learner:
 
     def begin_anew(self) -> None:
         """Nothing has been collected yet; what was learned stays, and what a checkpoint keeps of the store."""
-        self.fresh = 0
+        self.fresh, self.earned = 0, EpisodeSums()
         if not self.algorithm.storage.saved:
             self.store = self.algorithm.storage.init()
 
@@ -260,11 +271,12 @@ class Learner:
         """
         if not self._prepared(actor):
             return {}
-        learn = self._programs.learn if self._ahead is None else self._ahead.result()
+        learn, rows = self._programs.learn if self._ahead is None else self._ahead.result(), actor.rows
         self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer, *actor.begin)
         actor.taken(buffer)
         self.updates, self.fresh = self.updates + 1, 0
-        return self.checked({name: float(value) for name, value in metrics.items()})
+        self.earned.add(metrics, rows)
+        return self.checked({name: float(value) for name, value in metrics.items() if name != PAID})
 
     def _prepared(self, actor: ActingPolicy) -> bool:
         """Whether an update is due with what the actor has; if not, that has gone into the store."""
@@ -275,8 +287,10 @@ class Learner:
             self._warn_of_few(actor.fresh)
             return True
         arguments = (self.algorithm, self.state, self.store, actor.buffer, *actor.begin)
-        self.state, self.store, buffer = self._programs.keep(*arguments)
+        rows = actor.rows
+        self.state, self.store, buffer, told = self._programs.keep(*arguments)
         actor.taken(buffer)
+        self.earned.add(told, rows)
         return False
 
     def checked(self, values: dict[str, float]) -> dict[str, float]:

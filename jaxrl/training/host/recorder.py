@@ -166,6 +166,7 @@ class HostRecorder(Recorder):
 
     def updated(self, behavior: Behavior, metrics: dict[str, float]) -> None:
         """An update has run; there are no metrics where what was collected was only kept for later."""
+        self._statistics[behavior.name].signals(behavior.learner.earned.take())
         if metrics:
             self._statistics[behavior.name].update(metrics)
         if behavior.updates == 1:  # later ones also learn from decisions that were open during an update

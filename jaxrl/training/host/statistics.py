@@ -14,7 +14,7 @@ from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.following.followed import Episode
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.signal_rewards import extrinsic_sum, per_episode
+from jaxrl.training.signal_rewards import extrinsic_sum
 from jaxrl.types import Aggregation, EnvironmentStat
 
 
@@ -97,6 +97,11 @@ class EpisodeStatistics:
         self.updated = True
         self._since_update.clear()
 
+    def signals(self, sums: Mapping[str, Sequence[float]]) -> None:
+        """What each reward signal but the environment's own has paid in episodes that have ended."""
+        for name, of_episodes in sums.items():
+            self._stats.extend(tag_of(f"reward/{name}"), of_episodes)
+
     def times(self, milliseconds: Mapping[str, float]) -> None:
         """Smoothed means of what an environment step costs, by name."""
         for name, value in milliseconds.items():
@@ -120,7 +125,7 @@ class EpisodeStatistics:
         taken = self._stats.take()
         if not (self.group_rewards or self._teams):
             taken.pop(tags.GROUP_CUMULATIVE_REWARD, None)
-        return [per_episode(self._settings, taken) | self._figures.take()]
+        return [taken | self._figures.take()]
 
     def mean_reward(self) -> float | None:
         """Mean over the last 100 team episodes if teams are paid together, else agent episodes; None before any."""

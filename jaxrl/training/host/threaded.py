@@ -27,6 +27,7 @@ from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.learner import Learner
 from jaxrl.training.interrupt import await_telling
+from jaxrl.training.signal_rewards import PAID
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Learned(NamedTuple):
     state: TrainState
     store: Any
     metrics: dict[str, float]
+    told: dict[str, Any]  # `PAID` among it, if signals pay
     seconds: float
 
 
@@ -81,6 +83,7 @@ class ThreadedLearner(Learner):
         self._begun = 0.0
         self._waited = 0.0  # since the newest update began
         self._lag: dict[str, float] = {}  # what the next published metrics tell of it
+        self._rows = np.zeros(0, np.int64)  # that the pages under way belong to
 
     def watch(self, steps: RowsMessage) -> None:
         """The actor has booked a message."""
@@ -124,6 +127,7 @@ class ThreadedLearner(Learner):
             "time_waited": self._waited / elapsed if elapsed else 0.0,
         }
         self._begun, self._waited = now, 0.0
+        self._rows = actor.rows
         rollout, buffer = self._programs.take(actor.buffer, *actor.begin)
         actor.taken(buffer)
         thread = ThreadPoolExecutor(1, "jaxrl-learn")
@@ -158,6 +162,7 @@ class ThreadedLearner(Learner):
         learned = under_way.result()
         self.state, self.store, self.seconds = learned.state, learned.store, learned.seconds
         self.updates += 1
+        self.earned.add(learned.told, self._rows)
         actor.policy = self.policy
         return self.checked({**learned.metrics, **self._lag})
 
@@ -167,5 +172,5 @@ class ThreadedLearner(Learner):
         learn = self._programs.learn_from if ahead is None else ahead.result()
         assert learn is not None
         state, store, metrics = jax.block_until_ready(learn(state, store, rollout))
-        values = {name: float(value) for name, value in metrics.items()}
-        return Learned(state, store, values, time.perf_counter() - begun)
+        values = {name: float(value) for name, value in metrics.items() if name != PAID}
+        return Learned(state, store, values, metrics, time.perf_counter() - begun)
