@@ -30,7 +30,7 @@ def choose() -> None:
 
 
 UNOPTIMISED = ("host", "parity")
-"""Folders whose tests compile large programs and run them a few times on next to nothing: a fifth to a third less CPU."""
+"""Folders whose tests compile large programs and run them a few times on little: a fifth to a third less CPU time."""
 SWITCH = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
