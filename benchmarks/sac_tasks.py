@@ -12,7 +12,7 @@ search  On a line from -0.8 a step of up to 0.2 each way, and a branch that grab
 
     python benchmarks/sac_tasks.py search        # the named tasks alone
 
-Each with the equations of jaxrl and with `original_losses: true`; the ones with memory also without.
+Each without and with `original_losses: true`; the ones with memory also without.
 """
 
 from __future__ import annotations

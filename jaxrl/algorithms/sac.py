@@ -7,7 +7,7 @@ anew, α a temperature for all continuous dimensions together (α_c) and one for
     V      → min(Q₁, Q₂)(s, a) - α_c log π(a|s)                     continuous
              min over Q of mean_b Σ p Q - mean_b α_b Σ p log p      with branches; hybrid: - α_c log π(a|s) as well
     π      ↓ α_c log π(a|s) - Q₁(s, a)                              gradient through a alone
-             Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s)
+             Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s), Q₁ twice
     α      ↓ -α (log π + target): target entropies C and 0.2 log(size) of a branch
 
 What is held, and how many updates a turn makes, stands in `off_policy.py`.
@@ -17,11 +17,12 @@ for the temperatures.
 
 Parity. Equal to ML-Agents 1.1.0: networks, losses, targets and the order of the steps; only Q₁ in the policy's loss;
 episodes that were interrupted go on from their last observation; rewards are computed anew when they are drawn; the
-number of updates (`steps_per_update`). Different on purpose: masked rows do not count in the losses of Q and V, and
-with hybrid actions the continuous entropy has the sign of the equation above, and the Q of branches counts once, where
-the original has it twice (`original_losses: true` has all three as there); temperatures are part of a checkpoint, the
-original loses them; what a file for a game calls deterministic is the squashed mean, the original's is not squashed;
-what is held is the newest `buffer_size` decisions, the original drops a fifth at once when it is full.
+number of updates (`steps_per_update`); with hybrid actions the Q of branches counts twice for the policy, which learns
+faster. Different on purpose: masked rows do not count in the losses of Q and V, and with hybrid actions the continuous
+entropy has the sign of the equation above in the target of V (`original_losses: true` has both as there);
+temperatures are part of a checkpoint, the original loses them; what a file for a game calls deterministic is the
+squashed mean, the original's is not squashed; what is held is the newest `buffer_size` decisions, the original drops a
+fifth at once when it is full.
 """
 
 from __future__ import annotations
@@ -382,12 +383,8 @@ def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Ar
     if not spec.discrete_branches:
         return cost - q[..., 0]
     expected = _expected(q[..., None, :], soft, parts)[..., 0, :].sum(-1)
-    twice = parts.hyper.original_losses and spec.continuous_size
-    return (
-        cost
-        + (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
-        - (2.0 if twice else 1.0) * expected
-    )
+    cost += (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
+    return cost - (2.0 if spec.continuous_size else 1.0) * expected
 
 
 def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
