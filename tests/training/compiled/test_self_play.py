@@ -23,6 +23,7 @@ from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
 from jaxrl.settings.behavior import SelfPlaySettings
+from jaxrl.tools.tournament import snapshots
 from jaxrl.training.compiled.contest import TURN, Sides, contest, rivals_of, sides_of
 from jaxrl.training.compiled.opponents import Rivals, begin_pool, groups_of, rated, rival_algorithm, scheduled
 from jaxrl.training.compiled.run import train
@@ -30,6 +31,7 @@ from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trai
 from jaxrl.training.self_play import rating as elo
 from jaxrl.training.self_play.pool import LATEST
 from jaxrl.training.self_play.schedule import Rotation, Schedule
+from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 from tests.artifacts.test_csv_file import rows
 from tests.helpers import settings_of
@@ -290,6 +292,13 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
         ]  # 64 an iteration: 16 decisions of one of two teams in 4 areas
         tags = {name: of for _, name, of, *_ in rows(tmp_path / "whole" / "Pong" / "seed_4" / "metrics.csv")}
         assert float(tags["Self-play/ELO"]) > 1000
+        newest = load_trained(tmp_path / "whole", behavior="Pong")
+        pool = snapshots.of_pool(tmp_path / "whole", newest)
+        assert [of.name for of in pool] == ["snapshot3", "snapshot4"], "5 were taken, 2 are kept"
+        at = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]["seed"] - 3
+        bias = "params/params/body/layer_0/bias"
+        rows_of = [np.asarray(of.policy.params["params"]["body"]["layer_0"]["bias"]) for of in pool]
+        np.testing.assert_array_equal(rows_of, whole[f"rivals/pool/{bias}"][at][[1, 0]])
         noted = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]
         assert noted["elo"] == whole["rivals/rating"][noted["seed"] - 3, -1]
         train(configured(tmp_path, "other", changes={"max_steps": 1}, initialize_from="whole"))
