@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
@@ -88,6 +89,6 @@ def _typed(numbers: Any, like: Any) -> Any:
     """Numbers as the leaves of `like`: keys of those that are keys there."""
 
     def of(x: np.ndarray, old: Any) -> Any:
-        return jax.random.wrap_key_data(x, impl=jax.random.key_impl(old)) if is_key(old) else x
+        return jax.random.wrap_key_data(jnp.asarray(x), impl=jax.random.key_impl(old)) if is_key(old) else x
 
     return jax.tree.map(of, numbers, like)
