@@ -93,7 +93,7 @@ class Discriminator(nn.Module):
 
 def make_gail(spec: BehaviorSpec, settings: GAILSettings) -> RewardSignal:
     """The signal for agents with this spec. Raises DemonstrationError for demonstrations that do not fit it."""
-    return gail(spec, settings, decisions(settings.demo_path, spec))
+    return gail(spec, settings, decisions(settings.demo_path, spec, "reward_signals.gail.demo_path"))
 
 
 def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstration) -> RewardSignal:
