@@ -33,6 +33,7 @@ from jaxrl.types import JaxrlError
 OWN_SETTINGS = "__jaxrl_reward_signal__"
 """Attribute of a function that makes a signal of one's own: the class of its settings."""
 _STREAM = re.compile(r"[a-z][a-z0-9_]*")
+_NORMALIZED = "rewards are divided by their running deviation"
 _ADVICE = "a signal of your own is NAME: {type: my_file.py:make_x}"
 
 
@@ -41,6 +42,12 @@ class RewardSignalSettings(Section):
 
     gamma: Fraction = Field(default=0.99, description="discount per step", json_schema_extra=VARIABLE)
     strength: Number = Field(default=1.0, description="factor on the signal's reward", json_schema_extra=VARIABLE)
+    episodic: Boolean | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="whether the stream ends with an episode, or goes on with the value of its last state; default: it "
+        "ends, but that of curiosity and rnd, as in ML-Agents",
+    )
     network_settings: NetworkSettings = Field(
         default=NetworkSettings(), description="the signal's own network, if it has one"
     )
@@ -54,6 +61,7 @@ class CuriositySettings(RewardSignalSettings):
     """Intrinsic curiosity: the error of a learned forward model."""
 
     learning_rate: NonNegative = Field(default=3e-4, description="Adam step size of the signal's networks")
+    normalize_rewards: Boolean = Field(default=False, description=_NORMALIZED)
 
 
 class GAILSettings(RewardSignalSettings):
@@ -70,6 +78,7 @@ class RNDSettings(RewardSignalSettings):
     """Random network distillation: the error against a fixed random network."""
 
     learning_rate: NonNegative = Field(default=1e-4, description="Adam step size of the predictor")
+    normalize_rewards: Boolean = Field(default=False, description=_NORMALIZED)
 
 
 class OwnSignalSettings(RewardSignalSettings):
