@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
 from pydantic_core import InitErrorDetails
@@ -72,6 +72,11 @@ class GAILSettings(RewardSignalSettings):
     use_actions: Boolean = Field(default=False, description="the discriminator sees actions, not observations alone")
     use_vail: Boolean = Field(default=False, description="variational bottleneck in the discriminator")
     whole_penalty: Boolean = Field(default=False, description="gradient penalty on all inputs, not the first alone")
+    reward_form: Literal["positive", "logit", "negative"] = Field(
+        default="positive",
+        description="of the estimate D: positive -ln(1 - D), as ML-Agents, whoever lives longer earns more; negative ln D, "
+        "whoever is done sooner; logit ln D - ln(1 - D), neither",
+    )
 
 
 class RNDSettings(RewardSignalSettings):
