@@ -111,9 +111,11 @@ CASES = {
         "ppo", 16_000, lambda _: {**PAID, "rnd": {"strength": 0.02, "gamma": 0.95, "network_settings": NETWORK}}
     ),
     "gail": Case("ppo", 24_000, lambda demo: {"gail": {"demo_path": demo, **GAIL}}),
-    "gail_logit": Case("ppo", 24_000, lambda demo: {"gail": {"demo_path": demo, "reward_form": "logit", **GAIL}}),
+    "gail_negative": Case("ppo", 24_000, lambda demo: {"gail": {"demo_path": demo, "reward_form": "negative", **GAIL}}),
     "gail_sac": Case("sac", 6_000, lambda demo: {"gail": {"demo_path": demo, **GAIL}}),
-    "gail_sac_logit": Case("sac", 6_000, lambda demo: {"gail": {"demo_path": demo, "reward_form": "logit", **GAIL}}),
+    "gail_sac_negative": Case(
+        "sac", 6_000, lambda demo: {"gail": {"demo_path": demo, "reward_form": "negative", **GAIL}}
+    ),
     "cloning": Case("ppo", 8_000, lambda _: UNPAID, cloning=True),
     "cloning_poca": Case("poca", 16_000, lambda _: UNPAID, cloning=True),
 }

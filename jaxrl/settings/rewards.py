@@ -74,8 +74,8 @@ class GAILSettings(RewardSignalSettings):
     whole_penalty: Boolean = Field(default=False, description="gradient penalty on all inputs, not the first alone")
     reward_form: Literal["positive", "logit", "negative"] = Field(
         default="positive",
-        description="of the estimate D: positive -ln(1 - D), as ML-Agents, whoever lives longer earns more; negative ln D, "
-        "whoever is done sooner; logit ln D - ln(1 - D), neither",
+        description="of the estimate D: positive -ln(1 - D), as in ML-Agents: who lives longer earns more; negative ln D: "
+        "who is done sooner; logit ln D - ln(1 - D): neither",
     )
 
 
