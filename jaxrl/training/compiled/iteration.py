@@ -228,6 +228,7 @@ class SceneTrainer(NamedTuple):
     put: Callable[[SceneState, SceneState, int], SceneState]
     begin_anew: Callable[[SceneState, np.ndarray], SceneState]
     read: Callable[[Any], Any]  # arrays of it, which may lie on other hosts too → as numpy arrays; every host asks
+    here: Callable[[SceneState], SceneState]  # as arrays of this process alone, where there are other hosts; each asks
     report: Callable[..., dict[str, Report]]  # (SceneState, logs = {}) → by behavior all that is read between chunks
     seeds: int
     areas: int
