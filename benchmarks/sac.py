@@ -62,7 +62,7 @@ def update(rounds: int) -> None:
     settings = make_settings("sac", hyperparameters=hyper, network_settings=shape)
     parts, signals = sac.parts_of(SPEC, settings), bind_off_policy(SPEC, settings)
     state = jax.jit(partial(sac.init, parts, signals))(jax.random.key(0))
-    storage, count = sac.storage_of(parts), 20
+    storage, count = parts.storage, 20
     store = filled(10_000)
 
     @jax.jit

@@ -7,12 +7,17 @@ hybrid  8 decisions of a branch of 3, of which one is right and shown and a wron
 memory  The memory probe: a digit to be remembered over 4 decisions. Best 1; who forgets earns 0.5.
 both    As hybrid, but branch and x of all 8 decisions are shown with the first alone. Best 8; who forgets earns 3.9 at
         most: 1 + 7 (1/2 - 1/12), with one of two branches right, and a = 0.
+search  On a line from -0.8 a step of up to 0.2 each way, and a branch that grabs: within 0.1 of 0.7 that pays 1 and
+        ends the episode, elsewhere it costs 0.05. 32 decisions. Best 1; nothing shows the way before the first success.
 
-Each with the equations of jaxrl and with `original_losses: true`; the ones with memory also without.
+    python benchmarks/sac_tasks.py search        # the named tasks alone
+
+Each without and with `original_losses: true`; the ones with memory also without.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -68,6 +73,35 @@ def make_hybrid(*, once: bool = False) -> JaxEnv:
     return JaxEnv("Hybrid", make_spec((BRANCH + 1,), continuous=1, branches=(BRANCH,)), 1, {}, reset, step)
 
 
+class Walked(NamedTuple):
+    """One area of `search`."""
+
+    place: Array  # float32 []
+    clock: Array  # int32 []
+
+
+def make_search() -> JaxEnv:
+    """The task."""
+
+    def view(state: Walked, alive: Array) -> TeamView:
+        return TeamView((state.place[None, None],), jnp.ones((1, 2), bool), alive[None])
+
+    def reset(key: Array, parameters: EnvParams | None = None) -> tuple[Walked, TeamView]:
+        state = Walked(jnp.float32(-0.8), jnp.int32(0))
+        return state, view(state, jnp.bool_(True))
+
+    def step(key: Array, state: Walked, actions: TeamActions) -> tuple[Walked, TeamStep]:
+        moved = 0.2 * jnp.clip(actions.continuous[0, 0], -1.0, 1.0)
+        after = Walked(jnp.clip(state.place + moved, -1.0, 1.0), state.clock + 1)
+        grabs = actions.discrete[0, 0] == 1
+        found = grabs & (jnp.abs(after.place - 0.7) < 0.1)
+        late = ~found & (after.clock >= 32)
+        reward = jnp.where(found, 1.0, jnp.where(grabs, -0.05, 0.0))
+        return after, lone_step(view(after, ~(found | late)), reward, terminated=found, truncated=late, figures={})
+
+    return JaxEnv("Search", make_spec((1,), continuous=1, branches=(2,)), 1, {}, reset, step, truncates=True)
+
+
 def learned(env: JaxEnv, steps: int, network: dict[str, Any], **hyper: Any) -> list[np.ndarray]:
     """Mean returns of three seeds in windows of 2,048 steps."""
     given = {"batch_size": 128, "buffer_size": 20_000, "learning_rate": 1e-3, "steps_per_update": 4.0, **hyper}
@@ -93,8 +127,10 @@ def main() -> None:
         ("memory, without", probe, 12_288, {}),
         ("both", make_hybrid(once=True), 40_960, MEMORY),
         ("both, without", make_hybrid(once=True), 40_960, {}),
+        ("search", make_search(), 32_768, {}),
     ]
-    for name, env, steps, network in tasks:
+    chosen = [task for task in tasks if not sys.argv[1:] or task[0].split(",")[0] in sys.argv[1:]]
+    for name, env, steps, network in chosen:
         for original in (False, True):
             found = learned(env, steps, network, original_losses=original)
             picked = found[:: max(len(found) // 8, 1)]

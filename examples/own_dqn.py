@@ -2,8 +2,8 @@
 
     jaxrl train own_dqn.yaml --run-id=dqn                     # which says trainer_type: own_dqn.py:make_dqn
 
-The replay is the one of SAC. The network is the actor of every algorithm here, whose logits are read as Q /
-temperature: so what it learns is what a file for Unity holds.
+The replay is the one of SAC, and so is the count of updates that decisions pay for. The network is the actor of every
+algorithm here, whose logits are read as Q / temperature: so what it learns is what a file for Unity holds.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ import optax
 from pydantic import Field
 
 import jaxrl
-from jaxrl.learning import replay
+from jaxrl.algorithms import off_policy
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.models import Actor
 from jaxrl.networks.policy import actor_network
@@ -26,9 +26,9 @@ class DQNHyperparameters(jaxrl.Hyperparameters):
 
     batch_size: int = Field(default=64, ge=1, description="transitions of a minibatch")
     buffer_size: int = Field(default=10000, ge=1, description="transitions that are held")
-    initial: int = Field(default=500, ge=0, description="decisions before learning begins")
-    per_update: int = Field(default=16, ge=1, description="decisions from one turn of minibatches to the next")
-    minibatches: int = Field(default=8, ge=1, description="of a turn")
+    buffer_init_steps: int = Field(default=500, ge=0, description="decisions before learning begins")
+    steps_per_update: float = Field(default=2.0, gt=0, description="decisions for one minibatch")
+    save_replay_buffer: bool = Field(default=False, description="keep the replay with the checkpoint")
     tau: float = Field(default=0.05, gt=0, le=1, description="share of the new parameters in the target")
     temperature: float = Field(default=0.1, gt=0, description="of what is drawn from")
 
@@ -44,6 +44,7 @@ def make_dqn(spec, settings):
         settings.reward_signals["extrinsic"].gamma,
     )
     network, optimizer = Actor(spec, shape), optax.adam(hyper.learning_rate)
+    storage = off_policy.storage_of(spec, hyper, memory=None)
 
     def q_of(params, obs):
         return hyper.temperature * network.apply(params, obs).logits
@@ -55,7 +56,12 @@ def make_dqn(spec, settings):
             policy=jaxrl.PolicyState(params=params, normalizer=normalizer.init_all(spec, False)),
             critic={},
             optimizer=optimizer.init(params),
-            own={"target": jax.tree.map(jnp.copy, params)},
+            own={
+                "target": jax.tree.map(jnp.copy, params),
+                "fresh": jnp.zeros((), jnp.int32),  # decisions since the last turn
+                "owed": jnp.zeros(()),  # updates that they have paid for
+                "told": {"value_loss": jnp.zeros(())},
+            },
             signals={},
             step=jnp.zeros((), jnp.int32),
             key=key,
@@ -70,22 +76,27 @@ def make_dqn(spec, settings):
         q = jnp.take_along_axis(q_of(params, batch.obs), batch.action.discrete, axis=-1)[:, 0]
         return jnp.square(batch.reward + gamma * batch.discount * batch.seen * later - q).mean()
 
-    def step(store, carry, key):
-        params, target, moments = carry
-        batch = replay.sample(store, key, hyper.batch_size)
+    def update(learner, batch, key):
+        params, target, moments = learner
         error, gradient = jax.value_and_grad(loss)(params, target, batch)
         change, moments = optimizer.update(gradient, moments)
         params = optax.apply_updates(params, change)
-        return (params, optax.incremental_update(params, target, hyper.tau), moments), error
+        target = optax.incremental_update(params, target, hyper.tau)
+        return (params, target, moments), {"value_loss": error}
+
+    def watch(state, rollout):
+        return off_policy.counted(hyper, state, rollout)
 
     def learn(state, store):
         key, next_key = jax.random.split(state.key)
-        begun = state.policy.params, state.own["target"], state.optimizer
-        keys = jax.random.split(key, hyper.minibatches)
-        (params, target, moments), errors = jax.lax.scan(partial(step, store), begun, keys)
+        own, draw, key_of = state.own, partial(storage.sample, store), partial(jax.random.fold_in, key)
+        learner, owed = (state.policy.params, own["target"], state.optimizer), own["owed"]
+        owed += own["fresh"] / hyper.steps_per_update
+        learner, owed, told = off_policy.turn(update, learner, owed, own["told"], draw, key_of)
+        params, target, moments = learner
+        own = {"target": target, "fresh": jnp.zeros_like(own["fresh"]), "owed": owed, "told": told}
         policy = state.policy.replace(params=params)
-        state = state.replace(policy=policy, own={"target": target}, optimizer=moments, key=next_key)
-        return state, {"value_loss": errors.mean()}
+        return state.replace(policy=policy, own=own, optimizer=moments, key=next_key), told
 
     def estimate(state, rollout):
         best = q_of(state.policy.params, masked(rollout).obs).max(-1)
@@ -94,16 +105,11 @@ def make_dqn(spec, settings):
     return jaxrl.Algorithm(
         init=init,
         act=act,
-        storage=jaxrl.Storage(
-            init=partial(replay.empty, spec, hyper.buffer_size),
-            add=lambda store, rollout: replay.add(store, masked(rollout)),
-            can_sample=lambda _, counts: counts.total >= hyper.initial,
-            sample=partial(replay.sample, size=hyper.batch_size),
-            kept=lambda store: store,
-        ),
+        storage=storage,
         learn=learn,
         estimate=estimate,
-        collect_size=hyper.per_update,
+        watch=watch,
+        collect_size=off_policy.collect_size(hyper, memory=None),
         extras=(),
         memories=(),
         team_rows=False,

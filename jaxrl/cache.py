@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
+
+from jaxrl import platforms
 
 
 def cache_folder() -> Path:
@@ -13,12 +14,4 @@ def cache_folder() -> Path:
     Raises RuntimeError if there is no home folder.
     """
     own = os.environ.get("JAXRL_CACHE_DIR")
-    return (Path(own) if own else _platform_folder() / "jaxrl").expanduser().absolute()
-
-
-def _platform_folder() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches")
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return (Path(own) if own else platforms.cache_folder() / "jaxrl").expanduser().absolute()

@@ -9,9 +9,10 @@ tells of a parent's death.
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 from contextlib import suppress
+
+from jaxrl import platforms
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +37,14 @@ class Guard:
 
     def __init__(self, group: int, patience: int = 0) -> None:
         self._shell: subprocess.Popen[bytes] | None = None
-        if not hasattr(os, "killpg"):
+        if not platforms.guards_orphans():
             return
         try:
-            self._shell = subprocess.Popen(
+            self._shell = platforms.begin(
                 ["/bin/sh", "-c", _SCRIPT, "jaxrl-guard", str(group), str(patience)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # no signal of a terminal ends it
             )
         except OSError as error:
             logger.warning("process %d would outlive a kill -9 of its parent: /bin/sh: %s", group, error.strerror)

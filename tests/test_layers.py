@@ -22,6 +22,7 @@ MAY_COMPILE = {
     "jax_envs/served/serve.py",  # a player process has its own shell
     "client/policy.py",  # a policy in Python
     "tools/watch/film.py",  # and so has the film of a game
+    "tools/tournament/matches.py",  # and a match
     "training/host/imitation.py",  # a training without an environment
     "training/player.py",  # a policy that plays message by message
     "jax_envs/contract.py",  # and the play that checks an environment

@@ -98,6 +98,10 @@ def test_commands_that_look_run_nothing_until_they_are_told_to(tmp_path, evil, c
     assert "trainer_type: got evil.py:make_ppo" in capsys.readouterr().err
     assert main(["report", "--films", str(run), "--out", str(tmp_path / "a.html")]) == 0
     assert "no film" in capsys.readouterr().out
+    assert main(["tournament", str(run), "random", "--out", str(tmp_path / "t")]) == 1
+    assert "env_settings.env_path: got evil.py:make" in capsys.readouterr().err and not (tmp_path / "t").exists()
+    assert main(["tournament", str(run), "random", "--env", "jax:pong"]) == 1
+    assert "holds no policy for behavior Pong" in capsys.readouterr().err
     assert not evil.exists() and not film.exists()
     assert main([*looked, "--trust"]) == 0
     assert evil.exists() and film.exists()

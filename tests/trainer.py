@@ -43,6 +43,8 @@ MARKS = [
     pytest.mark.skipif(os.name == "nt", reason="players here are shell scripts, and signals those of POSIX"),
 ]
 PLAYER, WORKER = "_player.py", "spawn_main"  # words of their command lines
+AWKWARD = "My Games (old) é " + "long" * 20
+"""A folder as people have them: spaces, brackets, no ASCII, and long."""
 _MARK = "JAXRL_TEST_RUN"
 _SETTINGS = {
     "behaviors": {

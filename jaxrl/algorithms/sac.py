@@ -7,24 +7,26 @@ anew, α a temperature for all continuous dimensions together (α_c) and one for
     V      → min(Q₁, Q₂)(s, a) - α_c log π(a|s)                     continuous
              min over Q of mean_b Σ p Q - mean_b α_b Σ p log p      with branches; hybrid: - α_c log π(a|s) as well
     π      ↓ α_c log π(a|s) - Q₁(s, a)                              gradient through a alone
-             Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s)
+             Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s), Q₁ twice
     α      ↓ -α (log π + target): target entropies C and 0.2 log(size) of a branch
+
+What is held, and how many updates a turn makes, stands in `off_policy.py`.
 
 Squared errors are halved; all losses are computed before any parameter moves. One Adam each for π, for both Q and V,
 for the temperatures.
 
 Parity. Equal to ML-Agents 1.1.0: networks, losses, targets and the order of the steps; only Q₁ in the policy's loss;
 episodes that were interrupted go on from their last observation; rewards are computed anew when they are drawn; the
-number of updates (`steps_per_update`). Different on purpose: masked rows do not count in the losses of Q and V, and
-with hybrid actions the continuous entropy has the sign of the equation above, and the Q of branches counts once, where
-the original has it twice (`original_losses: true` has all three as there); temperatures are part of a checkpoint, the
-original loses them; what a file for a game calls deterministic is the squashed mean, the original's is not squashed;
-what is held is the newest `buffer_size` decisions, the original drops a fifth at once when it is full.
+number of updates (`steps_per_update`); with hybrid actions the Q of branches counts twice for the policy, which learns
+faster. Different on purpose: masked rows do not count in the losses of Q and V, and with hybrid actions the continuous
+entropy has the sign of the equation above in the target of V (`original_losses: true` has both as there);
+temperatures are part of a checkpoint, the original loses them; what a file for a game calls deterministic is the
+squashed mean, the original's is not squashed; what is held is the newest `buffer_size` decisions, the original drops a
+fifth at once when it is full.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,7 +38,8 @@ import optax
 
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.hyperparameters import SACHyperparameters
-from jaxrl.algorithms.interface import Algorithm, Counts, Decision, Metrics, PolicyState, Storage, TrainState
+from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, Storage, TrainState
+from jaxrl.algorithms.off_policy import collect_size, counted, storage_of, turn
 from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, CLONING, applied, by_stream, signal_rewards, with_clones
 from jaxrl.learning import replay as replays
 from jaxrl.learning.adam import ADAM, descended
@@ -57,12 +60,6 @@ from jaxrl.rollout.transitions import Transitions
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
-COLLECTED = 64
-"""Decisions from one turn of updates to the next, at least. The original waits for trajectories of `time_horizon`."""
-
-ROWS = 16
-"""With memory, sequences from one turn to the next: of more agents at once, each leaves shorter ones."""
-
 
 class Parts(NamedTuple):
     """SAC for one behavior."""
@@ -73,6 +70,7 @@ class Parts(NamedTuple):
     actor: SquashedActor
     value: ValueNetwork
     q: ActionValueNetwork
+    storage: Storage
     cloning: Cloning | None = None
 
 
@@ -86,12 +84,10 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     return Algorithm(
         init=partial(init, parts, signals),
         act=partial(act, parts),
-        storage=storage_of(parts),
+        storage=parts.storage,
         learn=partial(learn, parts, signals),
         estimate=lambda state, rollout: estimate(parts, state, masked(rollout)),
-        collect_size=max(
-            COLLECTED if memory is None else ROWS * memory.sequence_length, math.ceil(hyper.steps_per_update)
-        ),
+        collect_size=collect_size(hyper, memory),
         extras=(),
         memories=memories_of(settings),
         team_rows=False,
@@ -110,39 +106,14 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     shape, signals, hyper = settings.network_settings, tuple(settings.reward_signals), settings.hyperparameters
     assert isinstance(hyper, SACHyperparameters)
     actor, value = SquashedActor(spec, shape), ValueNetwork(spec, shape, signals)
-    return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, signals))
+    storage = storage_of(spec, hyper, shape.memory, memories_of(settings))
+    return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, signals), storage)
 
 
 def memories_of(settings: BehaviorSettings) -> Extras:
     """Of the policy and of V, which remember from decision to decision; Q begins anew with each sequence."""
     memory = settings.network_settings.memory
     return () if memory is None else tuple((name, (memory.memory_size,)) for name in ("actor", "critic"))
-
-
-def storage_of(parts: Parts) -> Storage:
-    """The replay: single transitions, with memory sequences of them."""
-    hyper, memory, size = parts.hyper, parts.settings.network_settings.memory, parts.hyper.buffer_size
-    length = 1 if memory is None else memory.sequence_length
-    if memory is None:
-        empty, add, sample = partial(replays.empty, parts.spec, size), replays.add, replays.sample
-    else:
-        memories = memories_of(parts.settings)
-        empty = partial(replays.no_sequences, parts.spec, size, length, memories)
-        add, sample = replays.add_sequences, replays.sample_sequences
-    return Storage(
-        init=empty,
-        add=lambda store, rollout: add(store, masked(rollout)),
-        can_sample=partial(can_sample, hyper, hyper.batch_size // length),
-        sample=partial(sample, size=hyper.batch_size),
-        kept=lambda store: store,
-        saved=hyper.save_replay_buffer,
-    )
-
-
-def can_sample(hyper: SACHyperparameters, minibatch: int, store: Any, counts: Counts) -> Any:
-    """Enough has been seen in the whole run, and a minibatch is there, also where a resumed run began with nothing."""
-    there = (replays.held(store) >= minibatch) | (counts.fresh >= hyper.batch_size)
-    return (counts.total >= hyper.buffer_init_steps) & there
 
 
 def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
@@ -171,9 +142,7 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
                 kind: jnp.full(count, jnp.log(parts.hyper.init_entcoef), jnp.float32)
                 for kind, count in _temperatures(spec).items()
             },
-            "fresh": jnp.zeros(
-                (), jnp.int32
-            ),  # decisions since the last turn, those before `buffer_init_steps` left out
+            "fresh": jnp.zeros((), jnp.int32),  # decisions since the last turn, without those before buffer_init_steps
             "owed": jnp.zeros(()),  # updates that decisions have paid for and that were not made: less than one
             "signals_owed": jnp.zeros(()),
         },
@@ -215,63 +184,27 @@ def critic_step(
 def watch(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> TrainState:
     """Normaliser and signals follow what agents decide on, and decisions are counted that pay for updates."""
     after = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
-    step = state.step + rollout.acted.sum(dtype=jnp.int32)
-    fresh = state.own["fresh"] + jnp.maximum(step - jnp.maximum(state.step, parts.hyper.buffer_init_steps), 0)
-    return state.replace(
-        policy=state.policy.replace(normalizer=after),
-        signals=signals.watch(state.signals, rollout),
-        own={**state.own, "fresh": fresh},
-    )
+    state = counted(parts.hyper, state, rollout)
+    return state.replace(policy=state.policy.replace(normalizer=after), signals=signals.watch(state.signals, rollout))
 
 
 def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
-    """As many updates as the decisions since the last turn pay for, then as many of the reward signals.
-
-    Metrics are means over these updates; where not one was due, those of the turn before.
-    """
-    hyper, own = parts.hyper, state.own
+    """As many updates as the decisions since the last turn pay for, then as many of the reward signals."""
+    hyper, own, draw = parts.hyper, state.own, partial(parts.storage.sample, store)
     key, next_key = jax.random.split(state.key)
     fresh = own["fresh"].astype(jnp.float32)
-    owed, of_signals = own["owed"] + fresh / hyper.steps_per_update, own["signals_owed"]
-    count = jnp.floor(owed).astype(jnp.int32)
-
-    def one(number: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
-        drawn, noise = jax.random.split(jax.random.fold_in(key, number))
-        batch = storage_of(parts).sample(store, drawn)
-        after, told = one_update(parts, signals, carry[0], batch, noise)
-        return after, jax.tree.map(jnp.add, carry[1], told)
-
-    nothing = jax.tree.map(jnp.zeros_like, own["told"])
-    state, sums = jax.lax.fori_loop(0, count, one, (state, nothing))
-    told = _means(sums, count, own["told"])
-    owed -= count.astype(jnp.float32)
-    own = {**state.own, "fresh": jnp.zeros_like(own["fresh"]), "owed": owed, "told": told}
-    state = state.replace(own=own, key=next_key)
+    owed, key_of = own["owed"] + fresh / hyper.steps_per_update, partial(jax.random.fold_in, key)
+    state, owed, told = turn(partial(one_update, parts, signals), state, owed, own["told"], draw, key_of)
+    state = state.replace(own={**state.own, "fresh": jnp.zeros_like(own["fresh"]), "owed": owed, "told": told})
+    state = state.replace(key=next_key)
     if all(not jax.tree.leaves(kept) for kept in state.signals.values()):
         return state, told
-    state = _signals_learn(parts, signals, state, store, of_signals + fresh / hyper.reward_signal_steps_per_update, key)
-    return state, told | state.own["signals_told"]
-
-
-def _signals_learn(
-    parts: Parts, signals: Signals, state: TrainState, store: Any, owed: jax.Array, key: jax.Array
-) -> TrainState:
-    """The signals that learn do so from minibatches of their own, at their own pace; told as in `learn`."""
-    count, before = jnp.floor(owed).astype(jnp.int32), state.own["signals_told"]
-
-    def one(number: jax.Array, carry: tuple[dict[str, Any], Metrics]) -> tuple[dict[str, Any], Metrics]:
-        drawn, noise = jax.random.split(jax.random.fold_in(key, -1 - number))
-        learned, told = signals.learn_replayed(carry[0], storage_of(parts).sample(store, drawn), noise)
-        return learned, jax.tree.map(jnp.add, carry[1], told)
-
-    learned, sums = jax.lax.fori_loop(0, count, one, (state.signals, jax.tree.map(jnp.zeros_like, before)))
-    told = _means(sums, count, before)
-    owed -= count.astype(jnp.float32)
-    return state.replace(signals=learned, own={**state.own, "signals_owed": owed, "signals_told": told})
-
-
-def _means(sums: Metrics, count: jax.Array, before: Metrics) -> Metrics:
-    return jax.tree.map(lambda x, last: jnp.where(count > 0, x / jnp.maximum(count, 1), last), sums, before)
+    owed = own["signals_owed"] + fresh / hyper.reward_signal_steps_per_update
+    learned, owed, of_signals = turn(
+        signals.learn_replayed, state.signals, owed, own["signals_told"], draw, lambda number: key_of(-1 - number)
+    )
+    state = state.replace(signals=learned, own={**state.own, "signals_owed": owed, "signals_told": of_signals})
+    return state, told | of_signals
 
 
 def one_update(
@@ -450,12 +383,8 @@ def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Ar
     if not spec.discrete_branches:
         return cost - q[..., 0]
     expected = _expected(q[..., None, :], soft, parts)[..., 0, :].sum(-1)
-    twice = parts.hyper.original_losses and spec.continuous_size
-    return (
-        cost
-        + (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
-        - (2.0 if twice else 1.0) * expected
-    )
+    cost += (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
+    return cost - (2.0 if spec.continuous_size else 1.0) * expected
 
 
 def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
@@ -493,6 +422,5 @@ def _temperatures(spec: BehaviorSpec) -> dict[str, int]:
 
 def _example(parts: Parts, signals: Signals, state: TrainState, key: jax.Array) -> tuple[Metrics, Metrics]:
     """What an update tells, and one of the signals, for their names and shapes alone."""
-    storage = storage_of(parts)
-    found = storage.sample(storage.init(), key)
+    found = parts.storage.sample(parts.storage.init(), key)
     return one_update(parts, signals, state, found, key)[1], signals.learn_replayed(state.signals, found, key)[1]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxrl import platforms
 from jaxrl.artifacts import unfinished
 from jaxrl.regular_files import read_regular
 from jaxrl.types import JaxrlError
@@ -40,7 +41,7 @@ def write_text(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink()
         raise write_error(path, error) from error
-    sync_folder(path.parent)
+    platforms.sync_folder(path.parent)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -81,20 +82,9 @@ def replace(source: Path, target: Path) -> None:
             os.replace(source, target)
             return
         except PermissionError:
-            if os.name != "nt" or time.monotonic() > deadline:
+            if not platforms.keeps_open_files() or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the names in `folder` to disk, so that a rename survives a power cut. Nothing to do on Windows."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_tree(folder: Path) -> None:
@@ -103,7 +93,7 @@ def sync_tree(folder: Path) -> None:
         for name in names:
             with open(os.path.join(parent, name), "rb+") as file:
                 os.fsync(file.fileno())
-        sync_folder(Path(parent))
+        platforms.sync_folder(Path(parent))
 
 
 def write_error(path: Path, error: OSError) -> ArtifactError:
@@ -129,10 +119,7 @@ def remedy(path: Path) -> str:
 
 def lacks_inodes(path: Path) -> bool:
     """Whether the disk of `path` has used up its number of files, which also ends in "No space left on device"."""
-    if not hasattr(os, "statvfs"):
-        return False
-    disk = os.statvfs(nearest_existing(path))
-    return disk.f_files > 0 and disk.f_favail == 0  # a file system without such a number tells 0 of both
+    return platforms.lacks_inodes(nearest_existing(path))
 
 
 def free_bytes(path: Path) -> int:

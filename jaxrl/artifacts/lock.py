@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from jaxrl import platforms
 from jaxrl.artifacts.files import ArtifactError, write_error
-from jaxrl.artifacts.unfinished import lives
 from jaxrl.regular_files import read_regular
 
 NAME = "run.lock"
@@ -151,11 +151,11 @@ class RunLock:
         """Remove the file while it is still ours, where the system allows that, then the lock and empty folders."""
         remove = remove and self._is_there()
         descriptor, self._descriptor = self._descriptor, -1
-        if remove and os.name != "nt":
+        if remove and not platforms.keeps_open_files():
             _unlink(self.path)
         if descriptor >= 0:
             os.close(descriptor)
-        if remove and os.name == "nt":
+        if remove and platforms.keeps_open_files():
             _unlink(self.path)
         for folder in self._made:
             with contextlib.suppress(OSError):  # something else is in it
@@ -191,26 +191,17 @@ def look(folder: Path) -> Held | None:
     owner = _read(path)
     if owner is None or owner.host != platform.node():
         return Held(owner, True if owner is None else None)
-    return Held(owner, lives(owner.process) and _is_held(path))
+    return Held(owner, platforms.lives(owner.process) and _is_held(path))
 
 
 def _is_held(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    except OSError:  # just removed, or not ours to open: then the process that lives counts
-        return path.exists()
-    try:
-        if os.name == "nt":
-            return not _lock(descriptor)
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held; or a file system without locks, where the process that lives counts
-        return True
-    else:
+        platforms.try_lock(path)
+    except FileNotFoundError:  # just removed
         return False
-    finally:
-        os.close(descriptor)  # and with it the lock
+    except OSError:  # held, or not ours to open; or a file system without locks, where the process that lives counts
+        return path.exists()
+    return False
 
 
 def _unlink(path: Path) -> None:
@@ -237,15 +228,7 @@ def _take(path: Path) -> int:
 def _lock(descriptor: int) -> bool:
     """Whether nobody else holds it. A file system without locks is said so: nothing else can be done about it."""
     try:
-        if os.name == "nt":
-            import msvcrt
-
-            os.lseek(descriptor, 2**30, os.SEEK_SET)  # behind the text, which others want to read
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        platforms.lock(descriptor)
     except OSError as error:
         if error.errno in _BUSY:
             return False

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from jaxrl import platforms
 from jaxrl.artifacts.files import ArtifactError, nearest_existing
 
 _BAD = re.compile(r'[<>:"/\\|?*\x00-\x1f]|^\.+$|^ |[ .]$')  # that Windows, Linux or macOS refuse for a folder
@@ -78,7 +79,7 @@ def check_run_names(results_dir: Path, run_id: str) -> None:
         )
     if "\x00" in str(results_dir):
         raise RunFolderError(f"--results-dir {str(results_dir)!r} cannot be a folder: it holds a NUL character.")
-    limit = _limit(results_dir, "PC_NAME_MAX", 255)
+    limit = platforms.longest_name(nearest_existing(results_dir))
     longest = max(map(_size, names))
     if longest > limit:
         raise RunFolderError(
@@ -89,7 +90,7 @@ def check_run_names(results_dir: Path, run_id: str) -> None:
 
 def check_behavior_size(run: Path, name: str) -> None:
     """Raise RunFolderError unless the file system takes the names of this behavior's checkpoints below `run`."""
-    limit = _limit(run, "PC_NAME_MAX", 255) - _BEHAVIOR_EXTRA
+    limit = platforms.longest_name(nearest_existing(run)) - _BEHAVIOR_EXTRA
     if _size(name) > limit:
         raise RunFolderError(
             f"behavior name {name[:20]}... is {_size(name)} bytes long, and names of its checkpoints are longer: at "
@@ -99,20 +100,12 @@ def check_behavior_size(run: Path, name: str) -> None:
 
 
 def _check_path(results_dir: Path, path: Path, below: int) -> None:
-    size, limit = _size(str(path.absolute())) + below, _limit(results_dir, "PC_PATH_MAX", 4096)
+    size, limit = _size(str(path.absolute())) + below, platforms.longest_path(nearest_existing(results_dir))
     if size > limit:
         raise RunFolderError(
             f"--results-dir {str(results_dir)[:40]}...: paths of the run's files would be up to {size} bytes long, "
             f"this system takes {limit}. Choose a folder with a shorter path."
         )
-
-
-def _limit(path: Path, name: str, usual: int) -> int:
-    """The file system's own number, or the usual one where it does not tell."""
-    try:
-        return os.pathconf(nearest_existing(path), name)
-    except (AttributeError, OSError, ValueError):
-        return usual
 
 
 def _size(text: str) -> int:

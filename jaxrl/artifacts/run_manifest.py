@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxrl
+from jaxrl import platforms
 from jaxrl.artifacts import files
 from jaxrl.artifacts.files import ArtifactError
 
@@ -49,7 +50,7 @@ def start(devices: Sequence[str]) -> dict[str, Any]:
         "jaxrl": git_state(Path(jaxrl.__file__).parent, tracked="__init__.py"),
         "host": platform.node(),
         "platform": platform.platform(),
-        "processor": cpu_model(),
+        "processor": platforms.processor(),
         "cores": os.cpu_count(),
         "devices": list(devices),
         "python": platform.python_version(),
@@ -82,19 +83,6 @@ def git_state(folder: Path, tracked: str | None = None) -> dict[str, Any] | None
         return {"commit": commit, "changed": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def cpu_model() -> str:
-    """The processor's name as the system tells it, else its architecture."""
-    try:
-        if sys.platform == "darwin":
-            found = _output("sysctl", "-n", "machdep.cpu.brand_string")
-        else:
-            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            found = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    except (OSError, subprocess.SubprocessError):
-        found = ""
-    return found or platform.processor() or platform.machine()
 
 
 def _starts(path: Path) -> list[Any]:

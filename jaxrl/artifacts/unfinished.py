@@ -15,6 +15,8 @@ import socket
 import time
 from pathlib import Path
 
+from jaxrl import platforms
+
 FILE = ".tmp"
 PARTIAL = ".partial"
 """A checkpoint's folder that is not complete, or is on its way out."""
@@ -47,9 +49,9 @@ def abandoned(path: Path) -> bool:
     owner = _OWNER.search(path.name)
     if owner is None or (int(owner[1]) == os.getpid() and owner[2] == _host()):
         return True
-    if owner[2] != _host() or os.name == "nt":
+    if owner[2] != _host() or not platforms.can_ask_for_processes():
         return _untouched(path)
-    return not lives(int(owner[1]))
+    return not platforms.lives(int(owner[1]))
 
 
 def remove(folder: Path) -> list[str]:
@@ -76,19 +78,3 @@ def _untouched(path: Path) -> bool:
     except OSError:  # it goes on changing
         return False
     return time.time() - newest > ELSEWHERE_SECONDS
-
-
-def lives(process: int) -> bool:
-    """Whether a process of this machine is still there; True for one that cannot be asked.
-
-    On Windows signal 0 is Ctrl-C, and another user's process may not be signalled.
-    """
-    if os.name == "nt":
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True

@@ -30,6 +30,7 @@ _COMMANDS = {
     "check-env": "play an environment in JAX at random and name what breaks its contract",
     "make-player": "write an executable that serves one of jaxrl's environments as a Unity player would",
     "watch": "play an environment with the policy of a run and make a film of it",
+    "tournament": "policies of runs, their earlier selves and others play against each other, and are rated",
     "dashboard": "a page on this machine that follows the runs in a results folder while they train",
     "report": "learning curves, tables and time split of runs in one file",
     "diff": "the first difference between two runs: settings, versions, statistics, parameters",

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from jaxrl import platforms
+
 
 def leaving_at_once() -> AbstractContextManager[None]:
     """Inside the block SIGINT and SIGTERM end the process with 130 and 143.
@@ -20,7 +22,7 @@ def leaving_at_once() -> AbstractContextManager[None]:
 
 def leaving_tidily() -> AbstractContextManager[None]:
     """Inside the block SIGTERM and SIGHUP raise SystemExit (143, 129), so that what was begun is taken back."""
-    names = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # no SIGHUP on Windows
+    names = [number for number in platforms.END_SIGNALS if number != signal.SIGINT]
     return _handled(_end, dict.fromkeys(names, signal.SIG_DFL))
 
 

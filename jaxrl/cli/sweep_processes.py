@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrl import platforms
 from jaxrl.artifacts import lock
 from jaxrl.artifacts.files import write_error, write_text
 from jaxrl.artifacts.run_folder import RunFolder
@@ -63,7 +62,7 @@ class _Child(NamedTuple):
     def kill(self) -> None:
         """The run and its workers, which are of its group."""
         with suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL) if hasattr(os, "killpg") else self.process.kill()
+            platforms.end_session(self.process, kill=True)
 
     def silent(self) -> float:
         """Seconds since it last wrote into its log; 0 if that is gone."""
@@ -106,7 +105,7 @@ class _UnderWay:
             self.told_to_end = True
             self._kill_at = time.monotonic() + END_SECONDS
             for child in self._running():
-                child.process.terminate()
+                platforms.ask_to_end(child.process)
 
     def _running(self) -> list[_Child]:
         return [child for child in self.children if child.process.poll() is None]
@@ -207,12 +206,11 @@ def _started(run: RunSettings) -> _Child:
     except OSError as error:
         raise write_error(log, error) from error
     with output:
-        process = subprocess.Popen(
+        process = platforms.begin(  # no Ctrl-C reaches it: that comes to this process, which passes it on once
             [sys.executable, "-m", "jaxrl.cli", "train", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C comes to this process alone, which passes it on once
         )
     _log.info("%s: begun, process %d; it tells what it does in %s.", name, process.pid, log)
     return _Child(name, log, process, Guard(process.pid, _ORPHAN_SECONDS))

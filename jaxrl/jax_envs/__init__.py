@@ -25,6 +25,7 @@ _FILES = {
     "ball3d": "ball3d",
     "basic": "basic",
     "baton_pass": "baton_pass",
+    "crawler": "crawler",
     "dungeon_escape": "dungeon_escape",
     "food_collector": "food_collector",
     "grid_world": "grid_world",

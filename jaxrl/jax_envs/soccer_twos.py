@@ -16,7 +16,9 @@ Rules. Lengths are in units of the field's half width, times in decisions. One d
 5. Past the line within the mouth it is a goal: members of the team that attacks it get the group reward
    1 - clock / `episode_limit`, the others -1, and all terminate. After `episode_limit` decisions without a goal all are
    truncated, as in the scene: nobody sees the clock.
-A player that strikes the ball gets the reward `ball_touch`, an environment parameter, usually 0.
+A player that strikes the ball gets the reward `ball_touch`, an environment parameter, usually 0. Each member gets the
+group reward `ball_forward`, another one, times the way of the ball towards the goal that it attacks, in lengths of the
+field: what its opponents lose (Ng et al. 1999, shaping by a potential, here with discount 1).
 
 Observation of each player, one vector of 32 numbers, about [-1, 1]. A field turned by half a turn with the teams
 exchanged looks the same: own place (2) and own way (2) are in the team's frame, whose x axis points to the goal that it
@@ -78,6 +80,7 @@ class SoccerState(NamedTuple):
     ball_velocity: Array  # float32 [2]
     clock: Array  # int32 [], decisions made
     ball_touch: Array  # float32 [], reward of a player that strikes the ball
+    ball_forward: Array | float = 0.0  # float32 [], group reward for a ball that goes the length of the field
 
 
 def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
@@ -88,17 +91,17 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
     """
     if not settings.ball_radius < settings.mouth < 1.0:
         raise ValueError(f"mouth = {settings.mouth}: must lie between ball_radius = {settings.ball_radius} and 1")
-    defaults = {"ball_touch": 0.0}
+    defaults = {"ball_touch": 0.0, "ball_forward": 0.0}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, TeamView]:
-        touch = parameters.get("ball_touch", defaults["ball_touch"])
-        state = _kick_off(settings, key, jnp.asarray(touch, jnp.float32))
+        touch, forward = (jnp.asarray(parameters.get(name, of), jnp.float32) for name, of in defaults.items())
+        state = _kick_off(settings, key)._replace(ball_touch=touch, ball_forward=forward)
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: TeamActions) -> tuple[SoccerState, TeamStep]:
-        state = run_players(settings, state, actions.discrete)
-        state, struck = play_ball(settings, state._replace(clock=state.clock + 1))
-        return state, _judge(settings, state, struck)
+        after = run_players(settings, state, actions.discrete)
+        after, struck = play_ball(settings, after._replace(clock=after.clock + 1))
+        return after, _judge(settings, after, struck, way_forward(settings, state, after))
 
     sensor = ObservationSpec("VectorSensor_size32", (32,), (DimensionProperty.NONE,))
     return JaxEnv(
@@ -114,7 +117,28 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
     )
 
 
-def _kick_off(settings: SoccerSettings, key: Array, ball_touch: Array) -> SoccerState:
+def chase_ball(obs: Array) -> Array:
+    """A scripted player: it runs behind the ball, seen from the goal that it attacks, and pushes it there.
+
+    Observations [..., 8 + ...] of this scene, or of a striker's in `strikers_vs_goalie.py` → actions int32 [..., 3].
+    """
+    ball, goal = obs[..., 6:8], obs[..., 10:12]
+    line = (goal - ball) / _length(goal - ball)  # on which it pushes
+    behind = jnp.sum(ball * line, axis=-1, keepdims=True) > 0.7 * _length(ball)
+    beside = jnp.sum(_left(line) * ball, axis=-1, keepdims=True) < 0.0
+    around = ball - 0.09 * line + 0.06 * jnp.where(beside, 1.0, -1.0) * _left(line)
+    return run_to(jnp.where(behind, ball, around))
+
+
+def run_to(place: Array) -> Array:
+    """The actions int32 [..., 3] that bring a player to a place, (ahead, left) [..., 2] as it sees it."""
+    sign = jnp.where(jnp.abs(place) > 0.01, jnp.sign(place), 0.0)
+    turn = jnp.where(jnp.abs(place[..., 1]) > 0.5 * jnp.abs(place[..., 0]), sign[..., 1], 0.0)
+    wanted = jnp.concatenate([sign, turn[..., None]], axis=-1)
+    return jnp.where(wanted < 0, 2, wanted).astype(jnp.int32)  # as `_SIGN` reads them
+
+
+def _kick_off(settings: SoccerSettings, key: Array) -> SoccerState:
     """The ball near the middle, each team in its own half, looking roughly to the other one."""
     draw = jax.random.uniform(key, (PLAYERS + 1, 3), minval=-1.0)
     usual = jnp.array([[-0.5 * settings.half_length, 0.4], [-0.5 * settings.half_length, -0.4]])
@@ -126,7 +150,7 @@ def _kick_off(settings: SoccerSettings, key: Array, ball_touch: Array) -> Soccer
         ball=0.2 * draw[0, :2],
         ball_velocity=jnp.zeros(2, jnp.float32),
         clock=jnp.int32(0),
-        ball_touch=ball_touch,
+        ball_touch=jnp.float32(0.0),
     )
 
 
@@ -181,7 +205,12 @@ def play_ball(settings: SoccerSettings, state: SoccerState, one_goal: bool = Fal
     return state._replace(ball=ball, ball_velocity=velocity), struck[:, 0]
 
 
-def _judge(settings: SoccerSettings, state: SoccerState, struck: Array) -> TeamStep:
+def way_forward(settings: SoccerSettings, before: SoccerState, after: SoccerState) -> Array:
+    """What the ball's way to +x is worth, float32 []."""
+    return after.ball_forward * (after.ball[0] - before.ball[0]) / (2.0 * settings.half_length)
+
+
+def _judge(settings: SoccerSettings, state: SoccerState, struck: Array, forward: Array) -> TeamStep:
     """Rule 5."""
     goal = jnp.abs(state.ball[0]) > settings.half_length  # elsewhere than in a mouth the wall held it
     attacker = _SIDE[:, 0] == jnp.sign(state.ball[0])
@@ -191,7 +220,7 @@ def _judge(settings: SoccerSettings, state: SoccerState, struck: Array) -> TeamS
     return TeamStep(
         view=_view(settings, state, goal | late),
         reward=jnp.where(struck, state.ball_touch, 0.0),
-        group_reward=jnp.where(goal, prize, 0.0).astype(jnp.float32),
+        group_reward=(jnp.where(goal, prize, 0.0) + _SIDE[:, 0] * forward).astype(jnp.float32),
         terminated=jnp.full(PLAYERS, goal),
         truncated=jnp.full(PLAYERS, late),
         over=goal | late,

@@ -8,7 +8,8 @@ Rule 5. Past the line within the mouth it is a goal: strikers get the group rewa
 `episode_limit` decisions without one the goalie has held: it gets 1, the strikers -1. Everybody terminates. (In the
 scene of ML-Agents that game is interrupted: nobody has won it, so that no rating knows of a goalie that holds.)
 Before, each decision costs a striker 1 / `episode_limit` of its own and gives the goalie as much, as in the scene. A
-striker that strikes the ball gets the reward `ball_touch`, an environment parameter, usually 0.
+striker that strikes the ball gets the reward `ball_touch`, an environment parameter, usually 0; strikers get the group
+reward `ball_forward`, another one, for a ball that goes the length of the field, and the goalie the opposite.
 
 Observation of each player, one vector of 24 numbers as in `soccer_twos.py`, with one goal and two others: own place and
 way from the strikers' side (a goalie: from its own), own velocity, to the ball, its velocity, to the middle of the
@@ -31,10 +32,13 @@ from jaxrl.jax_envs.soccer_twos import (
     RED,
     SoccerSettings,
     SoccerState,
+    chase_ball,
     draw_field,
     play_ball,
     run_players,
+    run_to,
     seen_by_players,
+    way_forward,
 )
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -57,18 +61,18 @@ def make_strikers_vs_goalie(settings: SoccerSettings = DEFAULTS) -> JaxScene:
     """
     if not settings.ball_radius < settings.mouth < 1.0:
         raise ValueError(f"mouth = {settings.mouth}: must lie between ball_radius = {settings.ball_radius} and 1")
-    defaults = {"ball_touch": 0.0}
+    defaults = {"ball_touch": 0.0, "ball_forward": 0.0}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, dict[str, TeamView]]:
-        touch = parameters.get("ball_touch", defaults["ball_touch"])
-        state = _kick_off(settings, key, jnp.asarray(touch, jnp.float32))
+        touch, forward = (jnp.asarray(parameters.get(name, of), jnp.float32) for name, of in defaults.items())
+        state = _kick_off(settings, key)._replace(ball_touch=touch, ball_forward=forward)
         return state, _views(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: dict[str, TeamActions]) -> tuple[SoccerState, SceneStep]:
         action = jnp.concatenate([actions[name].discrete for name in _SIZES])
-        state = run_players(settings, state, action)
-        state, struck = play_ball(settings, state._replace(clock=state.clock + 1), one_goal=True)
-        return state, _judge(settings, state, struck)
+        after = run_players(settings, state, action)
+        after, struck = play_ball(settings, after._replace(clock=after.clock + 1), one_goal=True)
+        return after, _judge(settings, after, struck, way_forward(settings, state, after))
 
     return JaxScene(
         name="StrikersVsGoalie",
@@ -80,7 +84,22 @@ def make_strikers_vs_goalie(settings: SoccerSettings = DEFAULTS) -> JaxScene:
     )
 
 
-def _kick_off(settings: SoccerSettings, key: Array, ball_touch: Array) -> SoccerState:
+def keep_goal(obs: Array) -> Array:
+    """A scripted goalie: it stands before the middle of its goal, on the line to the ball.
+
+    Observations [..., 24] → actions int32 [..., 3].
+    """
+    ball, goal = obs[..., 6:8], obs[..., 10:12]
+    way = ball - goal
+    reach = jnp.linalg.norm(way, axis=-1, keepdims=True)
+    return run_to(goal + way * jnp.minimum(1.0, 0.1 / jnp.maximum(reach, 1e-6)))
+
+
+SCRIPTED = {"Striker": chase_ball, "Goalie": keep_goal}
+"""Who plays by rules, by behavior."""
+
+
+def _kick_off(settings: SoccerSettings, key: Array) -> SoccerState:
     """The ball near the middle, the strikers behind it, the goalie before its goal."""
     draw = jax.random.uniform(key, (PLAYERS + 1, 3), minval=-1.0)
     length, angle = settings.half_length, 0.5 * draw[1:, 2]
@@ -92,16 +111,16 @@ def _kick_off(settings: SoccerSettings, key: Array, ball_touch: Array) -> Soccer
         ball=0.2 * draw[0, :2],
         ball_velocity=jnp.zeros(2, jnp.float32),
         clock=jnp.int32(0),
-        ball_touch=ball_touch,
+        ball_touch=jnp.float32(0.0),
     )
 
 
-def _judge(settings: SoccerSettings, state: SoccerState, struck: Array) -> SceneStep:
+def _judge(settings: SoccerSettings, state: SoccerState, struck: Array, forward: Array) -> SceneStep:
     """Rule 5."""
     goal = state.ball[0] > settings.half_length  # elsewhere than in the mouth the wall held it
     held = (state.clock >= settings.episode_limit) & ~goal
     over, side = goal | held, jnp.asarray(_SIDE[:, 0])
-    prize = jnp.where(goal, side, jnp.where(held, -side, 0.0)).astype(jnp.float32)
+    prize = (jnp.where(goal, side, jnp.where(held, -side, 0.0)) + side * forward).astype(jnp.float32)
     reward = -side / settings.episode_limit + jnp.where(struck & (side > 0), state.ball_touch, 0.0)
     views, steps = _views(settings, state, over), {}
     for name, of in _SIZES.items():

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl import platforms
 from jaxrl.artifacts import files, unfinished
 
 _STORAGES = {"f4": "FloatStorage", "f8": "DoubleStorage", "i8": "LongStorage", "i4": "IntStorage", "b1": "BoolStorage"}
@@ -41,7 +42,7 @@ def write_torch_file(path: Path, contents: Mapping[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         files.replace(temporary, path)
-        files.sync_folder(path.parent)
+        platforms.sync_folder(path.parent)
     except OSError as error:
         raise files.write_error(path, error) from error
     finally:

@@ -62,7 +62,7 @@ def untrained_actions(action: ActionSpec) -> Act:
     return act
 
 
-def by_team(acts: Sequence[Act], sides: np.ndarray) -> Act:
+def by_team(acts: Sequence[Act], sides: np.ndarray | Array) -> Act:
     """Each team follows one of several policies.
 
     Its policy and its memory are those of the parts, as tuples. Each part decides for everybody; what it says of others

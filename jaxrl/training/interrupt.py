@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
+from jaxrl import platforms
 from jaxrl.artifacts.metrics.writers.background import THREAD
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,6 @@ _FIRST = (
     "nothing.\n"
 )
 _SECOND = "\nSecond interrupt: leaving at once, nothing more is saved.\n"
-_HANGUP = getattr(signal, "SIGHUP", None)  # not on Windows
-_SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, _HANGUP) if number is not None)
 
 
 Result = TypeVar("Result")
@@ -67,8 +66,8 @@ class Interrupt:
             self._bytes.setblocking(False)
             self._old_descriptor = signal.set_wakeup_fd(self._bytes.fileno(), warn_on_full_buffer=False)
             threading.Thread(target=_watch, args=(read,), daemon=True, name="jaxrl-interrupt").start()
-            for number in _SIGNALS:
-                if number != _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
+            for number in platforms.END_SIGNALS:
+                if number != platforms.HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
                     self._old[number] = signal.signal(number, self._on_signal)
         return self
 
@@ -166,9 +165,9 @@ def _watch(signals: socket.socket) -> None:
     first = None
     with signals:
         while arrived := signals.recv(1):
-            if arrived[0] not in _SIGNALS:
+            if arrived[0] not in platforms.END_SIGNALS:
                 continue
-            if arrived[0] == _HANGUP:
+            if arrived[0] == platforms.HANGUP:
                 _let_terminal_go()
             if first is None:
                 first = time.monotonic()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import jax
 
+from jaxrl import platforms
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.settings import BehaviorSettings, SettingsError
 
@@ -22,12 +22,8 @@ def free_bytes(devices: int) -> int | None:
     if device.platform != "cpu":
         told = device.memory_stats() or {}
         return told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    available = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * available[0] // devices if available else None
+    available = platforms.available_memory()
+    return None if available is None else available // devices
 
 
 def stored_bytes(algorithm: Algorithm, seeds: int = 1) -> int:

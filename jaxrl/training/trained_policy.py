@@ -209,9 +209,14 @@ def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: Beha
             f"{path}: this policy does not fit {info.behavior} as it is now ({changes}); "
             "give the environment that it was trained in"
         )
-    blank = trees.nest({p: _blank(entry) for p, entry in info.leaves.items()})
-    values = trees.unnest(checkpoint.restore(path, blank))
+    values = arrays_of(path, info)
     return trees.rebuild(template, {p: values[_POLICY + p] for p in saved}, saved)
+
+
+def arrays_of(path: Path, info: CheckpointInfo) -> dict[str, Any]:
+    """Everything in a checkpoint, by the path of its leaf. Raises CheckpointError."""
+    blank = trees.nest({p: _blank(entry) for p, entry in info.leaves.items()})
+    return trees.unnest(checkpoint.restore(path, blank))
 
 
 def _blank(entry: Any) -> Any:

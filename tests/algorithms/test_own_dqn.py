@@ -16,7 +16,7 @@ from tests.helpers import make_spec
 
 NAME = f"{Path(__file__).parents[2] / 'examples' / 'own_dqn.py'}:make_dqn"
 SPEC = make_spec((3,), branches=(2,))
-HYPER = {"batch_size": 32, "buffer_size": 200, "initial": 4, "minibatches": 40, "learning_rate": 0.02, "tau": 0.2}
+HYPER = {"batch_size": 32, "buffer_size": 200, "buffer_init_steps": 0, "learning_rate": 0.02, "tau": 0.2}
 
 
 def made(spec: jaxrl.BehaviorSpec = SPEC, **more: Any) -> jaxrl.Algorithm:
@@ -31,7 +31,7 @@ def made(spec: jaxrl.BehaviorSpec = SPEC, **more: Any) -> jaxrl.Algorithm:
 
 def test_q_becomes_the_reward_and_half_of_what_follows() -> None:
     """State 0 pays 1 and leads to state 1, which pays 4 and ends: V(0) = 1 + 0.5 · 4 = 3, V(1) = 4."""
-    algorithm = made()
+    algorithm = made(steps_per_update=16 / 480)  # 16 decisions pay for 480 updates
     rollout = random_rollout(0, t=3, b=8, a=1, spec=SPEC)
     shape = rollout.acted.shape
     clock = np.arange(3)[:, None, None]
@@ -53,8 +53,7 @@ def test_q_becomes_the_reward_and_half_of_what_follows() -> None:
         algorithm.storage.init(),
     )
     state, store = store_rollout(algorithm, state, store, rollout)
-    for _ in range(12):
-        state, _ = learn(state, store)
+    state, _ = learn(state, store)
     of_each = [float(algorithm.estimate(state, rollout._replace(acted=numbers == n))["value_estimate"]) for n in (0, 1)]
     taken = [len(np.unique(np.asarray(rollout.action.discrete)[n])) for n in (0, 1)]
     assert taken == [2, 2]  # both choices are in the replay, so that max Q is that of what was seen

@@ -12,7 +12,7 @@ import pytest
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.drawing import Disc
 from jaxrl.jax_envs.interface import TeamActions, TeamStep, advance_areas, start_areas
-from jaxrl.jax_envs.soccer_twos import SoccerSettings, SoccerState, make_soccer_twos
+from jaxrl.jax_envs.soccer_twos import SoccerSettings, SoccerState, chase_ball, make_soccer_twos
 
 ENV = make_soccer_twos(SoccerSettings())  # half_length 1.5, mouth 0.4, radii 0.12 and 0.08, push 0.08, kick 0.06
 REST, FORWARD, BACK, LEFT, TURN = (0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0), (0, 0, 1)
@@ -28,6 +28,7 @@ def place(**changes) -> SoccerState:
         ball_velocity=jnp.zeros(2),
         clock=jnp.int32(0),
         ball_touch=jnp.float32(0.25),
+        ball_forward=jnp.float32(0.0),
     )
     return state._replace(**{name: jnp.asarray(value, getattr(state, name).dtype) for name, value in changes.items()})
 
@@ -111,6 +112,34 @@ def test_a_goal_pays_by_the_clock_and_ends_the_episode(side, prizes):
     assert step.stats["Environment/Goal"] == 1 and step.stats["Environment/Goal Of Team 0"] == (side == 1)
 
 
+def test_the_way_of_the_ball_is_paid_where_it_is_worth_something():
+    """From 0.3 to 0.3 + 0.95 * 0.1: 0.095 of 3, the length of the field, forward for team 0 and back for team 1."""
+    _, step = act(place(ball=[0.3, 0.1], ball_velocity=[0.1, 0.0], ball_forward=2.0))
+    np.testing.assert_allclose(step.group_reward, 2 * 0.095 / 3 * np.array([1, 1, -1, -1]), rtol=1e-5)
+    _, step = act(place(ball=[1.45, 0.1], ball_velocity=[0.1, 0.0], ball_forward=2.0, clock=49))
+    np.testing.assert_allclose(
+        step.group_reward, np.array([0.75, 0.75, -1, -1]) + 2 * 0.095 / 3 * np.array([1, 1, -1, -1]), rtol=1e-5
+    )
+
+
+def test_the_scripted_player_goes_behind_the_ball_and_pushes():
+    """Team 0 by rules, team 1 at rest: a goal from nearly every start within the limit."""
+
+    @quick_jit
+    @jax.vmap
+    def play(key):
+        def step(carry, _):
+            state, obs, goal = carry
+            sent = chase_ball(obs).at[2:].set(0)
+            state, result = ENV.step(key, state, team_actions(sent))
+            return (state, result.view.obs[0], goal | (result.stats["Environment/Goal Of Team 0"] > 0)), None
+
+        state, view = ENV.reset(key, {})
+        return jax.lax.scan(step, (state, view.obs[0], jnp.bool_(False)), length=160)[0][2]
+
+    assert play(jax.random.split(jax.random.key(0), 16)).sum() >= 15
+
+
 def test_the_limit_truncates_unless_it_is_a_goal():
     _, step = act(place(clock=199))
     assert step.over and step.truncated.all() and not step.terminated.any() and not step.group_reward.any()
@@ -147,6 +176,7 @@ def crowd(count: int) -> tuple[SoccerState, jax.Array]:
         "ball_velocity": rng.uniform(-0.2, 0.2, (count, 2)),
         "clock": rng.integers(0, 200, count),
         "ball_touch": rng.uniform(0, 1, count),
+        "ball_forward": np.linspace(0, 1, count),
     }
     state = SoccerState(**{name: jnp.asarray(x, getattr(place(), name).dtype) for name, x in fields.items()})
     return state, jnp.asarray(rng.integers(0, 3, (count, 4, 3)), jnp.int32)
@@ -165,7 +195,7 @@ def test_exchanged_teams_play_the_exchanged_game():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), exchange(after), mirrored)
     assert step.over.sum() > 5 and (step.reward > 0).sum() > 100  # the states are worth the name
     for field in ("reward", "group_reward", "terminated", "truncated"):
-        np.testing.assert_allclose(getattr(step, field)[:, [2, 3, 0, 1]], getattr(other, field))
+        np.testing.assert_allclose(getattr(step, field)[:, [2, 3, 0, 1]], getattr(other, field), atol=1e-6)
     np.testing.assert_allclose(step.view.obs[0][:, [2, 3, 0, 1]], other.view.obs[0], atol=5e-6)
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from jaxrl import platforms
 from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint.document import METADATA, verify
 from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
@@ -160,7 +161,7 @@ def install(partial: Path, path: Path) -> None:
     if os.path.lexists(path):  # also a link to nowhere
         files.replace(path, old)
     files.replace(partial, path)
-    files.sync_folder(path.parent)
+    platforms.sync_folder(path.parent)
     unfinished.discard(old)
 
 

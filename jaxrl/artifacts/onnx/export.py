@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from flax.traverse_util import flatten_dict
 
+from jaxrl import platforms
 from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.onnx.check import check_contract
 from jaxrl.artifacts.onnx.graph import Connectors, build
@@ -89,7 +90,7 @@ def export(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         difference = _install(path, model, spec, moments)
-        files.sync_folder(path.parent)
+        platforms.sync_folder(path.parent)
     except OSError as error:
         raise files.write_error(path, error) from error
     return difference

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
+from jaxrl import platforms
 from jaxrl.envs.interface import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -180,9 +181,8 @@ class Film:
         command = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
         command += ["-s", f"{width}x{height}", "-r", f"{self._rate:g}", "-i", "-"]
         command += ["-c:v", "libx264", "-pix_fmt", "yuv420p", str(self._draft)]
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+        none = subprocess.DEVNULL
+        return platforms.begin(command, stdin=subprocess.PIPE, stdout=none, stderr=none)
 
     def _end(self, encoder: subprocess.Popen[bytes]) -> None:
         """Let the encoder write the rest. Raises RuntimeError if it cannot, or takes too long."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+from jaxrl import platforms
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.protobuf import register
 
@@ -79,10 +79,10 @@ def stop_process(process: subprocess.Popen[bytes], patience: float) -> None:
     try:
         if _ended(process, patience):
             return
-        _signal_group(process, terminate=True)
+        platforms.end_session(process, kill=False)
         _ended(process, _TERMINATE_SECONDS)
     finally:
-        _signal_group(process, terminate=False)
+        platforms.end_session(process, kill=True)
         _ended(process, _KILL_SECONDS)
 
 
@@ -92,13 +92,3 @@ def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _signal_group(process: subprocess.Popen[bytes], terminate: bool) -> None:
-    if os.name == "nt":
-        _ = process.terminate() if terminate else process.kill()
-        return
-    try:
-        os.killpg(process.pid, signal.SIGTERM if terminate else signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return  # nobody is left (macOS reports a group of zombies as PermissionError)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import pickle
-import select
 import signal
 import socket
-import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from multiprocessing import connection
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+from jaxrl import platforms
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, through_bytes
 from jaxrl.envs.workers.worker import INCARNATION, execute, failure_message, ready_message, worker_main
@@ -74,7 +70,7 @@ class ProcessHandle:
             daemon=True,
         )
         try:
-            with _interrupts_blocked():
+            with platforms.interrupts_blocked():
                 self._process.start()
         except BaseException:
             ours.close()
@@ -174,20 +170,6 @@ class InlineHandle:
         self._ended = True
 
 
-def wait(items: Collection[Any], seconds: float) -> list[Any]:
-    """Those of `items` (see `WorkerHandle.waitables`) that are ready within `seconds`. Does not wait for no items.
-
-    As `multiprocessing.connection.wait`, which builds a selector each time and takes three times as long.
-    """
-    if not hasattr(select, "poll"):  # Windows waits for sockets and processes in different ways
-        return connection.wait(list(items), timeout=seconds) if items else []
-    numbers = {item if isinstance(item, int) else item.fileno(): item for item in items}
-    poll = select.poll()
-    for number in numbers:
-        poll.register(number, select.POLLIN)
-    return [numbers[number] for number, _ in poll.poll(1000.0 * seconds)] if items else []
-
-
 def pickle_factory(factory: EnvFactory) -> bytes:
     """The factory as bytes.
 
@@ -214,24 +196,7 @@ def _exit_in_words(code: int) -> str:
 
 
 def _process_state(pid: int | None) -> str:
-    """What the process is doing, from Linux's /proc; empty elsewhere."""
+    """What the process is doing, where the system tells it."""
     names = {"R": "computing", "S": "waiting", "D": "waiting for a disk or device", "T": "stopped by a signal"}
-    try:
-        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
-    return f" and {names.get(letter, f'in state {letter}')}"
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """A starting worker inherits the blocked SIGINT, so that Ctrl-C cannot end it before it ignores the signal itself;
-    ours is delivered afterwards, not lost."""
-    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    letter = platforms.state_of(pid)
+    return f" and {names.get(letter, f'in state {letter}')}" if letter else ""

@@ -13,11 +13,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from jaxrl.envs.workers.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory, wait
+from jaxrl.envs.workers.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory
 from jaxrl.envs.workers.restarts import Loss, RestartLimits, Restarts
 from jaxrl.envs.workers.supervisor import START, Inbox, Supervisor
 from jaxrl.envs.workers.transport import encode_actions
 from jaxrl.envs.workers.worker import parameters_message, reset_message
+from jaxrl.platforms import wait
 from jaxrl.types import Action, EnvMessage, ParameterValue
 
 logger = logging.getLogger(__name__)

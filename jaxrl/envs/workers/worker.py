@@ -23,6 +23,7 @@ from enum import Enum, auto
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
+from jaxrl import platforms
 from jaxrl.envs.interface import BadDataError, EnvironmentClosed, EnvironmentFailure, HostEnv, PortTakenError
 from jaxrl.envs.workers.transport import Channel, ChannelClosedError, Message, decode_actions, encode_result
 from jaxrl.log_lines import log_as_worker
@@ -180,15 +181,15 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
 def _leave_interrupts_to_the_parent() -> None:
     """Ctrl-C reaches the whole terminal group, but the parent still wants results while it saves."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent starts us with it blocked
+    platforms.interrupts_unblocked()  # the parent starts us with it blocked
+    if platforms.CATCHES_TERMINATION:
         signal.signal(signal.SIGTERM, _on_terminate)
 
 
 def _end_with_the_parent() -> None:
     """A killed parent closes the socket, but while we wait for a player we do not look at it."""
     parent = multiprocessing.parent_process()
-    if parent is not None and hasattr(signal, "pthread_sigmask"):
+    if parent is not None and platforms.CATCHES_TERMINATION:
         threading.Thread(target=_terminate_after, args=(parent,), daemon=True, name="jaxrl-parent").start()
 
 
@@ -212,5 +213,5 @@ def _on_terminate(number: int, _frame: object) -> None:
 
 def _let_closing_finish() -> None:
     """A second SIGTERM must not interrupt the closing of the environment; SIGKILL follows if it hangs."""
-    if hasattr(signal, "pthread_sigmask"):
+    if platforms.CATCHES_TERMINATION:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from jaxrl.artifacts.run_manifest import cpu_model
+from jaxrl import platforms
 from jaxrl.tools.bench.lines import Accelerator, Commit, Machine
 from jaxrl.types import JaxrlError
 
@@ -50,21 +50,11 @@ def machine(device: str | None = None) -> Machine:
             "device, see that the system lists it, or leave --device out."
         )
     return Machine(
-        cpu=cpu_model(),
-        cores=_cores(),
+        cpu=platforms.processor(),
+        cores=platforms.cores(),
         platform=platform.platform(),
         accelerator=found,
     )
-
-
-def load() -> float | None:
-    """Processes that wanted a core, averaged over the last minute; None where the system does not tell."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-
-
-def _cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def commit(folder: Path) -> Commit | None:

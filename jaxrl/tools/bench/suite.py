@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,11 +17,12 @@ from typing import Any, NamedTuple
 import rich
 
 import jaxrl
+from jaxrl import platforms
 from jaxrl.artifacts.files import carried
 from jaxrl.artifacts.versions import versions
 from jaxrl.tools.bench.catalogue import BENCHMARKS, Benchmark, choose
 from jaxrl.tools.bench.lines import BenchError, Line
-from jaxrl.tools.bench.machine import commit, installed_commit, load, machine, variables_for
+from jaxrl.tools.bench.machine import commit, installed_commit, machine, variables_for
 from jaxrl.tools.bench.table import print_run
 
 _TAIL = 2000  # characters of a failed script's output that are kept
@@ -77,7 +77,7 @@ def run_all(
     lines = []
     for turn in range(repeat):
         for benchmark in benchmarks:
-            before, busy = f"round {turn + 1} of {repeat}: " if repeat > 1 else "", load()
+            before, busy = f"round {turn + 1} of {repeat}: " if repeat > 1 else "", platforms.load()
             if not benchmark.by_hand:
                 rich.get_console().print(f"{before}{benchmark.name} ...", highlight=False)
             outcome = run_script(benchmark, folder, quick=quick, timeout=timeout, variables=variables)
@@ -174,9 +174,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 def _run(command: list[str], folder: str, environment: dict[str, str], timeout: float) -> tuple[int | None, str]:
     """Exit code (None: time-out) and the end of what it printed. Ends its children too: they would disturb others."""
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        process = platforms.begin(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -188,12 +186,6 @@ def _run(command: list[str], folder: str, environment: dict[str, str], timeout: 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the process and, but for Windows, of the session it leads."""
-    if os.name == "nt":
-        process.kill()
-    else:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # nothing is left
+    """Kill what is left of the process and of its children."""
+    platforms.end_session(process, kill=True)
     process.wait()

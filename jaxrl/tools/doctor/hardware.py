@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxrl import platforms
 from jaxrl.artifacts import files
 from jaxrl.artifacts.run_folder import MIN_FREE_BYTES
 from jaxrl.tools.bench.lines import Accelerator
@@ -70,16 +71,8 @@ def memory(free: int | None) -> Finding:
 
 def free_memory() -> int | None:
     """What the system can still give, or the container may still take, in bytes (Linux)."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        return None
-    try:
-        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
-    except (OSError, ValueError):  # not in a container, or one without a limit
-        return free
-    return min(free, max(limit - used, 0))
+    free, left = platforms.available_memory(), platforms.container_memory()
+    return free if free is None or left is None else min(free, left)
 
 
 def disk(results_dir: Path, free: int) -> Finding:

@@ -35,11 +35,11 @@ def png(experiments: Sequence[Experiment]) -> bytes:
     """All figures below each other, on white."""
     shown = {behavior: _tags_of(experiments, behavior) for behavior in behaviors_of(experiments)}
     heights = [_rows(found) * HEIGHT + 0.7 for found in shown.values()] + [_time_height(experiments)]
-    with _style():
+    with style():
         figure = _figure(sum(heights))
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, (behavior, found) in zip(parts, shown.items(), strict=False):
-            part.suptitle(_plain(behavior))
+            part.suptitle(plain(behavior))
             _draw_curves(part, experiments, behavior, found)
         _draw_time(parts[-1], experiments)
         file = io.BytesIO()
@@ -48,7 +48,8 @@ def png(experiments: Sequence[Experiment]) -> bytes:
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
+    """How the figures of jaxrl look."""
     import matplotlib
 
     colored = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
@@ -90,7 +91,7 @@ def _draw_curves(figure: Any, experiments: Sequence[Experiment], behavior: str, 
     colors = {e.label: COLORS[i % len(COLORS)] for i, e in enumerate(experiments)}
     lines, populations = {}, {e.label for e in experiments if e.population}
     for panel, (tag, title) in zip(panels, titles(shown).items(), strict=False):
-        panel.set_title(_plain(title), loc="left")
+        panel.set_title(plain(title), loc="left")
         for label, curves in curves_of(experiments, behavior, tag).items():
             band, color = statistics.band(curves, independent=label not in populations), colors[label]
             marker = "o" if len(band.step) == 1 else None  # a single summary is no line
@@ -100,7 +101,7 @@ def _draw_curves(figure: Any, experiments: Sequence[Experiment], behavior: str, 
     for panel in panels[len(shown) :]:
         panel.set_axis_off()
     if lines:
-        names = [_plain(label) for label in lines]
+        names = [plain(label) for label in lines]
         figure.legend(list(lines.values()), names, loc="outside lower center", ncols=min(4, len(names)))
 
 
@@ -136,7 +137,7 @@ def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> bool:
             label=phase,
         )
         left = {i: left[i] + share for i, share in shares.items()}
-    panel.set_yticks(range(len(known)), [_plain(runs[i].name) for i in known])
+    panel.set_yticks(range(len(known)), [plain(runs[i].name) for i in known])
     panel.invert_yaxis()
     panel.set(xlim=(0.0, 1.0), xlabel="share of the learning phase")
     panel.xaxis.set_major_formatter("{x:.0%}")
@@ -147,6 +148,6 @@ def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> bool:
     return True
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that matplotlib shows as it stands: "$" would begin a formula, a leading "_" hides a legend entry."""
     return re.sub(r"^_", " _", text).replace("$", r"\$")

@@ -117,7 +117,7 @@ def watch(
             trusted.accept(folder)
     if environment is not None:
         trusted.ours(environment)
-    name = _address_of(run) if environment is None else environment
+    name = address_of(run) if environment is None else environment
     check_watchable(name, run)
     if parse_address(name).kind in FOREIGN:
         if opponent is not None:
@@ -352,7 +352,7 @@ class WatchError(JaxrlError):
     """What was asked for cannot be shown. The text says why and what to do."""
 
 
-def _address_of(run: Path | None) -> str:
+def address_of(run: Path | None) -> str:
     """The address in the configuration of a run. Raises WatchError: there is none."""
     if run is None:
         raise WatchError("Nothing to watch: name an environment, such as jax:dungeon_escape, or a run with --run")

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.stages import Traced
 
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.compilation import cache_by_default, quick_options
@@ -26,7 +27,7 @@ from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
 from jaxrl.jax_envs.scene import JaxScene, scene_of
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.training.compiled import trainer_checkpoint
 from jaxrl.training.compiled.arguments import (
     UNFITTING,
@@ -54,6 +55,7 @@ from jaxrl.training.compiled.iteration import (
 )
 from jaxrl.training.compiled.opponents import Rivals, groups_of, rival_algorithm
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.spread import here, over_all
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.memory import check_store
 
@@ -181,6 +183,103 @@ def make_scene_trainer(
 
     Raises SettingsError and JaxEnvError as `make_jitted_trainer`.
     """
+    mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
+    platform = mesh.devices.flat[0].platform
+    cache_by_default()
+    plan = plan_of(
+        env,
+        algorithms,
+        settings,
+        areas=areas,
+        seeds=seeds,
+        parameters=parameters,
+        values=values,
+        newest=newest,
+        platform=platform,
+    )
+    learners = plan.learners
+    begin = jax.jit(partial(start, plan), compiler_options=quick_options(platform))
+    try:
+        shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((seeds,), np.uint32))
+        places = shardings(mesh, shapes)
+        program: Any = trace_program(plan, mesh, shapes, places).lower().compile()
+    except UNFITTING:
+        for name, learner in learners.items():
+            check_fit(learner.env, algorithms[name])
+        raise
+    memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
+    needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+
+    def place(state: SceneState) -> SceneState:
+        where = shardings(mesh, state)
+        return over_all(state, where) if jax.process_count() > 1 else jax.device_put(state, where)
+
+    def init(numbers: Sequence[int]) -> SceneState:
+        check_memory(seeds, areas, needed, min(mesh.size, jax.local_device_count()))
+        return place(begin(seed_numbers(numbers, seeds)))
+
+    def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
+        return program(jax.tree.map(_empty_to, state, places), counted(count))
+
+    def counted(count: int) -> Any:
+        whole = NamedSharding(mesh, PartitionSpec())
+        return np.int32(count) if jax.process_count() == 1 else over_all(np.int32(count), whole)
+
+    everywhere = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def read(found: Any) -> Any:
+        return jax.device_get(everywhere(found) if mesh.size > 1 else found)
+
+    def here_alone(state: SceneState) -> SceneState:
+        return here(everywhere, state) if jax.process_count() > 1 else state
+
+    def report(state: SceneState, logs: Mapping[str, IterationLog] = MappingProxyType({})) -> dict[str, Report]:
+        found = {
+            name: Report(
+                part.train.step, part.frozen, part.iteration, part.values, part.recent, part.newest, logs.get(name, ())
+            )
+            for name, part in state.parts.items()
+        }
+        return read(found)
+
+    return SceneTrainer(
+        init=init,
+        run=run,
+        place=place,
+        take=jax.jit(_taken, static_argnums=2),
+        put=lambda state, some, first: place(replaced(state, some, first)),
+        begin_anew=lambda state, which: place(begun_anew(state, which)),
+        read=read,
+        here=here_alone,
+        report=report,
+        seeds=seeds,
+        areas=areas,
+        steps=plan.steps,
+        every={name: learner.every for name, learner in learners.items()},
+        agents={name: learner.env.teams * learner.env.members for name, learner in learners.items()},
+        algorithms=algorithms,
+        devices=mesh.size,
+        bytes=needed,
+        shapes=shapes,
+    )
+
+
+def plan_of(
+    env: JaxEnv | JaxScene,
+    algorithms: Mapping[str, Algorithm],
+    settings: Mapping[str, BehaviorSettings],
+    *,
+    areas: int,
+    seeds: int,
+    platform: str,
+    parameters: Mapping[str, float | Sequence[float] | Distribution] | None = None,
+    values: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+    newest: Mapping[str, int] | None = None,
+) -> Plan:
+    """What an iteration of `make_scene_trainer` is bound to, on this platform ("cpu", "cuda", "tpu").
+
+    Raises SettingsError and JaxEnvError.
+    """
     original, differing = scene_of(env), values or {}
     check_jax_env(env)
     sides = check_sides(original, algorithms, settings)
@@ -192,7 +291,6 @@ def make_scene_trainer(
         check_values(given[0], settings[part.name], seeds, given[1])
         check_acting(part, *given)
         check_store(part.name, given[0], settings[part.name], seeds)
-    cache_by_default()
     usual = {**scene.parameters, **(parameters or {})}
     agents = {
         name: count / (sides[name].teams if name in sides else 1)
@@ -203,8 +301,6 @@ def make_scene_trainer(
         each = 1.0 if settings[name].count_by == "env_steps" else count
         lengths[name] = math.ceil(algorithms[name].collect_size / (areas * each))
     steps, every = pieces(lengths)
-    mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
-    platform = mesh.devices.flat[0].platform
     learners = {}
     for part in trained:
         name, alone = part.name, len(trained) == 1
@@ -226,74 +322,30 @@ def make_scene_trainer(
         own = settings[name].self_play
         assert own is not None
         rivals[name] = Rivals(scene.part(rivals_of(name)), acts, of, groups, own)
-    plan = Plan(scene, learners, usual, areas, steps, rivals)
-    begin = jax.jit(partial(start, plan), compiler_options=quick_options(platform))
-    try:
-        shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((seeds,), np.uint32))
-        places = shardings(mesh, shapes)
-        program = compile_program(partial(iterate_several, plan), mesh, shapes, places)
-    except UNFITTING:
-        for part in trained:
-            check_fit(part, algorithms[part.name])
-        raise
-    memory, replaced, begun_anew = program.memory_analysis(), jax.jit(_replaced), jax.jit(partial(begin_anew, plan))
-    needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
-
-    def place(state: SceneState) -> SceneState:
-        return jax.device_put(state, shardings(mesh, state))
-
-    def init(numbers: Sequence[int]) -> SceneState:
-        check_memory(seeds, areas, needed, mesh.size)
-        return place(begin(seed_numbers(numbers, seeds)))
-
-    def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
-        return program(jax.tree.map(_empty_to, state, places), np.int32(count))
-
-    everywhere = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
-
-    def read(found: Any) -> Any:
-        return jax.device_get(everywhere(found) if mesh.size > 1 else found)
-
-    def report(state: SceneState, logs: Mapping[str, IterationLog] = MappingProxyType({})) -> dict[str, Report]:
-        found = {
-            name: Report(
-                part.train.step, part.frozen, part.iteration, part.values, part.recent, part.newest, logs.get(name, ())
-            )
-            for name, part in state.parts.items()
-        }
-        return read(found)
-
-    return SceneTrainer(
-        init=init,
-        run=run,
-        place=place,
-        take=jax.jit(_taken, static_argnums=2),
-        put=lambda state, some, first: place(replaced(state, some, first)),
-        begin_anew=lambda state, which: place(begun_anew(state, which)),
-        read=read,
-        report=report,
-        seeds=seeds,
-        areas=areas,
-        steps=steps,
-        every=every,
-        agents={part.name: part.teams * part.members for part in trained},
-        algorithms=algorithms,
-        devices=mesh.size,
-        bytes=needed,
-        shapes=shapes,
-    )
+    return Plan(scene, learners, usual, areas, steps, rivals)
 
 
-def compile_program(several: Callable[..., Any], mesh: Mesh, shapes: Any, places: Any) -> Any:
-    """The program of some iterations; nothing is allocated yet, so that its memory can be judged first."""
+def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState) -> Traced:
+    """The program of some iterations, (state, count) → (state, logs); the state is donated.
+
+    `shapes` and `places` of a state. Nothing is compiled or allocated yet, so that its memory can be judged first.
+    """
+    several: Callable[..., Any] = partial(iterate_several, plan)
     if len(next(iter(shapes.parts.values())).key) > 1:
         spec = PartitionSpec(SEEDS)
-        several = jax.shard_map(several, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec, check_vma=False)
+        several = jax.shard_map(
+            several,
+            mesh=mesh,
+            in_specs=(spec, PartitionSpec()),
+            out_specs=spec,
+            axis_names={SEEDS} if mesh.shape[AREAS] > 1 else set(),
+            check_vma=False,
+        )
     everywhere = NamedSharding(mesh, PartitionSpec())
     state = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
     with jax.set_mesh(mesh):
-        return jax.jit(several, donate_argnums=0).lower(state, count).compile()
+        return jax.jit(several, donate_argnums=0).trace(state, count)
 
 
 def agents_at_start(
@@ -332,10 +384,25 @@ def _met_somebody(algorithm: Algorithm) -> Algorithm:
 
 
 def mesh_of(devices: list[Any], seeds: int, areas: int) -> Mesh:
-    """The devices that share the work: as many as divide the seeds, or one seed's areas. Both are axes of it."""
-    whole = seeds if seeds > 1 else areas
-    count = max(n for n in range(1, len(devices) + 1) if whole % n == 0)
-    return Mesh(np.array(devices[:count]).reshape((count, 1) if seeds > 1 else (1, count)), (SEEDS, AREAS))
+    """The devices that share the work, with the axes seeds and areas: as many as can, the same number of each host.
+
+    Each takes some of the seeds; what devices are left over share the areas of a seed. On one host several seeds are
+    not spread further than over the seeds. Raises SettingsError where some host would have nothing to do.
+    """
+    hosts: dict[int, list[Any]] = {}
+    for device in devices:
+        hosts.setdefault(device.process_index, []).append(device)
+    for each in range(min(map(len, hosts.values())), 0, -1):
+        count = each * len(hosts)
+        of_seeds = math.gcd(count, seeds)
+        of_areas = count // of_seeds
+        if of_areas == 1 or (areas % of_areas == 0 and (seeds == 1 or len(hosts) > 1)):
+            chosen = [device for own in hosts.values() for device in own[:each]]
+            return Mesh(np.array(chosen).reshape(of_seeds, of_areas), (SEEDS, AREAS))
+    raise SettingsError(
+        f"env_settings.seeds: {seeds} seed(s) of {areas} areas (num_areas) cannot be spread over {len(hosts)} hosts "
+        "alike: choose a number of seeds or of areas that the number of hosts divides"
+    )
 
 
 def shardings(mesh: Mesh, state: SceneState) -> SceneState:

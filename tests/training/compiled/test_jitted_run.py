@@ -33,6 +33,7 @@ from jaxrl.training.compiled.saver import Subject, restored
 from tests.artifacts.test_csv_file import rows
 from tests.event_files import read_events
 from tests.jitted_command import Command
+from tests.trainer import AWKWARD
 from tests.training.compiled.alone import fresh_states
 
 NAME, ENV, SEEDS, AREAS = "SimpleSpread", "jax:simple_spread", (7, 8, 9), 4
@@ -66,7 +67,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Configuration, results and compiled programs of all runs here."""
-    path = tmp_path_factory.mktemp("jitted")
+    path = tmp_path_factory.mktemp("jitted") / AWKWARD
+    path.mkdir()
     (path / "config.yaml").write_text(yaml.safe_dump(SETTINGS))
     return path
 

@@ -54,7 +54,8 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(runs, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
+    folder = tmp_path_factory.mktemp("run") / trainer.AWKWARD
+    folder.mkdir()
     changes = {"env_settings.env_path": "player:dungeon_escape", "*.max_steps": 1500, "*.time_horizon": 32}
     configuration = trainer.config(folder, changes, NAME)
     with pytest.MonkeyPatch.context() as patch, (folder / "output").open("w+") as output:

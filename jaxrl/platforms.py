@@ -1,0 +1,309 @@
+"""What POSIX and Windows do in different ways: processes with their children, locks, folders, signals. No JAX.
+
+The only file that asks for the system, but for the names of things (`device.advice`, the executable's suffix) and
+`envs/unity/peers.py`, which reads tables of Linux that nobody else has. `sys.platform` is looked at when a function is
+called, so that the tests run Windows' forms as far as Linux has what they call. What was run on which system:
+docs/windows.md.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, cast
+
+_KILL_SECONDS = 5.0  # taskkill
+
+
+def on_windows() -> bool:
+    """Whether this is Windows."""
+    return sys.platform == "win32"
+
+
+# Processes
+
+
+def begin(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """`subprocess.Popen` of a process whose children are ended with it (`end_session`), and that no Ctrl-C reaches."""
+    if sys.platform == "win32":
+        process = subprocess.Popen(words, **options, creationflags=subprocess.CREATE_NEW_PROCESS_GROUP)
+    else:
+        process = subprocess.Popen(words, **options, start_new_session=True)
+    return cast("subprocess.Popen[bytes]", process)
+
+
+def end_session(process: subprocess.Popen[Any], *, kill: bool) -> None:
+    """Tell a process begun with `begin`, or a player, and its children to end; with `kill` they are ended.
+
+    Windows can only end them.
+    """
+    if sys.platform == "win32":
+        _end_tree(process)
+        return
+    with suppress(ProcessLookupError, PermissionError):  # nobody is left (macOS: a group of zombies is not permitted)
+        os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+
+
+def ask_to_end(process: subprocess.Popen[Any]) -> None:
+    """Tell a run of jaxrl that was begun with `begin` to save and end; its workers are its own affair."""
+    if sys.platform == "win32":
+        with suppress(OSError):  # it has ended
+            process.send_signal(signal.CTRL_BREAK_EVENT)
+    else:
+        process.terminate()
+
+
+def _end_tree(process: subprocess.Popen[Any]) -> None:
+    """A process of Windows with its children, which stay when it alone is ended; they are found while it lives."""
+    if process.poll() is None:
+        words = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(words, capture_output=True, timeout=_KILL_SECONDS, check=False)
+    process.kill()
+
+
+def guards_orphans() -> bool:
+    """Whether a shell can end a group of processes once their parent is gone (`jaxrl.orphans`)."""
+    return not on_windows()
+
+
+def lives(process: int) -> bool:
+    """Whether a process of this machine is still there; True for one that cannot be asked.
+
+    On Windows signal 0 is Ctrl-C. Another user's process may not be signalled.
+    """
+    if not can_ask_for_processes():
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def can_ask_for_processes() -> bool:
+    """Whether `lives` knows."""
+    return not on_windows()
+
+
+def state_of(process: int | None) -> str:
+    """The letter of what a process is doing, as Linux tells it: R computes, S waits, ...; empty elsewhere."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+# Signals
+
+HANGUP = getattr(signal, "SIGHUP", None)
+"""A terminal that was closed; Windows ends the process."""
+_BREAK = getattr(signal, "SIGBREAK", None)  # Windows alone: Ctrl-Break, and what `ask_to_end` sends
+END_SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP, _BREAK) if number is not None)
+"""What asks a run to save and end."""
+CATCHES_TERMINATION = hasattr(signal, "pthread_sigmask")
+"""Whether SIGTERM comes to a process that may still close what it has open; Windows ends it there and then."""
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """A process that starts inside inherits the blocked SIGINT, so that Ctrl-C cannot end it before it ignores it.
+
+    Ours is delivered afterwards, not lost. Windows blocks no signals: nothing happens.
+    """
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def interrupts_unblocked() -> None:
+    """In the process that was started so."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+# Files
+
+
+def lock(descriptor: int) -> None:
+    """Take the system's lock on an open file, which goes with the process. Raises OSError if somebody holds it.
+
+    Windows locks a byte, far behind the text, which others want to read.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(descriptor, 2**30, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def try_lock(path: Path) -> None:
+    """Look whether `lock` would be refused, and let go at once: OSError. A file that may only be read will do on POSIX.
+
+    Raises FileNotFoundError or PermissionError too where it cannot be opened.
+    """
+    if sys.platform == "win32":
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            lock(descriptor)
+        finally:
+            os.close(descriptor)
+    else:
+        import fcntl
+
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+
+
+def keeps_open_files() -> bool:
+    """Whether a file that somebody has open can be neither removed nor replaced."""
+    return on_windows()
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in `folder` to disk, so that a rename survives a power cut. Nothing to do on Windows."""
+    if on_windows():
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def longest_name(folder: Path) -> int:
+    """Bytes of a name in a folder, which exists."""
+    return 255 if sys.platform == "win32" else _path_limit(folder, "PC_NAME_MAX", 255)
+
+
+def longest_path(folder: Path) -> int:
+    """Bytes of a path below a folder, which exists; Windows has a short limit unless its long paths are switched on."""
+    if sys.platform == "win32":
+        return 32_000 if _long_paths() else 259
+    return _path_limit(folder, "PC_PATH_MAX", 4096)
+
+
+def _path_limit(folder: Path, name: str, usual: int) -> int:
+    """The file system's own number, or the usual one where it does not tell."""
+    if sys.platform == "win32":
+        return usual
+    try:
+        return os.pathconf(folder, name)
+    except (OSError, ValueError):
+        return usual
+
+
+def _long_paths() -> bool:
+    """Whether LongPathsEnabled is set (Windows 10 from 1607 on)."""
+    if sys.platform != "win32":
+        return False
+    try:
+        import winreg
+
+        where = r"SYSTEM\CurrentControlSet\Control\FileSystem"
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, where) as key:
+            return winreg.QueryValueEx(key, "LongPathsEnabled")[0] == 1
+    except (ImportError, OSError):
+        return False
+
+
+def lacks_inodes(path: Path) -> bool:
+    """Whether the disk of `path`, which exists, takes no more files however small; Windows has no such number."""
+    if sys.platform == "win32":
+        return False
+    disk = os.statvfs(path)
+    return disk.f_files > 0 and disk.f_favail == 0  # a file system without such a number tells 0 of both
+
+
+def cache_folder() -> Path:
+    """Where programs keep what can be made anew, with `~` for the home folder."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches")
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+
+
+def wait(items: Collection[Any], seconds: float) -> list[Any]:
+    """Those of `items`, sockets and ends of processes, that are ready within `seconds`. Does not wait for no items.
+
+    As `multiprocessing.connection.wait`, which builds a selector each time and takes three times as long; Windows waits
+    for sockets and processes in different ways, which it knows.
+    """
+    if sys.platform == "win32":
+        return connection.wait(list(items), timeout=seconds) if items else []
+    numbers = {item if isinstance(item, int) else item.fileno(): item for item in items}
+    poll = select.poll()
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    return [numbers[number] for number, _ in poll.poll(1000.0 * seconds)] if items else []
+
+
+# The machine
+
+
+def cores() -> int:
+    """That this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def load() -> float | None:
+    """Processes that wanted a core, averaged over the last minute; Windows does not tell."""
+    return None if sys.platform == "win32" else os.getloadavg()[0]
+
+
+def available_memory() -> int | None:
+    """Bytes that the system can still give without writing to disk; None where it is not known (macOS, Windows)."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def container_memory() -> int | None:
+    """Bytes that the container of this process may still take, as Linux counts (version 2); None without a limit."""
+    try:
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+    except (OSError, ValueError):
+        return None
+    return max(limit - used, 0)
+
+
+def processor() -> str:
+    """The processor's name as the system tells it, else its architecture."""
+    try:
+        if sys.platform == "darwin":
+            words = ["sysctl", "-n", "machdep.cpu.brand_string"]
+            found = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        else:
+            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            found = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except (OSError, subprocess.SubprocessError):
+        found = ""
+    return found or platform.processor() or platform.machine()

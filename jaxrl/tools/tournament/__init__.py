@@ -1,0 +1,1 @@
+"""`jaxrl tournament`: policies of runs play against each other."""

@@ -1,0 +1,175 @@
+"""Games between two players in a JAX environment, as one compiled program: the first episode of each of N areas.
+
+A player decides for all members of its side, by behavior. Every start is played twice, with exchanged sides, so that a
+field or a start that favours one side favours nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.sampling import of_episode, of_one
+from jaxrl.jax_envs.scene import JaxScene, scene_of
+from jaxrl.training.acting import Act, by_team, first_moment, next_moment
+from jaxrl.types import JaxrlError
+
+
+class TournamentError(JaxrlError):
+    """Players that cannot play against each other, or a place that cannot be written. The text says what to do."""
+
+
+class Role(NamedTuple):
+    """How a player decides for one behavior, all of whose members its memory is of."""
+
+    act: Act  # of two players with one `act`, and policies of the same shapes, the program is compiled once
+    policy: Any
+    memory: Any
+
+
+class Player(NamedTuple):
+    """Somebody who plays."""
+
+    name: str
+    roles: Mapping[str, Role]  # by behavior
+
+
+class Record(NamedTuple):
+    """What came of games of one player against another."""
+
+    won: int
+    drawn: int
+    lost: int
+
+    @property
+    def share(self) -> float:
+        """Won games among those that somebody has won; NaN where there are none."""
+        decided = self.won + self.lost
+        return self.won / decided if decided else float("nan")
+
+    def turned(self) -> Record:
+        """As the other one sees it."""
+        return Record(self.lost, self.drawn, self.won)
+
+    def plus(self, other: Record) -> Record:
+        """Both together."""
+        return Record(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Match(NamedTuple):
+    """All games of two players, as the first of them sees them."""
+
+    on_first_side: Record  # of the games in which it has side 0
+    on_second_side: Record
+
+    @property
+    def total(self) -> Record:
+        """On either side."""
+        return self.on_first_side.plus(self.on_second_side)
+
+
+class Table:
+    """Where matches are played.
+
+    Args:
+      games: of a match; half of them with exchanged sides.
+      longest: decisions after which a game without an end is a draw.
+      seed: the same starts for all matches.
+
+    Raises TournamentError where the environment has not two sides: two teams of one behavior, or two behaviors of one.
+    """
+
+    def __init__(self, env: JaxEnv | JaxScene, *, games: int, longest: int, seed: int) -> None:
+        scene, starts = scene_of(env), -(-games // 2)
+        sides = _sides_of(scene)
+        self._values = of_one(env.parameters)
+        self._keys = jnp.tile(jax.random.split(jax.random.key(seed), starts), 2)[:games]
+        self._turned = np.repeat([False, True], starts)[:games]
+        self._program = jax.jit(partial(_results, scene, sides, longest), static_argnums=0)
+
+    def play(self, first: Player, second: Player) -> Match:
+        """A match."""
+        names = list(first.roles)
+        acts = tuple(tuple((name, of.roles[name].act) for name in names) for of in (first, second))
+        policies, memories = (
+            {name: tuple(of.roles[name][field] for of in (first, second)) for name in names} for field in (1, 2)
+        )
+        came = self._program(acts, policies, memories, self._keys, jnp.asarray(self._turned), self._values)
+        results = np.asarray(came)
+        sides = (results[self._turned == turned] for turned in (False, True))
+        return Match(*(Record(*(int((of == sign).sum()) for sign in (1, 0, -1))) for of in sides))
+
+
+def _sides_of(scene: JaxScene) -> dict[str, np.ndarray]:
+    """By behavior for each of its members the side that it plays on, 0 or 1. Raises TournamentError unless there are
+    two."""
+    teams = [(part.name, part.members) for part in scene.parts for _ in range(part.teams)]
+    if len(teams) != 2:
+        raise TournamentError(
+            f"{scene.name}: has {len(teams)} team(s), and a game of a tournament is played by two: "
+            "give an environment of two teams with --env, such as jax:pong"
+        )
+    return {
+        part.name: np.concatenate([np.full(n, side) for side, (name, n) in enumerate(teams) if name == part.name])
+        for part in scene.parts
+    }
+
+
+def _results(
+    scene: JaxScene,
+    sides: Mapping[str, np.ndarray],
+    longest: int,
+    acts: tuple[tuple[tuple[str, Act], ...], ...],
+    policies: Any,
+    memories: Any,
+    keys: Array,
+    turned: Array,
+    values: Any,
+) -> Array:
+    """int32 [N], 1 where the first player has won, -1 where the second, else 0.
+
+    The result is what self-play rates: of who ended for good, the sign of what was paid last, own and group reward.
+    """
+    decide = {name: (one, dict(acts[1])[name]) for name, one in acts[0]}
+
+    def begin(key: Array) -> tuple[Any, Any]:
+        state, views = scene.reset(jax.random.fold_in(key, 0), of_episode(values, key))
+        return state, {name: first_moment(view) for name, view in views.items()}
+
+    def step(number: Array, key: Array, swap: Array, playing: Any) -> tuple[Any, Array, Array]:
+        state, moments, remembered = playing
+        keys = jax.random.split(jax.random.fold_in(key, number + 1), 1 + len(decide))
+        player = {name: jnp.asarray(side) ^ swap for name, side in sides.items()}  # [A], who decides for a member
+        sent, after = {}, {}
+        for (name, both), own in zip(decide.items(), keys[1:], strict=True):
+            act = by_team(both, player[name])
+            sent[name], after[name] = act(policies[name], remembered[name], moments[name], own)
+        state, result = scene.step(keys[0], state, sent)
+        following, paid = {}, jnp.zeros(2)
+        for name, of in result.behaviors.items():
+            ended = of.terminated | of.truncated
+            following[name] = next_moment(moments[name], of.view, ended, of.reward, of.group_reward)
+            paid = paid.at[player[name]].add(jnp.where(of.terminated, of.reward + of.group_reward, 0.0))
+        return (state, following, after), result.over, jnp.sign(paid[0] - paid[1]).astype(jnp.int32)
+
+    def all_games(carry: Any) -> Any:
+        number, playing, over, results = carry
+        playing, ends, came = jax.vmap(partial(step, number))(keys, turned.astype(jnp.int32), playing)
+        return number + 1, playing, over | ends, jnp.where(ends & ~over, came, results)
+
+    def goes_on(carry: Any) -> Array:
+        number, _, over, _ = carry
+        return (number < longest) & ~over.all()
+
+    count = len(keys)
+    everywhere = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), memories)
+    playing = (*jax.vmap(begin)(keys), everywhere)
+    begun = jnp.int32(0), playing, jnp.zeros(count, bool), jnp.zeros(count, jnp.int32)
+    return jax.lax.while_loop(goes_on, all_games, begun)[3]

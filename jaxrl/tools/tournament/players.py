@@ -1,0 +1,196 @@
+"""Who plays: words of the command line, as players of an environment.
+
+RUN             the newest policy of a results folder, or zoo:NAME
+RUN@STEP        that of one of its checkpoints
+RUN@pool        those of its self-play pool and the newest; RUN@checkpoints: of all its checkpoints
+random          random allowed actions
+FILE.py:NAME    or module:NAME, a scripted player: a function of the observations of each sensor (JAX arrays with
+                any leading axes) that gives the actions [..., size], or several by behavior
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import own_code
+from jaxrl.algorithms.interface import PolicyState
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.mismatch import spec_differences
+from jaxrl.artifacts.checkpoint.spec import spec_to_json
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.zoo import PREFIX, run_path
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions
+from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of
+from jaxrl.tools.tournament import snapshots
+from jaxrl.tools.tournament.matches import Player, Role, TournamentError
+from jaxrl.tools.tournament.snapshots import Earlier
+from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
+from jaxrl.training.trained_policy import Trained, load_trained
+
+RANDOM, POOL, CHECKPOINTS = "random", "pool", "checkpoints"
+EARLIER = "earlier"
+"""The pool, or the checkpoints where there is none."""
+
+
+class Word(NamedTuple):
+    """A word of the command line: `which` of the policies of a `run`, or somebody without a run."""
+
+    text: str
+    run: Path | None = None
+    which: str = ""  # "", a step, POOL, CHECKPOINTS or EARLIER
+    label: str = ""  # of the run, by which its players are called
+
+
+def read(texts: Sequence[str]) -> list[Word]:
+    """The words of a command line; a run alone stands for its earlier policies.
+
+    Raises JaxrlError for a policy that the zoo has not.
+    """
+    words = [_read(text) for text in texts]
+    names = [run.resolve().name for run in {word.run for word in words if word.run is not None}]
+    words = [
+        word._replace(label=str(word.run) if names.count(word.run.resolve().name) > 1 else word.run.resolve().name)
+        if word.run is not None
+        else word
+        for word in words
+    ]
+    alone = len(words) == 1 and words[0].run is not None and not words[0].which
+    return [words[0]._replace(which=EARLIER)] if alone else words
+
+
+def _read(text: str) -> Word:
+    if text == RANDOM or (own_code.split_address(text) is not None and not text.startswith(PREFIX)):
+        return Word(text)
+    place, at, which = text.rpartition("@")
+    if at and not Path(text).exists() and (which in (POOL, CHECKPOINTS) or which.isdecimal()):
+        return Word(text, run_path(place), which)
+    return Word(text, run_path(text))
+
+
+class Entry:
+    """Makes players of words; players of equal settings share what is compiled.
+
+    Args:
+      where: the address of `env`, for messages.
+      most: of the earlier policies of a run, evenly spread; its newest is always there.
+      deterministic: the mean or most likely action instead of a sample.
+    """
+
+    def __init__(self, env: JaxEnv | JaxScene, where: str, *, most: int, deterministic: bool) -> None:
+        self._parts = parts_of(env)
+        self._where, self._most, self._deterministic = where, most, deterministic
+        self._acts: dict[str, Act] = {}  # by settings
+
+    def players(self, word: Word) -> list[Player]:
+        """Oldest first.
+
+        Raises TournamentError for a run with other observations or actions than the environment, JaxrlError for a run,
+        checkpoint or function that cannot be used.
+        """
+        if word.run is not None:
+            return self._of_run(word, word.run)
+        if word.text == RANDOM:
+            return [Player(RANDOM, {part.name: Role(self._random(part), None, ()) for part in self._parts})]
+        found = own_code.load(word.text, where="tournament: ")
+        name = word.text.rpartition(":")[2]
+        return [Player(name, {part.name: self._scripted(part, word, found) for part in self._parts})]
+
+    def _of_run(self, word: Word, run: Path) -> list[Player]:
+        step = int(word.which) if word.which.isdecimal() else None
+        newest = {part.name: self._newest(part, run, step) for part in self._parts}
+        last = self._player(word.label, newest, {name: of.policy for name, of in newest.items()})
+        if word.which not in (POOL, CHECKPOINTS, EARLIER):
+            return [last if step is None else last._replace(name=f"{word.label}@{step}")]
+        found = {name: self._earlier(word, run, of) for name, of in newest.items()}
+        count = min(map(len, found.values()))  # behaviors save at other steps: they are matched from the newest on
+        together = list(zip(*(of[len(of) - count :] for of in found.values()), strict=True))
+        players = [
+            self._player(
+                f"{word.label}@{of[0].name}", newest, dict(zip(found, (one.policy for one in of), strict=True))
+            )
+            for of in together
+        ]
+        return [*_spread(players, self._most), last]
+
+    def _earlier(self, word: Word, run: Path, newest: Trained) -> list[Earlier]:
+        pool = [] if word.which == CHECKPOINTS else snapshots.of_pool(run, newest)
+        if word.which == POOL and not pool:
+            raise TournamentError(
+                f"{word.text}: {newest.behavior} was trained without self_play, and has no pool: {run}@{CHECKPOINTS} "
+                "takes its checkpoints"
+            )
+        return pool or snapshots.of_checkpoints(run, newest)[:-1]  # the last of them is the newest
+
+    def _player(self, name: str, of: Mapping[str, Trained], policies: Mapping[str, PolicyState]) -> Player:
+        return Player(name, {part.name: self._role(part, of[part.name], policies[part.name]) for part in self._parts})
+
+    def _newest(self, part: Sizes, run: Path, step: int | None) -> Trained:
+        """Raises TournamentError where the run was trained with other observations or actions."""
+        folder = RunFolder(run.parent, run.name).behavior(part.name)
+        if folder.is_dir():
+            noted = checkpoint.read_info(checkpoint.require_latest(folder)).spec
+            changes = spec_differences(noted, spec_to_json(part.spec), ("there", "here")) if noted else []
+            if changes:
+                raise TournamentError(
+                    f"{run}: was trained with other observations or actions of {part.name} than {self._where} has "
+                    f"({'; '.join(changes)}): leave it out, or name another environment with --env"
+                )
+        return load_trained(run, part.spec, behavior=part.name, checkpoint_at=step, deterministic=self._deterministic)
+
+    def _role(self, part: Sizes, trained: Trained, policy: PolicyState) -> Role:
+        act = self._acts.setdefault(repr((part.name, trained.settings)), trained_actions(trained.algorithm))
+        return Role(act, policy, memory_before(trained.algorithm, policy, part.teams * part.members))
+
+    def _random(self, part: Sizes) -> Act:
+        return self._acts.setdefault(repr((part.name, RANDOM)), untrained_actions(part.spec.action))
+
+    def _scripted(self, part: Sizes, word: Word, found: Any) -> Role:
+        of = found.get(part.name) if isinstance(found, Mapping) else found
+        if not callable(of):
+            what = f"has nobody who plays {part.name}" if isinstance(found, Mapping) else f"is {found!r:.60}"
+            raise TournamentError(
+                f"{word.text}: {what}, expected a function of the observations, or a mapping of such by behavior "
+                f"({', '.join(part.name for part in self._parts)})"
+            )
+        act = self._acts.setdefault(repr((part.name, word.text)), scripted_actions(part, of))
+        return Role(act, None, ())
+
+
+def scripted_actions(part: Sizes, function: Callable[..., Any]) -> Act:
+    """What a function of the observations of each sensor, [A, *shape] each, decides for all A members.
+
+    It gives actions [A, C] where the behavior has C continuous ones, [A, B] of its B branches, or both as a pair.
+    """
+    action = part.spec.action
+    branches = len(action.discrete_branches)
+
+    def act(policy: None, memory: Any, moment: Moment, key: Any) -> tuple[TeamActions, Any]:
+        given = function(*moment.view.obs)
+        members = moment.view.alive.shape
+        both = action.continuous_size > 0 and branches > 0
+        continuous, discrete = given if both else (given, given)
+        sent = TeamActions(
+            jnp.asarray(continuous, jnp.float32) if action.continuous_size else jnp.zeros((*members, 0)),
+            jnp.asarray(discrete, jnp.int32) if branches else jnp.zeros((*members, 0), jnp.int32),
+        )
+        wanted = (*members, action.continuous_size), (*members, branches)
+        got = sent.continuous.shape, sent.discrete.shape
+        if got != wanted:
+            raise TournamentError(
+                f"{getattr(function, '__name__', function)}: gives actions of the shapes {got}, expected {wanted} "
+                f"(continuous, discrete) of {part.name}"
+            )
+        return sent, memory
+
+    return act
+
+
+def _spread(players: Sequence[Player], most: int) -> list[Player]:
+    """At most so many, the first and the last among them."""
+    places = np.unique(np.linspace(0, len(players) - 1, min(most, len(players))).round().astype(int))
+    return [players[place] for place in places]

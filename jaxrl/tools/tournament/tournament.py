@@ -1,0 +1,191 @@
+"""Everybody against everybody: the matches of a round-robin, ratings, and files of both."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl import trust as trusted
+from jaxrl.artifacts import files
+from jaxrl.envs.address import Kind, parse_address
+from jaxrl.jax_envs import environment_of
+from jaxrl.jax_envs.interface import JaxEnv
+from jaxrl.jax_envs.scene import JaxScene
+from jaxrl.tools.tournament.figures import png
+from jaxrl.tools.tournament.matches import Match, Player, Record, Table, TournamentError
+from jaxrl.tools.tournament.players import CHECKPOINTS, POOL, Entry, Word, read
+from jaxrl.tools.tournament.ratings import Rating, rate
+from jaxrl.tools.watch.film import address_of, arguments_of, compiled
+
+Told = Callable[[str, str, Record], None]
+"""Is told of every match: both players and what came of it."""
+
+
+class Standings(NamedTuple):
+    """What came of a tournament. Players are numbered in the order in which they were given."""
+
+    environment: str
+    games: int  # of a match
+    seed: int
+    players: tuple[str, ...]
+    matches: dict[tuple[int, int], Match]  # by first and second, first < second
+    ratings: list[Rating]
+
+    @property
+    def order(self) -> list[int]:
+        """Players, the best first."""
+        return sorted(range(len(self.players)), key=lambda player: -self.ratings[player].mean)
+
+    def record(self, player: int, opponent: int | None = None) -> Record:
+        """What came of the games of a player against one or all others."""
+        found = Record(0, 0, 0)
+        for (first, second), match in self.matches.items():
+            if player in (first, second) and opponent in (None, first, second):
+                found = found.plus(match.total if player == first else match.total.turned())
+        return found
+
+    def shares(self) -> np.ndarray:
+        """[P, P]: what the row's player won of the decided games against the column's; NaN where there were none."""
+        every = range(len(self.players))
+        return np.array(
+            [[math.nan if row == column else self.record(row, column).share for column in every] for row in every]
+        )
+
+
+def tournament(
+    words: Sequence[str],
+    *,
+    environment: str | None = None,
+    games: int = 100,
+    longest: int = 2000,
+    seed: int = 0,
+    most: int = 10,
+    deterministic: bool = False,
+    trust: bool = False,
+    told: Told = lambda first, second, record: None,
+) -> Standings:
+    """All matches between the players that the words name (`players.py`). Writes nothing.
+
+    A run alone stands for its pool, or for its checkpoints where it has none, and its newest policy. The environment
+    has its usual parameters, and the arguments of the first run.
+
+    Args:
+      environment: `jax:NAME`, `player:NAME` (the same, compiled) or `FILE.py:FUNCTION`; None: that of the first run.
+      games, longest, seed: of a match, see `Table`.
+      most: earlier policies of a run, at most.
+      trust: import code that the folders of the runs name, see `jaxrl.trust`.
+
+    Raises TournamentError where players or environment do not fit together, JaxrlError where a run cannot be used.
+    """
+    if games < 2 or longest < 1 or most < 1:
+        raise TournamentError(
+            f"games = {games}, longest = {longest}, most = {most}: expected at least 2 games (one on each side), and 1"
+        )
+    given = read(words)
+    runs = [word.run for word in given if word.run is not None]
+    for run in runs if trust else ():
+        trusted.accept(run)
+    trusted.ours(*words, environment)
+    where = environment or _address_of(runs)
+    env = _environment(where, runs)
+    table = Table(env, games=games, longest=longest, seed=seed)
+    players = _players(env, where, given, most, deterministic)
+    matches = {}
+    for first, second in combinations(range(len(players)), 2):
+        matches[first, second] = match = table.play(players[first], players[second])
+        told(players[first].name, players[second].name, match.total)
+    ratings = rate(len(players), {pair: match.total for pair, match in matches.items()}, seed)
+    return Standings(where, games, seed, tuple(player.name for player in players), matches, ratings)
+
+
+def write(standings: Standings, folder: Path) -> list[Path]:
+    """tournament.json, games.csv and tournament.png (where matplotlib is there); the files. Raises ArtifactError."""
+    paths = [folder / "tournament.json", folder / "games.csv"]
+    files.write_text(paths[0], json.dumps(_document(standings), indent=4) + "\n")
+    files.write_text(paths[1], _csv(standings))
+    picture = png(standings.players, standings.ratings, standings.shares(), standings.order)
+    if picture is not None:
+        paths.append(folder / "tournament.png")
+        try:
+            paths[-1].write_bytes(picture)
+        except OSError as error:
+            raise files.write_error(paths[-1], error) from error
+    return paths
+
+
+def _address_of(runs: Sequence[Path]) -> str:
+    if not runs:
+        raise TournamentError("--env: missing, and no run tells which environment is played: such as --env jax:pong")
+    return address_of(runs[0])
+
+
+def _environment(where: str, runs: Sequence[Path]) -> JaxEnv | JaxScene:
+    kind, name = parse_address(where)
+    arguments = arguments_of(runs[0], where) if runs else {}
+    if kind is Kind.PLAYER:
+        return environment_of(compiled(name or ""), **arguments)
+    if not kind.compiled:
+        raise TournamentError(
+            f"{where}: is no environment in JAX, in which a tournament is played: expected jax:NAME, player:NAME or "
+            "FILE.py:FUNCTION with --env"
+        )
+    return environment_of(where, **arguments)
+
+
+def _players(env: JaxEnv | JaxScene, where: str, words: Sequence[Word], most: int, deterministic: bool) -> list[Player]:
+    entry = Entry(env, where, most=most, deterministic=deterministic)
+    found = [player for word in words for player in entry.players(word)]
+    if len(found) < 2:
+        raise TournamentError(
+            f"{found[0].name}: plays alone, expected two players or more: name another run, RUN@{POOL} or "
+            f"RUN@{CHECKPOINTS} for earlier policies, random, or a scripted player as FILE.py:NAME"
+        )
+    names = [player.name for player in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise TournamentError(f"{twice}: is there twice: runs need names of their own, and each word is given once")
+    return found
+
+
+def _document(standings: Standings) -> dict[str, Any]:
+    players = [
+        {
+            "name": standings.players[player],
+            "rating": standings.ratings[player].mean,
+            "low": standings.ratings[player].interval[0],
+            "high": standings.ratings[player].interval[1],
+            **standings.record(player)._asdict(),
+        }
+        for player in standings.order
+    ]
+    matches = [
+        {
+            "first": standings.players[first],
+            "second": standings.players[second],
+            **match.total._asdict(),
+            "on_first_side": match.on_first_side._asdict(),
+            "on_second_side": match.on_second_side._asdict(),
+        }
+        for (first, second), match in standings.matches.items()
+    ]
+    told = {"environment": standings.environment, "games_of_a_match": standings.games, "seed": standings.seed}
+    return {**told, "players": players, "matches": matches}
+
+
+def _csv(standings: Standings) -> str:
+    """A row for each match and side of its first player."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["player", "opponent", "side", "won", "drawn", "lost"])
+    for (first, second), match in standings.matches.items():
+        for side, record in enumerate((match.on_first_side, match.on_second_side)):
+            rows.writerow([standings.players[first], standings.players[second], side, *record])
+    return text.getvalue()
