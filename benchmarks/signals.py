@@ -18,8 +18,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -82,8 +83,8 @@ def demonstrate(path: Path, episodes: int = 40) -> str:
         for number in range(episodes):
             goal = 1.0 if number % 2 else -1.0
             for t in range(5):
-                yield Pair([[goal, goal * STEP * t]], discrete=[int(goal > 0)], reward=-COST * (t > 0))
-            yield Pair([[goal, goal]], reward=1.0 - COST, done=True)
+                yield Pair([np.array([goal, goal * STEP * t])], discrete=[int(goal > 0)], reward=-COST * (t > 0))
+            yield Pair([np.array([goal, goal])], reward=1.0 - COST, done=True)
 
     write(path, "Line", make_line().spec, pairs())
     return str(path)
@@ -96,12 +97,15 @@ class Case(NamedTuple):
     steps: int
     signals: Callable[[str], dict[str, Any]]  # of the file of demonstrations
     cloning: bool = False
+    hyper: Mapping[str, Any] = MappingProxyType({})
 
 
 NETWORK = {"hidden_units": 32, "num_layers": 1}
 PAID = {"extrinsic": {"gamma": 0.95}}
 UNPAID = {"extrinsic": {"gamma": 0.95, "strength": 0.0}}
 GAIL = {"gamma": 0.95, "learning_rate": 1e-3, "network_settings": NETWORK}
+STEADY = {"reward_form": "negative", "learning_rate": 5e-3, "use_actions": True}
+"""Of GAIL: who is done sooner earns more, and the discriminator learns five times as fast as the policy."""
 CASES = {
     "alone": Case("ppo", 16_000, lambda _: PAID),
     "curiosity": Case(
@@ -111,10 +115,18 @@ CASES = {
         "ppo", 16_000, lambda _: {**PAID, "rnd": {"strength": 0.02, "gamma": 0.95, "network_settings": NETWORK}}
     ),
     "gail": Case("ppo", 24_000, lambda demo: {"gail": {"demo_path": demo, **GAIL}}),
-    "gail_negative": Case("ppo", 24_000, lambda demo: {"gail": {"demo_path": demo, "reward_form": "negative", **GAIL}}),
+    "gail_negative": Case(
+        "ppo",
+        24_000,
+        lambda demo: {"gail": {"demo_path": demo, **GAIL, **STEADY}},
+        hyper={"learning_rate": 1e-3, "beta": 0.02, "buffer_size": 256},
+    ),
     "gail_sac": Case("sac", 6_000, lambda demo: {"gail": {"demo_path": demo, **GAIL}}),
     "gail_sac_negative": Case(
-        "sac", 6_000, lambda demo: {"gail": {"demo_path": demo, "reward_form": "negative", **GAIL}}
+        "sac",
+        6_000,
+        lambda demo: {"gail": {"demo_path": demo, **GAIL, **STEADY}},
+        hyper={"learning_rate": 1e-3, "steps_per_update": 2, "init_entcoef": 0.5},
     ),
     "cloning": Case("ppo", 8_000, lambda _: UNPAID, cloning=True),
     "cloning_poca": Case("poca", 16_000, lambda _: UNPAID, cloning=True),
@@ -130,7 +142,7 @@ def learned(name: str, demo: str, overrides: dict[str, Any] | None = None) -> st
     """One line of the table."""
     case = CASES[name]
     written: dict[str, Any] = {
-        "hyperparameters": SAC if case.trainer == "sac" else ON_POLICY,
+        "hyperparameters": {**(SAC if case.trainer == "sac" else ON_POLICY), **case.hyper},
         "network_settings": NETWORK,
         "reward_signals": case.signals(demo),
         "max_steps": 10 * case.steps,

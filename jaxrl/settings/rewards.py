@@ -33,7 +33,6 @@ from jaxrl.types import JaxrlError
 OWN_SETTINGS = "__jaxrl_reward_signal__"
 """Attribute of a function that makes a signal of one's own: the class of its settings."""
 _STREAM = re.compile(r"[a-z][a-z0-9_]*")
-_NORMALIZED = "rewards are divided by their running deviation"
 _ADVICE = "a signal of your own is NAME: {type: my_file.py:make_x}"
 
 
@@ -61,7 +60,7 @@ class CuriositySettings(RewardSignalSettings):
     """Intrinsic curiosity: the error of a learned forward model."""
 
     learning_rate: NonNegative = Field(default=3e-4, description="Adam step size of the signal's networks")
-    normalize_rewards: Boolean = Field(default=False, description=_NORMALIZED)
+    normalize_rewards: Boolean = Field(default=False, description="divide rewards by their running deviation")
 
 
 class GAILSettings(RewardSignalSettings):
@@ -74,8 +73,8 @@ class GAILSettings(RewardSignalSettings):
     whole_penalty: Boolean = Field(default=False, description="gradient penalty on all inputs, not the first alone")
     reward_form: Literal["positive", "logit", "negative"] = Field(
         default="positive",
-        description="of the estimate D: positive -ln(1 - D), as in ML-Agents: who lives longer earns more; negative ln D: "
-        "who is done sooner; logit ln D - ln(1 - D): neither",
+        description="of D, the estimate: positive -ln(1 - D), as in ML-Agents, pays who lives longer; negative ln D "
+        "who is done sooner; logit ln D - ln(1 - D) neither",
     )
 
 
@@ -83,7 +82,7 @@ class RNDSettings(RewardSignalSettings):
     """Random network distillation: the error against a fixed random network."""
 
     learning_rate: NonNegative = Field(default=1e-4, description="Adam step size of the predictor")
-    normalize_rewards: Boolean = Field(default=False, description=_NORMALIZED)
+    normalize_rewards: Boolean = Field(default=False, description="divide rewards by their running deviation")
 
 
 class OwnSignalSettings(RewardSignalSettings):
