@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+
 import jaxrl
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.rollout.booking.slots import Source
