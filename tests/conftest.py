@@ -28,6 +28,12 @@ STRICT = ("algorithms", "learning", "networks", "rollout")
 """Folders whose code names every broadcast. Networks add biases [h] to [..., h]."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before the fixtures of its module, which compile as well."""
+    quick_compilation.optimise(item.path.parent.name, slow=item.get_closest_marker("slow") is not None)
+
+
 @pytest.fixture(autouse=True)
 def rank_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     """Raise where arrays of different ranks meet."""

@@ -20,7 +20,7 @@ ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.s
 DEFINED = [row for row in ROWS if re.fullmatch(r"[A-Z]\d+", row[0])]
 STATES = ("kept", "untested", "part", "different", "open", "none")
 CITED = re.compile(r"\b[MURAPSBX][1-9]\d?\b")
-IN_A_NAME = re.compile(r"_([murapsbx][1-9]\d?)(?=_|$)")
+IN_A_NAME = re.compile(r"_([murapsbx][1-9]\d?)(?=_|\b)")
 
 
 def words(source: str) -> str:
@@ -29,6 +29,11 @@ def words(source: str) -> str:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
     return "\n".join([*(text for text in comments if "noqa" not in text), *(ast.get_docstring(n) or "" for n in nodes)])
+
+
+def rough(source: str) -> set[str]:
+    """What looks like an id anywhere, code as well: reading it as `cited` does takes many times as long."""
+    return set(CITED.findall(source)) | {found.upper() for found in IN_A_NAME.findall(source)}
 
 
 def cited(source: str) -> set[str]:
@@ -44,9 +49,14 @@ def sources(folder: str) -> list[Path]:
 
 def test_every_id_that_is_cited_is_defined() -> None:
     defined = {row[0] for row in DEFINED}
-    found = {path: cited(path.read_text()) for folder in ("jaxrl", "tests") for path in sources(folder)}
+    texts = {path: path.read_text() for folder in ("jaxrl", "tests") for path in sources(folder)}
+    found = {path: rough(text) for path, text in texts.items()}
     assert {"M6", "U1", "U10", "M27"} <= set().union(*found.values())
-    unknown = {path.relative_to(ROOT).as_posix(): ids - defined for path, ids in found.items() if ids - defined}
+    unknown = {
+        path.relative_to(ROOT).as_posix(): left
+        for path, ids in found.items()
+        if ids - defined and (left := cited(texts[path]) - defined)
+    }
     assert not unknown, "define them in tests/behaviours.md, or say in words what is meant"
 
 
@@ -59,7 +69,7 @@ def test_every_id_that_is_cited_is_defined() -> None:
     ],
 )
 def test_the_search_finds_every_place_and_nothing_else(source: str, ids: set[str]) -> None:
-    assert cited(source) == ids
+    assert cited(source) == ids <= rough(source)
 
 
 def test_every_behaviour_is_defined_once_and_has_a_state() -> None:

@@ -15,7 +15,7 @@ from jaxrl.cache import cache_folder
 from jaxrl.cli import commands, device, main
 from jaxrl.cli.flags import MLAGENTS_FLAGS, overrides_from, removed_flags
 from jaxrl.compilation import enable_compilation_cache
-from jaxrl.settings import RunSettings, with_drawn_seed
+from jaxrl.settings import RunSettings, SettingsError, with_drawn_seed
 
 
 def parse(*argv: str) -> argparse.Namespace:
@@ -135,6 +135,21 @@ def test_python_m_jaxrl_is_the_command_and_its_help_imports_no_jax():
 def test_what_to_do_where_there_is_no_such_device(monkeypatch, name, system, advice):
     monkeypatch.setattr(sys, "platform", system)
     assert advice in device.advice(name)
+
+
+def test_a_device_that_is_not_there_is_refused():
+    assert jax.devices()[0].platform == "cpu", "as everywhere in the tests; it has begun"
+    names = ("jax_platforms", "jax_cuda_visible_devices", "jax_cpu_enable_async_dispatch")
+    before = {name: jax.config.values[name] for name in names}
+    words = r"torch_settings\.device: got '{}', but JAX offers only cpu: .*, or choose cpu"
+    try:
+        for name in ("gpu", "cuda:1", "tpu"):
+            with pytest.raises(SettingsError, match=words.format(name)):
+                device.choose_device(name)
+        device.choose_device("cpu")
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 def test_env_args_take_the_rest():

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 import yaml
 
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.cli.sweep_processes import await_writers
+from jaxrl.cli import sweep_processes
+from jaxrl.cli.sweep_processes import Job, await_writers
+from jaxrl.orphans import Guard
 from jaxrl.training.interrupt import Interrupt
 from tests.envs.processes import comes_true, is_gone
 
@@ -140,3 +143,42 @@ def test_a_sweep_that_is_resumed_waits_for_runs_that_still_save(tmp_path, caplog
         await_writers(folders, Interrupt(), patience=30)
         assert not (tmp_path / "busy" / "run.lock").exists()
     assert caplog.text.count(f"busy: waits for process {holds.pid} on ") == 2 and "free" not in caplog.text
+
+
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+"""A run that takes no notice of SIGTERM, and has nothing to say."""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_run_that_hangs_is_named_and_one_that_does_not_end_is_killed(tmp_path, caplog, monkeypatch):
+    """Each once; a run that ends when it is told to has its time."""
+    monkeypatch.setattr(sweep_processes, "END_SECONDS", 1.0)
+    monkeypatch.setattr(sweep_processes, "SILENT_SECONDS", 60.0)
+    scripts, children = {"deaf": DEAF, "good": DEAF.replace("SIG_IGN", "SIG_DFL")}, []
+    for name, script in scripts.items():
+        with (tmp_path / name).open("wb") as log:
+            process = subprocess.Popen([sys.executable, "-c", script], stdout=log, start_new_session=True)
+        children.append(sweep_processes._Child(name, tmp_path / name, process, Guard(process.pid, 30)))
+    deaf, good = children
+    comes(lambda: all(child.log.stat().st_size for child in children), 20)
+    under_way = sweep_processes._UnderWay(Job(None, []), children)
+    try:
+        under_way.look_after()
+        assert not caplog.records
+        os.utime(deaf.log, (0, time.time() - 720))
+        under_way.look_after()
+        under_way.look_after()
+        (told,) = caplog.messages
+        assert told.startswith(f"deaf: process {deaf.process.pid} has written nothing for 12 minutes: it may hang.")
+        under_way.end()
+        assert good.process.wait(10) == -signal.SIGTERM
+        under_way.look_after()
+        assert deaf.process.poll() is None and not under_way.over
+        time.sleep(1.0)
+        under_way.look_after()
+        assert deaf.process.wait(10) == -signal.SIGKILL and under_way.over
+        assert caplog.messages[1:] == ["deaf: did not end within 1 s after SIGTERM: killed."]
+    finally:
+        for child in children:
+            child.kill()
+            child.guard.release()

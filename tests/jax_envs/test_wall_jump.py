@@ -121,6 +121,7 @@ def test_the_film_tells_who_acts(tmp_path: Path) -> None:
 
 @trainer.MARKS[-1]
 def test_a_player_sends_both_behaviors_of_one_scene(tmp_path: Path) -> None:
+    """Its program is not the one here, and XLA rounds each in its own way: numbers agree, their last bits need not."""
     areas, seed = 12, 7
     arguments = {"file_name": str(make_player("wall_jump", tmp_path)), "base_port": trainer.free_ports(1)}
     arguments |= {"num_areas": areas, "log_folder": str(tmp_path)}
@@ -134,7 +135,7 @@ def test_a_player_sends_both_behaviors_of_one_scene(tmp_path: Path) -> None:
         ids = []
         for part in SCENE.parts:
             shown, view = result.steps[f"{part.name}?team=0"].deciding, views[part.name]
-            np.testing.assert_array_equal(shown.obs[0], np.asarray(view.obs[0])[np.asarray(view.alive)])
+            np.testing.assert_allclose(shown.obs[0], np.asarray(view.obs[0])[np.asarray(view.alive)], atol=1e-6)
             ids += shown.agent_id.tolist()
         assert len(ids) == len(set(ids)) == areas
         for _ in range(3):

@@ -68,9 +68,12 @@ def say(crowd: Behavior, agents: Iterable[int], groups: dict[int, int] | None = 
     crowd.act({SOURCE: message(SPEC, None, deciding)})
 
 
+_acted = quick_jit(lambda buffer: rollout_of(buffer).acted.sum())
+
+
 def stored(crowd: Behavior) -> int:
     """Decisions that an update would be trained on now."""
-    return int(rollout_of(crowd.actor.buffer).acted.sum())
+    return int(_acted(crowd.actor.buffer))
 
 
 def cells(crowd: Behavior) -> int:

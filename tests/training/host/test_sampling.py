@@ -101,7 +101,7 @@ def test_r2_r51_an_update_is_due_when_ended_episodes_have_enough() -> None:
     assert behavior.learner.held.agent_steps == 22, "R56: what it was learned from, not what is kept"
     say(behavior, [], end=[0])
     assert behavior.actor.fresh == 23, "all of its episode, the decisions before the update too"
-    trained = rollout_of(behavior.actor.buffer, *behavior.actor.begin)
+    trained = quick_jit(rollout_of)(behavior.actor.buffer, *behavior.actor.begin)
     assert float(np.asarray(trained.reward).sum()) == 22 * 1.0 + 2.0
     assert not np.asarray(trained.cut).any()
 

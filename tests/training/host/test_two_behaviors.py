@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(
         train(configured(tmp_path, Short={"max_steps": 200}, Long={"max_steps": 600}), started=started)
     (told,) = (place for place, text in enumerate(caplog.messages) if text.startswith("2 behaviors differ in"))
     assert told < caplog.messages.index("Short: compiling, once."), "said before it takes its time"
+    took = [text for text in caplog.messages if re.search(r"the update is compiled, which took \d+\.\d s\.", text)]
+    assert {text.partition(":")[0] for text in took} == {"Short", "Long"}, "and how much that was"
     run = tmp_path / "results" / "two"
     steps = [100, 200, 300, 400, 500, 600]
     for name in ("Short", "Long"):
@@ -97,7 +100,9 @@ def make_other(worker: int) -> ToyEnv:
 def test_s6_workers_that_show_a_behavior_differently_end_the_run_before_anything_is_written(tmp_path: Path) -> None:
     with (
         environment(make=make_other, workers=2) as started,
-        pytest.raises(SpecChangedError, match=r"Toy\?team=0: its observations or actions differ"),
+        pytest.raises(
+            SpecChangedError, match=r"Toy\?team=0: its observations or actions differ .*shape: \[4\] there, \[5\] here"
+        ),
     ):
         train(configured(tmp_path, Toy={"max_steps": 200}), started=started)
     assert not list((tmp_path / "results").rglob("events*"))
