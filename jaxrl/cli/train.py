@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +22,12 @@ from jaxrl.cli import flags
 from jaxrl.cli.device import choose_device, start_computing
 from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.shipped import UnknownConfigurationError, beside, is_shipped, made_for, named
+from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed
 from jaxrl.training.checks import check_run
 from jaxrl.training.host.launch import launched
+from jaxrl.training.hosts import Hosts, HostsError, Place, place_of, settings_text
 from jaxrl.training.interrupt import Interrupt, leave_if_unsent
 
 _log = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = "Train. A flag beats the configuration file, the file beats the default shown here."
     add_config(parser)
     flags.add_flags(parser)
+    flags.add_host_flags(parser)
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -58,8 +62,11 @@ def run(given: argparse.Namespace) -> int:
     Raises JaxrlError for what the user can mend.
     """
     console = rich.get_console()
+    place = place_of(*(getattr(given, name, None) for name in ("hosts", "host_id", "host_count")))
     with leaving_at_once():
         settings = _checked(given, console)
+    if place is not None:
+        return _train_with_others(place, settings, console)
     with Interrupt() as interrupt:
         if is_compiled(settings.env_settings.env_path):
             _train_compiled(settings, console, interrupt)
@@ -82,7 +89,9 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
     _log.info(version_line())
     if settings.env_settings.env_path is None:
         _log.info(NO_ENVIRONMENT, settings.env_settings.timeout_wait)
-    if settings.torch_settings.device is not None:  # one that may not be there; to look for it imports JAX
+    if (
+        settings.torch_settings.device is not None and given.hosts is None
+    ):  # one that may not be there; to look for it imports JAX
         choose_device(settings.torch_settings.device)
     return settings
 
@@ -128,6 +137,30 @@ def _train_on_host(settings: RunSettings, console: rich.console.Console, interru
             start_computing(settings.torch_settings.device)
             from jaxrl.training.host.run import train
         train(settings, console=console, started=started, callbacks=callbacks)
+
+
+def _train_with_others(place: Place, settings: RunSettings, console: rich.console.Console) -> int:
+    """One of several processes that train one compiled run; the exit code."""
+    if not is_compiled(settings.env_settings.env_path):
+        raise HostsError(
+            f"--hosts: got the environment {settings.env_settings.env_path}, expected a compiled one (jax:NAME); the "
+            "host loop takes environments of other machines with --workers ray://HOST:PORT"
+        )
+    with Hosts(place, settings_text(version_line(), settings.model_dump(mode="json"))) as hosts:
+        with leaving_at_once(), _importing():
+            hosts.start_jax()
+        if hosts.place.index:
+            logging.getLogger("jaxrl").setLevel(logging.DEBUG if settings.debug else logging.WARNING)
+            console = rich.console.Console(quiet=True)
+        with Interrupt() as interrupt:
+            hosts.watch(interrupt)
+            count = -(-settings.env_settings.seeds // hosts.place.count)
+            choose_device(settings.torch_settings.device, cpu_devices=min(count, os.cpu_count() or 1))
+            enable_compilation_cache()
+            with _importing():
+                from jaxrl.training.compiled.run import train
+            train(settings, console=console, interrupt=interrupt)
+    return interrupt.exit_code
 
 
 def _train_compiled(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:

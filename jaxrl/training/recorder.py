@@ -245,7 +245,8 @@ class Recorder:
         resume = self.settings.checkpoint_settings.resume
         self.begun = True
         if not self.writes:
-            log.info("Nothing is written to %s: this run only evaluates it.", self.folder.path)
+            if only_evaluates(self.settings.checkpoint_settings):
+                log.info("Nothing is written to %s: this run only evaluates it.", self.folder.path)
             return
         self.folder.begin(resume)
         if resume:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -192,17 +193,27 @@ def _write(partial: Path, arrays: Mapping[str, np.ndarray], document: Mapping[st
         raise OSError(f"it needs about {needed / 2**20:.1f} MiB")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with _quiet(), _array_store() as checkpointer:
         checkpointer.save(partial / folders.ARRAYS, args=ocp.args.PyTreeSave(trees.nest(arrays)))
     files.write_json(partial / METADATA, document)
     manifest.write(partial)
     files.sync_tree(partial)
 
 
+def _array_store() -> ocp.Checkpointer:
+    """Of this process alone: where others train with it (`training.hosts`), orbax would wait for all to come here."""
+    if jax.process_count() == 1:
+        return ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
+    mine = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(primary_host=mine, active_processes={mine})
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
+
+
 def _read_arrays(path: Path) -> dict[str, Any]:
     """{leaf path: numpy array} of the checkpoint at `path`."""
     try:
-        with _quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        with _quiet(), _array_store() as checkpointer:
             return trees.unnest(checkpointer.restore(path.absolute() / folders.ARRAYS))
     except Exception as error:  # every kind of damage has its own exception in the array store
         raise DamagedError(path, _brief(error)) from error

@@ -228,6 +228,7 @@ class SceneTrainer(NamedTuple):
     put: Callable[[SceneState, SceneState, int], SceneState]
     begin_anew: Callable[[SceneState, np.ndarray], SceneState]
     read: Callable[[Any], Any]  # arrays of it, which may lie on other hosts too → as numpy arrays; every host asks
+    here: Callable[[SceneState], SceneState]  # as arrays of this process alone, where there are other hosts; each asks
     report: Callable[..., dict[str, Report]]  # (SceneState, logs = {}) → by behavior all that is read between chunks
     seeds: int
     areas: int
@@ -385,7 +386,10 @@ def _contested(
     found = opponents.rated(plan.rivals, before, steps)
     met = {
         name: of.replace(
-            play=plays[rivals_of(name)], rating=found.rating[name], ghost=of.ghost + steps[rivals_of(name)].sum(0)
+            play=plays[rivals_of(name)],
+            rating=found.rating[name],
+            met=found.met[name],
+            ghost=of.ghost + steps[rivals_of(name)].sum(0),
         )
         for name, of in before.items()
     }

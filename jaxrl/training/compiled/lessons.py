@@ -154,8 +154,8 @@ class SeedLessons:
         chosen = self._each if index is None else [self._each[index]]
         return {LESSONS: [lessons.state() for lessons in chosen]} if self.several else {}
 
-    def resume(self, folder: RunFolder, told: Mapping[str, Report]) -> None:
-        """Go on where the checkpoints of a run were saved, all of the moment that `told` shows.
+    def noted(self, folder: RunFolder, told: Mapping[str, Report]) -> list[dict[str, Any]]:
+        """By seed, where the checkpoints of a run were saved, all of the moment that `told` shows.
 
         Every behavior's notes the same lessons. Where it notes none, those of training_status.json are taken.
         """
@@ -163,7 +163,10 @@ class SeedLessons:
         place = folder.behavior(name)
         saved = next((item.path for item in checkpoints(place) if item.step == step), None) or require_latest(place)
         noted = document.read_info(saved).settings.get(LESSONS)
-        states = noted if noted is not None else _of_status(folder.status, self.count)
+        return noted if noted is not None else _of_status(folder.status, self.count)
+
+    def resume(self, states: Sequence[dict[str, Any]], told: Mapping[str, Report]) -> None:
+        """Go on there."""
         for lessons, state in zip(self._each, states, strict=True):
             lessons.restore(state)
         self._steps = {name: np.array(of.step) for name, of in told.items()}

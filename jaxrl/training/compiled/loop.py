@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.step_clock import due, next_due
@@ -20,6 +19,7 @@ from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import go_on
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.spread import agreed
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)
@@ -202,18 +202,21 @@ class JittedLoop:
         before, part.step, part.iteration = part.step, report.slowest(), int(report.iteration[0])
         recorder, reached = part.recorder, due(part.settings, before, part.step)
         if reached.summary is not None:
-            recorder.summary(reached.summary, self.state_of(state, run).of(part.name), training=not part.over)
+            mine = self.state_of(state, run)
+            shown = self.trainer.here(mine) if part.settings.keep_best is not None else mine
+            recorder.summary(reached.summary, shown.of(part.name), training=not part.over)
         if reached.evaluation is not None and part.name in self.evaluate:
             mine = self.state_of(state, run)
             with recorder.timers(nodes.EVALUATION):
                 figures = self.trainer.read(self.evaluate[part.name](mine))
-            recorder.evaluation(reached.evaluation, mine.of(part.name), figures)
+            shown = self.trainer.here(mine) if part.settings.keep_best is not None else mine
+            recorder.evaluation(reached.evaluation, shown.of(part.name), figures)
         old = agreed(recorder.save_due())
         return reached.checkpoint or bool(old)
 
     def save(self, run: Run, state: SceneState, *, final: bool = False) -> None:
         """A checkpoint of every behavior of a run."""
-        mine = self.state_of(state, run)
+        mine = self.trainer.here(self.state_of(state, run))
         for part in run.parts:
             save = part.recorder.finish if final else part.recorder.save
             save(mine.of(part.name), part.step, moment=(part.step, part.iteration))  # it may have met nobody since
@@ -262,13 +265,6 @@ class JittedLoop:
         if any(run.recorder.lessons.open for run in self.open):
             return 1
         return max(min(part.iterations() for run in self.open for part in run.parts), 1)
-
-
-def agreed(number: int) -> int:
-    """The number of process 0, where several run this program: clocks and signals are of one process each."""
-    if jax.process_count() == 1:
-        return number
-    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def next_count(count: int, seconds: float) -> int:

@@ -50,14 +50,17 @@ class JittedRecorder(Recorder):
         *,
         alone: bool = True,
         behaviors: Sequence[Subject] = (),
+        writes: bool = True,
     ) -> None:
         """Begins nothing yet.
 
         Args:
           alone: no other run goes on in the same program, from which it had to be told apart on the console.
           behaviors: all of the run, of which `subject` is the first, where it has several.
+          writes: False on a host that leaves that to another.
         """
         super().__init__(settings, folder, progress, PHASES)
+        self.writes = self.writes and writes
         self._prefix = "" if alone else f"{folder.run_id}: "
         self._tells = True
         self._all_new = False  # whatever is learned from has been decided by the newest policy
@@ -155,6 +158,8 @@ class JittedRecorder(Recorder):
 
         Raises DivergedError, ArtifactError or ExportError, as `Checkpoints.save`.
         """
+        if not self.writes:
+            return
         name, rewards = self.subject.name, self._statistics.recent_reward()
         resumed = np.isnan(rewards).all()  # and no episode has ended since
         seeds = self.subject.seeds
@@ -188,6 +193,8 @@ class JittedRecorder(Recorder):
 
     def finish(self, state: JittedState, step: int, *, moment: Hashable = None) -> None:
         """The last save, and the policy where Unity's user looks for it; says how the run ended."""
+        if not self.writes:
+            return
         if self._tells:
             self.say_results(self._prefix)
         self.save(state, step, final=True, moment=moment)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 
+import jax
 from rich.console import Console
 
 from jaxrl.algorithms import ALGORITHMS
@@ -32,6 +33,7 @@ from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start, wi
 from jaxrl.training.compiled.loop import JittedLoop, Run
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject, restored
+from jaxrl.training.compiled.spread import agreed_seed, of_first, told, writes
 from jaxrl.training.compiled.trainer import evaluators, make_scene_trainer
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
@@ -74,7 +76,8 @@ def train_together(
     for run in runs:
         check_run(run)
         check_writers(run.record_settings)
-    first = with_drawn_seed(_with_seed_of_run(runs[0]))
+    first = with_drawn_seed(_with_seed_of_run(runs[0]) if writes() else runs[0])
+    first = with_seed(first, agreed_seed(first.env_settings.seed))
     runs, environment = [first, *(with_seed(run, first.env_settings.seed) for run in runs[1:])], first.env_settings
     env = environment_in(environment)
     subjects = [subjects_of(run, env, changing=values is not None) for run in runs]
@@ -83,7 +86,9 @@ def train_together(
         signals = interrupt or stack.enter_context(Interrupt())
         for run, folder, of_run in zip(runs, folders, subjects, strict=True):
             stack.enter_context(
-                folder.claimed(run.checkpoint_settings, {of.name: of.settings.init_path for of in of_run})
+                nullcontext()
+                if not writes()
+                else folder.claimed(run.checkpoint_settings, {of.name: of.settings.init_path for of in of_run})
             )
         try:
             trainer = in_thread(signals, partial(trainer_for, runs, env, subjects, values))
@@ -91,11 +96,16 @@ def train_together(
             log.info("Interrupted before the program was compiled; nothing to save.")
         else:
             subjects = [[of._replace(algorithm=trainer.algorithms[of.name]) for of in of_run] for of_run in subjects]
-            check_memory(trainer.seeds, environment.num_areas, trainer.bytes, trainer.devices)
+            check_memory(
+                trainer.seeds, environment.num_areas, trainer.bytes, min(trainer.devices, jax.local_device_count())
+            )
             progress = stack.enter_context(ProgressBar(console or Console()))
             opened = []
             for run, folder, of_run in zip(runs, folders, subjects, strict=True):
-                recorder = JittedRecorder(run, folder, of_run[0], progress, alone=len(runs) == 1, behaviors=of_run)
+                alone = len(runs) == 1
+                recorder = JittedRecorder(
+                    run, folder, of_run[0], progress, alone=alone, behaviors=of_run, writes=writes()
+                )
                 opened.append(Run(stack.enter_context(recorder), of_run, len(opened) * environment.seeds))
             settings = {of.name: of.settings for of in subjects[0]}
             made = loop(trainer, env.name, opened, signals, evaluators(env, settings))
@@ -169,16 +179,31 @@ def _begun(loop: JittedLoop) -> SceneState:
         state = trainer.init([seed for run in loop.runs for seed in run.subjects[0].seeds])
         for run in loop.runs:
             recorder, fresh = run.recorder, loop.state_of(state, run)
-            mine = restored(recorder.settings, recorder.folder, run.subjects, fresh)
+            mine = _restored(trainer, run, fresh)
             if mine is not fresh:
                 state = loop.with_state_of(state, run, mine)
             if recorder.settings.checkpoint_settings.resume and recorder.lessons.several:
-                recorder.lessons.resume(recorder.folder, run.of(trainer.report(state)))
+                shown = run.of(trainer.report(state))
+                recorder.lessons.resume(told(partial(recorder.lessons.noted, recorder.folder, shown)), shown)
                 state = trainer.place(with_parameters(state, recorder.lessons, run.first))
     reports = trainer.report(state)
     for run in loop.runs:
         run.begin(trainer, reports)
     return state
+
+
+def _restored(trainer: SceneTrainer, run: Run, fresh: SceneState) -> SceneState:
+    """As `restored`; of several hosts the first one reads."""
+    recorder = run.recorder
+    read = partial(restored, recorder.settings, recorder.folder, run.subjects)
+    if jax.process_count() == 1:
+        return read(fresh)
+    options = recorder.settings.checkpoint_settings
+    starts = any(of.settings.init_path for of in run.subjects) or options.initialize_from is not None
+    if not options.resume and not starts:
+        return fresh
+    mine = trainer.here(fresh)
+    return of_first(read(mine) if writes() else mine)
 
 
 def _with_seed_of_run(settings: RunSettings) -> RunSettings:

@@ -27,7 +27,7 @@ from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
 from jaxrl.jax_envs.scene import JaxScene, scene_of
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.training.compiled import trainer_checkpoint
 from jaxrl.training.compiled.arguments import (
     UNFITTING,
@@ -55,6 +55,7 @@ from jaxrl.training.compiled.iteration import (
 )
 from jaxrl.training.compiled.opponents import Rivals, groups_of, rival_algorithm
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.spread import here, over_all
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.memory import check_store
 
@@ -210,19 +211,27 @@ def make_scene_trainer(
     needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
 
     def place(state: SceneState) -> SceneState:
-        return jax.device_put(state, shardings(mesh, state))
+        where = shardings(mesh, state)
+        return over_all(state, where) if jax.process_count() > 1 else jax.device_put(state, where)
 
     def init(numbers: Sequence[int]) -> SceneState:
-        check_memory(seeds, areas, needed, mesh.size)
+        check_memory(seeds, areas, needed, min(mesh.size, jax.local_device_count()))
         return place(begin(seed_numbers(numbers, seeds)))
 
     def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
-        return program(jax.tree.map(_empty_to, state, places), np.int32(count))
+        return program(jax.tree.map(_empty_to, state, places), counted(count))
+
+    def counted(count: int) -> Any:
+        whole = NamedSharding(mesh, PartitionSpec())
+        return np.int32(count) if jax.process_count() == 1 else over_all(np.int32(count), whole)
 
     everywhere = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def read(found: Any) -> Any:
         return jax.device_get(everywhere(found) if mesh.size > 1 else found)
+
+    def here_alone(state: SceneState) -> SceneState:
+        return here(everywhere, state) if jax.process_count() > 1 else state
 
     def report(state: SceneState, logs: Mapping[str, IterationLog] = MappingProxyType({})) -> dict[str, Report]:
         found = {
@@ -241,6 +250,7 @@ def make_scene_trainer(
         put=lambda state, some, first: place(replaced(state, some, first)),
         begin_anew=lambda state, which: place(begun_anew(state, which)),
         read=read,
+        here=here_alone,
         report=report,
         seeds=seeds,
         areas=areas,
@@ -323,7 +333,14 @@ def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState
     several: Callable[..., Any] = partial(iterate_several, plan)
     if len(next(iter(shapes.parts.values())).key) > 1:
         spec = PartitionSpec(SEEDS)
-        several = jax.shard_map(several, mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec, check_vma=False)
+        several = jax.shard_map(
+            several,
+            mesh=mesh,
+            in_specs=(spec, PartitionSpec()),
+            out_specs=spec,
+            axis_names={SEEDS} if mesh.shape[AREAS] > 1 else set(),
+            check_vma=False,
+        )
     everywhere = NamedSharding(mesh, PartitionSpec())
     state = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
@@ -367,10 +384,25 @@ def _met_somebody(algorithm: Algorithm) -> Algorithm:
 
 
 def mesh_of(devices: list[Any], seeds: int, areas: int) -> Mesh:
-    """The devices that share the work: as many as divide the seeds, or one seed's areas. Both are axes of it."""
-    whole = seeds if seeds > 1 else areas
-    count = max(n for n in range(1, len(devices) + 1) if whole % n == 0)
-    return Mesh(np.array(devices[:count]).reshape((count, 1) if seeds > 1 else (1, count)), (SEEDS, AREAS))
+    """The devices that share the work, with the axes seeds and areas: as many as can, the same number of each host.
+
+    Each takes some of the seeds; what devices are left over share the areas of a seed. On one host several seeds are
+    not spread further than over the seeds. Raises SettingsError where some host would have nothing to do.
+    """
+    hosts: dict[int, list[Any]] = {}
+    for device in devices:
+        hosts.setdefault(device.process_index, []).append(device)
+    for each in range(min(map(len, hosts.values())), 0, -1):
+        count = each * len(hosts)
+        of_seeds = math.gcd(count, seeds)
+        of_areas = count // of_seeds
+        if of_areas == 1 or (areas % of_areas == 0 and (seeds == 1 or len(hosts) > 1)):
+            chosen = [device for own in hosts.values() for device in own[:each]]
+            return Mesh(np.array(chosen).reshape(of_seeds, of_areas), (SEEDS, AREAS))
+    raise SettingsError(
+        f"env_settings.seeds: {seeds} seed(s) of {areas} areas (num_areas) cannot be spread over {len(hosts)} hosts "
+        "alike: choose a number of seeds or of areas that the number of hosts divides"
+    )
 
 
 def shardings(mesh: Mesh, state: SceneState) -> SceneState:

@@ -9,6 +9,8 @@ from functools import partial
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
+from jaxrl.artifacts.checkpoint.mismatch import spec_differences
+from jaxrl.artifacts.checkpoint.spec import spec_to_json
 from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.connectors import make_chain
 from jaxrl.envs.spec_limits import check_spec
@@ -84,8 +86,11 @@ class Behaviors(dict[str, Behavior]):
                     check_spec(behavior_id, spec)
                     met[name] = spec, behavior_id
                 elif known != spec:
+                    changes = spec_differences(spec_to_json(known), spec_to_json(spec), ("there", "here"))
                     raise SpecChangedError(
-                        f"{behavior_id}: its observations or actions differ from those seen as {name}."
+                        f"{behavior_id}: its observations or actions differ from those seen as {name} "
+                        f"({'; '.join(changes)}): agents of one behavior have the same ones, in every team: make them "
+                        "alike in the environment (in Unity: Behavior Parameters), or give them another behavior name"
                     )
         self._tell_of_many(met)
         newcomers: dict[str, Behavior] = {}
