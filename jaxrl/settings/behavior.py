@@ -15,6 +15,7 @@ from jaxrl.settings.section import (
     VARIABLE,
     Boolean,
     Count,
+    Fraction,
     Integer,
     Location,
     NonNegative,
@@ -109,8 +110,20 @@ class SelfPlaySettings(Section):
     )
     swap_steps: Count = Field(default=2000, description="ghost steps between changes of the opponent")
     window: Count = Field(default=10, description="snapshots kept")
-    play_against_latest_model_ratio: Number = Field(default=0.5, description="share of games against the latest policy")
+    play_against_latest_model_ratio: Fraction = Field(
+        default=0.5, description="share of games against the latest policy"
+    )
     initial_elo: Number = Field(default=1200.0, description="rating at the first step")
+    opponent_sampling: Literal["uniform", "pfsp"] = Field(
+        default="uniform",
+        exclude_if=lambda value: value == "uniform",  # files of runs without it are what they were
+        description="which snapshot plays; pfsp (prioritised fictitious self-play): who wins more does so more often",
+    )
+    pfsp_power: NonNegative = Field(
+        default=2.0,
+        exclude_if=lambda value: value == 2.0,
+        description="p of pfsp: a snapshot that the learner beats with probability x has the weight (1 - x)^p",
+    )
 
 
 class BehaviorSettings(Section):

@@ -192,8 +192,8 @@ def _behavior_remarks(path: str, behavior: BehaviorSettings) -> Iterator[str]:
         for signal in behavior.reward_signals:
             if signal != "extrinsic":
                 yield f"{path}.reward_signals.{signal}: made for single agents, under trainer_type: poca it is untested"
-    if self_play is not None and not 0 <= self_play.play_against_latest_model_ratio <= 1:
-        ratio = self_play.play_against_latest_model_ratio
-        yield f"{path}.self_play.play_against_latest_model_ratio: {ratio} is not within 0 to 1"
     if self_play is not None and self_play.team_change > behavior.max_steps:
-        yield f"{path}.self_play.team_change: more than max_steps, so the learning team never changes"
+        yield (
+            f"{path}.self_play.team_change: got {self_play.team_change}, expected at most max_steps, which is "
+            f"{behavior.max_steps}: the learning team never changes; lower it (it is 5 x save_steps unless given)"
+        )

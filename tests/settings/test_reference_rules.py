@@ -155,6 +155,19 @@ WRONG = [
         behavior("self_play: {save_steps: 0}"),
         f"{A}.self_play.save_steps: got 0, expected a value greater than or equal",
     ),
+    (behavior("self_play: {window: 0}"), f"{A}.self_play.window: got 0, expected a value greater than or equal to 1"),
+    (
+        behavior("self_play: {play_against_latest_model_ratio: 1.5}"),
+        f"{A}.self_play.play_against_latest_model_ratio: got 1.5, expected a value less than or equal to 1",
+    ),
+    (
+        behavior("self_play: {play_against_latest_model_ratio: -0.1}"),
+        f"{A}.self_play.play_against_latest_model_ratio: got -0.1, expected a value greater than or equal to 0",
+    ),
+    (
+        behavior("self_play: {opponent_sampling: newest}"),
+        f"{A}.self_play.opponent_sampling: got 'newest', expected one of 'uniform' or 'pfsp'",
+    ),
     # 1.9 and 1.10 environment and engine
     ("env_settings: {num_envs: 2}", "env_settings.num_envs: got 2, expected 1 without env_path"),
     ("env_settings: {num_envs: 0}", "env_settings.num_envs: got 0, expected a value greater than or equal to 1"),
@@ -240,12 +253,9 @@ ODD = [
         f"{A}.reward_signals.rnd: made for single agents, under trainer_type: poca it is untested",
     ),
     (
-        behavior("self_play: {play_against_latest_model_ratio: 1.5}"),
-        f"{A}.self_play.play_against_latest_model_ratio: 1.5 is not within 0 to 1",
-    ),
-    (
         behavior("max_steps: 10, self_play: {}"),
-        f"{A}.self_play.team_change: more than max_steps, so the learning team never changes",
+        f"{A}.self_play.team_change: got 100000, expected at most max_steps, which is 10: the learning team never "
+        "changes; lower it (it is 5 x save_steps unless given)",
     ),
     (hyper("epsilon: 0.05"), f"{A}.hyperparameters.epsilon: 0.05 grows under epsilon_schedule: linear"),
     ("checkpoint_settings: {train_model: true}", "checkpoint_settings.train_model: deprecated, has no effect"),

@@ -30,26 +30,29 @@ def mismatches(
     settings: Mapping[str, Any] | None,
 ) -> list[str]:
     """One line per difference that can change the networks; sides that were not given are not compared."""
-    lines = _spec_differences(saved_spec, spec_to_json(spec)) if saved_spec and spec is not None else []
+    lines = spec_differences(saved_spec, spec_to_json(spec)) if saved_spec and spec is not None else []
     if saved_settings and settings is not None:
         old, new = (unnest(x, separator=".") for x in (saved_settings, settings))
         lines += [_line(key, old.get(key), new.get(key)) for key in {**old, **new} if _shapes(key, old, new)]
     return lines
 
 
-def _spec_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def spec_differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], sides: tuple[str, str] = ("in the checkpoint", "now")
+) -> list[str]:
+    """One line per sensor or size of actions that differs, of what `spec_to_json` gives; `sides` name the two."""
     lines = []
     old_sensors, new_sensors = old["observations"], new["observations"]
     if len(old_sensors) != len(new_sensors):
-        lines.append(_line("observations: number of sensors", len(old_sensors), len(new_sensors)))
+        lines.append(_line("observations: number of sensors", len(old_sensors), len(new_sensors), sides))
     for index, (before, after) in enumerate(zip(old_sensors, new_sensors, strict=False)):
         lines += [
-            _line(f"observation {index} ({after['name']}) {key}", before[key], after[key])
+            _line(f"observation {index} ({after['name']}) {key}", before[key], after[key], sides)
             for key in ("name", "shape", "type")
             if before[key] != after[key]
         ]
     names = {"continuous_actions": "action size (continuous)", "discrete_branches": "action size (discrete branches)"}
-    return lines + [_line(text, old[key], new[key]) for key, text in names.items() if old[key] != new[key]]
+    return lines + [_line(text, old[key], new[key], sides) for key, text in names.items() if old[key] != new[key]]
 
 
 def _shapes(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -59,5 +62,5 @@ def _shapes(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return told or any(key == name or key.startswith(f"{name}.") for name in _SHAPING)
 
 
-def _line(what: str, before: Any, after: Any) -> str:
-    return f"{what}: {before} in the checkpoint, {after} now"
+def _line(what: str, before: Any, after: Any, sides: tuple[str, str] = ("in the checkpoint", "now")) -> str:
+    return f"{what}: {before} {sides[0]}, {after} {sides[1]}"

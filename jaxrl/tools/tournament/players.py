@@ -20,7 +20,8 @@ import numpy as np
 from jaxrl import own_code
 from jaxrl.algorithms.interface import PolicyState
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.mismatch import mismatches
+from jaxrl.artifacts.checkpoint.mismatch import spec_differences
+from jaxrl.artifacts.checkpoint.spec import spec_to_json
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.zoo import PREFIX, run_path
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
@@ -133,14 +134,11 @@ class Entry:
         folder = RunFolder(run.parent, run.name).behavior(part.name)
         if folder.is_dir():
             noted = checkpoint.read_info(checkpoint.require_latest(folder)).spec
-            changes = mismatches(noted, {}, part.spec, None)
+            changes = spec_differences(noted, spec_to_json(part.spec), ("there", "here")) if noted else []
             if changes:
-                told = "; ".join(
-                    line.replace("in the checkpoint", "there").replace(" now", " here") for line in changes
-                )
                 raise TournamentError(
                     f"{run}: was trained with other observations or actions of {part.name} than {self._where} has "
-                    f"({told}): leave it out, or name another environment with --env"
+                    f"({'; '.join(changes)}): leave it out, or name another environment with --env"
                 )
         return load_trained(run, part.spec, behavior=part.name, checkpoint_at=step, deterministic=self._deterministic)
 

@@ -386,7 +386,10 @@ def _contested(
     found = opponents.rated(plan.rivals, before, steps)
     met = {
         name: of.replace(
-            play=plays[rivals_of(name)], rating=found.rating[name], ghost=of.ghost + steps[rivals_of(name)].sum(0)
+            play=plays[rivals_of(name)],
+            rating=found.rating[name],
+            met=found.met[name],
+            ghost=of.ghost + steps[rivals_of(name)].sum(0),
         )
         for name, of in before.items()
     }

@@ -28,6 +28,7 @@ from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.training.compiled.collect import Play, Transitions
 from jaxrl.training.compiled.contest import Sides
 from jaxrl.training.compiled.stacking import Moments
+from jaxrl.training.self_play import sampling
 
 GROUPS = 8
 """Opponents that a seed meets at a time, at most; each costs a product of its own in every decision."""
@@ -58,6 +59,7 @@ class RivalState(struct.PyTreeNode):
     swapped: Array  # int32 [S], ghost steps when opponents were drawn last
     changed: Array  # int32 [S], trainer step when its turn was over last
     key: Array  # typed key [S], never consumed
+    met: Any = ()  # with pfsp: float32 [S, W + 1, 2], games of a learner against each row, and what it scored
 
 
 def groups_of(areas: int, most: int = GROUPS) -> int:
@@ -110,6 +112,7 @@ def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array, initial:
         swapped=zeros,
         changed=zeros,
         key=keys,
+        met=jnp.zeros((seeds, settings.window + 1, 2)) if settings.opponent_sampling == "pfsp" else (),
     )
 
 
@@ -133,6 +136,7 @@ class Rated(NamedTuple):
     """Ratings after some decisions."""
 
     rating: dict[str, Array]  # float32 [S, W + 1]
+    met: dict[str, Any]  # as in `RivalState`
     elo: dict[str, Moments]  # of the learner's rating after each game that was rated, float32 [S]
 
 
@@ -147,23 +151,25 @@ def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps:
     turn = next(iter(states.values())).turn
     rows = {name: _rows(rivals[name], states[name], steps[name].over.shape[2]) for name in rivals}  # [S, E, J]
 
-    def by(rating: dict[str, Array], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
-        told = {}
+    def by(carry: tuple[Any, Any], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
+        (rating, met), told = carry, {}
         for name, (result, counts) in of.items():
             change = _change(rivals, rows, rating, turn, name, result, counts)  # [S, E]
             rating = _moved(rivals, rows, rating, turn, name, change)
+            met = _met(rivals, rows, met, turn, result, counts)
             told[name] = rating[name][:, -1], counts.sum((1, 2), dtype=jnp.float32)
-        return rating, told
+        return (rating, met), told
 
-    def at(rating: dict[str, Array], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
-        def none(rating: dict[str, Array]) -> tuple[Any, Any]:
-            return rating, {name: (x[:, -1], jnp.zeros_like(x[:, -1])) for name, x in rating.items()}
+    def at(carry: tuple[Any, Any], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
+        def none(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            return carry, {name: (x[:, -1], jnp.zeros_like(x[:, -1])) for name, x in carry[0].items()}
 
         some = jnp.stack([counts.any() for _, counts in of.values()]).any()
-        return jax.lax.cond(some, lambda rating: by(rating, of), none, rating)
+        return jax.lax.cond(some, lambda carry: by(carry, of), none, carry)
 
-    after, told = jax.lax.scan(at, {name: states[name].rating for name in rivals}, results)
-    return Rated(after, {name: _weighted(*told[name]) for name in rivals})
+    begun = {name: states[name].rating for name in rivals}, {name: states[name].met for name in rivals}
+    (rating, met), told = jax.lax.scan(at, begun, results)
+    return Rated(rating, met, {name: _weighted(*told[name]) for name in rivals})
 
 
 def _results(steps: Transitions) -> tuple[Array, Array]:
@@ -224,6 +230,27 @@ def _moved(
     return after
 
 
+def _met(
+    rivals: Mapping[str, Rivals],
+    rows: Mapping[str, Array],
+    met: Mapping[str, Any],
+    turn: Array,
+    result: Array,
+    counts: Array,
+) -> dict[str, Any]:
+    """With these games [S, E, M] of a learner, told by its members, against each other side's opponent."""
+    after, played = dict(met), counts.sum(-1, dtype=jnp.float32)
+    scored = jnp.where(counts, result, 0.0).sum(-1)
+    for other, side in _others(rivals):
+        if isinstance(after[other], tuple):
+            continue
+        theirs = jnp.where((turn == side)[:, None, None], 0.0, jnp.stack([played, scored], -1))  # [S, E, 2]
+        row = _row_of(rivals, rows, turn, other, side)
+        new = jax.vmap(lambda x, at, by: jnp.zeros_like(x).at[at].add(by))(after[other], row, theirs)
+        after[other] = jnp.stack(sampling.remembered(*jnp.moveaxis(after[other], -1, 0), *jnp.moveaxis(new, -1, 0)), -1)
+    return after
+
+
 def _weighted(values: Array, weights: Array) -> Moments:
     """Of numbers [T, S] that count `weights` times each."""
     count = weights.sum(0)
@@ -271,6 +298,7 @@ def _snapped(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array
     return state.replace(
         pool=_put(state.pool, at, policy),
         rating=jax.vmap(lambda x, at: x.at[at].set(x[-1], mode="drop"))(state.rating, at),
+        met=jax.vmap(lambda x, at: x.at[at].set(0.0, mode="drop"))(state.met, at) if len(state.met) else (),
         saves=state.saves + due,
         saved=jnp.where(due, step, state.saved),
     )
@@ -285,13 +313,22 @@ def _drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, i
     )
     shape, filled = state.opponent.shape[1:], jnp.minimum(state.saves, settings.window)
     old = jax.vmap(partial(jax.random.uniform, shape=shape))(keys[:, 0])
-    some = jax.vmap(lambda key, count: jax.random.randint(key, shape, 0, count))(keys[:, 1], filled)
+    some = jax.vmap(partial(_snapshot, settings, shape))(keys[:, 1], filled, state.met)
     chosen = jnp.where(old < 1.0 - settings.play_against_latest_model_ratio, some, settings.window)
     return state.replace(
         pool=_put(state.pool, jnp.where(due, settings.window, settings.window + 1), policy),
         opponent=jnp.where(due[:, None, None], chosen, state.opponent),
         swapped=jnp.where(due, state.ghost, state.swapped),
     )
+
+
+def _snapshot(settings: SelfPlaySettings, shape: tuple[int, ...], key: Array, filled: Array, met: Any) -> Array:
+    """Rows of one seed's snapshots, of which `filled` are there, int32 `shape`."""
+    if settings.opponent_sampling == "uniform":
+        return jax.random.randint(key, shape, 0, filled)
+    games, score = met[:-1].T
+    weight = jnp.where(jnp.arange(settings.window) < filled, sampling.weight(games, score, settings.pfsp_power), 0.0)
+    return jax.random.categorical(key, jnp.log(weight), shape=shape).astype(jnp.int32)
 
 
 def _put(pool: PolicyState, at: Array, policy: PolicyState) -> PolicyState:

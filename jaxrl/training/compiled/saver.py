@@ -227,6 +227,7 @@ def _holds_replay(path: Path, like: JittedState) -> bool:
 def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     """The state in a checkpoint of the run, and nothing stored if that lies beside it. Raises CheckpointError."""
     require_loop(path, compiled=True)
+    _check_pool(path, subject)
     leaves, wanted = checkpoint.read_info(path).leaves, contents(fresh, changing=subject.changing)
     some, whole = "frozen" in leaves, _holds_replay(path, fresh)
     if not any(leaf.startswith("paid/") for leaf in leaves):  # none of before 0.7.0 adds up what signals pay
@@ -242,6 +243,27 @@ def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))
     return saved
+
+
+def _check_pool(path: Path, subject: Subject) -> None:
+    """Raise CheckpointError where the self-play pool of a checkpoint is another one than this run has."""
+    old, new = (_pool_of(written) for written in (checkpoint.read_info(path).settings, subject.described()))
+    for key, value in new.items():
+        if old.get(key, value) != value:
+            raise CheckpointError(
+                f"{path}: behaviors.{subject.name}.{key}: got {value}, and the pool in this checkpoint was made with "
+                f"{old[key]}, which a compiled run keeps: set it back, or begin a new pool with this policy: "
+                f"--initialize-from={path.absolute().parents[1].name} and another --run-id."
+            )
+
+
+def _pool_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """By key, what the arrays of a pool depend on."""
+    own = settings.get("self_play")
+    if own is None:
+        return {"self_play": None}
+    sampling = own.get("opponent_sampling", "uniform")
+    return {"self_play": "on", "self_play.window": own["window"], "self_play.opponent_sampling": sampling}
 
 
 def for_all_seeds(one: TrainState, like: TrainState) -> TrainState:

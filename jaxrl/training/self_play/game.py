@@ -133,6 +133,7 @@ class Game:
             "saved": pool.saved,
             "opponent": pool.opponent,
             "ratings": list(pool.ratings),
+            "met": [list(of) for of in pool.met],
             "snapshots": [{"step": each.step, "weights": kept(each.weights)} for each in pool.snapshots],
         }
 
@@ -145,7 +146,7 @@ class Game:
         """
         pool = Pool(settings.window, settings.initial_elo)
         snapshots = [Snapshot(each["step"], found(each["weights"])) for each in state["snapshots"]]
-        pool.restore(snapshots, state["ratings"], state["saved"], state["opponent"])
+        pool.restore(snapshots, state["ratings"], state["saved"], state["opponent"], state.get("met", ()))
         side = Side(settings, pool, Schedule(settings, *state["last"]), latest, state["learning"])
         side.teams, side.ghost_step = list(state["teams"]), state["ghost_step"]
         self.sides[name] = side
@@ -165,6 +166,7 @@ class Game:
             change = rating.change(side.pool.elo, others[-1].pool.opponent_elo, result)
             for home in others:
                 home.pool.ratings[home.pool.opponent] -= change
+                home.pool.played(result)
             side.pool.ratings[LATEST] += change
         return side.pool.elo
 
@@ -179,5 +181,7 @@ class Game:
         return [Sent(new, side.latest)]
 
     def _drawn(self, side: Side) -> Any:
-        slot = side.pool.draw(side.settings.play_against_latest_model_ratio, self._random)
+        settings = side.settings
+        power = settings.pfsp_power if settings.opponent_sampling == "pfsp" else None
+        slot = side.pool.draw(settings.play_against_latest_model_ratio, self._random, power)
         return side.latest if slot == LATEST else side.pool.snapshots[slot].weights

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from jaxrl.training.self_play import sampling
+
 LATEST = -1
 """In the place of a slot: the newest policy, whose rating is the last one of `Pool.ratings`."""
 
@@ -42,6 +44,7 @@ class Pool:
         self.snapshots: list[Snapshot] = []  # by slot
         self.saved = 0  # snapshots so far
         self.opponent = 0  # slot of who plays against the learner, or LATEST
+        self.met = [(0.0, 0.0)] * window  # by slot, games of a learner against it, and what the learner scored
 
     @property
     def elo(self) -> float:
@@ -59,15 +62,30 @@ class Pool:
         snapshot = Snapshot(step, weights)
         self.snapshots[slot : slot + 1] = [snapshot]
         self.ratings[slot] = self.elo
+        self.met[slot] = (0.0, 0.0)
         self.saved += 1
         return snapshot
 
-    def restore(self, snapshots: Sequence[Snapshot], ratings: Sequence[float], saved: int, opponent: int) -> None:
+    def played(self, result: float) -> None:
+        """A learner has played against the opponent: 1 win, 0.5 draw, 0 loss."""
+        if self.opponent != LATEST:
+            games, score = self.met[self.opponent]
+            self.met[self.opponent] = sampling.remembered(games, score, 1, result)
+
+    def restore(
+        self,
+        snapshots: Sequence[Snapshot],
+        ratings: Sequence[float],
+        saved: int,
+        opponent: int,
+        met: Sequence[Sequence[float]] = (),
+    ) -> None:
         """Go on with what a pool had; one with another window keeps its newest snapshots.
 
         Args:
           snapshots: by slot.
           ratings: of each slot that it had, and last the learner.
+          met: likewise, as `Pool.met`; nothing: nobody has met anybody.
         """
         window, slots = len(ratings) - 1, list(range(len(snapshots)))
         if window != self.window:
@@ -80,12 +98,29 @@ class Pool:
         kept = list(ratings) if window == self.window else [*(ratings[slot] for slot in slots), *empty, ratings[LATEST]]
         self.ratings = [float(rating) for rating in kept]
         self.opponent = slots.index(opponent) if opponent in slots else LATEST
+        known = [(float(games), float(score)) for games, score in (met[slot] for slot in slots if slot < len(met))]
+        self.met = known + [(0.0, 0.0)] * (self.window - len(known))
 
-    def draw(self, latest_ratio: float, random: Draws) -> int:
+    def draw(self, latest_ratio: float, random: Draws, power: float | None = None) -> int:
         """Who plays from now on: LATEST with probability `latest_ratio`, else any slot that holds a snapshot.
 
         Takes one uniform number, and one integer if that is below 1 - latest_ratio.
+
+        Args:
+          power: p of `sampling.weight`, by which the slot is drawn then, with another uniform number in the place of
+            the integer; None: all slots alike.
         """
         earlier = random.random() < 1 - latest_ratio
-        self.opponent = int(random.integers(len(self.snapshots))) if earlier else LATEST
+        self.opponent = self._slot(random, power) if earlier else LATEST
         return self.opponent
+
+    def _slot(self, random: Draws, power: float | None) -> int:
+        if power is None:
+            return int(random.integers(len(self.snapshots)))
+        weights = [sampling.weight(*self.met[slot], power) for slot in range(len(self.snapshots))]
+        left = random.random() * sum(weights)
+        for slot, of in enumerate(weights):
+            left -= of
+            if left < 0:
+                return slot
+        return len(weights) - 1  # rounding

@@ -16,6 +16,7 @@ import yaml
 
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.contract import check_jax_env
@@ -27,9 +28,10 @@ from jaxrl.tools.tournament import snapshots
 from jaxrl.training.compiled.contest import TURN, Sides, contest, rivals_of, sides_of
 from jaxrl.training.compiled.opponents import Rivals, begin_pool, groups_of, rated, rival_algorithm, scheduled
 from jaxrl.training.compiled.run import train
+from jaxrl.training.compiled.saver import Subject, resumed
 from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trainer
 from jaxrl.training.self_play import rating as elo
-from jaxrl.training.self_play.pool import LATEST
+from jaxrl.training.self_play.pool import LATEST, Pool
 from jaxrl.training.self_play.schedule import Rotation, Schedule
 from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
@@ -122,7 +124,7 @@ def rival(teams: int, slots: int, first: int = 0, groups: int = 2, **settings: A
 
 def rated_state(rating: Any, opponent: Any, turn: int = 0) -> Any:
     return SimpleNamespace(
-        rating=jnp.asarray([rating], jnp.float32), opponent=jnp.asarray([opponent]), turn=jnp.array([turn])
+        rating=jnp.asarray([rating], jnp.float32), opponent=jnp.asarray([opponent]), turn=jnp.array([turn]), met=()
     )
 
 
@@ -144,6 +146,35 @@ def test_ratings_are_those_of_ml_agents() -> None:
     for nobody in ({"truncated": True}, {"terminated": False}, {"stays": True}):
         same = rated(of, {"Duel": state}, {"Duel": ended([[1.0]] * 4, **nobody)})
         assert same.rating["Duel"].tolist() == [before] and same.elo["Duel"].count.tolist() == [0]
+
+
+def test_results_and_draws_of_pfsp_are_those_of_the_host_loop() -> None:
+    """A win, a loss and a draw against row 1, and another win against the newest."""
+    of = rival(
+        2, 1, groups=2, opponent_sampling="pfsp", pfsp_power=1.0, swap_steps=1, play_against_latest_model_ratio=0.0
+    )
+    state = _begun(of, jnp.zeros((1, 2)), jax.random.key(0)[None]).replace(opponent=jnp.array([[[1], [3]]]))
+    played = [
+        ended([[first], [second]], terminated=[[True], [second > 0]]) for first, second in ((1, 1), (-1, 0), (0, 0))
+    ]
+    steps = jax.tree.map(lambda *x: jnp.concatenate(x), *(vars(of) for of in played))
+    met = rated({"Duel": of}, {"Duel": state}, {"Duel": SimpleNamespace(**steps)}).met["Duel"]
+    pool = Pool(3, 1200.0)
+    pool.opponent = 1
+    for result in (1.0, 0.0, 0.5):
+        pool.played(result)
+    np.testing.assert_allclose(met[0, :3], pool.met, rtol=1e-6)
+    # 900 draws by the weights 1 - x: row 0 was never beaten, row 1 not met, row 2 always: 3.5/4 : 1/2 : 0.5/4
+    state = _begun(of._replace(groups=900), jnp.zeros((1, 2)), jax.random.key(0)[None])
+    met = jnp.array([[[3.0, 0.0], [0.0, 0.0], [3.0, 3.0], [9.0, 0.0]]])
+    state = state.replace(ghost=jnp.array([2]), saves=jnp.array([3]), met=met)
+    nobody = jnp.zeros(1, jnp.int32)
+    after, _ = scheduled({"Duel": of}, {"Duel": state}, {"Duel": jnp.zeros((1, 2))}, {"Duel": nobody}, nobody)
+    drawn = np.bincount(np.asarray(after["Duel"].opponent).ravel(), minlength=4)
+    np.testing.assert_allclose(drawn, [525, 300, 75, 0], atol=75)  # 5 standard deviations
+    saved = {"Duel": jnp.array([30000])}
+    after, _ = scheduled({"Duel": of}, {"Duel": state}, {"Duel": jnp.zeros((1, 2))}, saved, nobody)
+    np.testing.assert_array_equal(after["Duel"].met[0, 0], 0.0)  # another one has the row
 
 
 def test_ratings_of_two_behaviors_and_of_three_teams() -> None:
@@ -299,6 +330,16 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
         bias = "params/params/body/layer_0/bias"
         rows_of = [np.asarray(of.policy.params["params"]["body"]["layer_0"]["bias"]) for of in pool]
         np.testing.assert_array_equal(rows_of, whole[f"rivals/pool/{bias}"][at][[1, 0]])
+        path, fresh = require_latest(tmp_path / "whole" / "Pong"), ()
+        for changes, text in (
+            ({"window": 3}, "Pong.self_play.window: got 3, and the pool in this checkpoint was made with 2"),
+            ({"opponent_sampling": "pfsp"}, "self_play.opponent_sampling: got pfsp, .* was made with uniform"),
+            (None, "Pong.self_play: got None, and the pool in this checkpoint was made with on, .*: set it back"),
+        ):
+            own = configured(tmp_path, "whole", changes={"self_play": changes and SMALL["self_play"] | changes})
+            subject = Subject("Pong", newest.spec, own.behaviors["Pong"], (3, 4), 4)
+            with pytest.raises(CheckpointError, match=text):
+                resumed(path, subject, fresh)  # type: ignore[arg-type]
         noted = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]
         assert noted["elo"] == whole["rivals/rating"][noted["seed"] - 3, -1]
         train(configured(tmp_path, "other", changes={"max_steps": 1}, initialize_from="whole"))

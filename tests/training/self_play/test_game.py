@@ -43,6 +43,40 @@ def test_opponents_are_drawn_as_asked() -> None:
     assert [pool.draw(0.5, first) for _ in range(20)] == [pool.draw(0.5, again) for _ in range(20)]
 
 
+def test_who_beats_the_learner_is_met_more_often() -> None:
+    """Of 3 games each the learner has won all, none, and there was none: x = 3.5/4, 0.5/4 and 1/2, weights squared
+    1/64, 49/64 and 16/64."""
+    pool = Pool(3, 1200.0)
+    for step in range(3):
+        pool.save(step, step)
+    pool.met = [(3.0, 3.0), (3.0, 0.0), (0.0, 0.0)]
+    random = np.random.default_rng(0)
+    drawn = np.bincount([pool.draw(0.0, random, 2.0) for _ in range(6600)], minlength=3)
+    np.testing.assert_allclose(drawn, [100, 4900, 1600], atol=5 * np.sqrt(1600))
+    assert LATEST in {pool.draw(0.5, random, 2.0) for _ in range(50)}
+    alike = np.bincount([pool.draw(0.0, random, 0.0) for _ in range(3000)], minlength=3)
+    np.testing.assert_allclose(alike, 1000, atol=5 * np.sqrt(1000))
+
+
+def test_results_are_remembered_of_the_opponent_that_was_met() -> None:
+    game = Game(np.random.default_rng(0))
+    for team in (0, 1):
+        game.join("Duel", team, SETTINGS, "v0")
+    pool = game.sides["Duel"].pool
+    game.turn("Duel", {0: Played(4, [1.0, 0.0])}, 4)
+    assert pool.met == [(0.98 + 1, 0.98 + 0.5), (0.0, 0.0), (0.0, 0.0)], "a win, then a draw"
+    pool.opponent = LATEST
+    game.turn("Duel", {0: Played(4, [1.0])}, 8)
+    assert pool.met[0] == (1.98, 1.48), "the newest is nobody of the past"
+    for window, expected in ((3, [(1.98, 1.48), (0.0, 0.0), (0.0, 0.0)]), (1, [(1.98, 1.48)])):
+        again = Pool(window, 0.0)
+        again.restore(pool.snapshots, pool.ratings, pool.saved, pool.opponent, pool.met)
+        assert again.met == expected
+    for step in (11, 22, 33):
+        game.turn("Duel", {}, step)
+    assert pool.saved == 4 and pool.met[0] == (0.0, 0.0), "another one has its slot"
+
+
 def test_the_oldest_makes_room_and_takes_over_the_rating_of_the_learner() -> None:
     pool = Pool(2, 1200.0)
     for step in range(3):
