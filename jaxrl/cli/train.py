@@ -149,13 +149,14 @@ def _train_with_others(place: Place, settings: RunSettings, console: rich.consol
     with Hosts(place, settings_text(version_line(), settings.model_dump(mode="json"))) as hosts:
         with leaving_at_once(), _importing():
             hosts.start_jax()
+            count = -(-settings.env_settings.seeds // (hosts.place.count or settings.env_settings.seeds))
+            choose_device(settings.torch_settings.device, cpu_devices=min(count, os.cpu_count() or 1))
+            hosts.meet()
         if hosts.place.index:
             logging.getLogger("jaxrl").setLevel(logging.DEBUG if settings.debug else logging.WARNING)
             console = rich.console.Console(quiet=True)
         with Interrupt() as interrupt:
             hosts.watch(interrupt)
-            count = -(-settings.env_settings.seeds // hosts.place.count)
-            choose_device(settings.torch_settings.device, cpu_devices=min(count, os.cpu_count() or 1))
             enable_compilation_cache()
             with _importing():
                 from jaxrl.training.compiled.run import train

@@ -201,7 +201,7 @@ class Hosts:
         return str(said["jax"])
 
     def start_jax(self) -> None:
-        """Make the devices of all hosts one. Before the first computation. Raises HostsError."""
+        """Make the devices of all hosts one. Before JAX looks for its devices. Raises HostsError."""
         import jax
 
         # of CPUs; accelerators have their own
@@ -209,8 +209,6 @@ class Hosts:
         try:
             if self.place.address == AUTO:
                 jax.distributed.initialize(heartbeat_timeout_seconds=_JAX_SECONDS)
-                self.place = self.place._replace(index=jax.process_index(), count=jax.process_count())
-                self._meet_by_jax()
             else:
                 jax.distributed.initialize(
                     coordinator_address=self.gather(),
@@ -221,17 +219,21 @@ class Hosts:
         except (RuntimeError, ValueError) as error:
             raise HostsError(f"--hosts {self.place.address}: JAX's hosts do not find each other: {error}") from error
 
-    def _meet_by_jax(self) -> None:
-        """The connections, where JAX has found the others: host 0 tells where it listens."""
+    def meet(self) -> None:
+        """The connections, where JAX has found the others, once it has its devices: host 0 tells where it listens."""
+        if self.place.address != AUTO:
+            return
+        import jax
         import numpy as np
         from jax.experimental import multihost_utils
 
         with socket.create_server(("", 0)) as free:
             port = free.getsockname()[1]
-        here = socket.gethostbyname(socket.gethostname())
+        here = _address_of_this_machine()
         told = multihost_utils.broadcast_one_to_all(np.array([*map(int, here.split(".")), port], np.int32))
         *numbers, port = told.tolist()
-        self.place = self.place._replace(address=f"{'.'.join(map(str, numbers))}:{port}")
+        address = f"{'.'.join(map(str, numbers))}:{port}"
+        self.place = Place(address, jax.process_index(), jax.process_count())
         self.gather()
 
     def watch(self, interrupt: Interrupt) -> None:
@@ -308,6 +310,14 @@ class Hosts:
         self._over.set()
         self._tell("failed", text=str(value).partition("\n")[0][:1000] or kind.__name__, name=self.name)
         atexit.register(_leave, 1)
+
+
+def _address_of_this_machine() -> str:
+    """IPv4, as others reach it: its own name may mean 127.0.1.1. Nothing is sent."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outwards:
+        outwards.connect(("10.255.255.255", 1))
+        return outwards.getsockname()[0]
+    return socket.gethostbyname(socket.gethostname())
 
 
 def settings_text(version: str, settings: Mapping[str, Any], unlike: Sequence[str] = ("results_dir",)) -> str:
