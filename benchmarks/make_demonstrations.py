@@ -22,8 +22,9 @@ import numpy as np
 from jaxrl.cli.device import choose_device
 from jaxrl.client.recording import record
 from jaxrl.demonstrations import write
-from jaxrl.demonstrations.episodes import episodes, pairs_of
+from jaxrl.demonstrations.episodes import Episode, episodes, pairs_of
 from jaxrl.demonstrations.reading import kind_of
+from jaxrl.types import Action
 
 EXPERTS = Path(__file__).resolve().parents[1] / "jaxrl" / "demonstrations" / "experts"
 
@@ -36,13 +37,15 @@ class Entry(NamedTuple):
     episodes: int  # that are kept, the first that are good
     least: float  # return of a good episode
     stochastic: bool = False  # as in training: where the likeliest action runs in circles
+    played: int = 2  # times as many episodes are played
+    decisions: int | None = None  # of each episode that are kept, where its beginning is what there is to learn from
 
 
 ENTRIES = {
     "pyramids": Entry("ppo/pyramids", "jax:pyramids", 20, 1.5, stochastic=True),
     "hallway": Entry("ppo/hallway", "jax:hallway", 30, 0.99),
     "push_block": Entry("ppo/push_block_alone", "jax:push_block_alone", 30, 0.8),
-    "ball3d": Entry("zoo:ball3d", "jax:ball3d", 2, 99.0),
+    "ball3d": Entry("zoo:ball3d", "jax:ball3d", 30, 99.0, played=1, decisions=60),
 }
 
 
@@ -58,18 +61,32 @@ def expert(name: str, results: Path) -> str:
     return str(results / name)
 
 
+def beginning(episode: Episode, count: int | None) -> Episode:
+    """Its first decisions, cut off behind them; the whole where it has no more, or `count` is None."""
+    if count is None or len(episode.reward) <= count:
+        return episode
+    return Episode(
+        obs=tuple(x[: count + 1] for x in episode.obs),
+        action=Action(*(x[:count] for x in episode.action)),
+        reward=episode.reward[:count],
+        group_reward=episode.group_reward[:count],
+        terminated=False,
+        truncated=True,
+    )
+
+
 def make(name: str, results: Path) -> str:
     """Write the file; a line about it."""
     entry = ENTRIES[name]
     with tempfile.TemporaryDirectory() as scratch:
         played = Path(scratch) / f"{name}.demo"
-        many = {"episodes": 2 * entry.episodes, "deterministic": not entry.stochastic}
+        many = {"episodes": entry.played * entry.episodes, "deterministic": not entry.stochastic}
         record(expert(name, results), entry.environment, played, **many)
         found = list(episodes([played]))
         good = [one for one in found if one.reward.sum() + one.group_reward.sum() >= entry.least]
         if len(good) < entry.episodes:
             raise SystemExit(f"{name}: {len(good)} of {len(found)} episodes are good, {entry.episodes} are wanted")
-        kind, kept = kind_of(played), good[: entry.episodes]
+        kind, kept = kind_of(played), [beginning(one, entry.decisions) for one in good[: entry.episodes]]
     EXPERTS.mkdir(exist_ok=True)
     path = EXPERTS / f"{name}.demo"
     steps = write(path, kind.behavior, kind.spec, pairs_of(kept))

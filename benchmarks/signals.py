@@ -171,17 +171,24 @@ def learned(name: str, demo: str, overrides: dict[str, Any] | None = None) -> st
     )
 
 
-def updates(turns: int = 8) -> str:
-    """CPU seconds of one update of 2,048 decisions of 32 numbers, 128 x 2 units, batches of 256: by turns."""
+SMALL = {"without": {}, "curiosity": {"curiosity": {"strength": 0.02}}, "rnd": {"rnd": {"strength": 0.01}}}
+PYRAMIDS = {
+    "without": {},
+    "curiosity": {"curiosity": {"strength": 0.02, "network_settings": {"hidden_units": 256}}},
+    "rnd": {"rnd": {"strength": 0.01, "network_settings": {"hidden_units": 64, "num_layers": 3}}},
+}
+"""As ML-Agents' Pyramids and PyramidsRND have them."""
+
+
+def updates(signals: Mapping[str, Any], units: int, batch: int, turns: int = 8) -> str:
+    """CPU seconds of one update of 2,048 decisions of 32 numbers in 3 epochs, two layers: by turns."""
     spec = make_spec((32,), branches=(3,))
-    signals: dict[str, Any] = {"without": {}, "curiosity": {"curiosity": {"strength": 0.02}}, "rnd": {"rnd": {}}}
-    sizes = {"batch_size": 256, "buffer_size": 2048, "num_epoch": 3}
-    rollout = random_rollout(0, t=128, b=16, a=1, spec=spec)
+    sizes = {"batch_size": batch, "buffer_size": 2048, "num_epoch": 3}
+    network, rollout = {"hidden_units": units, "num_layers": 2}, random_rollout(0, t=128, b=16, a=1, spec=spec)
     programs, states = {}, {}
     for name, more in signals.items():
-        algorithm = make_algorithm(
-            spec, settings_of("ppo", {"hyperparameters": sizes, "reward_signals": {**PAID, **more}})
-        )
+        written = {"hyperparameters": sizes, "network_settings": network, "reward_signals": {**PAID, **more}}
+        algorithm = make_algorithm(spec, settings_of("ppo", written))
         programs[name] = jax.jit(algorithm.learn)
         states[name] = jax.block_until_ready(programs[name](algorithm.init(jax.random.key(0)), rollout)[0])
     spent: dict[str, list[float]] = {name: [] for name in signals}
@@ -191,7 +198,8 @@ def updates(turns: int = 8) -> str:
             jax.block_until_ready(program(states[name], rollout))
             spent[name].append(time.process_time() - began)
     middle = {name: float(np.median(of)) for name, of in spent.items()}
-    return "; ".join(f"{name} {1e3 * of:.1f} ms ({of / middle['without']:.2f}x)" for name, of in middle.items())
+    told = "; ".join(f"{name} {1e3 * of:.1f} ms ({of / middle['without']:.2f}x)" for name, of in middle.items())
+    return f"{units} x 2 units, batches of {batch}: {told}"
 
 
 def main() -> None:
@@ -210,7 +218,8 @@ def main() -> None:
             if name != "update":
                 print(learned(name, demo), flush=True)
     if "update" in given.names:
-        print(updates())
+        print(updates(SMALL, 128, 256))
+        print(updates(PYRAMIDS, 512, 128))
 
 
 if __name__ == "__main__":
