@@ -14,6 +14,12 @@ and, when it ends alone, shows its mates one decision late. (2) A row stores a t
 state. (3) All rows are taken together when buffer_size is exceeded; the original waits for time_horizon. (4) A
 minibatch is batch_size // A states, so it holds fewer agent steps when members are dead.
 
+Streams that each member earns for itself (curiosity and its like, whose reward is not the team's): every member's
+return R_i is a target of the same V, which so learns the mean over members; b_i learns R_i alone, from what i sees and
+what the others see and do, so that R_i − b_i is what i found beyond what was expected of it, and no action of i's own
+moves b_i. Where a return is bootstrapped, by λ, at a cut or after its end, a member is credited with what the team
+finds on average. The original does the same, and warns.
+
 What all policy-gradient algorithms do, stands in `policy_gradient.py`.
 """
 

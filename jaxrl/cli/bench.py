@@ -19,6 +19,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--only", nargs="+", metavar="NAME", help="run these alone, e.g. update_phase (an unknown name lists all)"
     )
     parser.add_argument(
+        "--accelerator", action="store_true", help="those that tell most of a GPU or TPU, beside what it should take"
+    )
+    parser.add_argument(
         "--json", default="bench.jsonl", metavar="FILE", help="append a JSON line per benchmark (default: bench.jsonl)"
     )
     parser.add_argument(
@@ -59,10 +62,11 @@ def run(given: argparse.Namespace) -> int:
 
 def _measure(given: argparse.Namespace) -> int:
     from jaxrl.tools.bench import suite
+    from jaxrl.tools.bench.catalogue import ACCELERATOR
 
     seconds = given.timeout or (QUICK_SECONDS if given.quick else FULL_SECONDS)
     suite.run(
-        given.only,
+        [*(given.only or ()), *(ACCELERATOR if given.accelerator else ())] or None,
         Path(given.json),
         quick=given.quick,
         timeout=seconds,

@@ -73,6 +73,20 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return found
 
 
+_NO_MEMORY = (
+    "the memory of the device is full ({}): lower num_areas, seeds, buffer_size, batch_size or hidden_units; if "
+    "another program has the GPU, end it, or start both with XLA_PYTHON_CLIENT_PREALLOCATE=false: JAX takes three "
+    "quarters of a GPU at its start. What a run has saved is good."
+)
+
+
+def _of_memory(error: RuntimeError) -> bool:
+    """Whether JAX found no room on its device, while it started, compiled or computed; JAX is not imported for it."""
+    return type(error).__name__ == "JaxRuntimeError" and any(
+        text in str(error) for text in ("RESOURCE_EXHAUSTED", "Out of memory", "Ran out of memory", "OUT_OF_MEMORY")
+    )
+
+
 def run(given: argparse.Namespace) -> int:
     """Run the command and return the exit code.
 
@@ -84,6 +98,11 @@ def run(given: argparse.Namespace) -> int:
         if getattr(given, "debug", False):
             traceback.print_exc()
         print(error, file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        if not _of_memory(error) or getattr(given, "debug", False):
+            raise
+        print(_NO_MEMORY.format(str(error).partition("\n")[0]), file=sys.stderr)
         return 1
     except BrokenPipeError:  # `jaxrl init | head`: whoever reads has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

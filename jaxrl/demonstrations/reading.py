@@ -33,6 +33,9 @@ from jaxrl.types import Action, ActionSpec, BehaviorSpec, JaxrlError
 BRAIN = 33
 """Byte at which the brain's parameters begin: the zone before is the header's, rewritten as a recording ends."""
 VERSIONS = (0, 1)
+SHIPPED = "demo:"
+"""Before the name of demonstrations that come with jaxrl."""
+_EXPERTS = Path(__file__).parent / "experts"  # made by benchmarks/make_demonstrations.py
 _TOGETHER = 512  # pairs turned into arrays at once: more of them leave the caches
 _NOT_A_DEMO = "is it a .demo file of Unity's Demonstration Recorder?"
 
@@ -55,13 +58,17 @@ class Demonstration(NamedTuple):
     last: np.ndarray  # bool [n], nothing of the same recording comes after it
 
 
-def decisions(path: str, spec: BehaviorSpec) -> Demonstration:
-    """The decisions of `remembered` for agents with this spec.
+def decisions(path: str, spec: BehaviorSpec, key: str = "") -> Demonstration:
+    """The decisions of `remembered` for agents with this spec; `key` of the settings names the path.
 
     Raises DemonstrationError: as `read`, and for recordings of another kind of agent.
     """
     found = remembered(path)
-    _check_spec(Path(path), found.spec, spec)
+    try:
+        _check_spec(path, found.spec, spec)
+    except DemonstrationError as error:
+        mend = "record this agent, or name demonstrations of it"
+        raise DemonstrationError(f"{key}{': ' * bool(key)}{error}: {mend}") from None
     return found
 
 
@@ -75,16 +82,28 @@ def read(path: str | Path) -> Demonstration:
 
 
 def files(path: str | Path) -> list[Path]:
-    """The file, or the `.demo` files of the folder by name. Raises DemonstrationError where there are none."""
+    """The file, or the `.demo` files of the folder by name; of `demo:NAME` the one that comes with jaxrl.
+
+    Raises DemonstrationError where there are none.
+    """
+    if str(path).startswith(SHIPPED):
+        return [_shipped(str(path).removeprefix(SHIPPED))]
     path = Path(path)
     if path.is_dir():
         found = sorted(file for file in path.iterdir() if file.suffix == ".demo" and file.is_file())
         if not found:
-            raise DemonstrationError(f"{path}: there is no .demo file in this folder")
+            raise DemonstrationError(f"{path}: there is no .demo file in this folder, expected at least one")
         return found
     if not path.is_file():
         raise DemonstrationError(f"{path}: there is no such file or folder of demonstrations")
     return [path]
+
+
+def _shipped(name: str) -> Path:
+    names = sorted(file.stem for file in _EXPERTS.glob("*.demo"))
+    if name not in names:
+        raise DemonstrationError(f"{SHIPPED}{name}: jaxrl has no such demonstrations, only {', '.join(names)}")
+    return _EXPERTS / f"{name}.demo"
 
 
 def remembered(path: str) -> Demonstration:
@@ -155,7 +174,7 @@ def _opened(file: Path) -> Iterator[Any]:
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) and size:
             raise
-        why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "it is empty"
+        why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else f"it is empty; {_NOT_A_DEMO}"
         raise DemonstrationError(f"{file}: {why}") from error
 
 
@@ -319,16 +338,23 @@ def _message(file: Path, kind: Any, data: Any, at: int, what: str) -> tuple[Any,
         raise DemonstrationError(f"{file}: {what} at byte {start} is no message; {_NOT_A_DEMO}") from error
 
 
-def _check_spec(file: Path, found: BehaviorSpec, wanted: BehaviorSpec, whose: str = "the agent") -> None:
+def _check_spec(file: Path | str, found: BehaviorSpec, wanted: BehaviorSpec, whose: str = "the agent") -> None:
     """What has to be equal; names and the like may differ, as in the original."""
     if found.action != wanted.action:
-        raise DemonstrationError(f"{file}: recorded with {found.action}, but {whose} has {wanted.action}")
+        got, here = (_in_words(spec.action) for spec in (found, wanted))
+        raise DemonstrationError(f"{file}: recorded with {got}, expected {here}, as {whose} has")
     if len(found.observations) != len(wanted.observations):
         counts = len(found.observations), len(wanted.observations)
-        raise DemonstrationError(f"{file}: recorded with {counts[0]} observations, but {whose} has {counts[1]}")
+        raise DemonstrationError(
+            f"{file}: recorded with {counts[0]} observations, expected {counts[1]}, as {whose} has"
+        )
     for i, (there, here) in enumerate(zip(found.observations, wanted.observations, strict=True)):
         if there.shape != here.shape:
             raise DemonstrationError(
-                f"{file}: observation {i} ({there.name!r}) was recorded with shape {there.shape}, "
-                f"but {whose}'s ({here.name!r}) has {here.shape}"
+                f"{file}: observation {i} ({there.name!r}) recorded with shape {there.shape}, expected {here.shape}, "
+                f"as {whose}'s ({here.name!r}) has"
             )
+
+
+def _in_words(action: ActionSpec) -> str:
+    return f"actions of {action.continuous_size} numbers and branches {list(action.discrete_branches)}"

@@ -41,6 +41,7 @@ _FILES = {
     "match3_vector": "match3",
     "pong": "pong",
     "push_block": "push_block",
+    "push_block_alone": "push_block",
     "pyramids": "pyramids",
     "simple_spread": "simple_spread",
     "soccer_twos": "soccer_twos",

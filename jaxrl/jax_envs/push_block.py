@@ -109,6 +109,14 @@ def make_push_block(settings: PushBlockSettings = DEFAULTS) -> JaxEnv:
     )
 
 
+ALONE = PushBlockSettings(members=1, small=1, medium=0, large=0)
+
+
+def make_push_block_alone(settings: PushBlockSettings = ALONE) -> JaxEnv:
+    """One agent and one block: as ML-Agents' scene of the name, in this world. Raises ValueError as above."""
+    return make_push_block(settings)._replace(name="PushBlock")
+
+
 def _needs(settings: PushBlockSettings) -> np.ndarray:
     """int32 [N]: agents that each block needs."""
     return np.repeat(np.array([1, 2, 3], np.int32), [settings.small, settings.medium, settings.large])

@@ -99,7 +99,7 @@ def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied)
 
     memory = settings.network_settings.memory
     length = 1 if memory is None else memory.sequence_length
-    laid = in_sequences(decisions(section.demo_path, spec), length)
+    laid = in_sequences(decisions(section.demo_path, spec, "behavioral_cloning.demo_path"), length)
     return make_cloning(spec, settings, copied, as_wanted(copied, laid), laid.places.shape)
 
 

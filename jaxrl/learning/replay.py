@@ -6,7 +6,7 @@ hold every sensor in its own dtype; adding costs what the rollout costs. Pure: a
 updated in place.
 
 With memory what is kept are sequences of L decisions of a member, cut from the beginning of each rollout on, with
-the memory before the first of them; their last observations stand beside them.
+the memory before the first of them; observations stand in the same ring.
 
 Letters: N decisions that are held at most, S observations, n of a minibatch, L of a sequence.
 """
@@ -23,7 +23,7 @@ from jaxrl.learning.sequences import cut
 from jaxrl.masks import where
 from jaxrl.rollout.buffer.cells import Extras
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.rollout.transitions import Transitions, outcome, transitions
+from jaxrl.rollout.transitions import Transitions, outcome
 from jaxrl.types import Action, BehaviorSpec
 
 LARGE = 4096
@@ -91,11 +91,17 @@ def empty(spec: BehaviorSpec, size: int, extras: Extras = ()) -> Replay:
 
 def add(replay: Replay, rollout: Rollout) -> Replay:
     """The finished decisions of a rollout take the places of the oldest, in the order of time."""
+    obs, observed, new = _decisions(replay, rollout)
+    kept, count = _written(replay.kept, new, rollout.acted.reshape(-1), replay.count)
+    return Replay(obs, kept, observed, count, _oldest(kept.at, count, observed, len(obs[0])))
+
+
+def _decisions(replay: Replay | Sequences, rollout: Rollout) -> tuple[tuple[jax.Array, ...], jax.Array, Kept]:
+    """The ring with the observations of a rollout, the next number, and what is kept of each state [T, B, A]."""
     length, rows, members = rollout.acted.shape
     after, over, seen = outcome(rollout)
     there = after, jnp.arange(rows)[:, None], jnp.arange(members)
     needed = (rollout.acted | jnp.zeros_like(rollout.acted).at[there].max(seen)).reshape(-1)
-    acted = rollout.acted.reshape(-1)
     number = (replay.observed + jnp.cumsum(needed, dtype=jnp.uint32) - 1).reshape(length, rows, members)
     new = Kept(
         at=number,
@@ -108,14 +114,11 @@ def add(replay: Replay, rollout: Rollout) -> Replay:
         seen=seen,
     )
     obs, observed = _written(replay.obs, rollout.obs, needed, replay.observed)
-    kept, count = _written(replay.kept, new, acted, replay.count)
-    return Replay(obs, kept, observed, count, _oldest(kept.at, count, observed, obs))
+    return obs, observed, new
 
 
 def held(replay: Replay | Sequences) -> jax.Array:
     """How many decisions are held, or sequences, int32 []."""
-    if isinstance(replay, Sequences):
-        return jnp.minimum(replay.count, len(replay.kept.valid)).astype(jnp.int32)
     return (replay.count - replay.oldest).astype(jnp.int32)
 
 
@@ -132,14 +135,21 @@ def sample(replay: Replay, key: jax.Array, size: int) -> Transitions:
 def at(replay: Replay, numbers: jax.Array, valid: jax.Array) -> Transitions:
     """The decisions of these numbers, uint32 [n], which are held."""
     kept = jax.tree.map(lambda x: x[numbers % len(x)], replay.kept)
+    return _transitions(replay.obs, kept, valid, carry=(), begin=jnp.zeros_like(valid))
+
+
+def _transitions(
+    ring: tuple[jax.Array, ...], kept: Kept, valid: jax.Array, *, carry: Any, begin: jax.Array
+) -> Transitions:
+    """What is kept [n, ...], with what was seen before and after it; in place of what nobody saw, what was before."""
 
     def seen_by(number: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(x[number % len(x)] for x in replay.obs)
+        return tuple(where(valid, x[number % len(x)], 0) for x in ring)
 
     return Transitions(
         obs=seen_by(kept.at),
-        carry=(),
-        begin=jnp.zeros_like(valid),
+        carry=carry,
+        begin=begin,
         action_mask=kept.action_mask,
         action=kept.action,
         extras=kept.extras,
@@ -151,43 +161,54 @@ def at(replay: Replay, numbers: jax.Array, valid: jax.Array) -> Transitions:
     )
 
 
+class Pieces(NamedTuple):
+    """Sequences [N / L, ...] without what was seen."""
+
+    kept: Kept  # [N / L, L, ...]
+    begin: jax.Array  # bool [N / L, L]
+    valid: jax.Array  # bool [N / L, L], false behind the end of a short one
+    carry: Any  # memory before the first decision, [N / L, ...]
+    since: jax.Array  # uint32 [N / L], number of the first observation of the rollout
+
+
 class Sequences(NamedTuple):
     """Sequences of decisions that are held. Number n stands in place n modulo their number."""
 
-    kept: Transitions  # [N / L, L, ...]; its `carry` [N / L, ...] is that before the first decision
+    obs: tuple[jax.Array, ...]  # as of a `Replay`
+    pieces: Pieces
+    observed: jax.Array  # uint32 [], observations that came so far
     count: jax.Array  # uint32 [], sequences that came so far
+    oldest: jax.Array  # uint32 [], number of the first sequence that is held
 
 
 def no_sequences(spec: BehaviorSpec, size: int, length: int, memories: Extras, extras: Extras = ()) -> Sequences:
     """No sequence yet, room for as many of `length` decisions as hold `size` of them."""
     count = max(size // length, 1)
-
-    def obs() -> tuple[jax.Array, ...]:
-        return tuple(jnp.zeros((count, length, *sensor.shape), sensor.dtype) for sensor in spec.observations)
-
-    of_one = empty(spec, 1, extras).kept
-    kept = {field: getattr(of_one, field) for field in ("action_mask", "action", "extras", "reward", "discount")}
-    return Sequences(
-        Transitions(
-            obs=obs(),
-            next_obs=obs(),
-            carry={name: jnp.zeros((count, *shape)) for name, shape in memories},
-            **{name: jnp.zeros((count, length), bool) for name in ("begin", "seen", "valid")},
-            **jax.tree.map(lambda x: jnp.zeros((count, length, *x.shape[1:]), x.dtype), kept),
-        ),
-        jnp.zeros((), jnp.uint32),
+    none = empty(spec, count * length, extras)
+    pieces = Pieces(
+        kept=jax.tree.map(lambda x: x.reshape(count, length, *x.shape[1:]), none.kept),
+        begin=jnp.zeros((count, length), bool),
+        valid=jnp.zeros((count, length), bool),
+        carry={name: jnp.zeros((count, *shape)) for name, shape in memories},
+        since=jnp.zeros(count, jnp.uint32),
     )
+    return Sequences(none.obs, pieces, none.observed, none.count, none.oldest)
 
 
 def add_sequences(replay: Sequences, rollout: Rollout) -> Sequences:
-    """The sequences of a rollout with single members [T, B, 1] take the places of the oldest."""
-    length = replay.kept.valid.shape[1]
-    found = transitions(rollout)
-    pieces = jax.tree.map(lambda x: x[:, :, 0], cut(found, found.valid, length))
-    short = length - pieces.valid.shape[1]
-    full = jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, short)] + [(0, 0)] * (x.ndim - 2)), pieces)
-    new = full._replace(carry=jax.tree.map(lambda x: x[:, 0], full.carry))
-    return Sequences(*_written(replay.kept, new, new.valid.any(1), replay.count))
+    """The sequences of a rollout with single members [T, B, 1] take the places of the oldest.
+
+    Those of a rollout are held until the first of its observations gives way: rows do not end in the order of time.
+    """
+    obs, observed, new = _decisions(replay, rollout)
+    length = replay.pieces.valid.shape[1]
+    found = Pieces(new, rollout.begin, rollout.acted, rollout.carry, jnp.full(rollout.acted.shape, replay.observed))
+    cut_off = jax.tree.map(lambda x: x[:, :, 0], cut(found, rollout.acted, length))
+    short = length - cut_off.valid.shape[1]
+    full = jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, short)] + [(0, 0)] * (x.ndim - 2)), cut_off)
+    full = full._replace(carry=jax.tree.map(lambda x: x[:, 0], full.carry), since=full.since[:, 0])
+    pieces, count = _written(replay.pieces, full, full.valid.any(1), replay.count)
+    return Sequences(obs, pieces, observed, count, _oldest(pieces.since, count, observed, len(obs[0])))
 
 
 def sample_sequences(replay: Sequences, key: jax.Array, size: int) -> Transitions:
@@ -195,12 +216,14 @@ def sample_sequences(replay: Sequences, key: jax.Array, size: int) -> Transition
 
     Where no memory begins, `carry` is zero behind the first decision.
     """
-    length = replay.kept.valid.shape[1]
-    drawn = jax.random.randint(key, (max(size // length, 1),), 0, jnp.maximum(held(replay), 1))
-    found = jax.tree.map(lambda x: x[drawn], replay.kept)
-    first = jnp.arange(length) == 0
-    carry = jax.tree.map(lambda x: where(jnp.broadcast_to(first, found.valid.shape), x[:, None], 0), found.carry)
-    return found._replace(carry=carry)
+    count, length = held(replay), replay.pieces.valid.shape[1]
+    drawn = jax.random.randint(key, (max(size // length, 1),), 0, jnp.maximum(count, 1)).astype(jnp.uint32)
+    numbers = replay.oldest + drawn
+    found = jax.tree.map(lambda x: x[numbers % len(x)], replay.pieces)
+    valid = found.valid & (count > 0)
+    first = jnp.broadcast_to(jnp.arange(length) == 0, valid.shape)
+    carry = jax.tree.map(lambda x: where(first, x[:, None], 0), found.carry)
+    return _transitions(replay.obs, found.kept, valid, carry=carry, begin=found.begin)
 
 
 def behind(begin: jax.Array, burn_in: int) -> jax.Array:
@@ -229,9 +252,9 @@ def _written(ring: Any, new: Any, which: jax.Array, before: jax.Array) -> tuple[
     return written, before + count
 
 
-def _oldest(at: jax.Array, count: jax.Array, observed: jax.Array, obs: tuple[jax.Array, ...]) -> jax.Array:
-    """Number of the first decision whose observations are still there, by bisection: they came in its order."""
-    size, room = len(at), len(obs[0])
+def _oldest(at: jax.Array, count: jax.Array, observed: jax.Array, room: int) -> jax.Array:
+    """Number of the first whose observations, from `at` on, are still in the ring, by bisection: `at` never falls."""
+    size = len(at)
     low = jnp.where(count > size, count - size, 0).astype(jnp.uint32)
 
     def narrowed(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

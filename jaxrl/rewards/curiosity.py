@@ -29,6 +29,7 @@ from jaxrl.networks.initializers import fan_in_normal
 from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.rewards.interface import Metrics, RewardSignal
 from jaxrl.rewards.network import body_of, one_row, stepped
+from jaxrl.rewards.normalized import normalized
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.rewards import CuriositySettings
@@ -114,7 +115,8 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
     def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
         return {**stepped(state, gradient, settings.learning_rate), "learned": jnp.ones((), bool)}
 
-    return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, lasting=True)
+    made = RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, lasting=True)
+    return normalized(made) if settings.normalize_rewards else made
 
 
 def _inverse_loss(spec: BehaviorSpec, predicted: jax.Array, seen: Transitions) -> jax.Array:

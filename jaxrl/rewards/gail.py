@@ -7,6 +7,11 @@ also by the action and by whether the episode ended with it.
     loss = −mean[ln(D(expert) + 1e-7) + ln(1 − D(policy) + 1e-7)] + 10 · mean (‖∇D(x)‖ − 1)² [+ β (KL − 0.5)]
 
 x lies at a random place between a decision of each, element by element (Gulrajani et al. 2017, arXiv 1704.00028).
+That is never below 0, so that who dallies among demonstrated states earns more than who is done, and an agent in whose
+task the end is the aim learns never to get there; ln D is never above 0, and who ends is spared. `reward_form` (beyond
+ML-Agents): "positive" as above, "negative" ln D, "logit" ln D − ln(1 − D), which is 0 where nothing tells both apart
+(Fu et al. 2018, arXiv 1710.11248; Kostrikov et al. 2019, arXiv 1809.02925).
+
 With `use_vail` (Peng et al. 2019, arXiv 1810.00821) D reads 128 noisy numbers μ + σ · noise of its last layer, of which
 
     KL = mean −Σ (1 + ln σ² − ½ μ_expert² − ½ μ_policy² − σ²),   β ← max(0, β + 0.0005 (KL − 0.5))  first of all.
@@ -93,7 +98,7 @@ class Discriminator(nn.Module):
 
 def make_gail(spec: BehaviorSpec, settings: GAILSettings) -> RewardSignal:
     """The signal for agents with this spec. Raises DemonstrationError for demonstrations that do not fit it."""
-    return gail(spec, settings, decisions(settings.demo_path, spec))
+    return gail(spec, settings, decisions(settings.demo_path, spec, "reward_signals.gail.demo_path"))
 
 
 def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstration) -> RewardSignal:
@@ -119,7 +124,7 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
 
     def reward(state: dict[str, Any], seen: Transitions, *, cooperative: bool) -> jax.Array:
         x, shape = _of_policy(spec, seen), seen.valid.shape
-        return -jnp.log(1.0 - judged(state["params"], state, x)[0] * (1.0 - EPSILON)).reshape(shape)
+        return paid(judged(state["params"], state, x)[0], settings.reward_form).reshape(shape)
 
     def draw(key: jax.Array, n: int) -> Draws:
         keys = jax.random.split(key, 3)
@@ -167,6 +172,15 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
         return stepped(state, slope, settings.learning_rate) | ({"beta": beta} if settings.use_vail else {})
 
     return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, as_sent=True)
+
+
+def paid(estimate: jax.Array, form: str) -> jax.Array:
+    """r of D [...], by `reward_form`."""
+    unlike = jnp.log(1.0 - estimate * (1.0 - EPSILON))
+    if form == "positive":
+        return -unlike
+    alike = jnp.log(EPSILON + estimate * (1.0 - EPSILON))
+    return alike if form == "negative" else alike - unlike
 
 
 def _of_policy(spec: BehaviorSpec, seen: Transitions) -> Decisions:

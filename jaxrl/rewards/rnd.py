@@ -21,6 +21,7 @@ from jaxrl.learning.losses import masked_mean
 from jaxrl.networks import normalizer
 from jaxrl.rewards.interface import Metrics, RewardSignal
 from jaxrl.rewards.network import body_of, one_row, stepped
+from jaxrl.rewards.normalized import normalized
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.settings.rewards import RNDSettings
 from jaxrl.types import BehaviorSpec
@@ -57,4 +58,5 @@ def make_rnd(spec: BehaviorSpec, settings: RNDSettings) -> RewardSignal:
     def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
         return stepped(state, gradient, settings.learning_rate)
 
-    return RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, watch=watch, lasting=True)
+    made = RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, watch=watch, lasting=True)
+    return normalized(made) if settings.normalize_rewards else made

@@ -84,8 +84,9 @@ class Signals(NamedTuple):
 
     @property
     def lasting(self) -> list[str]:
-        """Those whose streams do not end with an episode."""
-        return [name for name, made in self.bound.items() if made.lasting]
+        """Those whose streams do not end with an episode: as `episodic` says, else as the signal does."""
+        asked = {name: self.settings[name].episodic for name in self.bound}
+        return [name for name, made in self.bound.items() if (made.lasting if asked[name] is None else not asked[name])]
 
     def gradients(self, states: States, found: Transitions, key: jax.Array) -> tuple[dict[str, Any], Metrics]:
         """Of `in_minibatches`, from a minibatch: what `apply` moves them along. The key may be used further."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
 from pydantic_core import InitErrorDetails
@@ -41,6 +41,12 @@ class RewardSignalSettings(Section):
 
     gamma: Fraction = Field(default=0.99, description="discount per step", json_schema_extra=VARIABLE)
     strength: Number = Field(default=1.0, description="factor on the signal's reward", json_schema_extra=VARIABLE)
+    episodic: Boolean | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="whether the stream ends with an episode, or goes on with the value of its last state; default: it "
+        "ends, but that of curiosity and rnd, as in ML-Agents",
+    )
     network_settings: NetworkSettings = Field(
         default=NetworkSettings(), description="the signal's own network, if it has one"
     )
@@ -54,6 +60,7 @@ class CuriositySettings(RewardSignalSettings):
     """Intrinsic curiosity: the error of a learned forward model."""
 
     learning_rate: NonNegative = Field(default=3e-4, description="Adam step size of the signal's networks")
+    normalize_rewards: Boolean = Field(default=False, description="divide rewards by their running deviation")
 
 
 class GAILSettings(RewardSignalSettings):
@@ -64,12 +71,18 @@ class GAILSettings(RewardSignalSettings):
     use_actions: Boolean = Field(default=False, description="the discriminator sees actions, not observations alone")
     use_vail: Boolean = Field(default=False, description="variational bottleneck in the discriminator")
     whole_penalty: Boolean = Field(default=False, description="gradient penalty on all inputs, not the first alone")
+    reward_form: Literal["positive", "logit", "negative"] = Field(
+        default="positive",
+        description="of D, the estimate: positive -ln(1 - D), as in ML-Agents, pays who lives longer; negative ln D "
+        "who is done sooner; logit ln D - ln(1 - D) neither",
+    )
 
 
 class RNDSettings(RewardSignalSettings):
     """Random network distillation: the error against a fixed random network."""
 
     learning_rate: NonNegative = Field(default=1e-4, description="Adam step size of the predictor")
+    normalize_rewards: Boolean = Field(default=False, description="divide rewards by their running deviation")
 
 
 class OwnSignalSettings(RewardSignalSettings):
@@ -106,8 +119,8 @@ def _typed(value: Any, info: ValidationInfo) -> dict[str, RewardSignalSettings]:
             signals[name] = kind.model_validate(written, context=info.context)
         except ValidationError as error:
             problems += reworded(error, (name,))
-    if len(signals) == 1 and "extrinsic" not in signals and all(one.strength == 0 for one in signals.values()):
-        (name,) = signals
+    if signals and "extrinsic" not in signals and all(one.strength == 0 for one in signals.values()):
+        name = next(iter(signals))
         problems.append(problem(conflict("got 0, expected another number: nothing else pays"), (name, "strength"), 0))
     reject("reward_signals", problems)
     return signals

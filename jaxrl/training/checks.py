@@ -5,6 +5,7 @@ No JAX here: the command line asks before environments start.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from jaxrl.settings.networks import ENCODERS
 from jaxrl.training.registries import warn_of_hidden
 from jaxrl.types import JaxrlError
 
+log = logging.getLogger(__name__)
+
 
 def check_run(settings: RunSettings, source: str = "") -> None:
     """Everything below that concerns these settings. `source`: where they were written.
@@ -32,6 +35,7 @@ def check_run(settings: RunSettings, source: str = "") -> None:
     check_resume(settings)
     check_own_networks(settings)
     warn_of_hidden()
+    warn_of_cloning(settings)
     if is_compiled(settings.env_settings.env_path):
         check_compiled(settings)
 
@@ -105,6 +109,18 @@ def _not_exact(settings: RunSettings) -> Iterator[str]:
     for path, behavior in settings.every_behavior():
         if behavior.threaded:
             yield f"{path}.threaded: true, where it depends on the speed which policy decides"
+
+
+def warn_of_cloning(settings: RunSettings) -> None:
+    """Say which behaviors end before their cloning has faded out: 0 is how to say that it never should."""
+    for path, behavior in settings.every_behavior():
+        cloning = behavior.behavioral_cloning
+        if cloning is not None and cloning.steps > behavior.max_steps:
+            log.warning(
+                "%s.behavioral_cloning.steps: got %d, expected at most max_steps, which is %d: the run ends before "
+                "cloning has faded out; lower it, or write 0 if it never should.",
+                path, cloning.steps, behavior.max_steps,
+            )  # fmt: skip
 
 
 def check_own_networks(settings: RunSettings) -> None:

@@ -128,6 +128,17 @@ def test_sensors_are_left_out_and_frames_are_aligned_at_the_newest(tmp_path: Pat
         np.testing.assert_allclose(was, now, atol=1e-5)
 
 
+def test_sensors_that_change_places_take_their_weights_along(tmp_path: Path, caplog: Any) -> None:
+    """By name; what is left out in front of one moves it, too, and its statistics."""
+    old, blind = (VECTOR, ObservationSpec(name="side", shape=(2,))), {VECTOR.name: np.full((4, 3), 0.5, np.float32)}
+    values = seen(old) | blind  # the mean of what it has seen, which the normaliser makes 0
+    for number, new in enumerate([(old[1], old[0]), old[1:]]):
+        before, state, after, loaded, _, _ = initialized(tmp_path / str(number), "ppo", old, new, caplog)
+        was = chosen(before, state, of_spec(old, values))
+        for one, other in zip(was, chosen(after, loaded, of_spec(new, values)), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 CRITICS = {"poca": TeamCritic, "mappo": JointValue, "coma": JointCritic}
 
 

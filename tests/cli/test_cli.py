@@ -358,3 +358,20 @@ def test_file_that_may_not_be_executed(folders, capsys):
     game.chmod(stat.S_IRUSR | stat.S_IWUSR)
     assert main(["train", "--env", "Game"]) == 1
     assert "chmod +x" in capsys.readouterr().err
+
+
+def test_a_full_device_is_one_sentence(capsys):
+    """JAX's own error, of an array that no machine holds; another error of JAX stays what it is."""
+    import jax.numpy as jnp
+
+    given = argparse.Namespace(command=lambda _: jnp.zeros(2**45), debug=False)
+    assert commands.run(given) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("the memory of the device is full (RESOURCE_EXHAUSTED: Out of memory allocating")
+    assert told.count("\n") == 1 and "lower num_areas" in told and "XLA_PYTHON_CLIENT_PREALLOCATE" in told
+
+    def fails(_):
+        raise RuntimeError("Out of memory")
+
+    with pytest.raises(RuntimeError):
+        commands.run(argparse.Namespace(command=fails, debug=False))

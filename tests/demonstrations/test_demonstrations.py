@@ -78,11 +78,17 @@ def other(**changes: Any) -> BehaviorSpec:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (other(action=ActionSpec(2, (3,))), "recorded with .*continuous_size=1.*but the agent has .*continuous_size=2"),
-        (other(observations=SPEC.observations[:1]), "recorded with 2 observations, but the agent has 1"),
+        (
+            other(action=ActionSpec(2, (3,))),
+            r"recorded with actions of 1 numbers and branches \[3\], expected actions of 2 .*the agent has: record",
+        ),
+        (
+            other(observations=SPEC.observations[:1]),
+            "recorded with 2 observations, expected 1, as the agent has: record",
+        ),
         (
             other(observations=(ObservationSpec("eyes", (4,)), SPEC.observations[1])),
-            r"observation 0 \('vec'\) was recorded with shape \(2,\), but the agent's \('eyes'\) has \(4,\)",
+            r"observation 0 \('vec'\) recorded with shape \(2,\), expected \(4,\), as the agent's \('eyes'\) has: r",
         ),
     ],
 )

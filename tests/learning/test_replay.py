@@ -159,21 +159,59 @@ def test_sequences_go_on_in_time_with_the_memory_before_them() -> None:
         rollout = line(9, SPEC, start=100 * turn)
         memory = np.repeat(rollout.reward[..., None], 2, axis=-1) + 0.5
         store = PUT_SEQUENCES(store, rollout._replace(carry={"actor": memory}))
-    kept = store.kept
-    assert int(store.count) == 6 and kept.valid.shape == (4, 3)
+    kept = store.pieces
+    assert int(store.count) == 6 and kept.valid.shape == (4, 3) and int(replay.held(store)) == 4
+    assert int(store.observed) == 18  # 8 decisions and what was seen last, twice: nothing stands there twice
     order = [4, 5, 2, 3]  # number n stands in place n modulo 4: 2 of the first turn, 3 to 5 of the second
     first = {2: 6.0, 3: 100.0, 4: 103.0, 5: 106.0}
     for place, number in enumerate(order):
         length = 2 if number in (2, 5) else 3
         np.testing.assert_array_equal(kept.valid[place], np.arange(3) < length)
-        np.testing.assert_array_equal(kept.reward[place, :length], first[number] + np.arange(length))
-        np.testing.assert_array_equal(kept.next_obs[0][place, :length, 0], first[number] + 1 + np.arange(length))
+        np.testing.assert_array_equal(kept.kept.reward[place, :length], first[number] + np.arange(length))
         np.testing.assert_array_equal(kept.carry["actor"][place], np.full(2, first[number] + 0.5))
     drawn = replay.sample_sequences(store, jax.random.key(1), 30)
     assert drawn.valid.shape == (10, 3)
-    memory = np.asarray(drawn.carry["actor"])
+    memory, paid = np.asarray(drawn.carry["actor"]), np.asarray(drawn.reward)
+    assert {float(x) for x in paid[:, 0]} == set(first.values())
+    np.testing.assert_array_equal(drawn.obs[0][..., 0], np.where(drawn.valid, paid, 0))  # a state shows what it pays
+    np.testing.assert_array_equal(drawn.next_obs[0][..., 0], np.where(drawn.valid, paid + 1, 0))
     np.testing.assert_array_equal(memory[:, 0, 0], np.asarray(drawn.reward[:, 0]) + 0.5)
     assert not memory[:, 1:].any()
+
+
+def test_sequences_go_when_what_they_saw_goes() -> None:
+    """Rollouts of 2 decisions, which see 3 states: of 45 places that is 15 sequences, and none shows another's."""
+    spec = BehaviorSpec((ObservationSpec("camera", (3, 40, 40), dtype="uint8"),), ActionSpec(1, (2,)))
+    store = replay.no_sequences(spec, 40, 2, ())
+    for turn in range(60):
+        store = PUT_SEQUENCES(store, line(3, spec, start=2 * turn)._replace(carry={}))
+    assert int(replay.held(store)) == 15
+    drawn = replay.sample_sequences(store, jax.random.key(0), 400)
+    shown, paid = np.asarray(drawn.obs[0][:, :, 0, 0, 0]), np.asarray(drawn.reward)
+    np.testing.assert_array_equal(shown, paid.astype(np.uint8))
+    np.testing.assert_array_equal(drawn.next_obs[0][:, :, 0, 0, 0], paid.astype(np.uint8) + 1)
+    assert sorted(set(paid[:, 0].tolist())) == [2.0 * turn for turn in range(45, 60)]
+
+
+def test_sequences_are_those_of_a_search_by_hand() -> None:
+    """Random single agents that wait, are absent, die and are cut off; room for 10 sequences of 4."""
+    store, wanted = replay.no_sequences(SPEC, 40, 4, (("actor", (1,)),)), []
+    for seed in range(8):
+        rollout = random_rollout(seed, t=9, b=3, a=1, spec=SPEC)
+        store = PUT_SEQUENCES(store, rollout._replace(carry={"actor": np.zeros((*rollout.acted.shape, 1))}))
+        wanted += decisions(rollout)
+    assert int(replay.held(store)) == 10 and len(wanted) > 60
+    drawn = jax.tree.map(np.asarray, replay.sample_sequences(store, jax.random.key(0), 400))
+    by_reward = {one.reward: one for one in wanted}
+    places = [tuple(place) for place in np.argwhere(drawn.valid)]
+    for place in places:
+        one = by_reward[min(by_reward, key=lambda paid: abs(paid - float(drawn.reward[place])))]
+        assert float(drawn.reward[place]) == pytest.approx(one.reward, abs=1e-6)
+        np.testing.assert_array_equal(drawn.obs[0][place], np.float32(one.obs))
+        assert bool(drawn.seen[place]) == (one.after is not None) and float(drawn.discount[place]) == one.discount
+        if one.after is not None:
+            np.testing.assert_array_equal(drawn.next_obs[0][place], np.float32(one.after))
+    assert len({float(drawn.reward[place]) for place in places}) > 10
 
 
 def test_adding_is_traced_once_however_full() -> None:

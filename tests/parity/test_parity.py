@@ -13,7 +13,7 @@ from tests.parity.__main__ import FIXTURES
 from tests.parity.compare import Comparison
 from tests.parity.runner import find, run_case
 
-LONG = ("d_poca_trajectories_lstm", "g_streams_ppo_curiosity_rnd")  # half of the time of all
+LONG = ("d_poca_trajectories_lstm", "g_streams_ppo_curiosity_rnd", "g_streams_ppo_gail")  # half of the time of all
 
 
 @pytest.mark.parametrize(

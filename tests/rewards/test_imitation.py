@@ -16,6 +16,7 @@ from jaxrl.demonstrations import Demonstration, Pair, decisions, write
 from jaxrl.learning import cloning
 from jaxrl.networks import actions
 from jaxrl.rewards import gail
+from jaxrl.rewards.gail import paid
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.transitions import transitions
 from jaxrl.types import Action
@@ -213,3 +214,12 @@ def test_the_demonstrations_are_named_where_they_do_not_fit(tmp_path: Path):
         jaxrl.make_algorithm(
             SPEC, settings_of("ppo", {**SMALL, "reward_signals": of_gail(str(tmp_path / "none.demo"))})
         )
+
+
+def test_forms_of_gails_reward() -> None:
+    """D 0.5 and 0.8: -ln 0.5 and -ln 0.2; ln D; their sum, 0 where nothing tells both apart and ln 4."""
+    estimate = jnp.array([0.5, 0.8])
+    for form, expected in (("positive", [0.6931, 1.6094]), ("negative", [-0.6931, -0.2231]), ("logit", [0.0, 1.3863])):
+        np.testing.assert_allclose(paid(estimate, form), expected, atol=1e-4)
+    for certain in (0.0, 1.0):
+        assert all(np.isfinite(paid(jnp.float32(certain), form)) for form in ("positive", "negative", "logit"))

@@ -11,8 +11,10 @@ import pytest
 
 import jaxrl
 from jaxrl.algorithms import policy_gradient
+from jaxrl.rewards.interface import RewardSignal
+from jaxrl.rewards.normalized import normalized
 from jaxrl.rewards.signals import bind
-from jaxrl.rollout.transitions import outcome
+from jaxrl.rollout.transitions import outcome, transitions
 from jaxrl.settings import BehaviorSettings
 from tests.algorithms.team_rollouts import SMALL, SPEC, fresh, random_rollout
 from tests.helpers import settings_of
@@ -95,3 +97,48 @@ def test_they_are_traced_with_memory_too(trainer: str) -> None:
     state = jax.eval_shape(algorithm.init, jax.random.key(0))
     after, _ = jax.eval_shape(algorithm.learn, state, rollout._replace(carry=carry))
     assert jax.tree.structure(after.signals) == jax.tree.structure(state.signals)
+
+
+def test_a_stream_ends_or_goes_on_as_its_key_says() -> None:
+    """V is 1 and 2: where an episode ends, rnd that shall end pays 2, the environment's own goes on, 1 + 0.9 · 1."""
+    streams = {"extrinsic": {"gamma": 0.9, "episodic": False}, "rnd": {"strength": 2.0, "gamma": 0.7, "episodic": True}}
+    settings, rollout = made("ppo", reward_signals=streams), random_rollout(3, t=8)
+    signals = bind(SPEC, settings)
+    assert signals.lasting == ["extrinsic"]
+    paid = {name: jnp.where(rollout.acted, 1.0, 0.0) for name in streams}
+    value: Any = np.broadcast_to(np.arange(1, 3, dtype=np.float32), (*rollout.acted.shape, 2))
+    found = policy_gradient.stream_returns(rollout, value, settings, paid, lasting=signals.lasting)
+    over = np.asarray(rollout.acted & rollout.terminated)
+    assert over.any()
+    np.testing.assert_allclose(np.asarray(found)[over], np.broadcast_to([1.9, 2.0], (over.sum(), 2)), rtol=1e-6)
+
+
+def test_rewards_are_divided_by_the_deviation_of_all_that_was_paid() -> None:
+    """r / std of what was paid up to now; `watch` keeps count, and what is not valid does not count."""
+    square = normalized(RewardSignal(reward=lambda _, seen, cooperative: jnp.square(seen.obs[0][..., 0])))
+    state, paid = square.init(jax.random.key(0)), []
+    for seed in (3, 4):
+        rollout = random_rollout(seed, t=8)
+        seen, raw = transitions(rollout), np.square(np.asarray(rollout.obs[0], np.float64)[..., 0])
+        paid += raw[rollout.acted].tolist()
+        np.testing.assert_allclose(square.reward(state, seen, cooperative=False), raw / np.std(paid), rtol=1e-4)
+        state = square.watch(state, seen)
+    assert float(state["paid"].count) == pytest.approx(len(paid))
+    np.testing.assert_allclose(state["paid"].mean, np.mean(paid), rtol=1e-4)
+
+
+def test_divided_rewards_of_nothing_are_nothing() -> None:
+    """As those of curiosity before it has learned; and what has no deviation is left as it is."""
+    seen = transitions(random_rollout(3, t=8))
+    for constant in (0.0, 0.5):
+        same = normalized(RewardSignal(reward=lambda _, seen, cooperative, x=constant: jnp.full(seen.valid.shape, x)))
+        found = np.asarray(same.reward(same.init(jax.random.key(0)), seen, cooperative=False))
+        assert (found == constant).all()
+
+
+@pytest.mark.parametrize("name", ["rnd", "curiosity"])
+def test_the_key_that_divides_is_off_by_default(name: str) -> None:
+    for written, expected in (({}, False), ({"normalize_rewards": True}, True)):
+        signals = bind(SPEC, made("ppo", reward_signals={name: {"network_settings": TINY, **written}}))
+        assert ("paid" in jax.eval_shape(signals.init, jax.random.key(0))[name]) is expected
+        assert signals.in_minibatches == signals.lasting == [name]

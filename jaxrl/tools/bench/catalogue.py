@@ -74,6 +74,16 @@ BENCHMARKS = (
         ),
     ),
     Benchmark(
+        "accelerator",
+        "accelerator.py",
+        ("what",),
+        (
+            Figure("{} ms", "measured_ms"),
+            Figure("predicted {} ms", "predicted_ms", ""),
+            Figure("{} agent steps/s", "agent_steps_per_second", "higher", "accelerator"),
+        ),
+    ),
+    Benchmark(
         "environments",
         "environments.py",
         ("name", "areas"),
@@ -142,6 +152,10 @@ BENCHMARKS = (
     Benchmark("soak restarts", "soak_restarts.py", by_hand="runs for hours"),
     Benchmark("paper", "paper.py", by_hand="repeats an experiment for hours"),
 )
+
+
+ACCELERATOR = ("accelerator", "act_latency", "host_loop")
+"""What tells most of a GPU or TPU."""
 
 
 def choose(benchmarks: Sequence[Benchmark], names: Sequence[str] | None) -> list[Benchmark]:

@@ -154,6 +154,9 @@ def check_memory(seeds: int, areas: int, needed: int, devices: int) -> None:
     """
     free = free_bytes(devices)
     if free is None or needed <= free:
+        if jax.default_backend() != "cpu":
+            room = "" if free is None else f", {free / 2**30:.2f} GiB are free"
+            log.info("%d seed(s) of %d areas take %.2f GiB on each device%s.", seeds, areas, needed / 2**30, room)
         return
     fitting = int(seeds * free / needed)
     advice = f"at most {fitting} fit" if fitting else "lower num_areas, buffer_size or hidden_units"

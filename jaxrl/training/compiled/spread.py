@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -73,9 +72,8 @@ def over_all(tree: Any, places: Any) -> Any:
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             return jax.device_put(x, place)
         if is_key(x):
-            data, kind = np.asarray(jax.random.key_data(x)), jax.random.key_impl(x)
-            wrap = jax.jit(partial(jax.random.wrap_key_data, impl=kind), out_shardings=place)
-            return wrap(_spread(data, place))
+            data = _spread(np.asarray(jax.random.key_data(x)), place)
+            return jax.device_put(jax.random.wrap_key_data(data, impl=jax.random.key_impl(x)), place)
         return _spread(np.asarray(x), place)
 
     return jax.tree.map(put, tree, places)

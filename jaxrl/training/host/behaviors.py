@@ -21,6 +21,7 @@ from jaxrl.training.host.policies import Policies
 from jaxrl.training.host.programs import compile_programs, key_of
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.updates import Updates
+from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
 
@@ -49,9 +50,11 @@ class Behaviors(dict[str, Behavior]):
         updates: Updates,
         workers: int,
         removed: Callable[[str], None],
+        interrupt: Interrupt,
     ) -> None:
         super().__init__()
         self._settings = settings
+        self._interrupt = interrupt
         self._recorder = recorder
         self._updates = updates
         self._workers = workers
@@ -72,6 +75,7 @@ class Behaviors(dict[str, Behavior]):
           ConnectorError: a connector does not fit its observations or actions.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
+          KeyboardInterrupt: many take minutes to make, and nothing is under way yet.
         """
         met: dict[str, tuple[BehaviorSpec, str]] = {}
         for result in results:
@@ -89,7 +93,10 @@ class Behaviors(dict[str, Behavior]):
                         "alike in the environment (in Unity: Behavior Parameters), or give them another behavior name"
                     )
         self._tell_of_many(met)
-        newcomers = {name: self.make(name, spec, behavior_id=behavior_id) for name, (spec, behavior_id) in met.items()}
+        newcomers: dict[str, Behavior] = {}
+        for name, (spec, behavior_id) in met.items():
+            with self._interrupt.waiting():
+                newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
         self._tell_of(results)
         for behavior in newcomers.values():
             self._recorder.load(behavior)

@@ -67,7 +67,7 @@ class HostLoop:
         self.notices = Notices()
         self.env_steps = 0  # of areas: `num_areas` with each message that answers actions, of any worker
         self.turn = Turn((), (), {})  # the last one
-        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, self.removed)
+        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, self.removed, interrupt)
         self.policies = self.behaviors.policies
         self.curricula = Curricula(settings, recorder)
         self.opponents = Opponents(settings, recorder, self.behaviors)

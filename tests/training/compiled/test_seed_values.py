@@ -13,6 +13,7 @@ import yaml
 from rich.console import Console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.artifacts.metrics.console import summary_line
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import CUMULATIVE_REWARD, GROUP_CUMULATIVE_REWARD, Summary, over_seeds
@@ -108,6 +109,24 @@ def test_values_of_two_seeds(tmp_path: Path, log: Any, trainer_type: str, mates:
     (line, _) = [record.getMessage() for record in log.records if "Step: " in record.getMessage()]
     assert line.startswith(f"{NAME} (2 seeds). Step: 1000.")
     assert line.endswith("Mean Reward: 1.500. Mean Group Reward: 3.500. Training.")
+
+
+def test_a_policy_that_does_not_know_its_own_decisions_is_told_once(tmp_path: Path, log: Any) -> None:
+    """Of the first update of a run, by the seed in which it is worst; later ones also learn from older decisions."""
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"behaviors": {NAME: {"trainer_type": "ppo"}}}))
+    settings = load_run_settings(tmp_path / "config.yaml", {}, HYPERPARAMETER_TYPES)
+    told = []
+    for case, ratios in enumerate([(1e-6, 2e-6), (1e-6, 0.4)]):
+        subject = Subject(NAME, make_environment("jax:simple_spread").spec, settings.behaviors[NAME], SEEDS, 4)
+        silent = ProgressBar(Console(file=io.StringIO()))
+        with JittedRecorder(settings, RunFolder(tmp_path, f"run{case}"), subject, silent) as recorder:
+            recorder.begin(0)
+            for updates, largest in ((0, 9.0), (1, ratios), (1, 9.0)):
+                given = chunk((updates, updates))
+                sums = {**given.metric_sums, LARGEST_LOG_RATIO: pair(*np.broadcast_to(largest, 2))}
+                recorder.add(given._replace(metric_sums=sums), counted(none_yet(len(SEEDS)), given.episodes))
+        told.append(log.text.count("Policy/Largest Log Ratio: 0.4, expected about 0"))
+    assert told == [0, 1] and "Ratio: 9" not in log.text
 
 
 def test_metrics_are_means_over_updates() -> None:

@@ -28,6 +28,8 @@ SIZES: dict[str, Any] = {
     "hyperparameters__buffer_size": 64,
     "network_settings__num_layers": 1,
     "network_settings__normalize": True,
+    "reward_signals__rnd__network_settings": {"hidden_units": 4, "num_layers": 1},
+    "reward_signals__rnd__normalize_rewards": True,  # so that there are statistics, and sums of open episodes
 }
 
 
@@ -61,7 +63,10 @@ def test_a_restored_state_goes_on_bit_for_bit(
     one, other = to_arrays(whole), to_arrays(again)
     assert one.keys() == other.keys() and one["parameters/" + name].shape == (seeds,)
     assert not [name for name in one if one[name].tobytes() != other[name].tobytes()]
+    assert {"paid/rnd", "train/signals/rnd/paid/m2"} <= one.keys() and one["paid/rnd"].any()
     np.testing.assert_array_equal(log.reward, log_again.reward)
+    found, found_again = (x.episodes.stats["Policy/Rnd Reward"].total for x in (log, log_again))
+    np.testing.assert_array_equal(found, found_again)
     policy = jaxrl.load(tmp_path / "mine", seed=seeds - 1)
     mine = jax.tree.map(lambda x: x[seeds - 1], trainer.restore(path).train.policy.params)
     for given, loaded in zip(jax.tree.leaves(mine), jax.tree.leaves(policy.state.params), strict=True):

@@ -142,9 +142,11 @@ def test_behaviors_go_on_from_one_moment_after_a_kill_between_their_checkpoints(
     whole = run(tmp_path / "whole", **arguments)
     assert len(checkpoints(whole / "Toy")) == len(checkpoints(whole / "Other")) >= 4
     assert (len(made), len(compiled)) == (1, 1)
-    again = stopped(whole, tmp_path / "stopped", 1, {"Toy": 1})
+    again = stopped(whole, tmp_path / "stopped", 2, {"Toy": 1})
     folder = RunFolder(again.parent, "run")
-    noted = moment_of_run(folder).lessons or {}
+    moment = moment_of_run(folder)
+    assert moment.steps == {name: checkpoints(whole / name)[1].step for name in ("Toy", "Other")}, "the newest of both"
+    noted = moment.lessons or {}
     lesson_then = noted["parameters"]["unknown"]["lesson_num"]
     assert lesson_then < read(folder.status)["unknown"]["lesson_num"]
     run(tmp_path / "stopped", resume=True, **arguments)

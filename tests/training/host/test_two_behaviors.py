@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,6 +67,29 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(
     ):
         train(settings, started=started)
     assert written(run) == before, "Short fits, and nothing of it is touched"
+
+
+def test_a_signal_ends_the_making_of_many(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two hundred took four minutes in which Ctrl-C was heard and not followed."""
+
+    met: list[str] = []
+
+    class Stop(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "compiling, once" in record.getMessage():
+                met.append(record.getMessage())
+                if len(met) == 1:
+                    signal.raise_signal(signal.SIGINT)
+
+    stop, few = Stop(), {"max_steps": 200}
+    logging.getLogger("jaxrl.training.host.learner").addHandler(stop)
+    try:
+        with environment("One?team=0", "Two?team=0", "Three?team=0") as started, caplog.at_level("INFO", "jaxrl"):
+            train(configured(tmp_path, One=few, Two=few, Three=few), started=started)
+    finally:
+        logging.getLogger("jaxrl.training.host.learner").removeHandler(stop)
+    assert met == ["One: compiling, once."] and "Learning was interrupted" in caplog.text
+    assert not list((tmp_path / "results" / "two").glob("*/events*"))
 
 
 @pytest.mark.slow

@@ -1,0 +1,305 @@
+"""What a GPU or TPU does with jaxrl, beside what its rates and XLA's own counts predict; on a CPU a check of that.
+
+    jaxrl bench --accelerator                     # this and the latency of a decision, and the table of both
+    python benchmarks/accelerator.py --quick      # few and small cases
+
+Updates: PPO and MA-POCA (teams of 3) over 10,304 agent steps of 32 numbers, 256 x 2 units; `nature_cnn` over 512 steps
+of 84 x 84 x 3. Loop: PPO in Simple Spread, one iteration of E areas and S seeds as one program, 2 x 64 units; 4 epochs
+of 4 minibatches.
+
+`predicted` is a roofline: each part of a program takes the larger of its operations over the device's rate and its
+bytes over the device's bandwidth (on a CPU the sum of both), and a launch for each kernel. XLA counts a loop's body
+once, so parts are counted apart and multiplied. Rates are the makers' for matrix products as JAX does them by default
+(TF32 on newer GPUs, bfloat16 passes on TPUs), which small networks do not reach: a prediction is a bound, not a
+promise. Those of a CPU are measured here, for arrays of the networks' size, and all times there are CPU-seconds of the
+process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from phases import Phases, phases_of
+from sensors import SENSORS
+from update_phase import QUICK_STEPS, SPEC, STEPS, behavior_settings, full_buffer
+
+from jaxrl import make_environment, make_settings
+from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import acting, nothing_remembered
+from jaxrl.rollout.buffer import trajectory
+from jaxrl.settings import BehaviorSettings, SettingsError
+from jaxrl.training.compiled.collect import collect, remembered
+from jaxrl.training.compiled.iteration import start
+from jaxrl.training.compiled.stacking import stack
+from jaxrl.training.compiled.trainer import make_jitted_trainer, plan_of
+from jaxrl.types import BehaviorSpec
+
+EPOCHS, MINIBATCHES, UNITS, LONGEST = 4, 4, 64, 128
+ITERATION = 20.0
+"""Seconds; no larger case is tried after an iteration that took longer."""
+
+
+class Rates(NamedTuple):
+    """Of a device."""
+
+    flops: float  # operations per second of matrix products
+    bandwidth: float  # bytes per second
+    launch: float  # seconds between two kernels
+    told_by: str = "its maker"
+    overlaps: bool = True  # it moves and multiplies at the same time; a CPU's core does one after the other
+
+
+RATES = {
+    "H200": Rates(495e12, 4.8e12, 4e-6),
+    "H100": Rates(495e12, 3.35e12, 4e-6),
+    "A100": Rates(156e12, 1.56e12, 4e-6),
+    "L40S": Rates(183e12, 0.86e12, 4e-6),
+    "L4": Rates(60e12, 0.30e12, 4e-6),
+    "T4": Rates(8.1e12, 0.32e12, 4e-6),
+    "V100": Rates(15.7e12, 0.90e12, 4e-6),
+    "RTX 4090": Rates(82.6e12, 1.01e12, 4e-6),
+    "RTX 3090": Rates(35.6e12, 0.94e12, 4e-6),
+    "TPU v4": Rates(275e12, 1.23e12, 1e-6),
+    "TPU v5 lite": Rates(197e12, 0.82e12, 1e-6),
+    "TPU v5": Rates(459e12, 2.77e12, 1e-6),
+    "TPU v6 lite": Rates(918e12, 1.64e12, 1e-6),
+}
+"""By a part of JAX's name of the device; the first that fits."""
+
+
+class Part(NamedTuple):
+    """A piece of a program whose loops run once, and how often it runs."""
+
+    program: Any  # compiled
+    times: float
+
+    def seconds(self, rates: Rates) -> float:
+        """As the rates predict."""
+        found = self.program.cost_analysis() or {}
+        work, moved = found.get("flops", 0.0) / rates.flops, found.get("bytes accessed", 0.0) / rates.bandwidth
+        work = max(work, moved) if rates.overlaps else work + moved
+        return self.times * (work + rates.launch * kernels(self.program))
+
+
+def kernels(program: Any) -> int:
+    """Instructions that a device starts one by one: all but those inside fusions and those that move nothing."""
+    free = (" parameter(", " constant(", " get-tuple-element(", " tuple(", " bitcast(", " while(", " conditional(")
+    count, inside = 0, False
+    for line in program.as_text().splitlines():
+        if line.endswith("{"):
+            inside = "fused" in line.split(" ")[0] or "region" in line.split(" ")[0]
+        elif " = " in line and not inside and not any(word in line for word in free):
+            count += 1
+    return count
+
+
+def rates_of(device: Any) -> Rates | None:
+    """From the table, or measured on a CPU; None for a device that is not known."""
+    if device.platform == "cpu":
+        return Rates(*_of_cpu(), 0.0, "measured", overlaps=False)
+    return next((rates for name, rates in RATES.items() if name.lower() in device.device_kind.lower()), None)
+
+
+def _of_cpu(rows: int = 1024, units: int = 256, inner: int = 200) -> tuple[float, float]:
+    """Operations per CPU-second of x @ w, bytes per CPU-second of x / 2 + y; arrays of the networks' size."""
+    x, w = jnp.ones((rows, units), jnp.float32), jnp.ones((units, units), jnp.float32)
+    product = jax.jit(lambda x: jax.lax.fori_loop(0, inner, lambda _, x: x @ w * 0.004, x))
+    addition = jax.jit(lambda y: jax.lax.fori_loop(0, inner, lambda _, x: x * 0.5 + y, y))
+    flops = 2.0 * rows * units * units * inner / seconds_of(lambda: product(x), 9)
+    return flops, 3.0 * x.nbytes * inner / seconds_of(lambda: addition(x), 9)
+
+
+def seconds_of(call: Callable[[], Any], repeats: int) -> float:
+    """Median of calls after one that compiles: CPU-seconds of the process on a CPU, which others may share."""
+    clock = time.process_time if jax.devices()[0].platform == "cpu" else time.perf_counter
+    jax.block_until_ready(call())
+    seconds = []
+    for _ in range(repeats):
+        begun = clock()
+        jax.block_until_ready(call())
+        seconds.append(clock() - begun)
+    return statistics.median(seconds)
+
+
+def compiled(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The program for these arguments."""
+    return jax.jit(function).lower(*arguments).compile()
+
+
+class Row(NamedTuple):
+    """What is printed and written."""
+
+    what: str
+    measured_ms: float | None
+    predicted_ms: float | None
+    agent_steps: float  # that are learned from
+
+    def told(self) -> dict[str, Any]:
+        """As JSON."""
+        found = {"what": self.what, "measured_ms": self.measured_ms, "predicted_ms": self.predicted_ms}
+        if self.measured_ms:
+            found["agent_steps_per_second"] = 1000.0 * self.agent_steps / self.measured_ms
+            if self.predicted_ms:
+                found["predicted_over_measured"] = self.predicted_ms / self.measured_ms
+        return found
+
+
+def update(
+    what: str,
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    members: int,
+    steps: int,
+    rates: Rates | None,
+    repeats: int,
+) -> Row:
+    """Both phases of an update."""
+    algorithm, phases = (
+        ALGORITHMS[settings.trainer_type](spec, settings),
+        phases_of(settings.trainer_type, spec, settings),
+    )
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    buffer = full_buffer(members, steps, spec=spec, memory=nothing_remembered(algorithm))
+
+    def take_and_prepare(state: Any, buffer: Any) -> Any:
+        return phases.prepare(state, trajectory.take(buffer)[0])
+
+    prepare = compiled(take_and_prepare, state, buffer)
+    prepared, batch, _ = prepare(state, buffer)
+    learn = compiled(phases.update, prepared, batch)
+    seconds = seconds_of(partial(prepare, state, buffer), repeats)
+    seconds += seconds_of(partial(learn, prepared, batch), repeats)
+    parts = [
+        Part(prepare, 1.0),
+        Part(learn, steps / settings.hyperparameters.batch_size * settings.hyperparameters.num_epoch),
+    ]
+    return Row(what, 1000.0 * seconds, _predicted(parts, rates), steps)
+
+
+def _predicted(parts: Sequence[Part], rates: Rates | None) -> float | None:
+    return None if rates is None else 1000.0 * sum(part.seconds(rates) for part in parts)
+
+
+def loop(areas: int, seeds: int, rates: Rates | None, repeats: int) -> Row:
+    """One iteration of PPO in Simple Spread."""
+    env = make_environment("jax:simple_spread")
+    steps = max(8, min(LONGEST, 2**20 // areas))
+    agents = areas * steps * env.members
+    settings = make_settings(
+        "ppo",
+        max_steps=2**31 - 1,
+        hyperparameters={
+            "buffer_size": agents, "batch_size": agents // MINIBATCHES, "num_epoch": EPOCHS,
+            "learning_rate_schedule": "constant",
+        },
+        network_settings={"hidden_units": UNITS, "num_layers": 2, "normalize": False},
+        time_horizon=steps,
+    )  # fmt: skip
+    algorithm = ALGORITHMS["ppo"](env.spec, settings)
+    predicted = None if rates is None else _predicted(_of_loop(env, algorithm, settings, areas, seeds, steps), rates)
+    what = f"loop, {areas} areas, {seeds} seeds"
+    try:
+        trainer = make_jitted_trainer(env, algorithm, settings, areas=areas, seeds=seeds, devices=jax.devices()[:1])
+        state = trainer.init(range(seeds))
+    except SettingsError as error:  # it does not fit, which is said before anything is allocated
+        print(f"{what}: {error}", flush=True)
+        return Row(what, None, predicted, agents * seeds)
+
+    def once() -> Any:
+        nonlocal state
+        state, logs = trainer.run(state, 1)
+        return logs
+
+    return Row(what, 1000.0 * seconds_of(once, repeats), predicted, agents * seeds)
+
+
+def _of_loop(env: Any, algorithm: Any, settings: BehaviorSettings, areas: int, seeds: int, steps: int) -> list[Part]:
+    """The parts of an iteration, counted for one seed: a decision, what is made of a rollout, a minibatch."""
+    name, platform = env.name, jax.devices()[0].platform
+    plan = plan_of(env, {name: algorithm}, {name: settings}, areas=areas, seeds=1, platform=platform)
+    state = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((1,), np.uint32))
+    phases: Phases = phases_of("ppo", env.spec, settings)
+
+    def collected(state: Any) -> Any:
+        part = state.parts[name]
+        keys = jax.vmap(lambda key: jax.random.split(key, plan.steps))(part.key).T
+        given = {name: acting(algorithm, part.train)}, state.world, {name: keys}, state.parameters
+        (_, plays), made = collect(plan.scene, plan.algorithms, *given)
+        return plays, made
+
+    def prepared(state: Any, collected: Any) -> Any:
+        plays, made = collected
+        first, last = jax.tree.map(lambda x: x[:, 0], made[name]), jax.tree.map(lambda x: x[0], plays[name])
+        memory = remembered(last) if algorithm.memories else ()
+        rollout = stack(
+            env, first, last.view, memory, team_rows=algorithm.team_rows, time_horizon=settings.time_horizon
+        )
+        return phases.prepare(jax.tree.map(lambda x: x[0], state.parts[name].train), rollout)
+
+    played = jax.eval_shape(collected, state)
+    train, batch, _ = jax.eval_shape(prepared, state, played)
+    return [
+        Part(compiled(collected, state), float(seeds * steps)),
+        Part(compiled(prepared, state, played), float(seeds)),
+        Part(compiled(phases.update, train, batch), float(seeds * EPOCHS * MINIBATCHES)),
+    ]
+
+
+def rows(rates: Rates | None, quick: bool, repeats: int, largest: int) -> Any:
+    """One after the other, as they are measured."""
+    steps, case = QUICK_STEPS if quick else STEPS, SENSORS["nature_cnn"]
+    images = make_settings(
+        "ppo", network_settings=dict(case.network), hyperparameters={"batch_size": case.batch, "num_epoch": 3}
+    )
+    yield update("update, ppo", SPEC, behavior_settings("ppo"), 1, steps, rates, repeats)
+    yield update("update, poca", SPEC, behavior_settings("poca"), 3, steps, rates, repeats)
+    seen = SPEC._replace(observations=case.observations)
+    yield update("update, nature_cnn", seen, images, 1, case.batch if quick else case.steps, rates, repeats)
+    for seeds in (1,) if quick else (1, 8, 64):
+        for areas in (16,) if quick else (16, 256, 4096, 65536):
+            if areas * seeds > largest:
+                continue
+            row = loop(areas, seeds, rates, repeats)
+            yield row
+            if row.measured_ms is None or row.measured_ms > 1000.0 * ITERATION:
+                break
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small updates, 16 areas, two repeats")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--largest", type=int, help="areas of all seeds at most (default: 4096 on a CPU, else 2^22)")
+    parser.add_argument("--json", type=Path, help="append the numbers to this file")
+    given = parser.parse_args()
+    device = jax.devices()[0]
+    largest = given.largest or (4096 if device.platform == "cpu" else 2**22)
+    rates = rates_of(device)
+    told = (
+        "not known, no prediction"
+        if rates is None
+        else (f"{rates.flops / 1e9:,.0f} GFLOP/s, {rates.bandwidth / 1e9:,.0f} GB/s, told by {rates.told_by}")
+    )
+    print(f"{device.device_kind} ({device.platform}), jax {jax.__version__}; rates: {told}")
+    print("what                          measured ms  predicted ms  predicted / measured")
+    for row in rows(rates, given.quick, 2 if given.quick else given.repeats, largest):
+        measured, predicted = (math.nan if x is None else x for x in (row.measured_ms, row.predicted_ms))
+        print(f"{row.what:<30}{measured:11.2f}{predicted:14.2f}{predicted / measured:22.2f}", flush=True)
+        if given.json:
+            with given.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row.told()) + "\n")
+
+
+if __name__ == "__main__":
+    main()
