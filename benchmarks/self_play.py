@@ -1,7 +1,8 @@
-"""What self-play costs in the host loop: agent steps per second with and without it, in turns, a swap, and a pool.
+"""What self-play costs: agent steps per second with and without it, in turns in one process, a swap, and a pool.
 
-A duel of 16 areas in this process (tests/envs/duel_env.py), PPO, networks of 64 x 2. Both sides decide in every
-message; with self-play one side is learned from, so its trainer steps are half of the decisions.
+Host loop: a duel of 16 areas in this process (tests/envs/duel_env.py), PPO, networks of 64 x 2. Compiled loop
+(--compiled): Soccer Twos in 32 areas, PPO, 128 x 2. All sides decide; with self-play one side is learned from, so its
+trainer steps are half of the decisions.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import make_algorithm
+from jaxrl.settings.behavior import SelfPlaySettings
+from jaxrl.training.compiled.contest import Sides
+from jaxrl.training.compiled.opponents import Rivals, drawn, groups_of, opponents
+from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.policies import copied
 from jaxrl.training.host.run import host_loop
 from tests.envs.duel_env import DuelEnv, DuelSettings
@@ -67,9 +74,57 @@ def swap_of(loop) -> dict[str, float]:
     return {"swap, microseconds": 1e6 * swap}
 
 
+def compiled(repeats: int, iterations: int = 6) -> None:
+    """Rates of Soccer Twos per CPU second, and what a swap of all opponents costs beside one decision of all areas."""
+    env, trainers, states = make_environment("jax:soccer_twos"), {}, {}
+    play = {"save_steps": 50_000, "team_change": 10**8, "swap_steps": 1, "window": 20}
+    for name, own in {"self-play": play, "without": None}.items():
+        settings = make_settings(
+            "ppo",
+            max_steps=10**8,
+            self_play=own,
+            hyperparameters={"batch_size": 1024, "buffer_size": 8192, "num_epoch": 3},
+            network_settings={"hidden_units": 128, "num_layers": 2},
+        )
+        trainers[name] = make_jitted_trainer(env, make_algorithm(env.spec, settings), settings, areas=32)
+        states[name], _ = trainers[name].run(trainers[name].init([0]), 1)
+    for _ in range(repeats):
+        for name, trainer in trainers.items():
+            jax.block_until_ready(states[name])
+            before, cpu = int(states[name].train.step[0]), time.process_time()
+            states[name], _ = trainer.run(states[name], iterations)
+            jax.block_until_ready(states[name])
+            cpu = time.process_time() - cpu
+            steps, decisions = int(states[name].train.step[0]) - before, iterations * trainer.steps * 32 * 4
+            decision = 1e6 * cpu / (iterations * trainer.steps)
+            print(
+                f"compiled, {name}: {steps / cpu:,.0f} steps and {decisions / cpu:,.0f} decisions per CPU second, "
+                f"{decision:.0f} us for each decision of all areas, learning included",
+                flush=True,
+            )
+    print(f"a swap: {compiled_swap(states['self-play'], play):.0f} us")
+
+
+def compiled_swap(state, play: dict[str, int]) -> float:
+    """CPU microseconds in which all groups draw opponents and take their parameters."""
+    rivals = Rivals(None, None, Sides(0, 2, 1), groups_of(32), SelfPlaySettings(**play))  # type: ignore[arg-type]
+
+    @jax.jit
+    def swap(of, policy):
+        after = drawn(rivals, of, policy, jnp.ones(1, bool), jnp.zeros(1, jnp.uint32))
+        return after, opponents(after)
+
+    of = state.rivals
+    jax.block_until_ready(swap(of, state.train.policy))
+    began = time.process_time()
+    for _ in range(200):
+        of, found = swap(of, state.train.policy)
+    jax.block_until_ready(found)
+    return 1e6 * (time.process_time() - began) / 200
+
+
 def pool_megabytes(snapshots: int) -> float:
     """Of policies with 256 x 2 hidden units that see 64 numbers."""
-    from jaxrl import make_settings
     from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
     spec = BehaviorSpec((ObservationSpec("numbers", (64,)),), ActionSpec(0, (3, 3, 3)))
@@ -83,7 +138,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1500)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--compiled", action="store_true", help="the compiled loop alone")
     options = parser.parse_args()
+    if options.compiled:
+        compiled(options.repeats)
+        raise SystemExit
     print(f"a pool of 20 snapshots of 256 x 2: {pool_megabytes(20):.1f} MiB")
     for _ in range(options.repeats):
         for name, play in {"self-play": PLAY, "without": None}.items():

@@ -287,7 +287,7 @@ def scheduled(
     after = {}
     for name, of in rivals.items():
         state = states[name].replace(turn=turn, changed=changed[name])
-        after[name] = _drawn(of, _snapped(of, state, policies[name], steps[name]), policies[name], new, iteration)
+        after[name] = drawn(of, _snapped(of, state, policies[name], steps[name]), policies[name], new, iteration)
     return after, new
 
 
@@ -304,7 +304,7 @@ def _snapped(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array
     )
 
 
-def _drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, iteration: Array) -> RivalState:
+def drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, iteration: Array) -> RivalState:
     """Every group draws its opponents where it is time: the newest policy, or one of the snapshots."""
     settings = rivals.settings
     due = new | (state.ghost - state.swapped > settings.swap_steps)
