@@ -135,6 +135,7 @@ BENCHMARKS = (
     Benchmark("demonstrations", "demonstrations.py", by_hand="writes gigabytes first"),
     Benchmark("sac", "sac.py", by_hand="writes no JSON"),
     Benchmark("sac tasks", "sac_tasks.py", by_hand="trains many runs"),
+    Benchmark("signals", "signals.py", by_hand="trains many runs"),
     Benchmark("exploitability", "exploitability.py", by_hand="measures no time"),
     Benchmark("self-play", "self_play.py", by_hand="takes its environment from the tests"),
     Benchmark("env transport", "env_transport.py", by_hand="writes no JSON"),
