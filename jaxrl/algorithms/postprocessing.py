@@ -50,10 +50,10 @@ def postprocessed(algorithm: Algorithm, function: Postprocess, name: str = "post
     def add(store: Any, rollout: Rollout) -> Any:
         return algorithm.storage.add(store, _checked(function(rollout), rollout, name))
 
-    algorithm, paid = algorithm._replace(storage=algorithm.storage._replace(add=add)), algorithm.signal_rewards
+    made, paid = algorithm._replace(storage=algorithm.storage._replace(add=add)), algorithm.signal_rewards
     if paid is None:
-        return algorithm
-    return algorithm._replace(signal_rewards=paid._replace(of=lambda state, rollout: paid.of(state, function(rollout))))
+        return made
+    return made._replace(signal_rewards=paid._replace(of=lambda state, rollout: paid.of(state, function(rollout))))
 
 
 def _checked(found: Any, rollout: Rollout, name: str) -> Rollout:

@@ -6,6 +6,7 @@ import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.settings import load_run_settings
+from jaxrl.training.host.episode_sums import EpisodeSums
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.types import EnvMessage
 from tests import trainer
@@ -38,6 +40,7 @@ class Scripted:
     def __init__(self, settings: Any, estimates: Any, *, training: bool) -> None:
         self.settings, self.training, self.step = settings, training, 0
         self.estimates = estimates or dict
+        self.learner = SimpleNamespace(earned=EpisodeSums())
         self.algorithm = ALGORITHMS[settings.trainer_type](SPEC, settings)
 
     @property
