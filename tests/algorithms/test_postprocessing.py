@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.algorithms.interface import store_rollout
+from jaxrl.algorithms.interface import SignalRewards, store_rollout
 from jaxrl.algorithms.postprocessing import PostprocessingError, postprocessed, resolve
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.buffer.trajectory_state import rollout_of
@@ -45,6 +45,16 @@ def test_r57_rewards_are_shaped_by_what_the_mates_did() -> None:
     plain = ALGORITHMS["poca"](SPEC, settings_of("poca", SMALL))
     _, untouched = store_rollout(plain, state, plain.storage.init(), rollout())
     np.testing.assert_array_equal(untouched.reward, rollout().reward)
+
+
+def test_signals_are_told_of_by_what_is_stored() -> None:
+    """A signal that pays what a decision has earned pays what the function made of it."""
+    paid = SignalRewards(("own",), lambda state, rollout: {"own": rollout.reward})
+    plain = ALGORITHMS["ppo"](SPEC, ppo_settings(**SMALL))._replace(signal_rewards=paid)
+    shaped = postprocessed(plain, hooks.shared).signal_rewards
+    assert shaped is not None and shaped.names == ("own",)
+    told = shaped.of(jax.eval_shape(plain.init, jax.random.key(0)), rollout())["own"]
+    np.testing.assert_allclose(told, [[[1.0 + 1.5, 3.0 + 0.5]], [[2.0 + 2.5, 5.0 + 1.0]]])
 
 
 def test_the_compiled_loop_calls_it_with_rows_of_its_own() -> None:

@@ -85,10 +85,11 @@ def tournament(
 
     Raises TournamentError where players or environment do not fit together, JaxrlError where a run cannot be used.
     """
-    if games < 2 or longest < 1 or most < 1:
-        raise TournamentError(
-            f"games = {games}, longest = {longest}, most = {most}: expected at least 2 games (one on each side), and 1"
-        )
+    if games < 2:
+        raise TournamentError(f"games = {games}, expected at least 2 games, one on each side")
+    for name, number in (("longest", longest), ("most", most)):
+        if number < 1:
+            raise TournamentError(f"{name} = {number}, expected at least 1")
     given = read(words)
     runs = [word.run for word in given if word.run is not None]
     for run in runs if trust else ():

@@ -33,7 +33,7 @@ from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start, wi
 from jaxrl.training.compiled.loop import JittedLoop, Run
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject, restored
-from jaxrl.training.compiled.spread import agreed_seed, of_first, told, writes
+from jaxrl.training.compiled.spread import of_first, told, writes
 from jaxrl.training.compiled.trainer import evaluators, make_scene_trainer
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
@@ -76,8 +76,8 @@ def train_together(
     for run in runs:
         check_run(run)
         check_writers(run.record_settings)
-    first = with_drawn_seed(_with_seed_of_run(runs[0]) if writes() else runs[0])
-    first = with_seed(first, agreed_seed(first.env_settings.seed))
+    drawn = with_drawn_seed(_with_seed_of_run(runs[0]) if writes() else runs[0])
+    first = with_seed(drawn, told(lambda: drawn.env_settings.seed))
     runs, environment = [first, *(with_seed(run, first.env_settings.seed) for run in runs[1:])], first.env_settings
     env = environment_in(environment)
     subjects = [subjects_of(run, env, changing=values is not None) for run in runs]

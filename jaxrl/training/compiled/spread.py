@@ -31,13 +31,6 @@ def agreed(number: int) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
-def agreed_seed(seed: int) -> int:
-    """The same of a seed, which may be larger."""
-    if jax.process_count() == 1:
-        return seed
-    return int(multihost_utils.broadcast_one_to_all(np.uint32(seed)))
-
-
 def told(found: Callable[[], Any]) -> Any:
     """What `found` gives in process 0, plain JSON values, in all; only there it is called."""
     if jax.process_count() == 1:
