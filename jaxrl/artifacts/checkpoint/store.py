@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import shutil
 import sys
 import threading
@@ -42,6 +43,8 @@ __all__ = [
 Grow = Callable[[CheckpointInfo, trees.Leaves, Mapping[str, Any], trees.Leaves], Grown]
 """(checkpoint, its leaves, their values, leaves of today) → the checkpoint for the sensors of today."""
 _SLACK_BYTES = 2**20
+_OS_ERROR = re.compile(r"os_error_code='\d+'\]")  # the array store's, behind the words for it
+_LATE_SECONDS = 2.0  # of writes that were under way when one failed
 _ARRAY_STORE = threading.RLock()  # `_quiet` changes what belongs to the whole process
 
 _log = logging.getLogger(__name__)
@@ -102,6 +105,7 @@ def save(
         if not best:
             folders.point_at(path, step)
     except Exception as error:  # the array store reports a full disk as ValueError, RuntimeError or OSError
+        _remove_late(partial)
         cause = error.__cause__ if isinstance(error, ArtifactError) else None  # which says it in its own words
         raise _save_error(folder, path, cause if isinstance(cause, OSError) else error) from error
     finally:
@@ -253,6 +257,15 @@ def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
     return f"Changed: {'; '.join(changed)}. {arrays}" if changed else arrays
 
 
+def _remove_late(folder: Path) -> None:
+    """Remove what a failed write left. Other threads of the array store still write for a moment, or begin again."""
+    until, gone = time.monotonic() + _LATE_SECONDS, 0
+    while gone < 10 and time.monotonic() < until:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.02)
+        gone = 0 if folder.exists() else gone + 1
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the array store from printing a hundred lines of tracebacks of its threads: the error itself reaches us.
@@ -278,8 +291,10 @@ def _drop_late_reports(hook: Callable[[sys.UnraisableHookArgs], Any], report: sy
 
 
 def _brief(error: Exception) -> str:
-    """One line; of a long text the end, where the array store puts the operating system's reason."""
+    """One line; of a long text what stands before the operating system's number, or its end: the reason."""
     text = " ".join(str(error).split()) or type(error).__name__
+    numbered = _OS_ERROR.search(text)
+    text = text if numbered is None else text[: numbered.end()]
     return text if len(text) <= 300 else f"... {text[-200:]}"
 
 
