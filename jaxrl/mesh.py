@@ -12,6 +12,4 @@ def rows_are_spread() -> bool:
     Then what takes rows apart and joins them again makes devices send them to each other.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    return any(
-        size > 1 and kind is AxisType.Auto for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True)
-    )
+    return any(size > 1 and kind is AxisType.Auto for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True))

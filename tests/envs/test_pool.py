@@ -243,15 +243,16 @@ def test_the_environments_time_is_measured_beside_it(inline):
 
 @pytest.mark.parametrize("at_least", [5, 1], ids=["lockstep", "async"])
 def test_a_result_costs_as_many_looks_however_many_workers_there_are(at_least, monkeypatch):
-    """Five whose answers come one by one. Asking everybody about each would be 3 looks a result on average, and more."""
+    """Five whose answers come one by one. Asking everybody about each would be 3 looks a result on average."""
     looks = {"poll": 0, "waitables": 0}
+
+    def counted(name, original, handle):
+        looks[name] += 1
+        return original(handle)
+
     for name in looks:
-
-        def counted(handle, name=name, original=getattr(ProcessHandle, name)):
-            looks[name] += 1
-            return original(handle)
-
-        monkeypatch.setattr(ProcessHandle, name, counted)
+        original = getattr(ProcessHandle, name)
+        monkeypatch.setattr(ProcessHandle, name, lambda handle, of=(name, original): counted(*of, handle))
     with EnvPool(partial(SlowEnv, step=0.02), 5) as pool:
         pool.reset()
         results, count, begun = pool.recv(5), 0, time.monotonic()
