@@ -8,10 +8,9 @@ With P processes on C cores, each held to one of them, an iteration of W seconds
 
     T(P) = W / min(P, C) + n a(P) + m b(P)
 
-n collectives and m bytes in an iteration, counted in the compiled program; a(P) the seconds of a sum of one number over
-all processes, b(P) those of each further byte, measured beside it (gloo). Host loop: a message costs c + k x agents of
-the trainer's thread, from two sizes, checked against sizes between and beyond. What is said of machines that nobody has
-run is a prediction, from these and from numbers that stand below with what they are.
+n collectives in an iteration, counted in the compiled program, and m bytes, those of the rollout, which every process
+gathers; a(P) the seconds of a sum of one number over all processes, b(P) those of each further byte, measured beside it
+(gloo, on a busy machine the median). What follows for machines that nobody has run is in docs/scale.md.
 """
 
 from __future__ import annotations
@@ -29,8 +28,11 @@ from pathlib import Path
 from typing import Any
 
 AREAS, UNITS, EPOCHS, MINIBATCHES, STEPS = 64, 64, 4, 4, 32
+MEMBERS, BYTES = 3, 150  # of Simple Spread; what a rollout holds of an agent step
 SIZES = (1, 25_000, 250_000)
 """Numbers in a sum over all processes."""
+REPEATS = 50
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 
 
 def settings_of(members: int) -> dict[str, Any]:
@@ -73,13 +75,9 @@ def worker(index: int, count: int, address: str, seconds: float) -> dict[str, An
     return {name: statistics.median(of) for name, of in spent.items()}
 
 
-REPEATS = 50
-
-
 def summed(size: int, count: int) -> Any:
     """A call that adds up `size` numbers over all processes REPEATS times."""
     import jax
-    import jax.numpy as jnp
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -93,7 +91,6 @@ def summed(size: int, count: int) -> Any:
     rows = np.ones((count, size), np.float32)
     given = jax.make_array_from_callback(rows.shape, NamedSharding(mesh, spread), lambda index: rows[index])
     jax.block_until_ready(program(given))
-    assert jnp.float32
     return lambda: jax.block_until_ready(program(given))
 
 
@@ -119,17 +116,24 @@ def counted() -> dict[str, float]:
 
 
 def collectives(text: str) -> dict[str, float]:
-    """Of a compiled program: by computation the collectives and their bytes."""
-    found: dict[str, float] = {}
+    """Of a compiled program: collectives in a minibatch step, in a step of the environment, and in the rest.
+
+    They stand in the computation of their loop: that with the gradient's sum is a minibatch step, one with nothing but
+    a sum of a truth value looks whether an episode is over. Each other one is counted once.
+    """
+    found: dict[str, list[str]] = {}
     computation = ""
     for line in text.splitlines():
         if line.endswith("{") and not line.startswith(" "):
-            computation = line.split()[0] if not line.startswith("ENTRY") else "ENTRY"
-        match = re.search(r"= (.*?) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)\(", line)
+            computation = line.split()[0]
+        match = re.search(rf"= (.*?) ({'|'.join(COLLECTIVES)})\(", line)
         if match:
-            print(computation, match[2], match[1][:150])
-            found[computation] = found.get(computation, 0) + 1
-    return found
+            found.setdefault(computation, []).append(match[1])
+    kernel = f"f32[{UNITS},{UNITS}]"
+    minibatch = sum(len(of) for of in found.values() if any(kernel in shape for shape in of))
+    looks = sum(of == ["pred[]"] for of in found.values())
+    rest = sum(map(len, found.values())) - minibatch - looks
+    return {"minibatch": minibatch, "step": looks, "rest": rest}
 
 
 def cores() -> int:
@@ -165,13 +169,43 @@ def main() -> None:
     parser.add_argument("--collectives", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.collectives:
-        print(counted())
+        print(json.dumps(counted()))
         return
     if given.worker is not None:
         print(json.dumps(worker(given.worker, given.count, given.address, given.seconds)), flush=True)
         os._exit(0)
-    for count in (1, 2) if given.quick else (1, 2, 4):
-        print(count, together(count, 2.0 if given.quick else given.seconds))
+    command = [sys.executable, __file__, "--collectives"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
+    each = json.loads(ended.stdout.splitlines()[-1])
+    number = each["minibatch"] * EPOCHS * MINIBATCHES + each["step"] * STEPS + each["rest"]
+    print(
+        f"collectives: {each['minibatch']} in each of {EPOCHS * MINIBATCHES} minibatch steps, {number} in an iteration"
+    )
+    rows = [
+        {"processes": count, **together(count, 2.0 if given.quick else given.seconds)}
+        for count in ((1, 2) if given.quick else (1, 2, 4))
+    ]
+    print("| processes | one sum, us | 1 MB more, us | predicted, ms | measured, ms | predicted / measured |")
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        row |= {"collectives": number, "predicted": predicted(rows[0]["iteration"], row, number)}
+        one, large = row[str(SIZES[0])], row[str(SIZES[-1])]
+        print(
+            f"| {row['processes']} | {1e6 * one:.0f} | {1e6 * (large - one):.0f} | {1e3 * row['predicted']:.1f} | "
+            f"{1e3 * row['iteration']:.1f} | {row['predicted'] / row['iteration']:.2f} |"
+        )
+    if given.json:
+        with given.json.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def predicted(alone: float, row: dict[str, Any], number: int) -> float:
+    """T(P) of the head of this file, in seconds. Each byte of an agent step's observations travels once."""
+    if row["processes"] == 1:
+        return alone
+    one, large = row[str(SIZES[0])], row[str(SIZES[-1])]
+    moved = AREAS * STEPS * MEMBERS * BYTES
+    return alone / min(row["processes"], cores()) + number * one + moved * (large - one) / (4 * SIZES[-1])
 
 
 if __name__ == "__main__":
