@@ -136,8 +136,9 @@ def restore(
 ) -> Any:
     """The state in checkpoint `path`, with the structure, kinds and devices of `template`.
 
-    The template is a freshly initialised state; with `part` a part of it, and the rest is not asked for. Raises CheckpointError when structure, a shape or a dtype differs,
-    explained by `spec` and `settings` of this run, or when the checkpoint is damaged.
+    The template is a freshly initialised state; with `part` a part of it, and the rest is not asked for. Raises
+    CheckpointError when structure, a shape or a dtype differs, explained by `spec` and `settings` of this run, or when
+    the checkpoint is damaged.
     """
     info = read_info(path)
     changed = mismatches(info.spec, info.settings, spec, settings)

@@ -179,7 +179,7 @@ class Slots:
         return np.asarray(self._arrays.alive.any(-1))
 
     def recorded(self, kind: int = 0) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest observations [N, *shape] and masks [N, M] of living agents of a kind (else all), repeated to N = B · A."""
+        """Newest observations [N, *shape] and masks [N, M] of a kind's living agents, else all; N is B · A."""
         return self._arrays.recorded(kind)
 
     def _who_moved(self) -> Moved:

@@ -24,8 +24,8 @@ from jaxrl.rollout.rollout import Rollout
 def take(state: TrajectoryState, begin: Any, *beside: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
     """All episodes that have ended, and a buffer with the running ones, row b in page b.
 
-    `begin` is int32 [B], the index in its page of the first state of each row's running episode, or of the next one;
-    `beside` are the buffers of other kinds of members of the same rows. Raises AssertionError where it is of other rows.
+    `begin` is int32 [B], the index in its page of the first state of each row's running episode, or of the next one.
+    `beside`: the buffers of other kinds of members of the same rows. Raises AssertionError where `begin` is of others.
     """
     rows = _check(state, begin)
     stored = jax.tree.map(lambda into, x: into.at[:, :rows].set(x), state.stored, _running(state, begin))

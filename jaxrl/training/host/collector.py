@@ -1,4 +1,4 @@
-"""What is collected by who acts: streams in a `PagedBuffer`, how much of them is finished, and the one call per message.
+"""What is collected by who acts: streams in a `PagedBuffer`, how much of them is finished, one call per message.
 
 A behavior's `ActingPolicy` acts for agents of one kind, a `TeamPolicy` for teams whose members are of several. Both
 book messages, let the buffer follow, and decide and append in one compiled call. Knows no learner, no process and no
@@ -140,7 +140,9 @@ class Collector(ABC):
     def lose_of(self, source: Source, loss: Loss) -> int:
         """The same of one source of that process."""
         assert self.paged is not None
-        return self.paged.slots.discard(source, None if loss.agents is None else loss.agents.get(source.behavior_id, ()))
+        return self.paged.slots.discard(
+            source, None if loss.agents is None else loss.agents.get(source.behavior_id, ())
+        )
 
     @abstractmethod
     def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:

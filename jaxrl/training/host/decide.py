@@ -89,9 +89,7 @@ def decide_together(
     return sent, KindTrajectories(buffers), connected
 
 
-def _received(
-    algorithm: Algorithm, connected: Any, steps: RowsMessage, moved: Moved | None
-) -> tuple[Any, RowsMessage]:
+def _received(algorithm: Algorithm, connected: Any, steps: RowsMessage, moved: Moved | None) -> tuple[Any, RowsMessage]:
     if algorithm.connectors is None:
         return connected, steps
     return connectors.received(algorithm.connectors, connected, steps, moved)

@@ -56,8 +56,8 @@ class Gathering:
         self._messages += messages
         for team, seen in self._seen.items() if self._messages > PATIENCE else ():
             log.warning(
-                "team %s: %s acts and nobody learns from it, because %s has not come in %d messages: let the environment "
-                "show an agent of each, or remove team from behaviors that it does not have.",
+                "team %s: %s acts and nobody learns from it, because %s has not come in %d messages: let the "
+                "environment show an agent of each, or remove `team` from behaviors that it does not have.",
                 team, ", ".join(seen), " and ".join(self._missing(team)), PATIENCE,
             )  # fmt: skip
 

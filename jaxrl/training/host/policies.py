@@ -220,8 +220,8 @@ class Policies:
         spec, team = self._of(behavior_id).spec, self._team_of(name)
         if team is not None and name != behavior_name(behavior_id):
             raise PolicyError(
-                f"policy_mapping: agents of {behavior_id} cannot follow {name}, which learns in team {team}: only agents "
-                "of its own behavior are members of that"
+                f"policy_mapping: agents of {behavior_id} cannot follow {name}, which learns in team {team}: only "
+                "agents of its own behavior are members of that"
             )
         if name not in self._named() and name in self._settings.behaviors:
             self._add(self._make(name, spec, None))
@@ -258,8 +258,8 @@ class Policies:
             raise PolicyError(f"add_policy: like={like!r} is no behavior; there are: {', '.join(self._behaviors)}")
         if trains and self._team_of(like) is not None:
             raise PolicyError(
-                f"add_policy: like={like!r} learns in team {self._team_of(like)}, which a new policy cannot join: add a "
-                "frozen one, or one like a behavior without team"
+                f"add_policy: like={like!r} learns in team {self._team_of(like)}, which a new policy cannot join: add "
+                "a frozen one, or one like a behavior without team"
             )
         if not trains:
             self.freeze(name, like, weights_of(weights, model, model.state, named).policy)

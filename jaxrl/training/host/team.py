@@ -1,4 +1,4 @@
-"""Behaviors that learn together (`team: NAME`): one that acts for all, and the behaviors as files and console see them."""
+"""Behaviors that learn together (`team: NAME`): one that acts for all; files and console see each by itself."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Team(NamedTuple):
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
     ) -> tuple[dict[Source, Action], dict[str, list[EpisodeRecords]]]:
-        """Each source's actions in its agents' order, and finished episodes by behavior. Arguments as `Behavior.act`."""
+        """Each source's actions in its agents' order, and finished episodes by behavior; see `Behavior.act`."""
         actions, episodes, finished = self.policy.act(messages, untrained)
         for behavior in self.behaviors:
             behavior.count(finished[behavior.name])
@@ -54,9 +54,7 @@ class Team(NamedTuple):
         return actions, episodes
 
 
-def make_team_of(
-    name: str, kinds: Mapping[str, Kind], *, areas: int, environment: EnvironmentSettings
-) -> Team:
+def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environment: EnvironmentSettings) -> Team:
     """Fresh learners of a team and what acts for them; `kinds` by behavior.
 
     Of `areas` that step alike, in all workers, each gives its share where `collect_size` counts environment steps.

@@ -270,9 +270,7 @@ class TeamPolicy(Collector):
         rows, members = first_sizes(messages, lambda source: behavior_name(source.behavior_id), list(self.kinds))
         for kind, count in zip(kinds, members, strict=True):
             if kind.algorithm.connectors is not None:
-                kind.connected = connectors.start(
-                    kind.algorithm.connectors, kind.policy.connectors, (rows, count)
-                )
+                kind.connected = connectors.start(kind.algorithm.connectors, kind.policy.connectors, (rows, count))
         first, *others = kinds
         slots = Slots(
             first.spec,
