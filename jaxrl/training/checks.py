@@ -35,7 +35,6 @@ def check_run(settings: RunSettings, source: str = "") -> None:
     check_resume(settings)
     check_own_networks(settings)
     warn_of_hidden()
-    warn_of_cloning(settings)
     if is_compiled(settings.env_settings.env_path):
         check_compiled(settings)
 

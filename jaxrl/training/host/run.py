@@ -18,7 +18,7 @@ from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, with_drawn_seed
-from jaxrl.training.checks import check_run
+from jaxrl.training.checks import check_run, warn_of_cloning
 from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.loop import HostLoop, failed_by_signal
@@ -79,6 +79,7 @@ def host_loop(
         check_run(settings)
     else:  # environments that are there already need not be those that the settings name
         refuse_unsupported(settings)
+    warn_of_cloning(settings)
     settings = with_drawn_seed(settings)
     for _, behavior in settings.every_behavior():
         if behavior.postprocess is not None:
