@@ -3,8 +3,8 @@
 script  Message t counts from the reset (t = 0) and repeats every 12; an agent sees [its id, t of 12] (a Seer also 0).
         What it is paid and when it ends stands in `SCRIPT`, so that everything that is booked follows by hand.
 late    The same, but the Runner is first heard of in the second round.
-lock    In each of 16 areas a Seer is shown one of four codes and says a number; the Runner hears it and turns the lock to
-        a number. The team is paid 1 together if that was the code.
+lock    In each of 16 areas a Seer is shown one of four codes and says a number; the Runner hears it and turns the lock
+        to a number. The team is paid 1 together if that was the code.
 gone    The same, but the Seer's episode ends when it has spoken, before the team is paid.
 """
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from agent_by_agent import AgentByAgent
 from random_streams import RandomStream
-from row_collector import ADD, EXTRAS, SPEC, Transition, policy, poisoned, transitions
+from row_collector import ADD, EXTRAS, SPEC, Transition, poisoned, policy, transitions
 from test_trajectory import alone
 
 from jaxrl.rollout.booking.missing import some
