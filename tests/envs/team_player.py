@@ -3,9 +3,10 @@
 script  Message t counts from the reset (t = 0) and repeats every 12; an agent sees [its id, t of 12] (a Seer also 0).
         What it is paid and when it ends stands in `SCRIPT`, so that everything that is booked follows by hand.
 late    The same, but the Runner is first heard of in the second round.
-lock    In each of 16 areas a Seer is shown one of four codes and says a number; the Runner hears it and turns the lock
-        to a number. The team is paid 1 together if that was the code.
-gone    The same, but the Seer's episode ends when it has spoken, before the team is paid.
+lock    In each of 16 areas a Seer is shown one of four codes and sets the lock; then the Runner is shown one of four
+        levers, and a light if the lock is set right, and pulls one. The team is paid 1 together if both were right: by
+        chance 1/16, and 1/4 if only the Runner learns.
+gone    The same, but the Seer's episode ends when it has set the lock, before the team is paid.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def introduce(output: Any, behavior: str) -> None:
 
 
 class Lock:
-    """Areas in step with each other. A Seer sees the code and then nothing, a Runner nothing and then what was said."""
+    """Areas in step with each other. A Seer sees the code and then nothing, a Runner nothing and then its lever."""
 
     def __init__(self, *, gone: bool) -> None:
         self.gone = gone
@@ -127,27 +128,27 @@ class Lock:
         if reset:
             self.phase = 0
         elif self.phase == 0:
-            self.said = self._of(inputs, SEER)
-            self.phase = 1
+            self.right = self._of(inputs, SEER) == self.shown
+            self.shown, self.phase = self.random.integers(0, CODES, AREAS), 1
         else:
-            self._over(output, self._of(inputs, RUNNER) == self.codes)
+            self._over(output, self.right & (self._of(inputs, RUNNER) == self.shown))
             self.phase = 0
         if self.phase == 0:
-            self.codes = self.random.integers(0, CODES, AREAS)
+            self.shown = self.random.integers(0, CODES, AREAS)
             self.ids, self.next_id = self.next_id + np.arange(2 * AREAS).reshape(2, AREAS), self.next_id + 2 * AREAS
         for area in range(AREAS):
             seer, runner = (int(x) for x in self.ids[:, area])
-            told = self.codes[area] if self.phase == 0 else None
-            done = self.phase == 1 and self.gone
-            add(output, Say(SEER, seer, 1 + area, done=done), one_hot(told))
-            add(output, Say(RUNNER, runner, 1 + area), one_hot(None if self.phase == 0 else self.said[area]))
+            seen = [one_hot(self.shown[area] if self.phase == turn else None) for turn in (0, 1)]
+            add(output, Say(SEER, seer, 1 + area, done=self.phase == 1 and self.gone), seen[0])
+            light = float(self.phase == 1 and self.right[area])
+            add(output, Say(RUNNER, runner, 1 + area), [*seen[1], light])
 
     def _over(self, output: Any, opened: np.ndarray) -> None:
         for area in range(AREAS):
             for behavior, agent in zip((SEER, RUNNER), self.ids[:, area].tolist(), strict=True):
                 if behavior == RUNNER or not self.gone:
                     say = Say(behavior, agent, 1 + area, group_reward=float(opened[area]), done=True)
-                    add(output, say, one_hot(None))
+                    add(output, say, one_hot(None) + [0.0] * (behavior == RUNNER))
         output.rl_output.side_channel = stat(OPENED, float(opened.mean()), AVERAGE)
 
     @staticmethod
