@@ -276,7 +276,7 @@ class Hosts:
                 return
 
     def _interrupted(self) -> None:
-        """As if Ctrl-C had come here, once: a second one would leave at once. Host 0 passes it on with its next beat."""
+        """As if Ctrl-C had come here, once: a second one would leave at once. Host 0 passes it on with a beat."""
         assert self._interrupt is not None
         with self._told:
             first, self._passed_on = not self._passed_on, True

@@ -135,6 +135,7 @@ class Hosts:
         self.processes = []
         for index in range(count):
             self.notes.append(folder / f"{name}.{index}.notes")
+            self.notes[-1].unlink(missing_ok=True)
             self.said.append(folder / f"{name}.{index}.out")
             where = ["--hosts", address, "--host-id", str(index), "--host-count", str(count)]
             where += ["--results-dir", "nowhere" if index else "results"]
@@ -221,7 +222,9 @@ def test_hosts_learn_what_one_learns_from_the_rows_of_all(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_ctrl_c_on_one_ends_all_and_the_run_goes_on_with_another_number_of_hosts(tmp_path: Path) -> None:
+def test_ctrl_c_on_one_ends_all_and_the_run_goes_on_with_another_number_of_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hosts = Hosts(tmp_path, "run", 2, "--set", "max_steps=1000000")
     while not (hosts.notes[1].exists() and len(noted(hosts.notes[1])) > 8):
         assert all(process.poll() is None for process in hosts.processes), [x.read_text() for x in hosts.said]
@@ -229,7 +232,7 @@ def test_ctrl_c_on_one_ends_all_and_the_run_goes_on_with_another_number_of_hosts
     hosts.end()
     path = require_latest(tmp_path / "results" / "run" / "CartPole-v1")
     saved = checkpoint._read_arrays(path)
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     step = int(path.name.split("-")[-1])
     assert main(["train", "c.yaml", "--run-id", "run", "--resume", "--set", f"max_steps={step + 300}"]) == 0
     three = Hosts(tmp_path, "run", 3, "--resume", "--set", f"max_steps={step + 900}").end()
