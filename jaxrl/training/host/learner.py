@@ -308,14 +308,14 @@ class Learner:
         if not self._prepared(actor):
             return {}
         rows = actor.rows
-        self.state, self.store, buffer, metrics = self._program(*self._given(actor))
+        self.state, self.store, buffer, metrics = self._update(*self._given(actor))
         actor.taken(buffer)
         self.updates, self.fresh = self.updates + 1, 0
         self.earned.add(metrics, rows)
         return self.checked({name: float(value) for name, value in metrics.items() if name != PAID})
 
     @property
-    def _program(self) -> Any:
+    def _update(self) -> Any:
         """The update, compiled ahead where it is."""
         return self._programs.learn if self._ahead is None else self._ahead.result()
 

@@ -59,7 +59,7 @@ class KindLearner(Learner):
         """
         held, rows = Held(actor.env_steps, actor.fresh), actor.rows
         self._warn_of_few(actor.fresh)
-        states, _, buffer, metrics = self._program(*self._given(actor))
+        states, _, buffer, metrics = self._update(*self._given(actor))
         actor.taken(buffer)
         for name, kind in self.team.items():
             kind.state, kind.held, kind.updates = states[name], held, kind.updates + 1
