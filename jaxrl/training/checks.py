@@ -98,12 +98,10 @@ def _not_together(settings: RunSettings) -> Iterator[str]:
         if isinstance(parameter, Curriculum) and len(parameter.curriculum) > 1:
             yield f"environment_parameters.{name}: got a curriculum, which hosts would follow apart, expected one value"
     for where, behavior in settings.every_behavior():
-        if behavior.self_play is not None:
-            yield f"{where}.self_play: got a section, expected null"
-        if behavior.team is not None:
-            yield f"{where}.team: got {behavior.team}, expected null"
-        if behavior.evaluation is not None:
-            yield f"{where}.evaluation: got a section, expected null"
+        for key in ("self_play", "evaluation", "team"):
+            value = getattr(behavior, key)
+            if value is not None:
+                yield f"{where}.{key}: got {value if isinstance(value, str) else 'a section'}, expected null"
         if behavior.threaded:
             yield f"{where}.threaded: got true, expected false"
         if behavior.trainer_type == "sac":

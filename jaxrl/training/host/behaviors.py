@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from jaxrl.algorithms import ALGORITHMS
@@ -90,7 +90,9 @@ class Behaviors(dict[str, Behavior]):
         for result in results:
             for behavior_id, spec in result.new_specs.items():
                 name = behavior_name(behavior_id)
-                known = self[name].spec if name in self else met[name][0] if name in met else self._gathering.spec(name)
+                known = (
+                    self[name].spec if name in self else met[name][0] if name in met else self._gathering.spec_of(name)
+                )
                 if known is None:
                     check_spec(behavior_id, spec)
                     met[name] = spec, behavior_id
@@ -109,6 +111,7 @@ class Behaviors(dict[str, Behavior]):
             with self._interrupt.waiting():
                 newcomers |= self._made(name, spec, behavior_id)
         self._tell_of(results)
+        self._hold(met)
         self._gathering.miss(len(results))
         for behavior in newcomers.values():
             self._recorder.load(behavior)
@@ -197,15 +200,20 @@ class Behaviors(dict[str, Behavior]):
         team = behavior_settings_for(self._settings, name).team
         if team is None or not self._training:
             return {name: self.make(name, spec, behavior_id=behavior_id)}
-        kind = self._kind(name, spec, behavior_id=behavior_id)
-        kinds = self._gathering.add(team, name, kind)
+        kinds = self._gathering.add(team, name, self._kind(name, spec, behavior_id=behavior_id))
         if kinds is None:
-            fresh, _, _ = kind.programs.learner.start(kind.algorithm, self._key_of(name))
-            self.policies.hold(name, kind, self._recorder.first_policy(name, fresh, spec, kind.settings))
             return {}
         made = make_team_of(team, kinds, areas=self._areas, environment=self._settings.env_settings)
         self.policies.gather(team, made)
         return {behavior.name: behavior for behavior in made.behaviors}
+
+    def _hold(self, names: Iterable[str]) -> None:
+        """Of these behaviors, those whose team is not complete act as they begin. Raises CheckpointError."""
+        for name in names:
+            kind = self._gathering.waits(name)
+            if kind is not None:
+                fresh, _, _ = kind.programs.learner.start(kind.algorithm, self._key_of(name))
+                self.policies.hold(name, kind, self._recorder.first_policy(name, fresh, kind.spec, kind.settings))
 
     def _alike(self, spec: BehaviorSpec, settings: BehaviorSettings, *, training: bool) -> tuple[Algorithm, Programs]:
         """Algorithm and programs, which behaviors of the same observations, actions and settings share."""

@@ -26,10 +26,16 @@ class Gathering:
         self._wanted = teams_of(settings.behaviors)
         self._seen: dict[str, dict[str, Kind]] = {}  # by team and behavior, of those that are not complete
         self._messages = 0
+        self._told: set[str] = set()  # behaviors of which it was said
 
-    def spec(self, name: str) -> BehaviorSpec | None:
+    def waits(self, name: str) -> Kind | None:
+        """A behavior that waits for others."""
+        return next((kinds[name] for kinds in self._seen.values() if name in kinds), None)
+
+    def spec_of(self, name: str) -> BehaviorSpec | None:
         """Of a behavior that waits for others."""
-        return next((kinds[name].spec for kinds in self._seen.values() if name in kinds), None)
+        kind = self.waits(name)
+        return None if kind is None else kind.spec
 
     def add(self, team: str, name: str, kind: Kind) -> dict[str, Kind] | None:
         """A behavior was seen; all of its team in the order of the file, if it is the last of them.
@@ -44,15 +50,18 @@ class Gathering:
         seen = self._seen.setdefault(team, {})
         seen[name] = kind
         if len(seen) < len(self._wanted[team]):
-            log.info("%s: waits for %s of team %s.", name, " and ".join(self._missing(team)), team)
             return None
         del self._seen[team]
         return {of: seen[of] for of in self._wanted[team]}
 
     def miss(self, messages: int) -> None:
-        """So many messages have come: say once, after many, that a team does not learn."""
+        """So many messages have come: say who waits, and once, after many, that a team does not learn."""
         if not self._seen or self._messages > PATIENCE:
             return
+        for team, seen in self._seen.items():
+            for name in seen.keys() - self._told:
+                self._told.add(name)
+                log.info("%s: waits for %s of team %s.", name, " and ".join(self._missing(team)), team)
         self._messages += messages
         for team, seen in self._seen.items() if self._messages > PATIENCE else ():
             log.warning(

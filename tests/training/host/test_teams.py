@@ -35,7 +35,7 @@ TINY = {
     "trainer_type": "poca",
     "hyperparameters": {"batch_size": 8, "buffer_size": 24, "num_epoch": 1, "learning_rate": 0.01},
     "network_settings": {"hidden_units": 4, "num_layers": 1},
-    "summary_freq": 56,
+    "summary_freq": 16,
     "team": "lock",
 }
 NAMES = ("Seer", "Runner")
@@ -85,7 +85,7 @@ class Played(NamedTuple):
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     """A run that the seers end, long after the runners have passed their max_steps; then its process is lost."""
     folder, text = tmp_path_factory.mktemp("played"), Lines()
-    early, changes = {}, {"Seer": {"max_steps": 60} | NORMALIZED, "Runner": {"max_steps": 100}}
+    early, changes = {}, {"Seer": {"max_steps": 15, "summary_freq": 14} | NORMALIZED, "Runner": {"max_steps": 20}}
     with host_loop(settings_of(folder, "script", changes)) as loop:
         for number, _ in enumerate(loop.iterate(), 1):
             if number == ROUND + 1:
@@ -161,10 +161,11 @@ def _told(returns: np.ndarray, whole: Rollout, member: int) -> tuple[np.ndarray,
 def test_steps_of_each_and_a_process_that_is_lost(played: Played) -> None:
     """In a round the seers finish 2, 2 and 3 decisions, the runners 4, 2, 4, 4 and 2.
 
-    At the end, with message 10 of a round, one of each has decided; with message 11 both would have had their reward.
+    At the end, with message 2 of a round, two runners have decided; with message 3 one of them would have its reward.
     """
     assert played.steps == [(7, 23), (16, 23)], "buffer_size counts decisions of all kinds"
-    wanted = [f"{name}: 1 faulty episodes of worker 0 end here and their 1 open decisions" for name in NAMES]
+    said = "{}: {} faulty episodes of worker 0 end here and their {} open decisions"
+    wanted = [said.format("Seer", 0, 0), said.format("Runner", 2, 2)]
     assert [text.partition(" are ")[0] for text in sorted(played.lost, reverse=True)] == wanted
     assert sum(rollout.acted.sum() for rollout in played.again.values()) == played.collected
 
@@ -180,19 +181,18 @@ def kept(run: Path, name: str) -> dict[str, np.ndarray]:
 
 
 def test_each_has_files_steps_and_statistics_and_the_team_ends_with_its_last(played: Played) -> None:
-    """Rounds of 7 and 16 decisions; after 8 of them the seers' 61st comes with message 10, when runners have 14 more.
+    """Rounds of 7 and 16 decisions; after 2 of them the seers' 16th comes with message 2, when runners have 3 more.
 
-    A summary comes before the episodes of its message are counted. The seers' 56 are 8 rounds, of whose last an episode
+    A summary comes before the episodes of its message are counted. The seers' 14 are 2 rounds, of whose last an episode
     ends then: in a round their team got 8, which they did not live to see, then they 0 and 1. Runners get 8, 8, 4, 4
-    and 1: their 56 are 3 rounds and what ended with the first two, 112 are 7 rounds, without what ended with the last.
+    and 1: their 16 are a round without what ended with the last, which stands in that of the next.
     """
     ends = {name: int(require_latest(played.run / name).name.rpartition("-")[2]) for name in NAMES}
-    assert ends == {"Seer": 61, "Runner": 8 * 16 + 14}
+    assert ends == {"Seer": 16, "Runner": 2 * 16 + 3}
     assert all((played.run / f"{name}.onnx").is_file() for name in NAMES)
-    assert values(played.run, "Seer", GROUP) == {56: pytest.approx((8 * 9 - 1) / (8 * 3 - 1))}
-    runner = {56: (3 * 25 + 16) / (3 * 5 + 2), 112: (7 * 25 - 1 - 3 * 25 - 16) / (7 * 5 - 1 - 3 * 5 - 2)}
-    assert values(played.run, "Runner", GROUP) == pytest.approx(runner)
-    assert list(values(played.run, "Seer", LOSS)) == [56] and list(values(played.run, "Runner", LOSS)) == [56, 112]
+    assert values(played.run, "Seer", GROUP) == {14: pytest.approx((2 * 9 - 1) / (2 * 3 - 1))}
+    assert values(played.run, "Runner", GROUP) == {16: 24 / 4, 32: 25 / 5}
+    assert list(values(played.run, "Seer", LOSS)) == [14] and list(values(played.run, "Runner", LOSS)) == [32]
     learned = [array for path, array in kept(played.run, "Seer").items() if "connectors" in path]
     assert learned and all(np.any(array) for array in learned), "what its connectors see is theirs alone"
 
@@ -201,9 +201,9 @@ def test_the_team_goes_on_where_it_was(played: Played) -> None:
     folder, changes = played.run.parents[1], {"Seer": NORMALIZED}
     with host_loop(settings_of(folder, "script", changes, resume=True)) as loop:
         after(loop, 1)
-        for name, step in zip(NAMES, (61, 142), strict=True):
+        for name, step in zip(NAMES, (16, 35), strict=True):
             behavior, saved = loop.behaviors[name], kept(played.run, name)
-            assert (behavior.step, behavior.decisions) == (step, 8 * ROUND + 11 + 1)
+            assert (behavior.step, behavior.decisions) == (step, 2 * ROUND + 3 + 1)
             now = trees.to_arrays({"train": behavior.learner.state})
             assert now.keys() == {path for path in saved if path.startswith("train/")}
             for path in now.keys() - {"train/step"}:  # which is that of the update in a checkpoint
