@@ -16,6 +16,7 @@ from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
 from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.settings.environment_parameters import Curriculum
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.training.registries import warn_of_hidden
 from jaxrl.types import JaxrlError
@@ -71,6 +72,38 @@ def check_compiled(settings: RunSettings) -> None:
     for where, behavior in settings.every_behavior():
         if behavior.episode_window is not None:
             raise SettingsError(f"{where}.episode_window: got {behavior.episode_window}, expected null {instead}")
+
+
+def check_hosts(settings: RunSettings) -> None:
+    """Raise SettingsError for what several hosts that learn as one (`host.together`) do not do."""
+    if is_compiled(settings.env_settings.env_path):
+        return
+    problem = next(_not_together(settings), None)
+    if problem is not None:
+        raise SettingsError(f"{problem} beside --hosts; a compiled run (--env jax:NAME) takes more, one host takes all")
+
+
+def _not_together(settings: RunSettings) -> Iterator[str]:
+    options, environment = settings.checkpoint_settings, settings.env_settings
+    if environment.env_path is None:
+        yield "env_settings.env_path: got the Unity Editor, which is one environment: expected a build (--env=PATH)"
+    for key in ("inference", "exact"):
+        if getattr(options, key):
+            yield f"checkpoint_settings.{key}: got true, expected false"
+    if settings.callbacks:
+        yield f"callbacks: got {', '.join(settings.callbacks)}, expected none"
+    for name, parameter in (settings.environment_parameters or {}).items():
+        if isinstance(parameter, Curriculum) and len(parameter.curriculum) > 1:
+            yield f"environment_parameters.{name}: got a curriculum, which hosts would follow apart, expected one value"
+    for where, behavior in settings.every_behavior():
+        if behavior.self_play is not None:
+            yield f"{where}.self_play: got a section, expected null"
+        if behavior.evaluation is not None:
+            yield f"{where}.evaluation: got a section, expected null"
+        if behavior.threaded:
+            yield f"{where}.threaded: got true, expected false"
+        if behavior.trainer_type == "sac":
+            yield f"{where}.trainer_type: got sac, expected an algorithm that learns on-policy (ppo, poca, mappo, coma)"
 
 
 def check_resume(settings: RunSettings) -> None:

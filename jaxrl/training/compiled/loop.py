@@ -19,8 +19,8 @@ from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import go_on
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.spread import agreed
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.spread import agreed
 
 log = logging.getLogger(__name__)
 

@@ -33,10 +33,10 @@ from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start, wi
 from jaxrl.training.compiled.loop import JittedLoop, Run
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject, restored
-from jaxrl.training.compiled.spread import of_first, told, writes
 from jaxrl.training.compiled.trainer import evaluators, make_scene_trainer
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
+from jaxrl.training.spread import of_first, told, writes
 from jaxrl.training.teams import SharedLearners
 
 MakeLoop = Callable[[SceneTrainer, str, Sequence[Run], Interrupt, Mapping[str, Evaluate]], JittedLoop]

@@ -55,9 +55,9 @@ from jaxrl.training.compiled.iteration import (
 )
 from jaxrl.training.compiled.opponents import Rivals, groups_of, rival_algorithm
 from jaxrl.training.compiled.saver import Subject
-from jaxrl.training.compiled.spread import here, over_all
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.memory import check_store
+from jaxrl.training.spread import here, over_all
 
 SEEDS, AREAS = "seeds", "areas"
 _DRAWN = 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from jaxrl.training.host.acting_policy import USUAL, ActingPolicy, make_acting_p
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.threaded import ThreadedLearner
+from jaxrl.training.host.together import JoinedLearner, Together
 from jaxrl.training.memory import check_store
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
@@ -89,6 +91,13 @@ class Behavior(NamedTuple):
         """Continue from a checkpoint: parameters, optimiser, normaliser, keys, trainer step and decisions."""
         self.learner.state, self.learner.step = state, step
         self.actor.policy, self.actor.decisions = self.learner.policy, decisions
+
+    def begin_as_first(self, together: Together) -> None:
+        """Continue from what host 0 has restored or was initialized with."""
+        assert isinstance(self.learner, JoinedLearner)
+        state, step, decisions = together.share(self.learner.state, self.step, self.decisions)
+        self.restore(state, step=step, decisions=decisions)
+        self.learner.begin_at(step)
 
     def begin_anew(self) -> None:
         """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
@@ -170,15 +179,17 @@ def make_behavior(
     training: bool,
     areas: int = 1,
     environment: EnvironmentSettings = USUAL,
+    together: Together | None = None,
 ) -> Behavior:
-    """A fresh learner and its actor. The key is consumed.
+    """A fresh learner and its actor, of one host or of several `together`. The key is consumed.
 
     Of `areas` that step alike, in all workers, each gives its share where `collect_size` counts environment steps.
     Raises SettingsError where there is no memory for what the algorithm stores.
     """
     check_store(name, algorithm, settings)
     threaded = settings.threaded and training
-    kind = ThreadedLearner if threaded else Learner
+    shared = None if together is None else partial(JoinedLearner, together)
+    kind = shared or (ThreadedLearner if threaded else Learner)
     learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
     actor = make_acting_policy(
         name,

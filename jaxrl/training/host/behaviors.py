@@ -20,7 +20,9 @@ from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.policies import Policies
 from jaxrl.training.host.programs import compile_programs, key_of
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.together import Together
 from jaxrl.training.host.updates import Updates
+from jaxrl.training.hosts import HostsError
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
@@ -41,6 +43,7 @@ class Behaviors(dict[str, Behavior]):
     Args:
       workers: number of environments.
       removed: as `Policies` takes it.
+      together: the hosts that learn as one.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class Behaviors(dict[str, Behavior]):
         workers: int,
         removed: Callable[[str], None],
         interrupt: Interrupt,
+        together: Together | None = None,
     ) -> None:
         super().__init__()
+        self._together = together
         self._settings = settings
         self._interrupt = interrupt
         self._recorder = recorder
@@ -75,6 +80,7 @@ class Behaviors(dict[str, Behavior]):
           ConnectorError: a connector does not fit its observations or actions.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
+          HostsError: several hosts learn together, and there is a second behavior, or one that replays.
           KeyboardInterrupt: many take minutes to make, and nothing is under way yet.
         """
         met: dict[str, tuple[BehaviorSpec, str]] = {}
@@ -92,6 +98,8 @@ class Behaviors(dict[str, Behavior]):
                         f"({'; '.join(changes)}): agents of one behavior have the same ones, in every team: make them "
                         "alike in the environment (in Unity: Behavior Parameters), or give them another behavior name"
                     )
+        if self._together is not None and len({*self, *met}) > 1:
+            raise HostsError(f"--hosts: the environment has the behaviors {', '.join({*self, *met})}, expected one")
         self._tell_of_many(met)
         newcomers: dict[str, Behavior] = {}
         for name, (spec, behavior_id) in met.items():
@@ -100,6 +108,8 @@ class Behaviors(dict[str, Behavior]):
         self._tell_of(results)
         for behavior in newcomers.values():
             self._recorder.load(behavior)
+            if self._together is not None and self._together.starts_elsewhere:
+                behavior.begin_as_first(self._together)
         for name, behavior in newcomers.items():
             self._begin(behavior)
             self[name] = behavior
@@ -162,6 +172,7 @@ class Behaviors(dict[str, Behavior]):
             training=training,
             areas=self._workers * self._settings.env_settings.num_areas,
             environment=self._settings.env_settings,
+            together=self._together,
         )
 
     def _alike(self, spec: BehaviorSpec, settings: BehaviorSettings, *, training: bool) -> tuple[Algorithm, Programs]:
@@ -170,5 +181,7 @@ class Behaviors(dict[str, Behavior]):
         if alike not in self._programs:
             algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
             algorithm = algorithm if training else without_learning(algorithm)
+            if self._together is not None:
+                algorithm = self._together.share_of(algorithm)
             self._programs[alike] = algorithm, compile_programs(algorithm, settings.segment_limit)
         return self._programs[alike]
