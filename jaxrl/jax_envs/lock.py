@@ -4,24 +4,23 @@ The smallest game in which members of different kinds earn what none of them cou
 done by another. Written for this project as a probe of credit across behaviors.
 
 Rules. The lock has a code, 0 to `codes` - 1. One decision of the team goes in this order:
-1. The seer sees the code and says one of `codes` words. The others wait: what they do counts for nothing.
-2. The runner has heard the word and sets the lock to a number. With a carrier, which has heard a second word of the
-   seer's (of three) of its own, the carrier turns to one of three keys (as an angle: a third of a full turn each).
-   The lock is open if the number is the code, and the key is the one that fits.
-3. The runner sees whether it is open. Then the group is paid 1 where it is, 0 else, and the episode is over.
+1. The seer, who alone sees the code, sets the dial to a number. The others wait: what they do counts for nothing.
+2. The runner sees the dial and pulls one of `codes` handles: the one with the number of the dial opens the lock, if
+   that is the code. A carrier, who alone sees the keyhole, turns to one of three keys, at equal angles: it has to be
+   the one that fits.
+3. The runner sees whether the lock is open. Then the group is paid 1 where it is, 0 else, and the episode is over.
 
-`seer_leaves` (parameter, 0 or 1): the seer is gone after decision 2, before the group is paid. It has nothing then but
-what its team is worth without it: that the runner sees the open lock.
+`seer_leaves` (parameter, 0 or 1): the seer is gone after decision 2, before the group is paid. All that it can be
+credited with is what its team is worth without it, when the runner sees the open lock.
 
-By chance the group has 1 / `codes` (with a carrier a third of that); together 1.
+By chance the group has 1 / `codes`^2, where only the runner has learned 1 / `codes`, with a carrier a third of each;
+together 1.
 
 Observations, vectors in [0, 1]:
-- Seer: the code, one-hot · the number that the lock is set to, one-hot (0 before) · with a carrier the key that fits,
-  one-hot · clock, 3 numbers, one-hot.
-- Runner: the word, one-hot (0 before) · whether the lock is open · clock, one-hot.
-- Carrier: its word, one-hot (0 before) · whether the lock is open · clock, one-hot.
-Actions: the seer a branch of `codes` (and one of 3 with a carrier), the runner a branch of `codes`, the carrier two
-numbers, the way to which it turns.
+- Seer: the code, one-hot · the dial, one-hot (0 before it is set) · clock, one-hot of 3.
+- Runner: the dial, one-hot (0 before) · whether the lock is open · clock, one-hot.
+- Carrier: the keyhole, one-hot of 3 · whether the lock is open · clock, one-hot.
+Actions: seer and runner a branch of `codes`, the carrier two numbers, the way to which it turns.
 """
 
 from __future__ import annotations
@@ -57,10 +56,8 @@ class LockState(NamedTuple):
     """One area."""
 
     code: Array  # int32 []
-    key: Array  # int32 [], the one that fits
-    word: Array  # int32 [], what the runner has heard; -1: nothing yet
-    hint: Array  # int32 [], what the carrier has heard; -1: nothing yet
-    set_to: Array  # int32 [], number of the lock; -1: none yet
+    keyhole: Array  # int32 [], the key that fits; 0 without a carrier
+    dial: Array  # int32 []; -1: not set yet
     open: Array  # bool []
     clock: Array  # int32 [], decisions made
     leaves: Array  # bool [], the seer does
@@ -87,17 +84,16 @@ def _make(name: str, settings: LockSettings, *, carrier: bool) -> JaxScene:
         code_key, key_key = jax.random.split(key)
         code = jax.random.randint(code_key, (), 0, settings.codes)
         fits = jax.random.randint(key_key, (), 0, KEYS) if carrier else jnp.int32(0)
-        nothing = jnp.int32(-1)
-        state = LockState(code, fits, nothing, nothing, nothing, jnp.bool_(False), jnp.int32(0), leaves)
+        state = LockState(code, fits, jnp.int32(-1), jnp.bool_(False), jnp.int32(0), leaves)
         return state, _views(settings, parts, state)
 
     return JaxScene(name, parts, usual, reset, partial(_step, settings, parts))
 
 
 def _parts(settings: LockSettings, carrier: bool) -> tuple[BehaviorPart, ...]:
-    codes, keys = settings.codes, (KEYS,) if carrier else ()
+    codes = settings.codes
     sizes = {
-        SEER: (2 * codes + sum(keys) + LENGTH, ActionSpec(0, (codes, *keys))),
+        SEER: (2 * codes + LENGTH, ActionSpec(0, (codes,))),
         RUNNER: (codes + 1 + LENGTH, ActionSpec(0, (codes,))),
         CARRIER: (KEYS + 1 + LENGTH, ActionSpec(2, ())),
     }
@@ -119,19 +115,14 @@ def _step(
     state: LockState,
     actions: dict[str, TeamActions],
 ) -> tuple[LockState, SceneStep]:
-    said, first = actions[SEER].discrete[0], state.clock == 0
     second = state.clock == 1
-    right = actions[RUNNER].discrete[0, 0] == state.code
-    hint = state.hint
+    right = (actions[RUNNER].discrete[0, 0] == state.dial) & (state.dial == state.code)
     if CARRIER in actions:
         way = actions[CARRIER].continuous[0]
-        share = jnp.arctan2(way[1], way[0]) / (2 * jnp.pi) % 1.0
-        right &= jnp.minimum((share * KEYS).astype(jnp.int32), KEYS - 1) == state.key
-        hint = jnp.where(first, said[1], hint)
+        turned = jnp.arctan2(way[1], way[0]) / (2 * jnp.pi) % 1.0  # share of a whole turn
+        right &= jnp.minimum((turned * KEYS).astype(jnp.int32), KEYS - 1) == state.keyhole
     after = state._replace(
-        word=jnp.where(first, said[0], state.word),
-        hint=hint,
-        set_to=jnp.where(second, actions[RUNNER].discrete[0, 0], state.set_to),
+        dial=jnp.where(state.clock == 0, actions[SEER].discrete[0, 0], state.dial),
         open=jnp.where(second, right, state.open),
         clock=state.clock + 1,
     )
@@ -154,12 +145,11 @@ def _step(
 
 def _views(settings: LockSettings, parts: tuple[BehaviorPart, ...], state: LockState) -> dict[str, TeamView]:
     clock, opened = jax.nn.one_hot(state.clock, LENGTH), state.open.astype(jnp.float32)[None]
-    set_to, word = (jax.nn.one_hot(x, settings.codes) for x in (state.set_to, state.word))
-    fits = (jax.nn.one_hot(state.key, KEYS),) if len(parts) > 2 else ()
+    code, dial = (jax.nn.one_hot(x, settings.codes) for x in (state.code, state.dial))
     seen = {
-        SEER: (jax.nn.one_hot(state.code, settings.codes), set_to, *fits, clock),
-        RUNNER: (word, opened, clock),
-        CARRIER: (jax.nn.one_hot(state.hint, KEYS), opened, clock),
+        SEER: (code, dial, clock),
+        RUNNER: (dial, opened, clock),
+        CARRIER: (jax.nn.one_hot(state.keyhole, KEYS), opened, clock),
     }
     over, gone = state.clock == LENGTH, state.leaves & (state.clock > 1)
     return {
