@@ -220,8 +220,8 @@ MUTATIONS = (
     Mutation(
         "P12",
         "algorithms/policy_gradient.py",
-        "advantage=losses.normalize_advantages(advantage.mean(-1), rollout.acted),",
-        "advantage=losses.normalize_advantages(advantage[..., 0], rollout.acted),",
+        "normalized = losses.normalize_advantages(advantage.mean(-1), rollout.acted)",
+        "normalized = losses.normalize_advantages(advantage[..., 0], rollout.acted)",
     ),
     Mutation(
         "P13",
