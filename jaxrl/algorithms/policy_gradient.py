@@ -185,6 +185,12 @@ class Parts(NamedTuple):
     cloning: Cloning | None = None  # beside all that; `make` binds it
     shared: SharedCritic | None = None  # None: it has no critic that other behaviors could share
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)  # an `Algorithm` that holds it is a static argument of programs; settings have no hash
+
 
 def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """`module.apply` as (params, *inputs) → outputs; flax's own type also covers mutable collections, used nowhere."""
