@@ -127,7 +127,7 @@ class Behavior(NamedTuple):
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
         """
         actions, episodes, finished = self.actor.act(messages, untrained)
-        self.learner.step += finished
+        self.learner.decided(finished)
         self.learner.tell_ready()
         if self.training and self._may_learn():
             self.learner.compile_for(self.actor)
