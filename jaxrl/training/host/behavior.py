@@ -146,7 +146,7 @@ class Behavior(NamedTuple):
 
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
         """
-        self.learner.step += finished
+        self.learner.decided(finished)
         self.learner.tell_ready()
 
     def may_learn(self) -> bool:

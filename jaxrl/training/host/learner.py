@@ -248,6 +248,10 @@ class Learner:
         if not self.algorithm.storage.saved:
             self.store = self.algorithm.storage.init()
 
+    def decided(self, finished: int) -> None:
+        """So many more decisions have their reward."""
+        self.step += finished
+
     def unfinished(self) -> bool:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)

@@ -234,13 +234,14 @@ class HostRecorder(Recorder):
         if self.progress_due():
             self.progress_of({behavior.name: behavior.step for behavior in behaviors})
 
-    def finish(self, behaviors: Sequence[Behavior], cause: Exception | None) -> None:
-        """The final save of every behavior (none with inference); says how the run ended.
+    def finish(self, behaviors: Sequence[Behavior], cause: Exception | None, *, played: bool = True) -> None:
+        """The final save of every behavior (none with inference); says how the run ended, where something was `played`.
 
         `cause` is the error that ended the run. What goes wrong here is then only logged, and a behavior that had not
         finished one decision is not saved: a model of step 0 is nobody's result.
         """
-        self.say_results()
+        if played:
+            self.say_results()
         for name, spent in self.times.by_name().items():
             self.timers.gauge(f"Time.{name.replace(' ', '')}.mean_ms", spent.mean)
             self.timers.gauge(f"Time.{name.replace(' ', '')}.smoothed_ms", spent.smoothed)

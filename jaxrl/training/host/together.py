@@ -82,7 +82,7 @@ class Together:
         if self.over:
             return
         if isinstance(learner, JoinedLearner):
-            learner.count(self.gather(learner.finished, ends=True))
+            learner.count(self.gather(learner.finished, ends=True), at_once=True)
         else:
             self.gather(0, ends=True)
 
@@ -131,25 +131,31 @@ def _own(x: jax.Array) -> jax.Array:
 
 
 class JoinedLearner(Learner):
-    """The learner of all hosts: `learn` waits for the others. Its step counts the decisions of all, at each update."""
+    """The learner of all hosts: `learn` waits for the others. With each update its step counts the decisions of all."""
 
     def __init__(self, together: Together, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._together = together
-        self._counted = 0  # the step after the last update, the same on all hosts
+        self.finished = 0  # decisions of this host since the last update
+        self._counted = 0  # the step at the last update, the same on all hosts
+        self._owed = 0  # the others' decisions up to it, which the next message counts: what they reach is due then
         self._learn: dict[Any, Any] = {}  # compiled, by the sizes of a rollout
         if together.index:  # other noise than host 0's
             key = jax.random.wrap_key_data(jnp.array(self.run_key, jnp.uint32), impl="threefry2x32")
             self.run_key = np.asarray(jax.random.key_data(jax.random.fold_in(key, together.index))).tolist()
 
-    @property
-    def finished(self) -> int:
-        """Decisions of this host since the last update."""
-        return self.step - self._counted
+    def decided(self, finished: int) -> None:
+        """So many more decisions of this host have their reward."""
+        self.finished += finished
+        super().decided(finished + self._owed)
+        self._owed = 0
 
-    def count(self, gathered: Gathered) -> None:
-        """Let the step be that of all hosts."""
-        self.step = self._counted = self._counted + gathered.finished
+    def count(self, gathered: Gathered, *, at_once: bool = False) -> None:
+        """Let the step be that of all hosts, with the next message or `at_once`."""
+        self.finished, self._counted = 0, self._counted + gathered.finished
+        self._owed = self._counted - self.step
+        if at_once:
+            self.decided(0)
 
     def begin_at(self, step: int) -> None:
         """All hosts go on from this step."""
@@ -168,7 +174,7 @@ class JoinedLearner(Learner):
         take = self._programs.take
         shape = jax.eval_shape(take, actor.buffer, *actor.begin)[0].acted.shape
         found = self._together.gather(self.finished, shape)
-        self.count(found)
+        self.count(found, at_once=self._together.over)
         if self._together.over:
             self.stopped = True
             return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -45,7 +46,7 @@ class Seen(together.JoinedLearner):
         if before == 0 and self.updates:
             note(("began", self.spec, numbers(began)))
         if self.updates > before:
-            note(("state", self.step, numbers(self.state)))
+            note(("state", self._counted, numbers(self.state)))
         return metrics
 
 class Noted(together.Together):
@@ -164,8 +165,9 @@ class Hosts:
 
 
 def noted(path: Path) -> list[Any]:
+    """What stands in the file so far; its end may still be written."""
     found = []
-    with path.open("rb") as file:
+    with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
         while file.peek(1):
             found.append(pickle.load(file))
     return found
@@ -191,7 +193,10 @@ def side_by_side(shape: tuple[int, int, int], *rollouts: Rollout) -> Rollout:
 @pytest.mark.timeout(900)
 def test_hosts_learn_what_one_learns_from_the_rows_of_all(tmp_path: Path) -> None:
     """All hold the same bits, twice; and to 1e-4 what `learn_from` gives for their rollouts side by side."""
-    first, second = Hosts(tmp_path, "first", 2).end()
+    hosts = Hosts(tmp_path, "first", 2)
+    first, second = hosts.end()
+    for step in (200, 400, 600):  # also where an update brings the decisions of all
+        assert f"Step: {step}. " in hosts.said[0].read_text()
     again, _ = Hosts(tmp_path, "again", 2).end()
     assert len(first) == len(second) > 6 and not (tmp_path / "nowhere").exists()
     for one, two, repeated in zip(first, second, again, strict=True):
