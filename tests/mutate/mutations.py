@@ -300,9 +300,9 @@ MUTATIONS = (
     # Base of trainers
     Mutation(
         "B4",
-        "training/host/behavior.py",
-        "        self.learner.step += finished\n",
-        "        self.learner.step += 2 * finished\n",
+        "training/host/learner.py",
+        "        self.step += finished\n",
+        "        self.step += 2 * finished\n",
     ),
     Mutation(
         "B11",
