@@ -20,7 +20,7 @@ import numpy as np
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics
-from jaxrl.algorithms.policy_gradient import Batch, Groups, Now, Parts, Seen, applied, no_obs, policy_terms
+from jaxrl.algorithms.policy_gradient import Batch, Groups, Judged, Now, Parts, Seen, applied, no_obs, policy_terms
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic
@@ -63,10 +63,11 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         chex.assert_shape(baseline, (*seen.present.shape, None))
         return policy_gradient.of_each_member(value, seen.present), baseline
 
-    def loss(params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+    def terms(
+        params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
+    ) -> tuple[jax.Array, Metrics]:
         """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
         dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
-        value, baseline = estimates(params, batch.seen, now.own)
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
         baseline_loss = losses.value_loss(baseline, batch.baseline, batch.returns, batch.acted, now.epsilon)
@@ -87,7 +88,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         critic_step=critic_step,
         estimates=estimates,
         advantage=lambda returns, value, baseline, rollout: returns - baseline,
-        loss=loss,
+        loss=Judged(estimates, terms),
         cooperative=True,
         team_rows=True,
         memories={"actor": (), "critic": (2,)},

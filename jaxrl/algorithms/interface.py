@@ -127,6 +127,7 @@ class _Fields(NamedTuple):
     watch: Callable[[TrainState, Rollout], TrainState] | None = None
     copied: Copied | None = None
     signal_rewards: SignalRewards | None = None
+    parts: Any = None
 
 
 RENAMED = {
@@ -165,6 +166,9 @@ class Algorithm(_Fields):
               `learn` and `signal_rewards` may differ. None: such an algorithm is made for its settings as they are.
               Whoever replaces `learn` has to replace this as well: of a `WithTracedSettings` that makes another `learn`
               no loop takes values.
+
+    parts:    what it is made of, where that is `policy_gradient.Parts`: teams of several behaviors ask for it
+              (`algorithms.team`). None: it learns alone.
 
     Fields are also taken and read by the names that they had until 0.6 (`RENAMED`), with a FutureWarning.
     """

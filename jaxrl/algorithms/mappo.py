@@ -13,13 +13,15 @@ critic, ratios per action column, the value loss without clip, no gradient clipp
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics
-from jaxrl.algorithms.policy_gradient import Batch, Groups, Now, Parts, Seen, applied, no_obs, policy_terms
+from jaxrl.algorithms.policy_gradient import Batch, Groups, Judged, Now, Parts, Seen, applied, no_obs, policy_terms
 from jaxrl.learning import losses
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.memory import start
@@ -54,9 +56,11 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         value = applied(critic)(params["critic"], seen.obs, seen.present, seen.memory_of("critic"))
         return policy_gradient.of_each_member(value, seen.present)
 
-    def loss(params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+    def estimates(params: Groups, seen: Seen, _: Any) -> tuple[jax.Array, None]:
+        return value_of(params, seen), None
+
+    def terms(params: Groups, batch: Batch, now: Now, value: jax.Array, _: Any) -> tuple[jax.Array, Metrics]:
         """policy + 0.5 · value − β · entropy over a minibatch of team states [N, A, ...]."""
-        value = value_of(params, batch.seen)
         dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
@@ -72,8 +76,8 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         actor=applied(actor),
         step=applied(actor, Actor.step),
         critic_step=critic_step,
-        estimates=lambda params, seen, _: (value_of(params, seen), None),
-        loss=loss,
+        estimates=estimates,
+        loss=Judged(estimates, terms),
         cooperative=False,
         team_rows=True,
         memories={"actor": (), "critic": ()},

@@ -25,6 +25,7 @@ What all policy-gradient algorithms do, stands in `policy_gradient.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import chex
@@ -34,8 +35,19 @@ import numpy as np
 
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.interface import Algorithm, Metrics
-from jaxrl.algorithms.policy_gradient import Batch, Groups, Now, Parts, Seen, applied, no_obs, policy_terms
+from jaxrl.algorithms.interface import Algorithm, Metrics, Params
+from jaxrl.algorithms.policy_gradient import (
+    Batch,
+    Groups,
+    Judged,
+    Now,
+    Parts,
+    Seen,
+    SharedCritic,
+    applied,
+    no_obs,
+    policy_terms,
+)
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.memory import start
@@ -71,10 +83,11 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         chex.assert_shape(baseline, (*seen.present.shape, None))
         return policy_gradient.of_each_member(value, seen.present), baseline
 
-    def loss(params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+    def terms(
+        params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
+    ) -> tuple[jax.Array, Metrics]:
         """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
         dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
-        value, baseline = estimates(params, batch.seen, now.own)
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
         baseline_loss = losses.value_loss(baseline, batch.baseline, batch.returns, batch.acted, now.epsilon)
@@ -96,11 +109,47 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         critic_step=critic_step,
         estimates=estimates,
         advantage=lambda returns, value, baseline, rollout: returns - baseline,
-        loss=loss,
+        loss=Judged(estimates, terms),
         cooperative=True,
         team_rows=True,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,
         own={"max_team": np.float32(1.0)},  # the largest team seen so far
         watch=lambda own, rollout: {**own, "max_team": update_max_team(own["max_team"], rollout.present)},
+        shared=SharedCritic(shared_init, shared_estimates),
     )
+
+
+# One critic of several behaviors (`team.py`): each has its encoder and embeddings, the first one all else as well
+
+
+def critic_of(parts: Parts) -> TeamCritic:
+    """The critic of a behavior that is on its own."""
+    return TeamCritic(parts.spec, parts.settings.network_settings, tuple(parts.settings.reward_signals))
+
+
+def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
+    """What one behavior keeps of the critic. The key is consumed."""
+    spec, critic = team[name].spec, critic_of(team[name])
+    encoding = jnp.zeros((1, 1, spec.action.continuous_size + spec.action.mask_size), jnp.float32)
+    seen = no_obs(spec), encoding, jnp.ones((1, 1), bool)
+    if name == next(iter(team)):
+        return critic.init(key, *seen, jnp.ones((), jnp.float32))
+    return critic.init(key, *seen, method=TeamCritic.embed)
+
+
+def shared_estimates(
+    team: Mapping[str, Parts], params: Mapping[str, Groups], seen: Mapping[str, Seen], own: Any
+) -> tuple[jax.Array, jax.Array]:
+    """V of the whole team, as that of each member, and b_i of each, [..., A, R], A being the members of all."""
+    members = []
+    for name, parts in team.items():
+        encoding = actions.one_hot(seen[name].action, parts.spec.action)
+        embed = applied(critic_of(parts), TeamCritic.embed)
+        members.append(embed(params[name]["critic"], seen[name].obs, encoding, seen[name].present))
+    o, oa = (jnp.concatenate(of_kinds, axis=1) for of_kinds in zip(*members, strict=True))
+    present = jnp.concatenate([seen[name].present for name in team], axis=-1)
+    first = next(iter(team))
+    judge = applied(critic_of(team[first]), TeamCritic.judge)
+    (value, baseline), _ = judge(params[first]["critic"], o, oa, present, own["max_team"])
+    return policy_gradient.of_each_member(value, present), baseline

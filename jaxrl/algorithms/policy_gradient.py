@@ -8,6 +8,7 @@ broadcasts by accident.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -108,6 +109,35 @@ Loss = Callable[[Groups, Batch, Now], tuple[jax.Array, Metrics]]
 """(parameters by group, minibatch, now) → (scalar to minimise, metrics)."""
 
 
+@dataclass(frozen=True)  # and no tuple: JAX keeps what it has traced by weak references to functions
+class Judged:
+    """A loss of what a critic estimates, for which a team of several behaviors puts what its own critic does.
+
+    estimates: as that of `Parts`.
+    terms:     (parameters by group, minibatch, now, V, b) → scalar to minimise, metrics.
+    """
+
+    estimates: Callable[[Groups, Seen, Any], tuple[jax.Array, jax.Array | None]]
+    terms: Callable[..., tuple[jax.Array, Metrics]]
+
+    def __call__(self, params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+        """As any `Loss`."""
+        return self.terms(params, batch, now, *self.estimates(params, batch.seen, now.own))
+
+
+class SharedCritic(NamedTuple):
+    """How behaviors of different specs have one critic (`team.py`). `team`: the `Parts` of all, by name, in order.
+
+    init:      (team, name, key) → what behavior `name` keeps of the critic: of the first one also all that is shared,
+               of the others what reads their own members. The key is consumed.
+    estimates: (team, parameters by name and group, `Seen` by name, own of the first one) → V and b, each [..., A, R],
+               whose A are the members of all, one behavior after the other. b None: the baseline is V.
+    """
+
+    init: Callable[[Mapping[str, Any], str, jax.Array], Params]
+    estimates: Callable[..., tuple[jax.Array, jax.Array | None]]
+
+
 class AddedLoss(NamedTuple):
     """A loss beside the algorithm's own, over the same minibatches.
 
@@ -153,6 +183,13 @@ class Parts(NamedTuple):
     network: PolicyNetwork | None = None  # what acts as a file has it; None: jaxrl's `Actor`
     optimizers: Mapping[str, optax.GradientTransformation] = {}  # by group; of the others `ADAM`
     cloning: Cloning | None = None  # beside all that; `make` binds it
+    shared: SharedCritic | None = None  # None: it has no critic that other behaviors could share
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)  # an `Algorithm` that holds it is a static argument of programs; settings have no hash
 
 
 def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -217,6 +254,7 @@ def make(parts: Parts) -> Algorithm:
         policy=parts.network or actor_network(spec, settings.network_settings),
         copied=copied,
         signal_rewards=signal_rewards(settings, signals, cooperative=parts.cooperative),
+        parts=parts,
     )
 
 
@@ -306,11 +344,17 @@ def learn(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -
     """One update: values, baselines, returns and advantages, then all epochs and minibatches."""
     state, batch, of_values = prepare(parts, signals, state, rollout)
     state, metrics = update(parts, state, batch, signals)
+    state, told = after_update(parts, signals, state, rollout)
+    return state, of_values | metrics | told
+
+
+def after_update(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
+    """What learns once the policy has: clones, and reward signals from the whole rollout."""
+    metrics: Metrics = {}
     if parts.cloning is not None:
-        state, told = with_clones(parts.cloning, state, state.key)
-        metrics |= told
+        state, metrics = with_clones(parts.cloning, state, state.key)
     learned, of_signals = signals.learn(state.signals, rollout, state.key)
-    return state.replace(signals=learned), of_values | metrics | of_signals
+    return state.replace(signals=learned), metrics | of_signals
 
 
 def with_clones(cloning: Cloning, state: TrainState, key: jax.Array) -> tuple[TrainState, Metrics]:
@@ -323,10 +367,15 @@ def with_clones(cloning: Cloning, state: TrainState, key: jax.Array) -> tuple[Tr
 
 def estimate(parts: Parts, state: TrainState, rollout: Rollout) -> Metrics:
     """Means of values, baselines and entropy."""
+    entropy = entropy_of(parts, state, rollout)
+    return evaluated(parts, state, rollout)[-1] | {"entropy": entropy}
+
+
+def entropy_of(parts: Parts, state: TrainState, rollout: Rollout) -> jax.Array:
+    """Mean entropy of the decisions of a rollout, float32 []."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     dist = parts.actor(state.policy.params, obs, part(rollout.carry, "actor"))
-    entropy = actions.entropy(dist, rollout.action_mask, parts.spec.action)
-    return evaluated(parts, state, rollout)[-1] | {"entropy": losses.masked_mean(entropy, rollout.acted)}
+    return losses.masked_mean(actions.entropy(dist, rollout.action_mask, parts.spec.action), rollout.acted)
 
 
 # From a rollout to what minibatches are cut from
@@ -483,14 +532,18 @@ def make_batch(
     length: int | None = None,
     inputs: Any = (),
     seen: Any = (),
+    normalized: jax.Array | None = None,
 ) -> Batch:
     """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...], without states `between`.
 
     With memory it becomes sequences [N, L, A, ...], L = min(`length`, T), see `sequences.cut`.
 
-    The advantage [T, B, A, R] is averaged over the reward signals, then normalised over all that acted.
+    The advantage [T, B, A, R] is averaged over the reward signals, then normalised over all that acted; `normalized`
+    [T, B, A] is what it is where that was done already, with members who are not in this rollout.
     """
     chex.assert_equal_shape([advantage, returns])
+    if normalized is None:
+        normalized = losses.normalize_advantages(advantage.mean(-1), rollout.acted)
     batch = Batch(
         obs=obs,
         action_mask=rollout.action_mask,
@@ -498,7 +551,7 @@ def make_batch(
         log_prob=rollout.extras["log_prob"],
         present=rollout.present,
         acted=rollout.acted,
-        advantage=losses.normalize_advantages(advantage.mean(-1), rollout.acted),
+        advantage=normalized,
         returns=returns,
         baseline=baseline,
         memory=() if length is None else _along(rollout),
@@ -547,60 +600,149 @@ def groups_of(parts: Parts, state: TrainState) -> Groups:
     return {"actor": state.policy.params, "critic": state.critic, **added}
 
 
+class Kind(NamedTuple):
+    """A behavior that learns: alone, or as one of several in a team."""
+
+    parts: Parts
+    signals: Signals
+
+
+Losses = Callable[[dict[str, Groups], dict[str, Batch], dict[str, Now]], dict[str, tuple[jax.Array, Metrics]]]
+"""As `Loss`, of each of several behaviors."""
+
+
 def update(parts: Parts, state: TrainState, batch: Batch, signals: Signals = NO_SIGNALS) -> tuple[TrainState, Metrics]:
     """All epochs and minibatches of one update, coefficients at the state's step; signals that learn so move along.
 
     A minibatch is as many states as hold about batch_size members that acted, see `learning.minibatches.run`.
     """
-    chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 2)
-    hyper, optimizer = parts.settings.hyperparameters, optimizer_of(parts)
-    now = coefficients(parts.settings, state.step)._replace(own=state.own)
-    key, next_key = jax.random.split(state.key)
-    drawn = jax.random.fold_in(key, _DRAWN)
 
-    def loss(params: Groups, chunk: Batch, number: jax.Array) -> tuple[jax.Array, Metrics]:
-        at = now._replace(key=jax.random.fold_in(drawn, number))
-        total, metrics = parts.loss(params, chunk, at)
-        for added in parts.added.values():
-            more, told = added.loss(params, chunk, at)
-            total, metrics = total + more, metrics | told
-        return total, metrics
+    def loss(params: dict[str, Groups], chunk: dict[str, Batch], now: dict[str, Now]):
+        return {"": parts.loss(params[""], chunk[""], now[""])}
 
-    def gradient(carry: Any, chunk: Batch) -> tuple[Any, Metrics]:
+    states, metrics = update_together({"": Kind(parts, signals)}, {"": state}, {"": batch}, loss)
+    return states[""], metrics[""]
+
+
+def update_together(
+    kinds: Mapping[str, Kind], states: Mapping[str, TrainState], batches: Mapping[str, Batch], losses_of: Losses
+) -> tuple[dict[str, TrainState], dict[str, Metrics]]:
+    """As `update`, of behaviors whose members stand in the same states: a minibatch is states of all of them.
+
+    The loss is the sum of theirs, each a mean over its own members, by their shares of the members that acted: the mean
+    over all. So are metrics: a mean over the members of their behavior, however they are spread over minibatches. Each
+    behavior has coefficients and optimizer of its own; sizes, number of epochs and the key are the first one's.
+    """
+    for batch in batches.values():
+        chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 2)
+    first, several = next(iter(kinds)), len(kinds) > 1
+    hyper, places = kinds[first].parts.settings.hyperparameters, {name: i for i, name in enumerate(kinds)}
+    optimizers = {name: optimizer_of(kind.parts) for name, kind in kinds.items()}
+    now = {
+        name: coefficients(kind.parts.settings, states[name].step)._replace(own=states[name].own)
+        for name, kind in kinds.items()
+    }
+    keys = {name: jax.random.split(state.key) for name, state in states.items()}
+    key = keys[first][0]
+    drawn = {name: jax.random.fold_in(key, _DRAWN + i) for name, i in places.items()}
+
+    def loss(params: dict[str, Groups], chunk: dict[str, Batch], number: jax.Array) -> tuple[jax.Array, Metrics]:
+        at = {name: of._replace(key=jax.random.fold_in(drawn[name], number)) for name, of in now.items()}
+        shares, sums, metrics = _shares(chunk), [], {}
+        for name, (own, found) in losses_of(params, chunk, at).items():
+            for added in kinds[name].parts.added.values():
+                more, told = added.loss(params[name], chunk[name], at[name])
+                own, found = own + more, found | told
+            sums.append(own * shares[name] if several else own)
+            metrics |= _placed(places[name], found, shares[name] if several else None)
+        return sum(sums[1:], start=sums[0]), metrics
+
+    def gradient(carry: Any, chunk: dict[str, Batch]) -> tuple[Any, Metrics]:
         params, _, number, of_signals = carry
-        policy, metrics = jax.grad(loss, has_aux=True)(params, chunk, number)
-        moved, told = signals.gradients(of_signals, chunk.transitions, jax.random.fold_in(drawn, number))
-        return (policy, moved), metrics | told
+        policies, metrics = jax.grad(loss, has_aux=True)(params, chunk, number)
+        moved, shares = {}, _shares(chunk)
+        for name, kind in kinds.items():
+            at = jax.random.fold_in(drawn[name], number)
+            moved[name], told = kind.signals.gradients(of_signals[name], chunk[name].transitions, at)
+            metrics |= _placed(places[name], told, shares[name] if several else None)
+        return (policies, moved), metrics
 
     def apply(carry: Any, gradient: Any) -> Any:
-        (params, states, number, of_signals), (policy, moved) = carry, gradient
-        change, states = optimizer.update(policy, states, params, learning_rate=now.learning_rate)
-        params = cast(Groups, optax.apply_updates(params, change))
-        return params, states, number + 1, signals.apply(of_signals, moved)
+        (params, moments, number, of_signals), (policies, moved) = carry, gradient
+        after, learned = {}, {}
+        for name, kind in kinds.items():
+            given = policies[name], moments[name], params[name]
+            change, kept = optimizers[name].update(*given, learning_rate=now[name].learning_rate)
+            after[name] = cast(Groups, optax.apply_updates(params[name], change)), kept
+            learned[name] = kind.signals.apply(of_signals[name], moved[name])
+        return *({name: of[i] for name, of in after.items()} for i in range(2)), number + 1, learned
 
-    learning = {name: state.signals[name] for name in signals.in_minibatches}
-    (params, states, _, learned), metrics = minibatches.run(
+    carry = (
+        {name: groups_of(kind.parts, states[name]) for name, kind in kinds.items()},
+        {name: state.optimizer for name, state in states.items()},
+        jnp.int32(0),
+        {name: {one: states[name].signals[one] for one in kind.signals.in_minibatches} for name, kind in kinds.items()},
+    )
+    acted = [batch.acted.reshape(len(batch.acted), -1) for batch in batches.values()]
+    (params, moments, _, learned), metrics = minibatches.run(
         gradient,
         apply,
-        (groups_of(parts, state), state.optimizer, jnp.int32(0), learning),
-        batch,
-        batch.acted.reshape(len(batch.acted), -1),
+        carry,
+        dict(batches),
+        jnp.concatenate(acted, axis=-1) if several else acted[0],
         key,
         size=hyper.batch_size,
         epochs=hyper.num_epoch,
-        magnitudes=("policy_loss",),
-        largest=(LARGEST_LOG_RATIO,),
+        magnitudes=[f"{i}/policy_loss" for i in places.values()],
+        largest=[f"{i}/{LARGEST_LOG_RATIO}" for i in places.values()],
     )
-    actor, critic = params.pop("actor"), params.pop("critic")
-    state = state.replace(
-        policy=state.policy.replace(params=actor),
-        critic=critic,
-        own={**state.own, **params},
-        optimizer=states,
+    told = {name: _of_place(i, metrics, several=several) for name, i in places.items()}
+    for name, of in now.items():
+        told[name] |= {each: getattr(of, each) for each in ("learning_rate", "epsilon", "beta")}
+    after = {}
+    for name in kinds:
+        after[name] = _after(states[name].replace(key=keys[name][1]), params[name], moments[name], learned[name])
+    return after, told
+
+
+def _after(state: TrainState, params: Groups, moments: Any, learned: Mapping[str, Any]) -> TrainState:
+    """The state with what one update has made of it."""
+    own = {name: of for name, of in params.items() if name not in ("actor", "critic")}
+    return state.replace(
+        policy=state.policy.replace(params=params["actor"]),
+        critic=params["critic"],
+        own={**state.own, **own},
+        optimizer=moments,
         signals={**state.signals, **learned} if learned else state.signals,
-        key=next_key,
     )
-    return state, metrics | {name: getattr(now, name) for name in ("learning_rate", "epsilon", "beta")}
+
+
+_SHARE = "share"
+
+
+def _shares(chunk: Mapping[str, Batch]) -> dict[str, jax.Array]:
+    """Of each behavior, its share of the members that acted in a minibatch."""
+    counts = {name: batch.acted.sum(dtype=jnp.float32) for name, batch in chunk.items()}
+    total = jnp.maximum(sum(counts.values()), 1.0)
+    return {name: count / total for name, count in counts.items()}
+
+
+def _placed(place: int, metrics: Metrics, share: jax.Array | None) -> Metrics:
+    """Metrics of one of several behaviors, by names of its own; means by its share, which is told beside them."""
+    if share is None:
+        return {f"{place}/{name}": x for name, x in metrics.items()}
+    means = {name: x if name == LARGEST_LOG_RATIO else share * x for name, x in metrics.items()}
+    return {f"{place}/{name}": x for name, x in (means | {_SHARE: share}).items()}
+
+
+def _of_place(place: int, metrics: Metrics, *, several: bool) -> Metrics:
+    """What `_placed` has put away: means over the behavior's own members."""
+    found = {name.split("/", 1)[1]: x for name, x in metrics.items() if name.startswith(f"{place}/")}
+    share = found.pop(_SHARE, None)
+    if share is None:
+        return found
+    share = jnp.maximum(share, 1e-12)
+    return {name: x if name == LARGEST_LOG_RATIO else x / share for name, x in found.items()}
 
 
 def coefficients(settings: BehaviorSettings, step: jax.Array) -> Now:

@@ -24,10 +24,10 @@ from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.shipped import UnknownConfigurationError, beside, is_shipped, made_for, named
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
-from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed
-from jaxrl.training.checks import check_run
+from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed, with_seed
+from jaxrl.training.checks import check_hosts, check_run
 from jaxrl.training.host.launch import launched
-from jaxrl.training.hosts import Hosts, HostsError, Place, place_of, settings_text
+from jaxrl.training.hosts import Hosts, Place, place_of, settings_text
 from jaxrl.training.interrupt import Interrupt, leave_if_unsent
 
 _log = logging.getLogger(__name__)
@@ -140,12 +140,8 @@ def _train_on_host(settings: RunSettings, console: rich.console.Console, interru
 
 
 def _train_with_others(place: Place, settings: RunSettings, console: rich.console.Console) -> int:
-    """One of several processes that train one compiled run; the exit code."""
-    if not is_compiled(settings.env_settings.env_path):
-        raise HostsError(
-            f"--hosts: got the environment {settings.env_settings.env_path}, expected a compiled one (jax:NAME); the "
-            "host loop takes environments of other machines with --workers ray://HOST:PORT"
-        )
+    """One of several processes that train one run; the exit code."""
+    check_hosts(settings)
     with Hosts(place, settings_text(version_line(), settings.model_dump(mode="json"))) as hosts:
         with leaving_at_once(), _importing():
             hosts.start_jax()
@@ -158,10 +154,26 @@ def _train_with_others(place: Place, settings: RunSettings, console: rich.consol
         with Interrupt() as interrupt:
             hosts.watch(interrupt)
             enable_compilation_cache()
-            with _importing():
-                from jaxrl.training.compiled.run import train
-            train(settings, console=console, interrupt=interrupt)
+            if is_compiled(settings.env_settings.env_path):
+                with _importing():
+                    from jaxrl.training.compiled.run import train
+                train(settings, console=console, interrupt=interrupt)
+            else:
+                _train_together(settings, console, interrupt)
     return interrupt.exit_code
+
+
+def _train_together(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
+    """Environments of this host, and a learner that is that of all."""
+    with _importing():
+        from jaxrl.training.host.run import train
+        from jaxrl.training.host.together import Together, settings_here
+        from jaxrl.training.spread import told
+    together = Together(settings)
+    settings = with_seed(settings, told(lambda: with_drawn_seed(settings).env_settings.seed))
+    first = together.index * settings.env_settings.num_envs
+    with settings_here(settings) as own, launched(own, interrupt, first=first) as started:
+        train(own, console=console, started=started, together=together)
 
 
 def _train_compiled(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:

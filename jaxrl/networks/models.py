@@ -177,6 +177,11 @@ class TeamCritic(nn.Module):
         memory: Carry | Sequences,
     ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
         """Value and baseline, and the memory after these observations and actions."""
+        o, oa = self.embed(obs, action_encoding, present)
+        return self.judge(o, oa, present, max_team, memory)
+
+    def embed(self, obs: Obs, action_encoding: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Members as attention sees them: by observation, and by observation and action, both [N, A, h]."""
         chex.assert_shape(
             action_encoding, (*present.shape, self.spec.action.continuous_size + self.spec.action.mask_size)
         )
@@ -185,7 +190,13 @@ class TeamCritic(nn.Module):
         actions = action_encoding.reshape(*x.shape[:2], -1)
         actions = jnp.where(present_rows[..., None], actions, 0.0).astype(x.dtype)
         o = nn.swish(on_rows(self.embed_obs, x))
-        oa = nn.swish(on_rows(self.embed_obs_action, jnp.concatenate([x, actions], axis=-1)))
+        return o, nn.swish(on_rows(self.embed_obs_action, jnp.concatenate([x, actions], axis=-1)))
+
+    def judge(
+        self, o: jax.Array, oa: jax.Array, present: jax.Array, max_team: jax.Array, memory: Carry | Sequences = ()
+    ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
+        """As `step`, of members whom `embed` has made: o, oa [N, A, h], of whichever behavior each is."""
+        present_rows = present.astype(bool).reshape(-1, present.shape[-1])
         value, baseline = self.attention(o, oa, present_rows)
         features = self.network.hidden(jnp.concatenate([value[:, None], baseline], axis=1))
         if self.settings.memory is None:

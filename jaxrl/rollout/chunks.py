@@ -15,26 +15,29 @@ PARTS = 16
 """Of the states between decisions, at least: smaller ones are left out more often, and cost more to look at."""
 
 
-def in_chunks(estimate: Callable[..., Any], inputs: Any, members: int) -> Any:
+def in_chunks(estimate: Callable[..., Any], inputs: Any, members: int, team: int | None = None) -> Any:
     """`estimate` of a rollout's [T, B, A, ...] arrays, given as one tuple, about `members` members at once.
 
     The activations of a chunk stay in a CPU's caches, and no memory is needed for those of the whole rollout.
+    `team`: members of a row, where the arrays are of several kinds of members, each with an A of its own.
     """
     leaves = jax.tree.leaves(inputs)
-    chex.assert_equal_shape_prefix(leaves, 3)
-    length, rows, columns = leaves[0].shape[:3]
+    chex.assert_equal_shape_prefix(leaves, 3 if team is None else 2)
+    length, rows, columns = *leaves[0].shape[:2], team or leaves[0].shape[2]
     chunks = min(-(-length * rows * columns // members), length)  # equal ones where possible: a rest is compiled anew
     return jax.lax.map(lambda at: estimate(*at), inputs, batch_size=-(-length // chunks))
 
 
-def of_states(estimate: Callable[..., Any], inputs: Any, rollout: Rollout, members: int) -> Any:
+def of_states(
+    estimate: Callable[..., Any], inputs: Any, rollout: Rollout, members: int, team: int | None = None
+) -> Any:
     """`in_chunks` of a rollout's states. Of last observations, parts in which nobody was cut off are left out, and 0.
 
     Teams of equal episodes are cut off together, in few steps.
     """
     if not isinstance(rollout.between, EverySecond):
-        return in_chunks(estimate, inputs, members)
-    found = in_chunks(estimate, each_second(inputs, 0), members)
+        return in_chunks(estimate, inputs, members, team)
+    found = in_chunks(estimate, each_second(inputs, 0), members, team)
     between = each_second((rollout.present, inputs), 1)
     length = between[0].shape[0]
     parts = next(n for n in range(min(length, PARTS), length + 1) if length % n == 0)

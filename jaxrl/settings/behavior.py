@@ -205,6 +205,11 @@ class BehaviorSettings(Section):
         exclude_if=lambda value: not value,
         description="values of statistics at which the training ends before max_steps, whichever is reached first",
     )
+    team: Text | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,  # files of runs without it are what they were
+        description="behaviors with the same name here learn as one team, with one critic; null: each for itself",
+    )
     self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
     behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")
 

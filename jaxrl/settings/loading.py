@@ -39,7 +39,7 @@ def load_run_settings(
     the file lists. `hyperparameter_types` maps each trainer type to the class of its hyperparameters. Without a file,
     every behavior is trained with built-in defaults, after a warning. What is odd but usable is logged as a warning.
     The file is one that the user wrote or chose, so that code which it names is imported; `of_folder`: it lies in the
-    folder of a run, whoever made that (`jaxrl.trust`).
+    folder of a run, whoever made that (`jaxrl.trust`), and nobody is warned of what was trained.
     Raises SettingsError, with all mistakes of the file at once, if anything is wrong; UntrustedError.
     """
     source = "command line" if path is None else str(Path(path).absolute())
@@ -58,7 +58,7 @@ def load_run_settings(
         settings = RunSettings.model_validate(resolved, context={TYPES: hyperparameter_types})
     except ValidationError as error:
         raise SettingsError(_with_origin(problems_of(error), written, given), source) from None
-    for text in warnings + remarks(settings):
+    for text in () if of_folder else warnings + remarks(settings):
         logger.warning(text)
     return settings
 
@@ -188,10 +188,6 @@ def _behavior_remarks(path: str, behavior: BehaviorSettings) -> Iterator[str]:
             f"{path}.hyperparameters.epsilon: {epsilon} grows under epsilon_schedule: linear, "
             f"which ends at {_LEAST_EPSILON}; write epsilon_schedule: constant"
         )
-    if behavior.trainer_type == "poca":
-        for signal in behavior.reward_signals:
-            if signal != "extrinsic":
-                yield f"{path}.reward_signals.{signal}: made for single agents, under trainer_type: poca it is untested"
     if self_play is not None and self_play.team_change > behavior.max_steps:
         yield (
             f"{path}.self_play.team_change: got {self_play.team_change}, expected at most max_steps, which is "

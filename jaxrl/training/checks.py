@@ -16,7 +16,9 @@ from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
 from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.settings.environment_parameters import Curriculum
 from jaxrl.settings.networks import ENCODERS
+from jaxrl.settings.teams import differences, teams_of
 from jaxrl.training.registries import warn_of_hidden
 from jaxrl.types import JaxrlError
 
@@ -34,8 +36,8 @@ def check_run(settings: RunSettings, source: str = "") -> None:
     check_exact(settings)
     check_resume(settings)
     check_own_networks(settings)
+    check_teams(settings)
     warn_of_hidden()
-    warn_of_cloning(settings)
     if is_compiled(settings.env_settings.env_path):
         check_compiled(settings)
 
@@ -72,6 +74,38 @@ def check_compiled(settings: RunSettings) -> None:
     for where, behavior in settings.every_behavior():
         if behavior.episode_window is not None:
             raise SettingsError(f"{where}.episode_window: got {behavior.episode_window}, expected null {instead}")
+
+
+def check_hosts(settings: RunSettings) -> None:
+    """Raise SettingsError for what several hosts that learn as one (`host.together`) do not do."""
+    if is_compiled(settings.env_settings.env_path):
+        return
+    problem = next(_not_together(settings), None)
+    if problem is not None:
+        raise SettingsError(f"{problem} beside --hosts; a compiled run (--env jax:NAME) takes more, one host takes all")
+
+
+def _not_together(settings: RunSettings) -> Iterator[str]:
+    options, environment = settings.checkpoint_settings, settings.env_settings
+    if environment.env_path is None:
+        yield "env_settings.env_path: got the Unity Editor, which is one environment: expected a build (--env=PATH)"
+    for key in ("inference", "exact"):
+        if getattr(options, key):
+            yield f"checkpoint_settings.{key}: got true, expected false"
+    if settings.callbacks:
+        yield f"callbacks: got {', '.join(settings.callbacks)}, expected none"
+    for name, parameter in (settings.environment_parameters or {}).items():
+        if isinstance(parameter, Curriculum) and len(parameter.curriculum) > 1:
+            yield f"environment_parameters.{name}: got a curriculum, which hosts would follow apart, expected one value"
+    for where, behavior in settings.every_behavior():
+        for key in ("self_play", "evaluation", "team"):
+            value = getattr(behavior, key)
+            if value is not None:
+                yield f"{where}.{key}: got {value if isinstance(value, str) else 'a section'}, expected null"
+        if behavior.threaded:
+            yield f"{where}.threaded: got true, expected false"
+        if behavior.trainer_type == "sac":
+            yield f"{where}.trainer_type: got sac, expected an algorithm that learns on-policy (ppo, poca, mappo, coma)"
 
 
 def check_resume(settings: RunSettings) -> None:
@@ -121,6 +155,26 @@ def warn_of_cloning(settings: RunSettings) -> None:
                 "cloning has faded out; lower it, or write 0 if it never should.",
                 path, cloning.steps, behavior.max_steps,
             )  # fmt: skip
+
+
+def check_teams(settings: RunSettings) -> None:
+    """Raise SettingsError for behaviors with one `team` that cannot learn together, as far as that is known here."""
+    default, problems = settings.default_settings, []
+    if default is not None and default.team is not None and not settings.behaviors:
+        text = "a team names its behaviors: list them below `behaviors:`"
+        problems.append(f"default_settings.team: got {default.team}, expected null, {text}")
+    for team, names in teams_of(settings.behaviors).items():
+        of = {name: settings.behaviors[name] for name in names}
+        if len(names) == 1:
+            problems.append(f"behaviors.{names[0]}.team: got {team}, which no other behavior has: remove it")
+        problems += differences(of)
+        problems += [
+            f"behaviors.{name}.threaded: got true, expected false with team ({team}), which learns between two messages"
+            for name in names
+            if of[name].threaded
+        ]
+    if problems:
+        raise SettingsError(problems)
 
 
 def check_own_networks(settings: RunSettings) -> None:

@@ -1,4 +1,4 @@
-"""Several processes that train one compiled run together: how they find each other, and how all of them end.
+"""Several processes that train one run together: how they find each other, and how all of them end.
 
 JAX makes their devices one (`jax.distributed`) and knows nothing of Ctrl-C, of a host that fails while it writes, or of
 who is gone: a collective whose partner was killed may wait for ever. So each host keeps a connection to host 0, on
@@ -120,6 +120,7 @@ class Hosts:
         self._interrupt: Interrupt | None = None
         self._over = threading.Event()
         self._told = threading.Lock()
+        self._passed_on = False  # another host's interrupt
 
     @property
     def name(self) -> str:
@@ -275,9 +276,11 @@ class Hosts:
                 return
 
     def _interrupted(self) -> None:
-        """As if Ctrl-C had come here; host 0 passes it on with its next beat."""
+        """As if Ctrl-C had come here, once: a second one would leave at once. Host 0 passes it on with a beat."""
         assert self._interrupt is not None
-        if not self._interrupt.requested:
+        with self._told:
+            first, self._passed_on = not self._passed_on, True
+        if first and not self._interrupt.requested:  # which a main thread that computes sets later
             _thread.interrupt_main()
 
     def _end(self, text: str, whose: str | None = None) -> NoReturn:

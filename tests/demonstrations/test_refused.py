@@ -11,8 +11,8 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.cli import main
-from jaxrl.settings import SettingsError, load_run_settings
-from jaxrl.training.checks import check_run
+from jaxrl.settings import RunSettings, SettingsError, load_run_settings
+from jaxrl.training.checks import check_run, warn_of_cloning
 from tests.demonstrations.test_demonstrations import episode, written
 from tests.parity.__main__ import FIXTURES
 
@@ -23,11 +23,13 @@ def gail(path: Any) -> dict[str, Any]:
     return {"reward_signals": {"gail": {"demo_path": str(path)}}}
 
 
-def checked(folder: Path, section: dict[str, Any] | str) -> None:
+def checked(folder: Path, section: dict[str, Any] | str) -> RunSettings:
     """A configuration file with this behavior, as the command line checks it."""
     file = folder / "walker.yaml"
     file.write_text(section if isinstance(section, str) else yaml.safe_dump({"behaviors": {"Walker": section}}))
-    check_run(load_run_settings(file, {}, HYPERPARAMETER_TYPES), str(file))
+    settings = load_run_settings(file, {}, HYPERPARAMETER_TYPES)
+    check_run(settings, str(file))
+    return settings
 
 
 def refused(folder: Path, section: dict[str, Any] | str) -> str:
@@ -82,7 +84,8 @@ def test_what_else_is_refused(tmp_path):
 @pytest.mark.parametrize(("steps", "told"), [(2000, True), (1000, False), (0, False)])
 def test_cloning_that_outlasts_the_run_is_told(tmp_path, caplog, steps, told):
     with caplog.at_level(logging.WARNING, "jaxrl"):
-        checked(tmp_path, {"max_steps": 1000, "behavioral_cloning": {"demo_path": "demo:hallway", "steps": steps}})
+        cloning = {"demo_path": "demo:hallway", "steps": steps}
+        warn_of_cloning(checked(tmp_path, {"max_steps": 1000, "behavioral_cloning": cloning}))
     sentence = f"{CLONING}.steps: got {steps}, expected at most max_steps, which is 1000: the run ends before"
     assert [text.startswith(sentence) for text in caplog.messages] == [True] * told
 

@@ -8,6 +8,7 @@ from jaxrl.cli import main
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.jax_envs import make_environment
 from jaxrl.jax_envs.adapters.function import FunctionError
+from jaxrl.jax_envs.served import serve
 
 OWN = """
 import jaxrl
@@ -49,3 +50,13 @@ def test_on_the_command_line_they_reach_the_environment_before_anything_is_writt
     assert "takes no argument lenth, did you mean length?" in capfd.readouterr().err and not (tmp_path / "h").exists()
     assert main(["check-env", "jax:hallway", "--areas", "1", "--steps", "2", "--env-args", "length=2"]) == 1
     assert "length = 2: the hall needs at least" in capfd.readouterr().err
+
+
+def test_they_reach_a_player(caplog):
+    """Beside what Unity players are told; `main` fails before it looks for a trainer."""
+    unity = ["--mlagents-port", "5", "-screen-width", "84", "-nographics"]
+    assert serve._parse(["ball3d", *unity, "episode_limit=7"]).arguments == ["episode_limit=7"]
+    assert serve.main(["ball3d", *unity, "episode_limt=7"]) == 1
+    assert "ball3d: takes no argument episode_limt, did you mean episode_limit" in caplog.text
+    assert serve.main(["ball3d", *unity, "episode_limit=long"]) == 1
+    assert "argument episode_limit: got 'long', expected a whole number" in caplog.text

@@ -249,10 +249,6 @@ ODD = [
         f"{A}.reward_signals.rnd.network_settings.memory: reward signals have no memory, this has no effect, remove it",
     ),
     (
-        behavior("trainer_type: poca, reward_signals: {extrinsic: {}, rnd: {}}"),
-        f"{A}.reward_signals.rnd: made for single agents, under trainer_type: poca it is untested",
-    ),
-    (
         behavior("max_steps: 10, self_play: {}"),
         f"{A}.self_play.team_change: got 100000, expected at most max_steps, which is 10: the learning team never "
         "changes; lower it (it is 5 x save_steps unless given)",
@@ -275,6 +271,13 @@ def test_what_is_odd_is_a_warning(tmp_path, caplog, text, message):
     with caplog.at_level(logging.WARNING, "jaxrl"):
         load(tmp_path, text)
     assert any(record.getMessage().startswith(message) for record in caplog.records), caplog.text
+
+
+def test_what_looks_at_a_run_does_not_repeat_its_warnings(tmp_path, caplog):
+    (tmp_path / "run.yaml").write_text(behavior("max_steps: 10, self_play: {}"))
+    with caplog.at_level(logging.WARNING, "jaxrl"):
+        load_run_settings(tmp_path / "run.yaml", {}, HYPERPARAMETER_TYPES, of_folder=True)
+    assert not caplog.records
 
 
 FLAGS = [  # section 2: the flag's key is named, and that it stands on the command line

@@ -20,7 +20,7 @@ from tests.trainer import free_ports
 
 ROOT = Path(__file__).parents[2]
 HOST = """
-import logging, sys, time
+import hashlib, logging, sys, time
 from jaxrl.training import hosts
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import JaxrlError
@@ -37,8 +37,12 @@ try:
                 time.sleep(0.02)
                 if does == "fails":
                     raise JaxrlError("the disk is full")
+                if does == "computes":  # no handler of a signal runs meanwhile, other threads do
+                    hashlib.pbkdf2_hmac("sha256", b"", b"", 8_000_000)
                 if does == "ends":
                     break
+            if does == "saves":
+                time.sleep(1.5)
 except JaxrlError as error:
     print(error, flush=True)
     sys.exit(1)
@@ -117,6 +121,14 @@ def test_ctrl_c_of_one_ends_all(hosts: Any, told: int) -> None:
     run.processes[told].send_signal(signal.SIGINT)
     codes, said = run.ends()
     assert codes == [0, 0, 0] and all(text.endswith("ended\n") for text in said)
+
+
+def test_a_host_that_computes_is_interrupted_once(hosts: Any) -> None:
+    """It is told when another is interrupted and when that ends; the second time would be taken for another Ctrl-C."""
+    run = hosts(2, does={0: "computes", 1: "saves"}).begin()
+    run.processes[1].send_signal(signal.SIGINT)
+    codes, said = run.ends()
+    assert codes == [0, 0] and all(text.endswith("ended\n") for text in said)
 
 
 def test_what_one_fails_of_is_told_by_all(hosts: Any) -> None:

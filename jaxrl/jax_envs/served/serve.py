@@ -20,6 +20,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.compilation import enable_compilation_cache, quick_options
+from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.envs.player.link import EDITOR_PORT, PlayerOptions
 from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
 from jaxrl.envs.player.teams import AreasOutcome
@@ -126,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_jax()
     player = PlayerOptions(port=options.port, decision_period=options.decision_period)
     try:
-        serve(make_served(environment_of(options.environment)), player)
+        env = environment_of(options.environment, **keyword_arguments(options.arguments))
+        serve(make_served(env), player)
     except JaxrlError as error:
         _logger.error("%s", error)
         return 1
@@ -134,7 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """A Unity player's command line. What else it may hold is for a game to know, so it is ignored."""
+    """A Unity player's command line. What else it may hold is for a game to know, so it is ignored, but for
+    `key=value`, with which the environment is made.
+    """
     parser = argparse.ArgumentParser(prog="jaxrl.jax_envs.served.serve", allow_abbrev=False, description=__doc__)
     parser.add_argument("environment", metavar="NAME", help="of one of jaxrl's own, or FILE.py:FUNCTION")
     parser.add_argument("--mlagents-port", dest="port", type=int, default=EDITOR_PORT, help="port of the trainer")
@@ -142,7 +146,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-logFile", "-logfile", dest="log_file", help="where all output goes")
     parser.add_argument("-nographics", action="store_true", help="accepted: there are no graphics")
     parser.add_argument("-batchmode", action="store_true", help="accepted: there are no dialogues")
-    options, _ = parser.parse_known_args(arguments)
+    options, others = parser.parse_known_args(arguments)
+    options.arguments = [text for text in others if text.partition("=")[0].isidentifier() and "=" in text]
     if options.decision_period < 1:
         parser.error(f"--decision-period {options.decision_period}: must be at least 1")
     return options

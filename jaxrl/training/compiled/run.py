@@ -25,7 +25,7 @@ from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.networks.observations import check_observations
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for, with_drawn_seed, with_seed
 from jaxrl.settings.traced import by_seed, variable
-from jaxrl.training.checks import check_run
+from jaxrl.training.checks import check_run, warn_of_cloning
 from jaxrl.training.compiled.checks import check_memory, check_parameters
 from jaxrl.training.compiled.evaluation import Evaluate
 from jaxrl.training.compiled.iteration import SceneState, SceneTrainer
@@ -33,10 +33,10 @@ from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start, wi
 from jaxrl.training.compiled.loop import JittedLoop, Run
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject, restored
-from jaxrl.training.compiled.spread import of_first, told, writes
 from jaxrl.training.compiled.trainer import evaluators, make_scene_trainer
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable
+from jaxrl.training.spread import of_first, told, writes
 from jaxrl.training.teams import SharedLearners
 
 MakeLoop = Callable[[SceneTrainer, str, Sequence[Run], Interrupt, Mapping[str, Evaluate]], JittedLoop]
@@ -75,6 +75,7 @@ def train_together(
     """
     for run in runs:
         check_run(run)
+        warn_of_cloning(run)
         check_writers(run.record_settings)
     drawn = with_drawn_seed(_with_seed_of_run(runs[0]) if writes() else runs[0])
     first = with_seed(drawn, told(lambda: drawn.env_settings.seed))

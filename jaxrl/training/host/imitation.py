@@ -120,7 +120,8 @@ def _prepared(name: str, settings: BehaviorSettings, seed: int) -> _Study:
     check_observations(spec, settings.network_settings, name)
     # What plays or goes on with the policy needs no demonstrations.
     plain = settings.model_copy(update={"behavioral_cloning": None, "threaded": False})
-    log.info("%s: behavioral cloning, %s.", name, settings.behavioral_cloning.model_dump())
+    given = settings.behavioral_cloning.model_dump(exclude_none=True)
+    log.info("%s: behavioral cloning, %s.", name, ", ".join(f"{key} {value}" for key, value in given.items()))
     algorithm = ALGORITHMS[settings.trainer_type](spec, plain)
     if algorithm.copied is None:
         raise SettingsError(f"behaviors.{name}.trainer_type: {settings.trainer_type} does not say `Algorithm.copied`")
@@ -162,6 +163,7 @@ def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
     if behavior.step == 0 and not elsewhere:
         behavior.learner.state = _normalised(behavior.state, study.learned)
     recorder.open(behavior)
+    told = {}
     turn, loss = jax.jit(partial(_turn, study.cloning), donate_argnums=0), jax.jit(study.cloning.loss)
     try:
         while behavior.unfinished() and not interrupt.requested and not _faded(behavior):
@@ -174,11 +176,14 @@ def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
             recorder.updated(behavior, told)
             recorder.acted(behavior, before, [])
             recorder.show_progress([behavior])
+        if told:
+            told |= _held_out(study, loss)
+            log.info("%s: at the end, step %d. %s", behavior.name, behavior.step, _in_words(told))
     except Exception as error:
         cause = error
         raise
     finally:
-        recorder.finish([behavior], cause)
+        recorder.finish([behavior], cause, played=False)
 
 
 def _faded(behavior: Behavior) -> bool:

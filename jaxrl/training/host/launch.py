@@ -22,12 +22,15 @@ from jaxrl.training.interrupt import Interrupt, leave_if_busy
 
 
 @contextmanager
-def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Iterator[tuple[Interrupt, EnvPool]]:
+def launched(
+    settings: RunSettings, interrupt: Interrupt | None = None, *, first: int = 0
+) -> Iterator[tuple[Interrupt, EnvPool]]:
     """Take over Ctrl-C, claim the run's folder, and start the environments; `EnvPool.ready` waits for them.
 
     Comes before JAX is imported: a player takes as long to start as the learner. Closes the environments at the end.
     `interrupt`: of a process that does nothing else; after a signal it then ends there if XLA still compiles. Without
-    one, signals belong to this run while it goes on.
+    one, signals belong to this run while it goes on. `first`: number of the first worker, from which seeds, ports and
+    logs are counted, where other hosts have those before.
 
     Raises:
       RunFolderError, RunLockedError: the folder cannot be used as asked. Nothing was written or started.
@@ -44,7 +47,7 @@ def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Itera
         starts = {name: behavior.init_path for name, behavior in settings.behaviors.items()}
         stack.enter_context(folder.claimed(options, starts))
         with _log_folder(folder, kept=not evaluates) as logs:
-            factory = make_factory(settings, str(logs))
+            factory = partial(_numbered, make_factory(settings, str(logs)), first)
             if environment.workers != PROCESSES:
                 from jaxrl.envs.workers.ray_handle import connect
 

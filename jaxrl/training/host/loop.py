@@ -24,6 +24,7 @@ from jaxrl.training.host.opponents import Opponents
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.recorder import HostRecorder, Notices
 from jaxrl.training.host.routing import Assignment
+from jaxrl.training.host.together import Together
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.lessons import LessonChange
@@ -47,6 +48,7 @@ class HostLoop:
 
     Args:
       assignments: say who decides for whom, asked in this order before the mappings of callbacks.
+      together: the hosts that learn as one, of which this is one.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class HostLoop:
         pool: EnvPool,
         hooks: Hooks | None = None,
         assignments: Sequence[Assignment] = (),
+        together: Together | None = None,
     ) -> None:
         self.settings = settings
         self.recorder = recorder
@@ -67,7 +70,8 @@ class HostLoop:
         self.notices = Notices()
         self.env_steps = 0  # of areas: `num_areas` with each message that answers actions, of any worker
         self.turn = Turn((), (), {})  # the last one
-        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, self.removed, interrupt)
+        self.together = together
+        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, self.removed, interrupt, together)
         self.policies = self.behaviors.policies
         self.curricula = Curricula(settings, recorder)
         self.opponents = Opponents(settings, recorder, self.behaviors)
@@ -99,6 +103,8 @@ class HostLoop:
             self.pool.hang_up()  # they close while we save
             if self.evaluation is not None:
                 self.evaluation.close()
+            if self.together is not None and cause is None:
+                self.together.leave(next((behavior.learner for behavior in self.behaviors.values()), None))
             failed = self.updates.join()
             kept = self.recorder.exact and (self.interrupt.requested or cause is not None)  # the last exact checkpoint
             self.recorder.finish([] if kept else list(self.behaviors.values()), cause or failed)
@@ -182,6 +188,7 @@ class HostLoop:
         for behavior in list(self.behaviors.values()):
             behavior.actor.env_steps += stepped
             self.notices.collected(behavior)
+        for behavior in list(self.behaviors.values()):
             if behavior.due():
                 self.updates.use_up(behavior)
         if self.evaluation is not None:

@@ -18,11 +18,12 @@ from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, with_drawn_seed
-from jaxrl.training.checks import check_run
+from jaxrl.training.checks import check_run, warn_of_cloning
 from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.loop import HostLoop, failed_by_signal
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.together import Together
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ def train(
     *,
     callbacks: Sequence[Callbacks] | None = None,
     policy_mapping: PolicyMapping | None = None,
+    together: Together | None = None,
 ) -> None:
     """One whole run, from checked settings to a results folder.
 
@@ -46,6 +48,7 @@ def train(
       callbacks: called in this order, instead of those that the settings name (`callbacks: [module:Class]`).
       policy_mapping: (agent, episode, worker) → the policy that the agent follows, as `Callbacks.policy_mapping`; asked
         before those of the callbacks.
+      together: the hosts that learn as one, of which this is one.
 
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
@@ -53,7 +56,14 @@ def train(
     with ExitStack() as stack:
         try:
             loop = stack.enter_context(
-                host_loop(settings, console, started, callbacks=callbacks, policy_mapping=policy_mapping)
+                host_loop(
+                    settings,
+                    console,
+                    started,
+                    callbacks=callbacks,
+                    policy_mapping=policy_mapping,
+                    together=together,
+                )
             )
         except _NotStarted:
             log.info("Interrupted before the environments had started; nothing to save.")
@@ -69,6 +79,7 @@ def host_loop(
     *,
     callbacks: Sequence[Callbacks] | None = None,
     policy_mapping: PolicyMapping | None = None,
+    together: Together | None = None,
 ) -> Iterator[HostLoop]:
     """The loop of a run, its environments started: `with host_loop(settings) as loop: for turn in loop.iterate(): ...`.
 
@@ -79,6 +90,7 @@ def host_loop(
         check_run(settings)
     else:  # environments that are there already need not be those that the settings name
         refuse_unsupported(settings)
+    warn_of_cloning(settings)
     settings = with_drawn_seed(settings)
     for _, behavior in settings.every_behavior():
         if behavior.postprocess is not None:
@@ -99,7 +111,7 @@ def host_loop(
             if isinstance(error, EnvironmentFailure) and not failed_by_signal(error, interrupt):
                 raise
             raise _NotStarted from error
-        loop = HostLoop(settings, recorder, interrupt, pool, hooks)
+        loop = HostLoop(settings, recorder, interrupt, pool, hooks, together=together)
         try:
             yield loop
         finally:

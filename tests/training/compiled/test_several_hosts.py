@@ -19,7 +19,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.settings import SettingsError
 from jaxrl.training.compiled import trainer as compiled
-from jaxrl.training.compiled.spread import over_all, told
+from jaxrl.training.spread import over_all, told
 from tests.trainer import free_ports
 
 ROOT = Path(__file__).parents[3]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +102,14 @@ def test_the_policy_does_as_was_shown_and_the_folder_is_that_of_a_run(tmp_path, 
     jax.tree.map(np.testing.assert_array_equal, again.state.params, policy.state.params)
 
 
-def test_it_ends_where_cloning_has_faded_out_and_another_run_goes_on(tmp_path, demo):
+def test_it_ends_where_cloning_has_faded_out_and_another_run_goes_on(tmp_path, demo, caplog):
+    caplog.set_level(logging.INFO, "jaxrl")
     cloning = {"demo_path": "not there", "steps": 3000, "batch_size": 16}
     policy = learned(settings_of_run(tmp_path, "faded", {"behavioral_cloning": cloning}), demo)
     assert 3000 <= policy.step < 4000
+    (last,) = [text for text in caplog.messages if text.startswith(f"Mover: at the end, step {policy.step}. Loss")]
+    assert re.fullmatch(r".* from \d\.\d{4}, of held out episodes \d\.\d{4}\.", last)
+    assert "no episode was completed" not in caplog.text, "none was played"
     begun = learned(settings_of_run(tmp_path, "second", {"max_steps": 1}, initialize_from="faded"), demo)
     np.testing.assert_array_equal(mean_of(policy), mean_of(begun))
     assert store.read_info(tmp_path / "results" / "second" / "Mover" / f"Mover-{begun.step}").step == begun.step

@@ -1,0 +1,68 @@
+"""Teams of several behaviors: what the behaviors with one `team: NAME` must have in common. No JAX here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jaxrl.settings.behavior import BehaviorSettings
+
+COMMON = (
+    "trainer_type",
+    "hyperparameters.batch_size",
+    "hyperparameters.buffer_size",
+    "hyperparameters.num_epoch",
+    "hyperparameters.lambd",
+    "time_horizon",
+    "count_by",
+    "batch_mode",
+    "max_episode_length",
+    "threaded",
+    "network_settings.hidden_units",
+    "network_settings.compute_dtype",
+)
+"""Keys of what is one for the whole team: its rows, returns and minibatches, and the width of its critic."""
+_OF_SIGNAL = ("gamma", "strength", "episodic")
+
+
+def teams_of(settings: Mapping[str, BehaviorSettings]) -> dict[str, list[str]]:
+    """The behaviors of each team, by its name, in the order of `settings`."""
+    found: dict[str, list[str]] = {}
+    for behavior, of in settings.items():
+        if of.team is not None:
+            found.setdefault(of.team, []).append(behavior)
+    return found
+
+
+def differences(settings: Mapping[str, BehaviorSettings]) -> Iterator[str]:
+    """One text, path first, for each reason why these behaviors cannot be one team."""
+    first, *others = settings
+    for behavior, of in settings.items():
+        for key, advice in (("self_play", "one of the two"), ("network_settings.memory", "the memory, or the team")):
+            if _at(of, key) is not None:
+                yield f"behaviors.{behavior}.{key}: not together with team ({of.team}): remove {advice}"
+    for other in others:
+        one, two = settings[first], settings[other]
+        if set(one.reward_signals) != set(two.reward_signals):
+            yield _differs(first, other, "reward_signals", list(one.reward_signals), list(two.reward_signals), one)
+            continue
+        keys = [f"reward_signals.{name}.{key}" for name in one.reward_signals for key in _OF_SIGNAL]
+        for key in (*COMMON, *keys):
+            if _at(one, key) != _at(two, key):
+                yield _differs(first, other, key, _at(one, key), _at(two, key), one)
+                if key == "trainer_type":  # the rest follows from it
+                    break
+
+
+def _differs(first: str, other: str, key: str, one: Any, two: Any, settings: BehaviorSettings) -> str:
+    return (
+        f"behaviors.{other}.{key}: got {two}, expected {one} as behaviors.{first} has it: both are of the team "
+        f"{settings.team}, which has one for all: write the same in both, or give one of them another team"
+    )
+
+
+def _at(settings: Any, key: str) -> Any:
+    """The setting at a dotted key; None where there is no such key."""
+    for name in key.split("."):
+        settings = settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
+    return settings

@@ -1,0 +1,260 @@
+"""A team of several behaviors: with equal specs the numbers of one behavior; order, absence and credit across kinds."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from team_rollouts import SMALL, SPEC, assert_close, fresh, members, pad_members, params_of, quick_jit, random_rollout
+
+from jaxrl.algorithms import poca, policy_gradient, ppo, team
+from jaxrl.algorithms.policy_gradient import Kind
+from jaxrl.learning import minibatches
+from jaxrl.rewards.signals import bind
+from jaxrl.rollout.rollout import masked
+from jaxrl.settings import SettingsError
+from tests.helpers import make_spec, poca_settings, settings_of
+
+SETTINGS = poca_settings(**SMALL)
+SEER = make_spec((4,), branches=(3,))
+FIRST, OTHERS = slice(0, 1), slice(1, 3)
+SHARED = ("attention", "body", "values")
+
+
+def cut(rollout, of: slice):
+    """The members of one kind."""
+    return members(rollout, lambda x: x[:, :, of])
+
+
+def mixed(seed: int):
+    """Rows of one member that sees and does something else than the two others; flags as in `random_rollout`."""
+    whole = random_rollout(seed)
+    own = random_rollout(seed + 100, a=1, spec=SEER)
+    flags = {name: getattr(cut(whole, FIRST), name) for name in whole._fields if name not in own_fields()}
+    return {"Seer": masked(own._replace(**flags)), "Runner": cut(whole, OTHERS)}
+
+
+def own_fields() -> tuple[str, ...]:
+    return ("obs", "carry", "action_mask", "action", "extras", "between")
+
+
+@cache
+def mixed_team():
+    """The team of `mixed`, a state of each kind that says something, and its update compiled."""
+    specs = {"Seer": SEER, "Runner": SPEC}
+    algorithms = {name: poca.make_poca(spec, SETTINGS) for name, spec in specs.items()}
+    together = team.make_team("lock", algorithms, dict.fromkeys(specs, SETTINGS))
+    states = {name: fresh(kind, seed) for seed, (name, kind) in enumerate(together.kinds.items())}
+    return together, states, quick_jit(together.learn)
+
+
+def tied(state):
+    """States of two kinds with the numbers of one behavior: the second keeps what reads its own members."""
+    own = {name: x for name, x in state.critic["params"].items() if name not in SHARED}
+    second = state.replace(critic={"params": own})
+    return {name: of.replace(optimizer=optimizer(of)) for name, of in {"First": state, "Second": second}.items()}
+
+
+def optimizer(state):
+    return policy_gradient.ADAM.init(params_of(state))
+
+
+def tied_gradient(gradients):
+    """Of the numbers that both kinds have in common: the sum of what comes from each."""
+    one, two = gradients["First"], gradients["Second"]
+    own = two["critic"]["params"]
+    critic = {
+        name: jax.tree.map(jnp.add, x, own[name]) if name in own else x for name, x in one["critic"]["params"].items()
+    }
+    return {"actor": jax.tree.map(jnp.add, one["actor"], two["actor"]), "critic": {"params": critic}}
+
+
+def test_equal_specs_with_tied_parameters_learn_what_one_behavior_learns() -> None:
+    """A whole update: normaliser apart, which each kind has for itself. 1e-6 and not bits: sums in another order."""
+    plain = poca_settings(**SMALL | {"network_settings__normalize": False})
+    algorithm = poca.make_poca(SPEC, plain)
+    kinds = dict.fromkeys(("First", "Second"), Kind(algorithm.parts, bind(SPEC, plain)))
+    state, rollout = fresh(algorithm), random_rollout(3, t=6, b=8)
+    expected, _ = quick_jit(algorithm.learn)(state, rollout)
+
+    @quick_jit
+    def learn(state, rollout):
+        rollout = masked(rollout)
+        rollouts = {"First": cut(rollout, FIRST), "Second": cut(rollout, OTHERS)}
+        states, batches, _ = team.prepare(kinds, tied(state), rollouts)
+        now = policy_gradient.coefficients(plain, state.step)
+        key = jax.random.split(state.key)[0]
+        own = {name: of.own for name, of in states.items()}
+
+        def gradient(carry, chunk):
+            def total(params):
+                found = team.losses_of(kinds, params, chunk, {name: now._replace(own=own[name]) for name in kinds})
+                share = policy_gradient._shares(chunk)
+                return sum(share[name] * loss for name, (loss, _) in found.items())
+
+            both = {name: params_of(of) for name, of in tied(put(state, carry[0])).items()}
+            return tied_gradient(jax.grad(total)(both)), {}
+
+        def apply(carry, found):
+            change, moments = policy_gradient.ADAM.update(found, carry[1], learning_rate=now.learning_rate)
+            return optax.apply_updates(carry[0], change), moments
+
+        (params, _), _ = minibatches.run(
+            gradient,
+            apply,
+            (params_of(state), optimizer(state)),
+            batches,
+            jnp.concatenate([of.acted for of in batches.values()], -1),
+            key,
+            size=plain.hyperparameters.batch_size,
+            epochs=plain.hyperparameters.num_epoch,
+        )
+        return params
+
+    params = learn(state, rollout)
+    assert_close(learned(params), learned(params_of(expected)), 1e-6)
+    before = params_of(state)
+    assert all(
+        (np.asarray(x) != y).any() for x, y in zip(jax.tree.leaves(params), jax.tree.leaves(before), strict=True)
+    )
+
+
+def learned(params):
+    """Without the bias of attention's keys: softmax does not see it, and Adam makes steps of what rounding leaves."""
+    critic = params["critic"]["params"]
+    qkv = critic["attention"]["qkv"]
+    bias = np.asarray(qkv["bias"])
+    third = len(bias) // 3
+    rest = np.concatenate([bias[:third], bias[2 * third :]])
+    attention = {**critic["attention"], "qkv": {**qkv, "bias": rest}}
+    return {"actor": params["actor"], "critic": {**critic, "attention": attention}}
+
+
+def test_order_within_a_kind_and_what_absent_cells_hold_do_not_matter() -> None:
+    """NaN where nobody is: bit for bit. Another order of the runners: but for the order of sums."""
+    _, states, learn = mixed_team()
+    rollouts = mixed(6)
+    after, metrics = learn(states, rollouts)
+    spoiled, _ = learn(states, {name: poisoned(of) for name, of in rollouts.items()})
+    for name, state in after.items():
+        for x, y in zip(jax.tree.leaves(params_of(state)), jax.tree.leaves(params_of(spoiled[name])), strict=True):
+            np.testing.assert_array_equal(x, y)
+        moved = jax.tree.map(lambda x, y: bool((np.asarray(x) != y).any()), params_of(state), params_of(states[name]))
+        assert all(jax.tree.leaves(moved)), moved
+    other, told = learn(states, {**rollouts, "Runner": members(rollouts["Runner"], lambda x: x[:, :, ::-1])})
+    assert_close(learned(params_of(other["Seer"])), learned(params_of(after["Seer"])), 5e-6)
+    assert_close(params_of(other["Runner"]), params_of(after["Runner"]), 5e-6)
+    assert_close(told, metrics, 2e-5)
+    assert set(metrics["Seer"]) == set(metrics["Runner"]) >= {"policy_loss", "value_loss", "entropy", "learning_rate"}
+
+
+def poisoned(rollout):
+    """NaN in everything of members that are not there."""
+
+    def spoil(x):
+        if x.dtype != np.float32:
+            return x
+        return np.where(rollout.present.reshape(rollout.present.shape + (1,) * (x.ndim - 3)), x, np.float32(np.nan))
+
+    return members(rollout, spoil)
+
+
+def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> None:
+    """By hand, two states: the seer ends with the first, for which the runner is paid 2; the runner wins 1, and ends.
+
+    Seer:   R_0 = 2 + 0.99 V_1, V_1 of the runner alone.
+    Runner: R_1 = 1; R_0 = 2 + 0.99 ((1 - 0.95) V_1 + 0.95 R_1).
+    """
+    algorithms = {"Seer": poca.make_poca(SEER, SETTINGS), "Runner": poca.make_poca(SPEC, SETTINGS)}
+    _, states, _ = mixed_team()
+    kinds = {name: Kind(of.parts, bind(of.parts.spec, SETTINGS)) for name, of in algorithms.items()}
+    lead = (3, 1, 1)
+    flags = {name: np.zeros(lead, bool) for name in ("begin", "waiting", "terminated", "truncated", "left", "cut")}
+    none = {name: np.zeros(lead, np.float32) for name in ("reward", "mates_reward", "group_reward")}
+    seer, runner = (random_rollout(7, t=3, b=1, a=1, spec=spec)._replace(**flags, **none) for spec in (SEER, SPEC))
+
+    def at(*times, dtype=bool, value=True):
+        x = np.zeros(lead, dtype)
+        x[list(times)] = value
+        return x
+
+    seer = seer._replace(present=at(0), acted=at(0), left=at(0))
+    paid = at(0, dtype=np.float32, value=2.0) + at(1, dtype=np.float32, value=1.0)
+    runner = runner._replace(present=at(0, 1), acted=at(0, 1), terminated=at(1), group_reward=paid)
+
+    @quick_jit
+    def looked_at(states, rollouts):
+        rollouts = {name: rollouts[name] for name in kinds}
+        states, batches, _ = team.prepare(kinds, states, rollouts)
+        value = team.evaluated(kinds, states, rollouts, team.whole(rollouts))[1]
+        return batches, value
+
+    batches, value = looked_at(states, {"Seer": masked(seer), "Runner": masked(runner)})
+    ahead = float(value[1, 0, 0, 0])
+    gamma, lambd = np.float32(0.99), np.float32(0.95)
+    np.testing.assert_allclose(batches["Seer"].returns[:, 0, 0], [2 + gamma * ahead, 0, 0], rtol=1e-6)
+    expected = [2 + gamma * ((1 - lambd) * ahead + lambd * 1), 1, 0]
+    np.testing.assert_allclose(batches["Runner"].returns[:, 0, 0], expected, rtol=1e-6)
+    assert float(states["Seer"].own["max_team"]) == 1.0  # before: the state that was given
+
+
+@pytest.mark.parametrize(
+    ("trainer", "changed", "text"),
+    [
+        (
+            "poca",
+            {"hyperparameters__batch_size": 8},
+            r"Runner.hyperparameters.batch_size: got 8, expected 16 as .*Seer has",
+        ),
+        ("poca", {"network_settings__hidden_units": 16}, r"network_settings.hidden_units: got 16, expected 8"),
+        ("poca", {"reward_signals__extrinsic__gamma": 0.9}, r"extrinsic.gamma: got 0.9, expected 0.99"),
+        ("ppo", {}, r"Runner.trainer_type: got ppo, expected poca as behaviors.Seer has it: both are of the team lock"),
+    ],
+)
+def test_what_a_team_has_in_common_is_checked(trainer, changed, text) -> None:
+    one = settings_of("poca", {**SMALL, "team": "lock"})
+    other = settings_of(trainer, {**SMALL, "team": "lock", **changed})
+    algorithms = {"Seer": poca.make_poca(SEER, one), "Runner": poca.make_poca(SPEC, settings_of("poca", SMALL))}
+    with pytest.raises(SettingsError, match=text):
+        team.make_team("lock", algorithms, {"Seer": one, "Runner": other})
+
+
+def test_a_behavior_without_a_critic_for_all_is_refused() -> None:
+    settings = settings_of("ppo", {**SMALL, "team": "lock"})
+    algorithms = {name: ppo.make_ppo(spec, settings) for name, spec in (("Seer", SEER), ("Runner", SPEC))}
+    with pytest.raises(SettingsError, match=r"behaviors.Seer.team: got lock, but ppo has no critic that several"):
+        team.make_team("lock", algorithms, dict.fromkeys(algorithms, settings))
+    settings = settings_of("poca", {**SMALL, "team": "lock"})
+    own = policy_gradient.make(poca.parts_of(SPEC, settings)._replace(loss=lambda *_: (jnp.zeros(()), {})))
+    with pytest.raises(SettingsError, match=r"behaviors.Own.team: got lock, but its loss is its own"):
+        team.make_team("lock", {"Own": own, "Two": own}, {"Own": settings, "Two": settings})
+
+
+def put(state, params):
+    return state.replace(policy=state.policy.replace(params=params["actor"]), critic=params["critic"])
+
+
+@pytest.mark.slow
+def test_a_kind_that_is_never_there_changes_nothing_whatever_its_cells_hold() -> None:
+    """The whole `learn` of a team whose second kind is absent is that of the first on its own."""
+    algorithm = poca.make_poca(SPEC, SETTINGS)
+    state = fresh(algorithm)
+    together = team.make_team(
+        "x", {"A": algorithm, "B": poca.make_poca(SEER, SETTINGS)}, {"A": SETTINGS, "B": SETTINGS}
+    )
+    rollout, other = random_rollout(4), random_rollout(5, a=2, spec=SEER)
+    nobody = members(
+        other,
+        lambda x: np.zeros_like(x) if x.dtype == bool else np.full_like(x, np.nan) if x.dtype == np.float32 else x,
+    )
+    states = {"A": state, "B": fresh(together.kinds["B"], 1)}
+    expected, metrics = quick_jit(algorithm.learn)(state, pad_members(rollout, 2))  # minibatches of as many rows
+    after, told = quick_jit(together.learn)(states, {"A": rollout, "B": nobody})
+    assert_close(learned(params_of(after["A"])), learned(params_of(expected)), 1e-6)
+    for name, value in metrics.items():
+        np.testing.assert_allclose(told["A"][name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(after["B"].policy))
