@@ -31,6 +31,8 @@ _FILES = {
     "grid_world": "grid_world",
     "grid_world_grid": "grid_world",
     "hallway": "hallway",
+    "lock": "lock",
+    "lock_and_key": "lock",
     "probe_entities": "probes",
     "probe_goal": "probes",
     "probe_image": "probes",

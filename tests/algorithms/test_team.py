@@ -238,6 +238,7 @@ def put(state, params):
     return state.replace(policy=state.policy.replace(params=params["actor"]), critic=params["critic"])
 
 
+@pytest.mark.slow
 def test_a_kind_that_is_never_there_changes_nothing_whatever_its_cells_hold() -> None:
     """The whole `learn` of a team whose second kind is absent is that of the first on its own."""
     algorithm = poca.make_poca(SPEC, SETTINGS)

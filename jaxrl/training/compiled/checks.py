@@ -15,12 +15,14 @@ import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.supported import refuse_untrained
+from jaxrl.algorithms.team import TeamAlgorithm, make_team
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of, scene_of
 from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsError
 from jaxrl.settings.environment_parameters import MEASURES, CompletionCriteria
+from jaxrl.settings.teams import teams_of
 from jaxrl.training.compiled.contest import Sides, sides_of
 from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
 from jaxrl.training.compiled.saver import Subject
@@ -131,6 +133,45 @@ def check_sides(
                 "each policy"
             )
     return sides
+
+
+def check_teams(
+    scene: JaxScene,
+    algorithms: Mapping[str, Algorithm],
+    settings: Mapping[str, BehaviorSettings],
+    values: Mapping[str, Mapping[str, Any]],
+) -> dict[str, TeamAlgorithm]:
+    """The teams of several behaviors, by name; none where no behavior has a `team`.
+
+    Raises SettingsError for one that is alone in its team, for behaviors that cannot learn together, and for settings
+    in which the seeds of a team would differ.
+    """
+    teams = {}
+    for team, names in teams_of(
+        {part.name: settings[part.name] for part in scene.parts if part.name in settings}
+    ).items():
+        path = f"behaviors.{names[0]}.team"
+        if len(names) == 1:
+            raise SettingsError(f"{path}: got {team}, which no other behavior of {scene.name} has: remove it")
+        counts = {name: scene.part(name).teams for name in names}
+        if len(set(counts.values())) > 1:
+            raise SettingsError(f"{path}: an area of {scene.name} has other numbers of teams of each: {counts}")
+        for name in names:
+            if values.get(name):
+                key = next(iter(values[name]))
+                raise SettingsError(
+                    f"behaviors.{name}.{key}: seeds of one program cannot differ in settings of a team ({team}): make "
+                    "a program for each value (jaxrl sweep --parallel 1)"
+                )
+        own = {name: algorithms[name] for name in names}
+        teams[team] = make_team(team, own, {name: settings[name] for name in names})
+    return teams
+
+
+def with_teams(scene: JaxScene, teams: Mapping[str, TeamAlgorithm]) -> JaxScene:
+    """The scene, in which all of a team are cut off with any of them: their rows have the same states."""
+    cut = {name for team in teams.values() for name in team.kinds if any(scene.part(n).truncates for n in team.kinds)}
+    return scene._replace(parts=tuple(of._replace(truncates=of.truncates or of.name in cut) for of in scene.parts))
 
 
 def check_trainer(name: str, settings: BehaviorSettings) -> None:

@@ -10,8 +10,8 @@ is that decision's, until it decides again or ends (`arrived`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -166,6 +166,7 @@ def collect(
     keys: Mapping[str, Array],
     parameters: Mapping[str, Value],
     untold: Collection[str] = (),
+    teams: Sequence[Sequence[str]] = (),
 ) -> tuple[World, dict[str, Any]]:
     """Act and step T times. Everything is by behavior but the areas and the parameters.
 
@@ -174,6 +175,7 @@ def collect(
       keys: typed keys [T, S], consumed: the noise of each decision.
       parameters: float32 [S] by name or a distribution [S], for episodes that begin.
       untold: behaviors that nobody learns from: of these only the number of decisions is told, int32 [T, S].
+      teams: behaviors whose members are mates of each other.
 
     Returns:
       The areas after it, and the plays, whose `connectors` are a whole `ChainState`, with statistics; what happened.
@@ -194,9 +196,15 @@ def collect(
         sent = {name: join(choice.sent) for name, choice in chosen.items()}
         moved, result = advance_scene(scene, join(areas), sent, values)
         done, views = split(result.step, seeds), split(result.view, seeds)
+        came = {
+            name: outcome(of, plays[name], chosen[name], step_of_behavior(done, name))
+            for name, of in algorithms.items()
+        }
+        mates = {name: of for names in teams for name, of in _mates(scene, {n: came[n] for n in names}).items()}
         after, here = {}, {}
         for name, of in algorithms.items():
-            play, here[name] = note(scene.part(name), of, plays[name], chosen[name], step_of_behavior(done, name))
+            seen = plays[name], chosen[name], came[name]
+            play, here[name] = note(scene.part(name), of, *seen, mates.get(name))
             after[name] = play._replace(view=views[name])
             if name in untold:
                 here[name] = chosen[name].alive.sum((1, 2), dtype=jnp.int32)
@@ -237,44 +245,108 @@ def choose(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, ke
     return Choice(made, view.alive, doing, after, sent, connected)
 
 
-def note(env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, done: TeamStep) -> tuple[Play, Transitions]:
-    """What came of the decisions, `done` [S, E, ...], for a rollout; and the play, its areas and view as before.
+class Outcome(NamedTuple):
+    """What came of the decisions of one behavior. Leading axes [S, E, A]."""
+
+    done: TeamStep
+    undecided: Array  # bool, its decision was open
+    ended: Array  # bool
+    arrived: Array  # bool, what came of the decision is known
+    earned: Array  # float32, of the open decision so far: own reward
+    told: Array  # float32, likewise where it has arrived
+    connectors: Any  # their state after it
+    own: Array  # float32, `told` as the connectors leave it
+    group: Array  # float32, likewise of the group reward
+    paid: Array  # float32, group reward of the open decision so far
+
+
+class Mates(NamedTuple):
+    """What members of other behaviors bring to each team, [S, E, K]."""
+
+    highest: Array  # float32, group reward that one of them received now
+    lowest: Array
+    told: Array  # float32, their `Outcome.told`, added up
+    own: Array  # float32, their `Outcome.own`, added up
+    stay: Array  # bool, one of them lives on
+
+
+def outcome(algorithm: Algorithm, play: Play, chosen: Choice, done: TeamStep) -> Outcome:
+    """What came of the decisions, `done` [S, E, ...].
 
     With the episode everybody's decision is over, also where the environment forgets to say so.
     """
-    chain, alive, before = algorithm.connectors, chosen.alive, play.open
+    alive, before = chosen.alive, play.open
     undecided = alive | before.waits
     ended = done.terminated | done.truncated | (undecided & done.over[..., None])
     arrived = undecided & (ended | done.view.alive)
-    waits = undecided & ~arrived
     earned, paid = (
         jnp.where(alive, 0.0, so_far) + jnp.where(undecided, now, 0.0)
         for so_far, now in ((before.reward, done.reward), (before.group_reward, done.group_reward))
     )
-    sums, sums_after = _add_up(env, play.sums, alive, before.waits, done, ended, jnp.where(arrived, earned, 0.0))
-    connected, own, group = connectors.rewarded(chain, chosen.connectors, earned, paid, arrived)
+    told = jnp.where(arrived, earned, 0.0)
+    connected, own, group = connectors.rewarded(algorithm.connectors, chosen.connectors, earned, paid, arrived)
     own, group = jnp.where(arrived, own, 0.0), jnp.where(arrived, group, 0.0)
-    mates = jnp.where(alive, 0.0, before.mates_reward) + _of_others(env, own)
+    return Outcome(done, undecided, ended, arrived, earned, told, connected, own, group, paid)
+
+
+def _mates(scene: JaxScene, came: Mapping[str, Outcome]) -> dict[str, Mates]:
+    """By behavior of one team, what its mates of the others bring."""
+    of = {name: _brought(scene.part(name), found) for name, found in came.items()}
+
+    def joined(some: Mates, others: Mates) -> Mates:
+        return Mates(
+            jnp.maximum(some.highest, others.highest),
+            jnp.minimum(some.lowest, others.lowest),
+            some.told + others.told,
+            some.own + others.own,
+            some.stay | others.stay,
+        )
+
+    return {name: reduce(joined, [of[other] for other in of if other != name]) for name in of}
+
+
+def _brought(env: Sizes, came: Outcome) -> Mates:
+    """What one behavior brings to its mates of others."""
+    paid = by_team(env, jnp.where(came.undecided, came.done.group_reward, 0.0))
+    told, own = by_team(env, came.told).sum(-1), by_team(env, came.own).sum(-1)
+    return Mates(paid.max(-1), paid.min(-1), told, own, by_team(env, _stays(came)).any(-1))
+
+
+def _stays(came: Outcome) -> Array:
+    """bool [S, E, A]: who lives on after the step, deciding or pausing; nobody where the episode is over."""
+    return (came.done.view.alive | (came.undecided & ~came.ended)) & ~came.done.over[..., None]
+
+
+def note(
+    env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, came: Outcome, beside: Mates | None = None
+) -> tuple[Play, Transitions]:
+    """What came of the decisions, for a rollout; and the play, its areas and view as before."""
+    chain, alive, before, done, ended = algorithm.connectors, chosen.alive, play.open, came.done, came.ended
+    arrived, waits = came.arrived, came.undecided & ~came.arrived
+    sums, sums_after = _add_up(env, play.sums, alive, before.waits, came, beside)
+    mates = jnp.where(alive, 0.0, before.mates_reward) + _of_mates(
+        env, came.own, None if beside is None else beside.own
+    )
     here = Transitions(
         **chosen.made._asdict(),
         last_carry=chosen.after if env.truncates else (),
         alive=alive,
         waits=before.waits,
         arrived=arrived,
-        reward=own,
+        reward=came.own,
         mates_reward=jnp.where(arrived, mates, 0.0),
-        group_reward=group,
+        group_reward=came.group,
         terminated=ended & ~done.truncated,
         truncated=done.truncated,
         stays=(done.view.alive | waits) & ~done.over[..., None],
-        last_obs=connectors.last(chain, connected, done.view) if env.truncates else (),
+        last_obs=connectors.last(chain, came.connectors, done.view) if env.truncates else (),
         sums=sums,
         over=done.over,
         stats=dict(done.stats),
     )
-    still = (earned, paid, mates, chosen.doing)
+    still = (came.earned, came.paid, mates, chosen.doing)
     still = Open(waits, *jax.tree.map(lambda x: select(waits, x, jnp.zeros_like(x)), still))
-    return play._replace(sums=sums_after, carry=chosen.after, open=still, connectors=connected), here
+    return play._replace(sums=sums_after, carry=chosen.after, open=still, connectors=came.connectors), here
 
 
 def from_before(made: Made, steps: Transitions) -> Transitions:
@@ -358,25 +430,29 @@ def _decide(
 
 
 def _add_up(
-    env: Sizes, sums: EpisodeSums, alive: Array, waits: Array, done: TeamStep, ended: Array, told: Array
+    env: Sizes, sums: EpisodeSums, alive: Array, waits: Array, came: Outcome, beside: Mates | None
 ) -> tuple[EpisodeSums, EpisodeSums]:
     """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left.
 
-    `told` is what decisions have earned whose outcome has arrived: mates know of it then, as in the host loop.
+    What decisions have earned whose outcome has arrived, mates know of then, as in the host loop.
     """
-    undecided = alive | waits
+    undecided, done, ended = came.undecided, came.done, came.ended
     own, paid = jnp.where(undecided, done.reward, 0.0), jnp.where(undecided, done.group_reward, 0.0)
     group = by_team(env, paid)
+    highest, lowest, goes_on = group.max(-1), group.min(-1), by_team(env, _stays(came)).any(-1)
+    if beside is not None:
+        highest, lowest = jnp.maximum(highest, beside.highest), jnp.minimum(lowest, beside.lowest)
+        goes_on |= beside.stay
+    of_mates = _of_mates(env, came.told, None if beside is None else beside.told)
     # The team's reward, by whomever it was received: the dying may get none where the living get it.
-    received = jnp.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))
+    received = jnp.where(highest > -lowest, highest, lowest)
     now = EpisodeSums(
         reward=sums.reward + own,
         length=sums.length - waits,  # the open decision has not been followed by another
         group_reward=sums.group_reward + received,
         received=sums.received + paid,
-        mates_reward=sums.mates_reward + jnp.where(undecided, _of_others(env, told), 0.0),
+        mates_reward=sums.mates_reward + jnp.where(undecided, of_mates, 0.0),
     )
-    goes_on = by_team(env, (done.view.alive | (undecided & ~ended)) & ~done.over[..., None]).any(-1)
     return now, EpisodeSums(
         reward=jnp.where(ended, 0.0, now.reward),
         length=jnp.where(ended, 0, sums.length + alive),
@@ -386,10 +462,13 @@ def _add_up(
     )
 
 
-def _of_others(env: Sizes, own: Array) -> Array:
-    """Of `own` [..., A] the sum over everybody else in a member's team, [..., A]."""
+def _of_mates(env: Sizes, own: Array, beside: Array | None) -> Array:
+    """Of `own` [..., A] the sum over everybody else in a member's team, [..., A]; with `beside` [..., K] of others."""
     earned = by_team(env, own)
-    return (earned.sum(-1, keepdims=True) - earned).reshape(own.shape)
+    others = earned.sum(-1, keepdims=True) - earned
+    if beside is not None:
+        others = others + beside[..., None]
+    return others.reshape(own.shape)
 
 
 def by_team(env: Sizes, x: Array) -> Array:

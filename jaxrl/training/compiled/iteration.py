@@ -10,8 +10,8 @@ with S seeds, E areas per seed and K teams per area.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from jaxrl.algorithms.interface import (
     replays,
     store_rollout,
 )
+from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.artifacts.metrics.statistics import ELO
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.jax_envs.interface import Areas, TeamView
@@ -56,7 +57,17 @@ from jaxrl.training.compiled.newest_episodes import newest, nothing
 from jaxrl.training.compiled.opponents import Rivals, RivalState
 from jaxrl.training.compiled.recent_returns import RecentReturns, none_yet
 from jaxrl.training.compiled.recent_returns import counted as with_recent
-from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, figures, first_fault, moments, stack, together
+from jaxrl.training.compiled.stacking import (
+    EpisodeFigures,
+    Moments,
+    figures,
+    first_fault,
+    moments,
+    stack,
+    stack_team,
+    teams_over,
+    together,
+)
 from jaxrl.training.signal_rewards import episode_sums, paid_by_decision
 
 EVERY_SEED = "every seed"
@@ -265,6 +276,14 @@ class Plan(NamedTuple):
     areas: int  # E
     steps: int  # T
     rivals: Mapping[str, Rivals] = {}  # by behavior that learns by self-play
+    teams: Mapping[str, TeamAlgorithm] = {}  # by name: behaviors that learn together
+
+    @property
+    def together(self) -> list[tuple[dict[str, Learner], TeamAlgorithm | None]]:
+        """The behaviors that learn with each other, most of them each for itself."""
+        mates = {name: team for team in self.teams.values() for name in team.kinds}
+        alone = [({name: learner}, None) for name, learner in self.learners.items() if name not in mates]
+        return [*alone, *(({name: self.learners[name] for name in team.kinds}, team) for team in self.teams.values())]
 
     @property
     def algorithms(self) -> dict[str, Algorithm]:
@@ -369,8 +388,13 @@ def iterate(plan: Plan, state: SceneState) -> tuple[SceneState, dict[str, Iterat
     """T decisions in each area of each seed, then the updates of the behaviors whose rollout is complete."""
     (areas, plays), steps = _played(plan, state)
     parts, logs = {}, {}
-    for name, learner in plan.learners.items():
-        parts[name], logs[name] = _after(learner, plan.steps, state.parts[name], plays[name], steps[name])
+    for learners, team in plan.together:
+        own = {name: state.parts[name] for name in learners}
+        met = {name: plays[name] for name in learners}, {name: steps[name] for name in learners}
+        found = _after(learners, team, plan.steps, own, *met)
+        parts |= found[0]
+        logs |= found[1]
+    parts, logs = ({name: of[name] for name in plan.learners} for of in (parts, logs))
     after = state.replace(areas=areas, parts=parts)
     return _contested(plan, after, plays, steps, logs) if plan.rivals else (after, logs)
 
@@ -418,69 +442,117 @@ def _played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Any]]:
             own = rivals_of(name)
             keys[own] = jnp.swapaxes(draws(part.rivals.key, part.iteration), 0, 1)
             policies[own] = opponents.opponents(part.rivals)
-    rivals = [rivals_of(name) for name in plan.rivals]
-    return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.episodes, rivals)
+    rivals, mates = [rivals_of(name) for name in plan.rivals], [list(team.kinds) for team in plan.teams.values()]
+    return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.episodes, rivals, mates)
+
+
+States = dict[str, JittedState]
+Logs = dict[str, IterationLog]
+Learners = Mapping[str, Learner]
+"""Of behaviors that learn together, most of them each for itself."""
 
 
 def _after(
-    learner: Learner, count: int, state: JittedState, play: Play, steps: Transitions
-) -> tuple[JittedState, IterationLog]:
-    """One behavior's state after `count` decisions `steps` [T, S, ...], learned from where they complete a rollout."""
-    train, play, last = connected(learner, state, play)
-    steps, every = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps), learner.every
+    learners: Learners,
+    team: TeamAlgorithm | None,
+    count: int,
+    states: States,
+    plays: Mapping[str, Play],
+    steps: Mapping[str, Transitions],
+) -> tuple[States, Logs]:
+    """The states after `count` decisions `steps` [T, S, ...], learned from where they complete a rollout."""
+    met = {name: connected(learner, states[name], plays[name]) for name, learner in learners.items()}
+    steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), dict(steps))
+    every = next(iter(learners.values())).every  # the same of all in a team
     if every == 1:
-        return learned(learner, state, train, play, steps, last)
-    place = (state.iteration[0] % every).astype(jnp.int32)
-    kept = jax.tree.map(
-        lambda room, new: jax.lax.dynamic_update_slice_in_dim(room, new, place * count, 1), state.store.steps, steps
-    )
+        return learned(learners, team, states, met, steps)
+    place = (next(iter(states.values())).iteration[0] % every).astype(jnp.int32)
+    kept = {
+        name: jax.tree.map(
+            lambda room, new: jax.lax.dynamic_update_slice_in_dim(room, new, place * count, 1), state.store.steps, new
+        )
+        for (name, state), new in zip(states.items(), (steps[name] for name in states), strict=True)
+    }
 
-    def learn(state: JittedState) -> tuple[JittedState, IterationLog]:
-        return learned(learner, state, train, play, kept, last)
+    def learn(states: States) -> tuple[States, Logs]:
+        return learned(learners, team, states, met, kept)
 
-    def wait(state: JittedState) -> tuple[JittedState, IterationLog]:
-        chain = learner.algorithm.connectors
-        before = connectors.with_statistics(chain, (), state.train.policy)
-        same = connectors.statistics_of(chain, train, before, state.frozen)
-        told = nothing(learner.newest, len(state.key)) if learner.newest else ()  # episodes are, with the rollout
-        _, log = jax.eval_shape(learn, state)
-        return state.replace(train=same, play=play, iteration=state.iteration + 1, newest=told), _empty(log)
+    def wait(states: States) -> tuple[States, Logs]:
+        _, logs = jax.eval_shape(learn, states)
+        after = {name: _waited(learner, states[name], met[name]) for name, learner in learners.items()}
+        return after, {name: _empty(log) for name, log in logs.items()}
 
-    after, log = jax.lax.cond(place == every - 1, learn, wait, state.replace(store=state.store.own))
-    return after.replace(store=Pending(own=after.store, steps=kept)), log
+    own = {name: state.replace(store=state.store.own) for name, state in states.items()}
+    after, logs = jax.lax.cond(place == every - 1, learn, wait, own)
+    return {
+        name: state.replace(store=Pending(own=state.store, steps=kept[name])) for name, state in after.items()
+    }, logs
+
+
+def _waited(learner: Learner, state: JittedState, met: Met) -> JittedState:
+    """The state after decisions that do not complete a rollout."""
+    chain = learner.algorithm.connectors
+    before = connectors.with_statistics(chain, (), state.train.policy)
+    same = connectors.statistics_of(chain, met.train, before, state.frozen)
+    told = nothing(learner.newest, len(state.key)) if learner.newest else ()  # episodes are, with the rollout
+    return state.replace(train=same, play=met.play, iteration=state.iteration + 1, newest=told)
 
 
 def learned(
-    learner: Learner, state: JittedState, train: TrainState, play: Play, steps: Transitions, last: TeamView
-) -> tuple[JittedState, IterationLog]:
-    """The updates that follow `steps` [S, T, ...]: of `train`, as `connected` has left it. `last` is the view after."""
-    arguments = (
-        state.values,
-        train,
-        state.store,
-        state.fresh,
-        state.frozen,
-        steps,
-        play.made,
-        (last, remembered(play)),
-        state.iteration,
-        state.last_step,
-        state.paid,
-    )
-    learn, chain = partial(_learn, learner), learner.algorithm.connectors
-    if learner.side_by_side or replays(learner.algorithm):  # one by one would take each seed's store out, and back
-        train, store, fresh, log, paid = jax.vmap(learn, axis_name=EVERY_SEED)(*arguments)
+    learners: Learners,
+    team: TeamAlgorithm | None,
+    states: States,
+    met: Mapping[str, Met],
+    steps: Mapping[str, Transitions],
+) -> tuple[States, Logs]:
+    """The updates that follow `steps` [S, T, ...], of learners as `connected` has left them."""
+    given = {
+        name: Given(
+            values=states[name].values,
+            train=met[name].train,
+            store=states[name].store,
+            fresh=states[name].fresh,
+            frozen=states[name].frozen,
+            steps=steps[name],
+            made=met[name].play.made,
+            last=(met[name].last, remembered(met[name].play)),
+            iteration=states[name].iteration,
+            last_step=states[name].last_step,
+            paid=states[name].paid,
+        )
+        for name in learners
+    }
+    learn, first = partial(_learn, learners, team), next(iter(learners.values()))
+    if first.side_by_side or replays(first.algorithm):  # one by one would take each seed's store out, and back
+        found = jax.vmap(learn, axis_name=EVERY_SEED)(given)
     else:
-        train, store, fresh, log, paid = jax.lax.map(lambda x: learn(*x), arguments)
-    frozen = state.frozen | (log.fault[:, 0] >= 0)  # the statistics of connectors of a frozen seed stay as well
-    train = connectors.statistics_of(chain, train, connectors.with_statistics(chain, (), state.train.policy), frozen)
-    told = jax.vmap(partial(newest, learner.env, learner.newest))(steps) if learner.newest else ()
-    play = play._replace(made=jax.vmap(still_open)(play.made, steps))
-    after = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told, paid=paid)
-    return after.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes)), log
+        found = jax.lax.map(learn, given)
+    sizes = {name: learner.env for name, learner in learners.items()}
+    over = jax.vmap(partial(teams_over, sizes))(dict(steps))
+    after, logs = {}, {}
+    for name, learner in learners.items():
+        (train, store, fresh, log, paid), state, chain = found[name], states[name], learner.algorithm.connectors
+        frozen = state.frozen | (log.fault[:, 0] >= 0)  # the statistics of connectors of a frozen seed stay as well
+        before = connectors.with_statistics(chain, (), state.train.policy)
+        train = connectors.statistics_of(chain, train, before, frozen)
+        told = jax.vmap(partial(newest, learner.newest))(steps[name], over) if learner.newest else ()
+        play = met[name].play
+        play = play._replace(made=jax.vmap(still_open)(play.made, steps[name]))
+        made = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told, paid=paid)
+        after[name] = made.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes))
+        logs[name] = log
+    return after, logs
 
 
-def connected(learner: Learner, state: JittedState, play: Play) -> tuple[TrainState, Play, TeamView]:
+class Met(NamedTuple):
+    """What one behavior has met, as its connectors have left it."""
+
+    train: TrainState
+    play: Play
+    last: TeamView  # after the last step, as policies will see it
+
+
+def connected(learner: Learner, state: JittedState, play: Play) -> Met:
     """Statistics of the connectors go back to the learners; and the view after the last step, as policies will see it.
 
     Those of a seed that has passed max_steps stay as they were, like everything that it has learned.
@@ -488,7 +560,7 @@ def connected(learner: Learner, state: JittedState, play: Play) -> tuple[TrainSt
     chain, train = learner.algorithm.connectors, state.train
     _, last = connectors.observed(chain, play.connectors, play.view, begins(play))
     train = connectors.statistics_of(chain, train, play.connectors, train.step <= _end(learner, state.last_step))
-    return train, play if chain is None else play._replace(connectors=play.connectors.slots), last
+    return Met(train, play if chain is None else play._replace(connectors=play.connectors.slots), last)
 
 
 def _end(learner: Learner, last_step: Any) -> Any:
@@ -520,56 +592,108 @@ def add_log(total: IterationLog, log: IterationLog) -> IterationLog:
     return together(total, log)._replace(fault=fault)
 
 
-def _learn(
-    learner: Learner,
-    values: dict[str, Array],
-    train: TrainState,
-    store: Any,
-    fresh: Array,
-    frozen: Array,
-    steps: Transitions,
-    made: Made,
-    last: tuple[TeamView, Any],
-    iteration: Array,
-    last_step: Any,
-    before: Any,
-) -> tuple[TrainState, Any, Array, IterationLog, Any]:
-    """The update of one seed where the algorithm is ready for it.
+class Given(NamedTuple):
+    """What one seed of one behavior learns from; fields as in `JittedState`."""
 
-    Once the seed has passed max_steps nothing is kept any more, as the host loop ends there. Where a number is not
-    finite the seed stays as it was before this iteration, and nothing of the iteration is told but the fault. `made`
-    are decisions that were open before the steps; `last` is what was seen after them, and what was remembered;
-    `before` what signals have paid in episodes that go on, and comes back as it is after the steps.
+    values: dict[str, Array]
+    train: TrainState
+    store: Any
+    fresh: Array
+    frozen: Array
+    steps: Transitions  # [T, E, A, ...]
+    made: Made  # decisions that were open before the steps
+    last: tuple[TeamView, Any]  # what was seen after them, and what was remembered
+    iteration: Array
+    last_step: Any
+    paid: Any
+
+
+Learnt = tuple[TrainState, Any, Array, IterationLog, Any]
+"""What comes of it: train, store, fresh, log, paid."""
+
+
+def _learn(learners: Learners, team: TeamAlgorithm | None, given: Mapping[str, Given]) -> dict[str, Learnt]:
+    """The update of one seed where the algorithm is ready for it; of a team where it is for one of its behaviors.
+
+    Once the seed has passed max_steps, with all behaviors of its team, nothing is kept any more, as the host loop ends
+    there. Where a number is not finite the seed stays as it was before this iteration, its team with it, and nothing of
+    the iteration is told but the fault. `Given.paid` comes back as it is after the steps.
     """
-    steps = from_before(made, steps)
-    algorithm = learner.algorithm
-    if values and algorithm.with_traced_settings is not None:
-        other = algorithm.with_traced_settings(values)  # all else may have been replaced
-        algorithm = algorithm._replace(learn=other.learn, signal_rewards=other.signal_rewards)
-    rollout = stack(learner.env, steps, *last, team_rows=algorithm.team_rows, time_horizon=learner.time_horizon)
-    active, seen = ~frozen & (train.step <= _end(learner, last_step)), first_fault(steps, last[0])
-    told, paid = _paid(algorithm, train, rollout, before)
-    counted, store = store_rollout(algorithm, train, store, rollout, active & (seen[0] < 0))
-    given = fresh + counted.step - train.step
-    due = active & algorithm.storage.can_sample(store, Counts(fresh=given, total=counted.step))
-    learned, metrics = _where_due(learner, algorithm, due, counted, store)
-    fault = jnp.where(frozen, -1, fault_of(seen, due, metrics, learned))
-    sound = ~frozen & (fault[0] < 0)
+    given = {name: given[name]._replace(steps=from_before(given[name].made, given[name].steps)) for name in learners}
+    algorithms = {name: _of_values(learner.algorithm, given[name].values) for name, learner in learners.items()}
+    rollouts = _stacked(learners, given)
+    frozen = _any(of.frozen for of in given.values())
+    unpassed = _any(given[n].train.step <= _end(of, given[n].last_step) for n, of in learners.items())
+    seen = {name: first_fault(of.steps, of.last[0]) for name, of in given.items()}
+    active, sighted = ~frozen & unpassed, ~_any(fault[0] >= 0 for fault in seen.values())
+    told, counted, stores, fresh, ready = {}, {}, {}, {}, []
+    for name, of in given.items():
+        algorithm = algorithms[name]
+        told[name] = _paid(algorithm, of.train, rollouts[name], of.paid)
+        counted[name], stores[name] = store_rollout(algorithm, of.train, of.store, rollouts[name], active & sighted)
+        fresh[name] = of.fresh + counted[name].step - of.train.step
+        ready.append(algorithm.storage.can_sample(stores[name], Counts(fresh=fresh[name], total=counted[name].step)))
+    due = active & _any(ready)
+    if team is not None:
+        learned, metrics = team.learn(counted, stores)
+    else:
+        ((name, learner),) = learners.items()
+        train, found = _where_due(learner, algorithms[name], due, counted[name], stores[name])
+        learned, metrics = {name: train}, {name: found}
+    faults = {n: jnp.where(frozen, -1, fault_of(seen[n], due, metrics[n], learned[n])) for n in learners}
+    first = _first_of(list(faults.values()))
+    sound = ~frozen & (first[0] < 0)
     active, due = active & sound, due & sound
-    episodes = figures(learner.env, steps)
-    episodes = episodes._replace(stats={**episodes.stats, **told})
-    log = IterationLog(
-        updates=due.astype(jnp.int32),
-        metric_sums={name: jnp.where(due, value, 0.0) for name, value in metrics.items()},
-        episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), episodes),
-        fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, iteration.astype(jnp.int32)[None]), fault]),
-    )
-    after = jax.tree.map(partial(jnp.where, due), (learned, jnp.zeros_like(given)), (counted, given))
-    train, fresh = jax.tree.map(partial(jnp.where, active), after, (train, fresh))
-    if not learner.alone:  # decisions still count
-        train = train.replace(step=jnp.where(sound, counted.step, train.step))
-    paid = jax.tree.map(partial(jnp.where, sound), paid, before)
-    return train, algorithm.storage.kept(store), fresh, log, paid
+    sizes, after = {name: learner.env for name, learner in learners.items()}, {}
+    over = teams_over(sizes, {name: of.steps for name, of in given.items()})
+    for name, (learner, of) in {name: (learners[name], given[name]) for name in learners}.items():
+        tags, so_far = told[name]
+        episodes = figures(learner.env, of.steps, over)
+        episodes = episodes._replace(stats={**episodes.stats, **tags})
+        fault = jnp.where(faults[name][:1] < 0, first, faults[name])
+        log = IterationLog(
+            updates=due.astype(jnp.int32),
+            metric_sums={tag: jnp.where(due, value, 0.0) for tag, value in metrics[name].items()},
+            episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), episodes),
+            fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, of.iteration.astype(jnp.int32)[None]), fault]),
+        )
+        both = (learned[name], jnp.zeros_like(fresh[name])), (counted[name], fresh[name])
+        now = jax.tree.map(partial(jnp.where, due), *both)
+        train, count = jax.tree.map(partial(jnp.where, active), now, (of.train, of.fresh))
+        if not learner.alone:  # decisions still count
+            train = train.replace(step=jnp.where(sound, counted[name].step, train.step))
+        so_far = jax.tree.map(partial(jnp.where, sound), so_far, of.paid)
+        after[name] = train, algorithms[name].storage.kept(stores[name]), count, log, so_far
+    return after
+
+
+def _of_values(algorithm: Algorithm, values: dict[str, Array]) -> Algorithm:
+    """The algorithm with a seed's own settings."""
+    if not values or algorithm.with_traced_settings is None:
+        return algorithm
+    other = algorithm.with_traced_settings(values)  # all else may have been replaced
+    return algorithm._replace(learn=other.learn, signal_rewards=other.signal_rewards)
+
+
+def _stacked(learners: Learners, given: Mapping[str, Given]) -> dict[str, Rollout]:
+    """One seed's rollouts, whose rows are those of one team where there are several."""
+    horizon = next(iter(learners.values())).time_horizon
+    if len(learners) > 1:
+        steps, last = ({n: of.steps for n, of in given.items()}, {n: of.last[0] for n, of in given.items()})
+        return stack_team({name: of.env for name, of in learners.items()}, steps, last, time_horizon=horizon)
+    ((name, learner),) = learners.items()
+    rows, of = learner.algorithm.team_rows, given[name]
+    return {name: stack(learner.env, of.steps, *of.last, team_rows=rows, time_horizon=horizon)}
+
+
+def _any(flags: Iterable[Any]) -> Any:
+    """Whether one of some flags holds; one alone as it is."""
+    return reduce(lambda some, more: some | more, flags)
+
+
+def _first_of(faults: Sequence[Array]) -> Array:
+    """The first fault that is one, int32 [3]."""
+    return reduce(lambda found, other: jnp.where(found[0] >= 0, found, other), faults)
 
 
 def _paid(algorithm: Algorithm, train: TrainState, rollout: Rollout, before: Any) -> tuple[dict[str, Moments], Any]:

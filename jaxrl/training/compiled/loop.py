@@ -41,8 +41,17 @@ class Part:
         self.every = trainer.every[self.name]
         self.largest = trainer.steps * trainer.areas * trainer.agents[self.name]  # agent steps of an iteration, at most
         self.step, self.iteration = report.slowest(), int(report.iteration[0])
-        self.over = self.step > self.settings.last_step
+        self.over = self.passed
         recorder.begin(self.step, report.frozen.tolist())
+
+    @property
+    def passed(self) -> bool:
+        """Whether its max_steps lie behind it. It learns on with its team until all of that have passed theirs."""
+        return self.step > self.settings.last_step
+
+    def done(self, report: Report) -> bool:
+        """Whether it has to learn no more, for its own part."""
+        return self.passed or self.recorder.stops() is not None or bool(report.frozen.all())
 
     def iterations(self) -> int:
         """Those that cannot pass a summary, an evaluation, a checkpoint or its end except with the last one.
@@ -50,7 +59,7 @@ class Part:
         What it has met since its last rollout counts with the next.
         """
         end = next_due(self.settings, self.step)
-        end = end if self.over else min(end, self.settings.last_step + 1)
+        end = end if self.over or self.passed else min(end, self.settings.last_step + 1)
         return (end - self.step) // self.largest - self.every + 1
 
 
@@ -73,7 +82,14 @@ class Run:
         for subject in self.subjects:
             recorder = self.recorder.beside(subject) if self.parts else self.recorder
             self.parts.append(Part(recorder, trainer, mine[subject.name]))
+        for part in self.parts:
+            part.over = all(mate.over for mate in self.mates(part))
         self.clock.enter_context(self.recorder.timers(nodes.LEARNING))
+
+    def mates(self, part: Part) -> list[Part]:
+        """The behaviors that learn together with one, and it."""
+        team = part.settings.team
+        return [part] if team is None else [other for other in self.parts if other.settings.team == team]
 
     @property
     def learning(self) -> list[Part]:
@@ -190,11 +206,12 @@ class JittedLoop:
         due = [self.book(run, part, state, reports[part.name]) for part in run.parts]
         if any(due):
             self.save(run, state)
-        for part in run.learning:
-            stops = part.recorder.stops() is not None
-            part.over = stops or part.step > part.settings.last_step or bool(reports[part.name].frozen.all())
-            if part.over and run.learning:
-                state = self.stopped(run, part, state)
+        done = {part.name: part.over or part.done(reports[part.name]) for part in run.parts}
+        now = [part for part in run.learning if all(done[mate.name] for mate in run.mates(part))]
+        for part in now:
+            part.over = True
+        for part in now if run.learning else ():
+            state = self.stopped(run, part, state)
         return state
 
     def book(self, run: Run, part: Part, state: SceneState, report: Report) -> bool:

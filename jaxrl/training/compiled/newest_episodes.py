@@ -10,8 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.jax_envs.scene import Sizes
-from jaxrl.training.compiled.collect import Transitions, by_team
+from jaxrl.training.compiled.collect import Transitions
 
 
 class NewestEpisodes(NamedTuple):
@@ -23,11 +22,10 @@ class NewestEpisodes(NamedTuple):
     group_rewards: Array  # int32 []
 
 
-def newest(env: Sizes, kept: int, steps: Transitions) -> NewestEpisodes:
+def newest(kept: int, steps: Transitions, team_over: Array) -> NewestEpisodes:
     """The last K = `kept` of `steps` [T, E, A, ...]: later steps are newer, and in a step areas and places with
-    higher numbers."""
+    higher numbers. `team_over`: see `stacking.teams_over`."""
     ended = steps.terminated | steps.truncated
-    team_over = by_team(env, ended).any(-1) & ~by_team(env, steps.stays).any(-1)
     own, team = _last(kept, steps.sums.reward, ended), _last(kept, steps.sums.group_reward, team_over)
     return NewestEpisodes(*own, *team)
 

@@ -8,6 +8,8 @@ is still open then, because its member pauses: the next rollout begins with it (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +62,57 @@ class EpisodeFigures(NamedTuple):
 def stack(
     env: Sizes, steps: Transitions, last: TeamView, memory: Any, *, team_rows: bool, time_horizon: int
 ) -> Rollout:
+    """As `stacked`, with nothing where its masks say so."""
+    return masked(stacked(env, steps, last, memory, team_rows=team_rows, time_horizon=time_horizon))
+
+
+def stack_team(
+    sizes: Mapping[str, Sizes], steps: Mapping[str, Transitions], last: Mapping[str, TeamView], *, time_horizon: int
+) -> dict[str, Rollout]:
+    """The rollouts [T', B, A_k] of the behaviors of a team, whose row b is the same team, without memory.
+
+    Who is there, who waits, what was earned and how it ended is that of one row with the members of all.
+    """
+    first = next(iter(sizes.values()))
+    whole = first._replace(members=sum(env.members for env in sizes.values()))
+    of_all = {field: _beside(sizes, {n: getattr(of, field) for n, of in steps.items()}) for field in _OF_ALL}
+    nothing = jnp.zeros((*of_all["alive"].shape, 0))
+    empty = dict.fromkeys(("obs", "carry", "last_obs", "last_carry"), ())
+    empty |= {
+        "extras": {},
+        "action": Action(nothing, nothing),
+        "begin": of_all["alive"],
+        "action_mask": of_all["alive"],
+    }
+    alive = _beside(sizes, {name: view.alive[None] for name, view in last.items()})[0]
+    everybody = steps[next(iter(sizes))]._replace(**empty | of_all)
+    seen = TeamView((), alive, alive)
+    row = stacked(whole, everybody, seen, (), team_rows=True, time_horizon=time_horizon)
+    found, start = {}, 0
+    for name, env in sizes.items():
+        own = stacked(env, steps[name], last[name], (), team_rows=True, time_horizon=time_horizon)
+        mine = slice(start, start := start + env.members)
+        found[name] = masked(own._replace(**{field: getattr(row, field)[:, :, mine] for field in _OF_ROW}))
+    return found
+
+
+_OF_ALL = (
+    "alive", "waits", "arrived", "reward", "mates_reward", "group_reward", "terminated", "truncated", "stays",
+)  # fmt: skip
+_OF_ROW = (
+    "present", "acted", "waiting", "reward", "mates_reward", "group_reward", "terminated", "truncated", "left", "cut",
+)  # fmt: skip
+
+
+def _beside(sizes: Mapping[str, Sizes], arrays: Mapping[str, Array]) -> Array:
+    """[T, E, A_k] of the behaviors of a team → [T, E, A], the members of all, team by team."""
+    joined = jnp.concatenate([by_team(env, arrays[name]) for name, env in sizes.items()], axis=-1)
+    return joined.reshape(*joined.shape[:-2], -1)
+
+
+def stacked(
+    env: Sizes, steps: Transitions, last: TeamView, memory: Any, *, team_rows: bool, time_horizon: int
+) -> Rollout:
     """The rollout [T', B, A'] of one seed: `steps` [T, E, A, ...] without the seed axis, `last` the view after them.
 
     `memory` is what the members remember then, a pytree of [E, A, *].
@@ -110,26 +163,24 @@ def stack(
     idle = waits | ~alive.any(-1, keepdims=True)
     seen_last, known = steps.last_obs or steps.obs, steps.last_carry or steps.carry
     obs = (states(row(o), row(n[None])[0], row(f)) for o, n, f in zip(steps.obs, last.obs, seen_last, strict=True))
-    return masked(
-        Rollout(
-            obs=tuple(obs),
-            action_mask=states(row(steps.action_mask), row(last.action_mask[None])[0]),
-            action=Action(*map(decided, told.action)),
-            extras={name: decided(row(x)) for name, x in steps.extras.items()},
-            carry=jax.tree.map(lambda x, m, f: states(row(x), row(m[None])[0], row(f)), steps.carry, memory, known),
-            begin=decided(alive & row(steps.begin)),
-            present=states(alive | waits, lives, final),
-            acted=decided(told.acted),
-            waiting=states(idle, nobody[0], jnp.broadcast_to(~final.any(-1, keepdims=True), final.shape)),
-            reward=decided(told.reward),
-            mates_reward=decided(told.mates_reward),
-            group_reward=decided(told.group_reward),
-            terminated=decided(told.terminated),
-            truncated=decided(told.truncated),
-            left=decided(told.left),
-            cut=decided(cut & ~(told.terminated | told.truncated | told.left)),
-            between=EverySecond() if env.truncates else (),
-        )
+    return Rollout(
+        obs=tuple(obs),
+        action_mask=states(row(steps.action_mask), row(last.action_mask[None])[0]),
+        action=Action(*map(decided, told.action)),
+        extras={name: decided(row(x)) for name, x in steps.extras.items()},
+        carry=jax.tree.map(lambda x, m, f: states(row(x), row(m[None])[0], row(f)), steps.carry, memory, known),
+        begin=decided(alive & row(steps.begin)),
+        present=states(alive | waits, lives, final),
+        acted=decided(told.acted),
+        waiting=states(idle, nobody[0], jnp.broadcast_to(~final.any(-1, keepdims=True), final.shape)),
+        reward=decided(told.reward),
+        mates_reward=decided(told.mates_reward),
+        group_reward=decided(told.group_reward),
+        terminated=decided(told.terminated),
+        truncated=decided(told.truncated),
+        left=decided(told.left),
+        cut=decided(cut & ~(told.terminated | told.truncated | told.left)),
+        between=EverySecond() if env.truncates else (),
     )
 
 
@@ -190,10 +241,10 @@ def _cut(alive: Array, waits: Array, ended: Array, time_horizon: int) -> Array:
     return alive & ((number - first + 1) % time_horizon == 0)
 
 
-def figures(env: Sizes, steps: Transitions) -> EpisodeFigures:
-    """Of the episodes that ended in `steps` [T, E, ...]."""
+def figures(env: Sizes, steps: Transitions, team_over: Array | None = None) -> EpisodeFigures:
+    """Of the episodes that ended in `steps` [T, E, ...]; of teams those of `team_over`, where mates are of others."""
     ended = steps.terminated | steps.truncated
-    team_over = by_team(env, ended).any(-1) & ~by_team(env, steps.stays).any(-1)
+    team_over = teams_over({"": env}, {"": steps}) if team_over is None else team_over
     return EpisodeFigures(
         reward=moments(steps.sums.reward, ended),
         length=moments(steps.sums.length.astype(jnp.float32), ended),
@@ -202,6 +253,13 @@ def figures(env: Sizes, steps: Transitions) -> EpisodeFigures:
         mates_reward=jnp.where(ended, steps.sums.mates_reward, 0.0).sum(),
         stats={name: moments(value, steps.over) for name, value in steps.stats.items()},
     )
+
+
+def teams_over(sizes: Mapping[str, Sizes], steps: Mapping[str, Transitions]) -> Array:
+    """bool [T, E, K]: the last member of a team has ended, of whichever of these behaviors it is."""
+    ended = [by_team(env, steps[name].terminated | steps[name].truncated).any(-1) for name, env in sizes.items()]
+    stays = [by_team(env, steps[name].stays).any(-1) for name, env in sizes.items()]
+    return reduce(jnp.logical_or, ended) & ~reduce(jnp.logical_or, stays)
 
 
 def moments(x: Array, mask: Array) -> Moments:

@@ -37,7 +37,7 @@ from jaxrl.training.compiled.arguments import (
     check_values,
     seed_numbers,
 )
-from jaxrl.training.compiled.checks import check_memory, check_sides, check_trainer
+from jaxrl.training.compiled.checks import check_memory, check_sides, check_teams, check_trainer, with_teams
 from jaxrl.training.compiled.contest import contest, rivals_of
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import (
@@ -284,6 +284,9 @@ def plan_of(
     check_jax_env(env)
     sides = check_sides(original, algorithms, settings)
     scene = contest(original, sides) if sides else original
+    teams = check_teams(scene, algorithms, settings, differing)
+    algorithms = {**algorithms, **{name: of for team in teams.values() for name, of in team.kinds.items()}}
+    scene = with_teams(scene, teams)
     trained = [part for part in scene.parts if part.name in settings]
     for part in trained:
         check_trainer(part.name, settings[part.name])
@@ -296,8 +299,9 @@ def plan_of(
         name: count / (sides[name].teams if name in sides else 1)
         for name, count in agents_at_start(original, usual).items()
     }
-    lengths = {}
-    for name, count in agents.items():
+    lengths, mates = {}, {name: list(team.kinds) for team in teams.values() for name in team.kinds}
+    for name in agents:
+        count = sum(agents[mate] for mate in mates.get(name, [name]))
         each = 1.0 if settings[name].count_by == "env_steps" else count
         lengths[name] = math.ceil(algorithms[name].collect_size / (areas * each))
     steps, every = pieces(lengths)
@@ -322,7 +326,7 @@ def plan_of(
         own = settings[name].self_play
         assert own is not None
         rivals[name] = Rivals(scene.part(rivals_of(name)), acts, of, groups, own)
-    return Plan(scene, learners, usual, areas, steps, rivals)
+    return Plan(scene, learners, usual, areas, steps, rivals, teams)
 
 
 def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState) -> Traced:

@@ -1,0 +1,162 @@
+"""A lock that only a seer can read and only a runner can open: teams of several behaviors, each of whom is needed.
+
+The smallest game in which members of different kinds earn what none of them could: what is right is known to one, and
+done by another. Written for this project as a probe of credit across behaviors.
+
+Rules. The lock has a code, 0 to `codes` - 1. One decision of the team goes in this order:
+1. The seer, who alone sees the code, sets the dial to a number. The others wait: what they do counts for nothing.
+2. The runner sees the dial and pulls one of `codes` handles: the one with the number of the dial opens the lock, if
+   that is the code. A carrier, who alone sees the keyhole, turns to one of three keys, at equal angles: it has to be
+   the one that fits.
+3. The runner sees whether the lock is open. Then the group is paid 1 where it is, 0 else, and the episode is over.
+
+`seer_leaves` (parameter, 0 or 1): the seer is gone after decision 2, before the group is paid. All that it can be
+credited with is what its team is worth without it, when the runner sees the open lock.
+
+By chance the group has 1 / `codes`^2, where only the runner has learned 1 / `codes`, with a carrier a third of each;
+together 1.
+
+Observations, vectors in [0, 1]:
+- Seer: the code, one-hot · the dial, one-hot (0 before it is set) · clock, one-hot of 3.
+- Runner: the dial, one-hot (0 before) · whether the lock is open · clock, one-hot.
+- Carrier: the keyhole, one-hot of 3 · whether the lock is open · clock, one-hot.
+Actions: seer and runner a branch of `codes`, the carrier two numbers, the way to which it turns.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
+from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
+from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+
+KEYS = 3
+LENGTH = 3
+"""Decisions of an episode."""
+SEER, RUNNER, CARRIER = "Seer", "Runner", "Carrier"
+
+
+class LockSettings(NamedTuple):
+    """Sizes, fixed when the environment is made, except the default of the parameter."""
+
+    codes: int = 4  # at least 2
+    seer_leaves: bool = False  # parameter `seer_leaves`
+
+
+DEFAULTS = LockSettings()
+
+
+class LockState(NamedTuple):
+    """One area."""
+
+    code: Array  # int32 []
+    keyhole: Array  # int32 [], the key that fits; 0 without a carrier
+    dial: Array  # int32 []; -1: not set yet
+    open: Array  # bool []
+    clock: Array  # int32 [], decisions made
+    leaves: Array  # bool [], the seer does
+
+
+def make_lock(settings: LockSettings = DEFAULTS) -> JaxScene:
+    """A seer and a runner. Raises ValueError for fewer than 2 codes."""
+    return _make("Lock", settings, carrier=False)
+
+
+def make_lock_and_key(settings: LockSettings = DEFAULTS) -> JaxScene:
+    """A seer, a runner and a carrier. Raises ValueError for fewer than 2 codes."""
+    return _make("LockAndKey", settings, carrier=True)
+
+
+def _make(name: str, settings: LockSettings, *, carrier: bool) -> JaxScene:
+    if settings.codes < 2:
+        raise ValueError(f"codes = {settings.codes}: must be at least 2")
+    parts = _parts(settings, carrier)
+    usual = {"seer_leaves": float(settings.seer_leaves)}
+
+    def reset(key: Array, parameters: EnvParams = usual) -> tuple[LockState, dict[str, TeamView]]:
+        leaves = jnp.asarray(parameters.get("seer_leaves", usual["seer_leaves"])) > 0.5
+        code_key, key_key = jax.random.split(key)
+        code = jax.random.randint(code_key, (), 0, settings.codes)
+        fits = jax.random.randint(key_key, (), 0, KEYS) if carrier else jnp.int32(0)
+        state = LockState(code, fits, jnp.int32(-1), jnp.bool_(False), jnp.int32(0), leaves)
+        return state, _views(settings, parts, state)
+
+    return JaxScene(name, parts, usual, reset, partial(_step, settings, parts))
+
+
+def _parts(settings: LockSettings, carrier: bool) -> tuple[BehaviorPart, ...]:
+    codes = settings.codes
+    sizes = {
+        SEER: (2 * codes + LENGTH, ActionSpec(0, (codes,))),
+        RUNNER: (codes + 1 + LENGTH, ActionSpec(0, (codes,))),
+        CARRIER: (KEYS + 1 + LENGTH, ActionSpec(2, ())),
+    }
+    return tuple(
+        BehaviorPart(name, BehaviorSpec((_vector(size),), action), members=1)
+        for name, (size, action) in sizes.items()
+        if carrier or name != CARRIER
+    )
+
+
+def _vector(size: int) -> ObservationSpec:
+    return ObservationSpec(f"VectorSensor_size{size}", (size,), (DimensionProperty.NONE,))
+
+
+def _step(
+    settings: LockSettings,
+    parts: tuple[BehaviorPart, ...],
+    _key: Array,
+    state: LockState,
+    actions: dict[str, TeamActions],
+) -> tuple[LockState, SceneStep]:
+    second = state.clock == 1
+    right = (actions[RUNNER].discrete[0, 0] == state.dial) & (state.dial == state.code)
+    if CARRIER in actions:
+        way = actions[CARRIER].continuous[0]
+        turned = jnp.arctan2(way[1], way[0]) / (2 * jnp.pi) % 1.0  # share of a whole turn
+        right &= jnp.minimum((turned * KEYS).astype(jnp.int32), KEYS - 1) == state.keyhole
+    after = state._replace(
+        dial=jnp.where(state.clock == 0, actions[SEER].discrete[0, 0], state.dial),
+        open=jnp.where(second, right, state.open),
+        clock=state.clock + 1,
+    )
+    over = after.clock == LENGTH
+    won = (over & after.open).astype(jnp.float32)
+    views, steps = _views(settings, parts, after), {}
+    for part in parts:
+        there = ~(state.leaves & (state.clock == LENGTH - 1)) if part.name == SEER else jnp.bool_(True)
+        leaves = (state.leaves & second) if part.name == SEER else jnp.bool_(False)
+        ended = (there & over) | leaves
+        steps[part.name] = BehaviorStep(
+            view=views[part.name],
+            reward=jnp.zeros(1, jnp.float32),
+            group_reward=jnp.where(there, won, 0.0)[None],
+            terminated=ended[None],
+            truncated=jnp.zeros(1, bool),
+        )
+    return after, SceneStep(steps, over, {"Environment/Opened": won})
+
+
+def _views(settings: LockSettings, parts: tuple[BehaviorPart, ...], state: LockState) -> dict[str, TeamView]:
+    clock, opened = jax.nn.one_hot(state.clock, LENGTH), state.open.astype(jnp.float32)[None]
+    code, dial = (jax.nn.one_hot(x, settings.codes) for x in (state.code, state.dial))
+    seen = {
+        SEER: (code, dial, clock),
+        RUNNER: (dial, opened, clock),
+        CARRIER: (jax.nn.one_hot(state.keyhole, KEYS), opened, clock),
+    }
+    over, gone = state.clock == LENGTH, state.leaves & (state.clock > 1)
+    return {
+        part.name: TeamView(
+            obs=(jnp.concatenate(seen[part.name])[None],),
+            action_mask=jnp.ones((1, part.spec.action.mask_size), bool),
+            alive=(~over & ~(gone if part.name == SEER else jnp.bool_(False)))[None],
+        )
+        for part in parts
+    }
