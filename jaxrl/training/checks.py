@@ -18,6 +18,7 @@ from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
 from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
 from jaxrl.settings.environment_parameters import Curriculum
 from jaxrl.settings.networks import ENCODERS
+from jaxrl.settings.teams import differences, teams_of
 from jaxrl.training.registries import warn_of_hidden
 from jaxrl.types import JaxrlError
 
@@ -35,6 +36,7 @@ def check_run(settings: RunSettings, source: str = "") -> None:
     check_exact(settings)
     check_resume(settings)
     check_own_networks(settings)
+    check_teams(settings)
     warn_of_hidden()
     if is_compiled(settings.env_settings.env_path):
         check_compiled(settings)
@@ -96,10 +98,10 @@ def _not_together(settings: RunSettings) -> Iterator[str]:
         if isinstance(parameter, Curriculum) and len(parameter.curriculum) > 1:
             yield f"environment_parameters.{name}: got a curriculum, which hosts would follow apart, expected one value"
     for where, behavior in settings.every_behavior():
-        if behavior.self_play is not None:
-            yield f"{where}.self_play: got a section, expected null"
-        if behavior.evaluation is not None:
-            yield f"{where}.evaluation: got a section, expected null"
+        for key in ("self_play", "evaluation", "team"):
+            value = getattr(behavior, key)
+            if value is not None:
+                yield f"{where}.{key}: got {value if isinstance(value, str) else 'a section'}, expected null"
         if behavior.threaded:
             yield f"{where}.threaded: got true, expected false"
         if behavior.trainer_type == "sac":
@@ -153,6 +155,26 @@ def warn_of_cloning(settings: RunSettings) -> None:
                 "cloning has faded out; lower it, or write 0 if it never should.",
                 path, cloning.steps, behavior.max_steps,
             )  # fmt: skip
+
+
+def check_teams(settings: RunSettings) -> None:
+    """Raise SettingsError for behaviors with one `team` that cannot learn together, as far as that is known here."""
+    default, problems = settings.default_settings, []
+    if default is not None and default.team is not None and not settings.behaviors:
+        text = "a team names its behaviors: list them below `behaviors:`"
+        problems.append(f"default_settings.team: got {default.team}, expected null, {text}")
+    for team, names in teams_of(settings.behaviors).items():
+        of = {name: settings.behaviors[name] for name in names}
+        if len(names) == 1:
+            problems.append(f"behaviors.{names[0]}.team: got {team}, which no other behavior has: remove it")
+        problems += differences(of)
+        problems += [
+            f"behaviors.{name}.threaded: got true, expected false with team ({team}), which learns between two messages"
+            for name in names
+            if of[name].threaded
+        ]
+    if problems:
+        raise SettingsError(problems)
 
 
 def check_own_networks(settings: RunSettings) -> None:

@@ -98,8 +98,8 @@ MUTATIONS = (
     Mutation(
         "A21",
         "rollout/buffer/trajectory.py",
-        "alive = (state.open_at >= 0).any(-1)  # [B]",
-        "alive = (state.open_at >= 0).all(-1) & False",
+        "rows, living = _rows(state), alive(state, *beside)",
+        "rows, living = _rows(state), alive(state, *beside) & False",
     ),
     Mutation(
         "A25", "artifacts/metrics/statistics.py", "value = {Aggregation.SUM: total,", "value = {Aggregation.SUM: mean,"
@@ -237,7 +237,7 @@ MUTATIONS = (
     ),
     Mutation("P16", "learning/minibatches.py", "x if name in largest else x / (count * epochs)", "x"),
     Mutation(
-        "P18", "rollout/buffer/trajectory.py", "clock = _turned(state, alive, jnp.arange(rows))", "clock = state.clock"
+        "P18", "rollout/buffer/trajectory.py", "clock = _turned(state, living, jnp.arange(rows))", "clock = state.clock"
     ),
     Mutation("P26", "algorithms/poca.py", "0.5 * baseline_loss)", "baseline_loss)"),
     Mutation(
@@ -252,6 +252,19 @@ MUTATIONS = (
         "alone = not behavior.algorithm.team_rows and behavior.name not in self._warned",
         "alone = not behavior.algorithm.team_rows",
     ),
+    Mutation(
+        "P28",
+        "rollout/buffer/trajectory.py",
+        "first.earned + other.earned)",
+        "first.earned)",
+    ),
+    Mutation(
+        "P28",
+        "rollout/buffer/trajectory_state.py",
+        "decided |= (other.cells.acted & held).any(-1, keepdims=True)",
+        "pass",
+    ),
+    Mutation("P29", "training/host/gathering.py", "if len(seen) < len(self._wanted[team]):", "if len(seen) < 0:"),
     Mutation("P27", "training/host/statistics.py", "        self._since_update.clear()\n", ""),
     # Manager of environment processes
     Mutation("S6", "training/host/behaviors.py", "elif known != spec:", "elif known is None:"),
@@ -287,9 +300,9 @@ MUTATIONS = (
     # Base of trainers
     Mutation(
         "B4",
-        "training/host/behavior.py",
-        "        self.learner.step += finished\n",
-        "        self.learner.step += 2 * finished\n",
+        "training/host/learner.py",
+        "        self.step += finished\n",
+        "        self.step += 2 * finished\n",
     ),
     Mutation(
         "B11",
@@ -307,8 +320,8 @@ MUTATIONS = (
     Mutation(
         "B19",
         "training/host/behavior.py",
-        "        metrics = self.learner.learn(self.actor)\n        self.actor.policy = self.learner.policy\n",
-        "        metrics = self.learner.learn(self.actor)\n",
+        "            behavior.actor.policy = behavior.learner.policy\n",
+        "            pass\n",
     ),
     Mutation(
         "B26",

@@ -127,23 +127,30 @@ def require_latest(folder: Path) -> Path:
 
 
 def restore(
-    path: Path, template: Any, *, spec: BehaviorSpec | None = None, settings: Mapping[str, Any] | None = None
+    path: Path,
+    template: Any,
+    *,
+    spec: BehaviorSpec | None = None,
+    settings: Mapping[str, Any] | None = None,
+    part: bool = False,
 ) -> Any:
     """The state in checkpoint `path`, with the structure, kinds and devices of `template`.
 
-    The template is a freshly initialised state. Raises CheckpointError when structure, a shape or a dtype differs,
-    explained by `spec` and `settings` of this run, or when the checkpoint is damaged.
+    The template is a freshly initialised state; with `part` a part of it, and the rest is not asked for. Raises
+    CheckpointError when structure, a shape or a dtype differs, explained by `spec` and `settings` of this run, or when
+    the checkpoint is damaged.
     """
     info = read_info(path)
     changed = mismatches(info.spec, info.settings, spec, settings)
     found = layout(info.format, info.leaves, trees.leaves_of(template))
-    leaves = trees.leaf_mismatches(found.saved, found.wanted)
+    saved = {at: entry for at, entry in found.saved.items() if at in found.wanted} if part else found.saved
+    leaves = trees.leaf_mismatches(saved, found.wanted)
     if leaves:
         again = f", with --initialize-from={path.absolute().parents[1].name} from the weights that fit"
         raise CheckpointError(_mismatch_text(path, changed, leaves, again))
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
-    return trees.rebuild(template, found.rename(_read_arrays(path)), found.saved)
+    return trees.rebuild(template, found.rename(_read_arrays(path)), saved)
 
 
 def restore_params_only(

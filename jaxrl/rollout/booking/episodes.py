@@ -31,6 +31,15 @@ NO_EPISODES = EpisodeRecords(
 )
 
 
+class _Last(NamedTuple):
+    """A member that ended with this message."""
+
+    length: int
+    group: float  # sum of the group rewards that it received
+    paid: float | None  # own and group reward of its last step; None: it was interrupted
+    kind: int
+
+
 class SoFar(NamedTuple):
     """The episode of one agent up to now, while it moves from one slot to another."""
 
@@ -39,6 +48,10 @@ class SoFar(NamedTuple):
     mates: float  # individual rewards of the others of its row
     row: int  # that it leaves
     paid: float  # its own reward of this message
+
+
+def _no_records() -> EpisodeRecords:
+    return EpisodeRecords(*([] for _ in EpisodeRecords._fields))
 
 
 def reward_columns(reward: np.ndarray, group_reward: np.ndarray) -> np.ndarray:
@@ -62,8 +75,10 @@ class Episodes:
         self._moved: list[tuple[tuple[int, int], SoFar]] = []  # into another slot with this message
         self._team_of: dict[tuple[int, int], Team] = {}  # slot → team
         self._alive: dict[Team, int] = {}
-        self._last: dict[Team, list[tuple[int, float, float | None]]] = {}
-        """Who ended with this message: length, group reward, and the last step's reward of who was not interrupted."""
+        self._kinds: dict[Team, set[int]] = {}  # kinds of members that a living team has had
+        self._last: dict[Team, list[_Last]] = {}  # who ended with this message
+        self.others: list[tuple[int, EpisodeRecords]] = []
+        """What ended of teams for other kinds of members than the one that was told, with this message."""
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
@@ -72,7 +87,9 @@ class Episodes:
         self.lengths = np.pad(self.lengths, more)
         self._mates, self._open, self._paid = (np.pad(x, more) for x in (self._mates, self._open, self._paid))
 
-    def start(self, slot: tuple[int, int], source: Source, group_id: int, so_far: SoFar | None = None) -> None:
+    def start(
+        self, slot: tuple[int, int], source: Source, group_id: int, so_far: SoFar | None = None, *, kind: int = 0
+    ) -> None:
         """A new agent lives in `slot`, or one that goes on there with what it had in another (`leave`)."""
         self.sums[slot] = 0.0 if so_far is None else so_far.rewards
         self.lengths[slot] = 0 if so_far is None else so_far.length
@@ -80,7 +97,7 @@ class Episodes:
         self._asked.append(slot)
         if so_far is not None:
             self._moved.append((slot, so_far))
-        self._join(slot, source, group_id)
+        self._join(slot, source, group_id, kind)
 
     def leave(self, slot: tuple[int, int]) -> SoFar:
         """The agent in `slot` is not there any more, and its episode is not over: nothing is reported.
@@ -97,10 +114,10 @@ class Episodes:
             paid=float(self._paid[slot]),
         )
 
-    def change_team(self, slot: tuple[int, int], source: Source, group_id: int) -> None:
+    def change_team(self, slot: tuple[int, int], source: Source, group_id: int, *, kind: int = 0) -> None:
         """The agent in `slot` belongs to another team from now on, or to none."""
         self._leave_team(slot)
-        self._join(slot, source, group_id)
+        self._join(slot, source, group_id, kind)
 
     def decide(self, slots: tuple[np.ndarray, np.ndarray], rewards: np.ndarray) -> None:
         """Agents that had a decision before decide again; rewards float32 [N, 2], own and group."""
@@ -108,8 +125,14 @@ class Episodes:
         self.lengths[slots] += 1
         self._paid[slots] = rewards[:, 0]
 
-    def end(self, rows: np.ndarray, members: np.ndarray, ended: TerminalSteps, index: np.ndarray) -> EpisodeRecords:
-        """Entries `index` of `ended`, which lived in these slots, are over."""
+    def end(
+        self, rows: np.ndarray, members: np.ndarray, ended: TerminalSteps, index: np.ndarray, *, kind: int = 0
+    ) -> EpisodeRecords:
+        """Entries `index` of `ended`, of one kind, which lived in these slots, are over.
+
+        What that means for other kinds of their teams stands in `others` until the message is over. A kind whose
+        members had all ended before is told the team's return.
+        """
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
         self.sums[rows, members] += rewards
         self._open[rows, members] = False
@@ -135,17 +158,23 @@ class Episodes:
         for i, (team, length, group) in enumerate(zip(teams, lengths.tolist(), sums[:, 1].tolist(), strict=True)):
             last = None if ended.truncated[index[i]] else paid[i]
             if team is not None:
-                self._last.setdefault(team, []).append((length, group, last))
+                self._last.setdefault(team, []).append(_Last(length, group, last, kind))
             elif last is not None:
                 records.last_rewards.append(last)
         for team in dict.fromkeys(team for team in teams if team is not None):
             if self._alive[team] > 0:
                 continue
-            del self._alive[team]
             last = self._last.pop(team)
-            records.group_returns.extend(group for _, group, _ in last)
-            records.last_rewards.extend(paid for _, _, paid in last if paid is not None)
-            records.team_returns.append(max(last, key=lambda member: member[0])[1])
+            whole = max(last, key=lambda member: member.length).group
+            for of in sorted(self._kinds[team]):
+                told = records if of == kind else _no_records()
+                here = [member for member in last if member.kind == of]
+                told.group_returns.extend([member.group for member in here] or [whole])
+                told.last_rewards.extend(member.paid for member in here if member.paid is not None)
+                told.team_returns.append(whole)
+                if of != kind:
+                    self.others.append((of, told))
+            self._over_with(team)
         return records
 
     def message_over(self) -> None:
@@ -165,19 +194,24 @@ class Episodes:
         self._paid[:] = 0.0
         self._over.clear()
         self._last.clear()
+        self.others.clear()
         self._moved.clear()
         if self._asked:
             self._open[tuple(np.array(self._asked, np.int64).T)] = True
             self._asked.clear()
 
-    def _join(self, slot: tuple[int, int], source: Source, group_id: int) -> None:
+    def _join(self, slot: tuple[int, int], source: Source, group_id: int, kind: int) -> None:
         if group_id != NO_GROUP:
             team = self._team_of[slot] = source.team(group_id)
             self._alive[team] = self._alive.get(team, 0) + 1
+            self._kinds.setdefault(team, set()).add(kind)
 
     def _leave_team(self, slot: tuple[int, int]) -> None:
         team = self._team_of.pop(slot, None)
         if team is not None:
             self._alive[team] -= 1
             if not self._alive[team]:
-                del self._alive[team]
+                self._over_with(team)
+
+    def _over_with(self, team: Team) -> None:
+        del self._alive[team], self._kinds[team]

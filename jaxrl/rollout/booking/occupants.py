@@ -7,7 +7,7 @@ group id, whatever the behaviors of its members are. Both are forgotten when the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,15 +49,29 @@ class Occupant(NamedTuple):
 
 def first_size(messages: Mapping[Source, BehaviorMessage], *, team_rows: bool) -> tuple[int, int]:
     """Rows and members that hold the deciding agents of these messages exactly (at least 1 x 1)."""
-    teams: dict[Team, int] = {}
+    rows, (members,) = _first_sizes(messages, lambda _: 0, 1, team_rows=team_rows)
+    return rows, members
+
+
+def first_sizes(
+    messages: Mapping[Source, BehaviorMessage], kind_of: Callable[[Source], str], kinds: Sequence[str]
+) -> tuple[int, list[int]]:
+    """The same in rows of whole teams, with the members of each kind (at least 1)."""
+    return _first_sizes(messages, lambda source: kinds.index(kind_of(source)), len(kinds), team_rows=True)
+
+
+def _first_sizes(
+    messages: Mapping[Source, BehaviorMessage], kind_of: Callable[[Source], int], kinds: int, *, team_rows: bool
+) -> tuple[int, list[int]]:
+    teams: dict[Team, list[int]] = {}
     lone = 0
     for source, steps in messages.items():
         for group in steps.deciding.group_id.tolist():
             if team_rows and group != NO_GROUP:
-                teams[source.team(group)] = teams.get(source.team(group), 0) + 1
+                teams.setdefault(source.team(group), [0] * kinds)[kind_of(source)] += 1
             else:
                 lone += 1
-    return max(len(teams) + lone, 1), max(teams.values(), default=1)
+    return max(len(teams) + lone, 1), [max([1, *(team[kind] for team in teams.values())]) for kind in range(kinds)]
 
 
 def places_of(homes: Sequence[Occupant]) -> Places:

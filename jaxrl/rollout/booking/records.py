@@ -63,6 +63,14 @@ class Moved(NamedTuple):
     reward: np.ndarray  # float32 [B, A, 2], own and group reward of its decision there, which may be told there later
 
 
+class OfKind(NamedTuple):
+    """What a message brought for one kind of members, of teams that have several."""
+
+    finished: int
+    episodes: list[EpisodeRecords]
+    taken: tuple[np.ndarray, Action] | None  # over the members of the kind, as `Ingested.taken`
+
+
 class Ingested(NamedTuple):
     """One message per source, turned into rows."""
 
@@ -76,3 +84,10 @@ class Ingested(NamedTuple):
     left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
     moved: Moved | None = None  # None: nobody has
     beside: tuple[RowsMessage, ...] = ()  # of each other kind, in its own order of members, over the same rows
+    everybody: RowsMessage | None = None  # of all members, without observations and masks; None: `steps`
+    kinds: tuple[OfKind, ...] = ()  # where there are several
+
+    @property
+    def rows(self) -> RowsMessage:
+        """Who lives, asks and has earned, of all members."""
+        return self.steps if self.everybody is None else self.everybody

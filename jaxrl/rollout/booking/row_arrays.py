@@ -154,12 +154,12 @@ class RowArrays:
         self.ending[old] = Ending.CONTINUES
         return old, rewards
 
-    def finish_message(self) -> list[RowsMessage]:
+    def finish_message(self) -> tuple[list[RowsMessage], RowsMessage | None]:
         """Rows in which somebody asks get a new state, and who left them before is told so.
 
         Returns the whole message, of each kind over the same rows: where nobody of a kind asks, a row may have a new
         state all the same. Views of these arrays, valid until the next message begins; copies where there are several
-        kinds.
+        kinds. Of these also what is asked of all members.
         """
         acts = np.asarray(self._deciding.any(-1))
         if self._gone.any():
@@ -167,18 +167,19 @@ class RowArrays:
         self._present[1] = self.alive & acts[:, None]
         flags = self._reward, self._earned, self.ending, self._present, self._deciding
         if len(self._kinds) == 1:
-            return [_message(self._kinds[0], *flags)]
+            return [_message(self._kinds[0], *flags)], None
         reward, *others = flags
+        nothing = np.zeros((*self.alive.shape, 0), bool)
         return [
             _message(kind, reward[:, kind.columns], *(x[..., kind.columns] for x in others)) for kind in self._kinds
-        ]
+        ], RowsMessage((), nothing, *flags)
 
-    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest observations [N, *shape] and masks [N, M] of living members of the first kind, else of all of it.
+    def recorded(self, number: int = 0) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Newest observations [N, *shape] and masks [N, M] of living members of a kind, else of all of it.
 
         Repeated, so that N is B · A.
         """
-        kind = self._kinds[0]
+        kind = self._kinds[number]
         alive = self.alive[:, kind.columns]
         living = np.flatnonzero(alive) if alive.any() else np.arange(alive.size)
         at = np.unravel_index(np.resize(living, alive.size), alive.shape)

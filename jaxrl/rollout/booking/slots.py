@@ -9,17 +9,17 @@ follow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from jaxrl.rollout.booking.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
 from jaxrl.rollout.booking.missing import Overdue, interrupted, limited
 from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, places_of
-from jaxrl.rollout.booking.records import Gone, Ingested, Moved
+from jaxrl.rollout.booking.records import Gone, Ingested, Moved, OfKind
 from jaxrl.rollout.booking.row_arrays import RowArrays
-from jaxrl.rollout.booking.untrained import ExternalActionError, UntrainedDecisions, dense
-from jaxrl.types import NOTHING, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
+from jaxrl.rollout.booking.untrained import UntrainedDecisions, dense
+from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
 
 
 def next_power_of_two(n: int) -> int:
@@ -34,7 +34,7 @@ class Slots:
       spec: of agents whose behavior is not named in `beside`.
       beside: by behavior, the specs of other kinds of agents, which may be members of the same teams. There is room for
         them as they come.
-      rows, members: room at the beginning, of members for those of `spec`.
+      rows, members: room at the beginning; of members for those of `spec`, or for each kind.
       max_length: decisions after which an agent's episode is interrupted; None: never.
     """
 
@@ -44,7 +44,7 @@ class Slots:
         *,
         team_rows: bool,
         rows: int,
-        members: int,
+        members: int | Sequence[int],
         beside: Mapping[str, BehaviorSpec] = NOTHING,
         max_length: int | None = None,
         leave_out_taken: bool = False,
@@ -66,7 +66,8 @@ class Slots:
         self._arrays = RowArrays(specs)
         self._overdue = Overdue()
         self._interrupt_overdue = interrupt_overdue
-        self._counts = [members] + [0] * len(beside)  # members of each kind that there is room for
+        # Members of each kind that there is room for.
+        self.counts = [members] + [0] * len(beside) if isinstance(members, int) else list(members)
         self._resize(rows)
 
     @property
@@ -98,52 +99,61 @@ class Slots:
         """
         self._arrays.begin_message()
         self._moved.clear()
+        finished = [0] * len(self.counts)
         episodes = self._end_overdue(messages)
-        vanished = finished = sum(len(records.returns) for records in episodes)
+        for kind, records in episodes:
+            finished[kind] += len(records.returns)
+        vanished = sum(finished)
         taken = self._untrained.taken(messages, self._occupants)
-        if taken and self._kind_of and not self._leave_out_taken:
-            raise ExternalActionError(
-                "agents of a team of several behaviors took actions themselves, which is not learned from; write "
-                "env_settings.outside_actions: leave_out"
-            )
         self._end_discarded()
         decisions = {}
         if self.max_length is not None:
             homes, lengths = self._occupants.of, self._episodes.lengths
             messages = {s: limited(steps, homes(s), lengths, self.max_length) for s, steps in messages.items()}
         for source, steps in messages.items():
-            finished += self._move(source, steps)
+            kind = self._kind(source)
+            finished[kind] += self._move(source, steps)
             if len(steps.ended.agent_id):
                 records = self._end(source, steps.ended)
-                finished += len(records.returns)
-                episodes.append(records)
+                finished[kind] += len(records.returns)
+                episodes.append((kind, records))
         for row in self._arrays.close().tolist():
             self._occupants.free(row)
         self._overdue.message(source for source, steps in messages.items() if len(steps.deciding.agent_id))
         for source, steps in messages.items():
             decisions[source], again = self._place(source, steps.deciding)
             self._overdue.asked(source, decisions[source], again)
-            old, rewards = self._arrays.decide(self._kind(source), decisions[source], again, steps.deciding)
+            kind = self._kind(source)
+            old, rewards = self._arrays.decide(kind, decisions[source], again, steps.deciding)
             self._episodes.decide(old, rewards)
-            finished += len(rewards)
+            finished[kind] += len(rewards)
+        episodes += self._episodes.others
         self._episodes.message_over()
-        first, *others = self._arrays.finish_message()
-        ingested = Ingested(
+        (first, *others), everybody = self._arrays.finish_message()
+        left_out: np.ndarray | None = None
+        found: list[tuple[np.ndarray, Action] | None] = [None] * len(finished)
+        if taken or self._untrained.concerns(messages, untrained):  # nearly never
+            left_out, fewer = self._untrained.tell(
+                decisions, messages, untrained, ending=self._arrays.ending, gone_now=self._arrays.gone_now
+            )
+            for kind, action in enumerate(self._actions):
+                own = self.columns(kind)
+                finished[kind] -= int(fewer[:, own].sum())
+                found[kind] = dense(taken, action, self.rows, own)
+        several = zip(finished, by_kind(episodes, len(finished)), found, strict=True) if others else ()
+        return Ingested(
             steps=first,
             decisions=decisions,
-            finished=finished,
-            episodes=episodes,
-            moved=self._who_moved() if self._moved else None,
+            finished=sum(finished),
+            episodes=[records for _, records in episodes],
             vanished=vanished,
+            taken=None if others else found[0],
+            left_out=left_out,
+            moved=self._who_moved() if self._moved else None,
             beside=tuple(others),
+            everybody=everybody,
+            kinds=tuple(OfKind(*of) for of in several),
         )
-        if not taken and not self._untrained.concerns(messages, untrained):  # nearly always
-            return ingested
-        left_out, fewer = self._untrained.tell(
-            decisions, messages, untrained, ending=self._arrays.ending, gone_now=self._arrays.gone_now
-        )
-        found = None if self._kind_of else dense(taken, self.spec, self._arrays.alive.shape)
-        return ingested._replace(finished=finished - fewer, taken=found, left_out=left_out)
 
     def discard(self, source: Source, agents: Collection[int] | None = None) -> int:
         """Forget these agents, or all, of a source that is no more, or was reset; unknown ones are no error (U7, R10).
@@ -168,9 +178,9 @@ class Slots:
         """bool [B], rows with a member that lives; a discarded one does until the next `ingest`."""
         return np.asarray(self._arrays.alive.any(-1))
 
-    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest observations [N, *shape] and masks [N, M] of living agents (else all), repeated so that N is B · A."""
-        return self._arrays.recorded()
+    def recorded(self, kind: int = 0) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Newest observations [N, *shape] and masks [N, M] of a kind's living agents, else all; N is B · A."""
+        return self._arrays.recorded(kind)
 
     def _who_moved(self) -> Moved:
         """Where members have come from, and what they have earned there."""
@@ -195,7 +205,7 @@ class Slots:
             self._episodes.leave(slot)
         self._arrays.drop(places)
 
-    def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[EpisodeRecords]:
+    def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[tuple[int, EpisodeRecords]]:
         """Agents that vanished without an ending make room, if newcomers need it and they are the most that live here.
 
         They are interrupted with their newest observations. Whoever is in these messages stays.
@@ -211,7 +221,7 @@ class Slots:
             if gone:
                 newest = self._arrays.newest(self._kind(source), places_of(list(gone.values())))
                 ended = interrupted(list(gone), [home.group for home in gone.values()], newest)
-                records.append(self._end(source, ended))
+                records.append((self._kind(source), self._end(source, ended)))
         return records
 
     def _crowded(self, messages: Mapping[Source, BehaviorMessage]) -> bool:
@@ -245,7 +255,7 @@ class Slots:
         if not self.team_rows:
             for i, agent, home in moved:
                 self._occupants.settle(source, agent, home._replace(group=groups[i]))
-                self._episodes.change_team((home.row, home.member), source, groups[i])
+                self._episodes.change_team((home.row, home.member), source, groups[i], kind=self._kind(source))
             return 0
         places, index = places_of([home for _, _, home in moved]), [i for i, _, _ in moved]
         rewards = reward_columns(deciding.reward, deciding.group_reward)[index]
@@ -268,7 +278,7 @@ class Slots:
         how = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
         self._arrays.depart(self._kind(source), places, how, rewards, tuple(obs[index] for obs in ended.obs))
         self._cached.pop(source, None)
-        records = self._episodes.end(*places, ended, index)
+        records = self._episodes.end(*places, ended, index, kind=self._kind(source))
         return records._replace(lengths=records.lengths + [0] * unknown)
 
     def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray | slice]:
@@ -295,7 +305,7 @@ class Slots:
             return self._settle(source, agent, group)
         kind = self._kind(source)
         if self._arrays.alive[row, self._arrays.columns(kind)].all():
-            self._counts[kind] = next_power_of_two(self._counts[kind] + 1)
+            self.counts[kind] = next_power_of_two(self.counts[kind] + 1)
             self._resize(self.rows)
         columns = self._arrays.columns(kind)
         free = int(columns[np.argmin(self._arrays.alive[row, columns])])
@@ -306,7 +316,7 @@ class Slots:
         so_far, before = self._moving.pop((source, agent), (None, None))
         if before is not None:
             self._moved.append((before, home))
-        self._episodes.start(slot, source, group, so_far)
+        self._episodes.start(slot, source, group, so_far, kind=kind)
         return home
 
     def _kind(self, source: Source) -> int:
@@ -318,13 +328,18 @@ class Slots:
 
     def _resize(self, rows: int) -> None:
         """Room for so many rows, and for the members in `_counts`."""
-        members = sum(self._counts)
+        members = sum(self.counts)
         self._occupants.add_rows(rows)
-        self._arrays.resize(rows, self._counts)
+        self._arrays.resize(rows, self.counts)
         self._untrained.resize(rows, members)
         self._overdue.resize(rows, members)
         self._episodes.resize(rows, members)
         self._cached.clear()
+
+
+def by_kind(episodes: Sequence[tuple[int, EpisodeRecords]], kinds: int) -> list[list[EpisodeRecords]]:
+    """Records with the number of their kind, apart."""
+    return [[records for of, records in episodes if of == kind] for kind in range(kinds)]
 
 
 def _who(deciding: DecisionSteps) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source
 from jaxrl.rollout.booking.records import Ending
-from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, JaxrlError, Taken
+from jaxrl.types import Action, ActionSpec, BehaviorMessage, JaxrlError, Taken
 
 TRAINING_ENABLED = "training_enabled"
 """Key of an agent's infos; false: nobody learns from the decision that it asks for now."""
@@ -70,7 +70,7 @@ class UntrainedDecisions:
         *,
         ending: np.ndarray,
         gone_now: np.ndarray,
-    ) -> tuple[np.ndarray | None, int]:
+    ) -> tuple[np.ndarray | None, np.ndarray]:
         """After the messages were booked: untrained decisions whose outcome came, and note the new ones.
 
         Args:
@@ -78,10 +78,10 @@ class UntrainedDecisions:
           ending: uint8 [B, A], of the open decisions.
           gone_now: bool [B, A], members that left with these messages; the outcome of some is told later.
 
-        Returns bool [B, A], None if all are False, and how many of the finished decisions were untrained.
+        Returns bool [B, A], None if all are False, and which of the finished decisions were untrained, bool [B, A].
         """
         told = self.open & (ending != Ending.OPEN)
-        finished = int((self.open & (gone_now | (ending == Ending.CONTINUES))).sum())
+        finished = self.open & (gone_now | (ending == Ending.CONTINUES))
         self.open &= ~told
         for source, (rows, members) in decisions.items():
             steps = messages[source]
@@ -94,15 +94,21 @@ class UntrainedDecisions:
         return (told if told.any() else None), finished
 
 
-def dense(found: Found, spec: BehaviorSpec, shape: tuple[int, ...]) -> tuple[np.ndarray, Action] | None:
-    """What was taken as arrays over rows and members: bool [B, A], [B, A, C] and [B, A, D]; None: nothing was."""
+def dense(found: Found, spec: ActionSpec, rows: int, columns: np.ndarray) -> tuple[np.ndarray, Action] | None:
+    """What was taken as arrays over rows and members: bool [B, A], [B, A, C] and [B, A, D]; None: nothing was.
+
+    columns: int64 [A], the members that have these actions, among all of a row.
+    """
+    own = {column: place for place, column in enumerate(columns.tolist())}
+    found = [each for each in found if each[0].member in own]
     if not found:
         return None
+    shape = rows, len(columns)
     members = np.zeros(shape, bool)
-    continuous = np.zeros((*shape, spec.action.continuous_size), np.float32)
-    discrete = np.zeros((*shape, len(spec.action.discrete_branches)), np.int32)
+    continuous = np.zeros((*shape, spec.continuous_size), np.float32)
+    discrete = np.zeros((*shape, len(spec.discrete_branches)), np.int32)
     for home, action, i in found:
-        at = home.row, home.member
+        at = home.row, own[home.member]
         members[at], continuous[at], discrete[at] = True, action.continuous[i], action.discrete[i]
     return members, Action(continuous=continuous, discrete=discrete)
 

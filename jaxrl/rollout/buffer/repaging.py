@@ -6,6 +6,7 @@ take hundreds of times the room that is needed. Happens seldom, so it is done by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import chex
@@ -26,8 +27,12 @@ class Piece(NamedTuple):
     goes_on: bool = False  # its last state begins the next piece
 
 
-def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[TrajectoryState, Pages]:
+def repage(
+    state: TrajectoryState, pages: Pages, *, capacity: int, beside: Sequence[TrajectoryState] = ()
+) -> tuple[TrajectoryState, Pages]:
     """The same contents in pages of `capacity` (T', at least 4) states, for the same rows and members.
+
+    `beside`: the buffers of other kinds of members of the same rows, which are cut alike.
 
     A page that is too long is cut: the state at a cut ends one piece, as what its members bootstrap from, and begins
     the next. A decision that a member made before and that is not followed by another of its own until the cut moves
@@ -40,6 +45,9 @@ def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[Traj
     chex.assert_axis_dimension(state.stored.columns, 0, pages.capacity)
     old = jax.tree.map(np.asarray, state.stored)
     clock = np.array(state.clock)
+    mates = np.zeros(old.columns.shape[:2], bool)  # somebody of another kind decided in this state
+    for other in beside:
+        mates |= np.asarray(other.cells.acted.any(-1))
     sizes = np.full(pages.given, pages.capacity)
     sizes[pages.page] = pages.size
     row_of = {page: row for row, page in enumerate(pages.page.tolist())}
@@ -48,7 +56,8 @@ def repage(state: TrajectoryState, pages: Pages, *, capacity: int) -> tuple[Traj
         row = row_of.get(page)
         pieces = _cut(size, capacity, current=row is not None)
         open_at = np.full(clock.shape[2], NO_DECISION) if row is None else clock[1, row]
-        contents = _contents(state, jax.tree.map(lambda x, p=page, n=size: np.array(x[:n, p]), old), pieces, open_at)
+        held = jax.tree.map(lambda x, p=page, n=size: np.array(x[:n, p]), old)
+        contents = _contents(state, held, pieces, open_at, mates[:size, page])
         if row is not None:
             last[row] = contents.pop()
             clock[0, row] = pieces[-1].end - pieces[-1].begin
@@ -76,13 +85,18 @@ def _cut(size: int, capacity: int, *, current: bool) -> list[Piece]:
     return [*pieces, Piece(begin, size)]
 
 
-def _contents(state: TrajectoryState, page: Any, pieces: list[Piece], open_at: np.ndarray) -> list[Any]:
-    """Each piece [t, A, ...] of a page [n, A, ...]; `open_at` [A] follows the decisions that move."""
+def _contents(
+    state: TrajectoryState, page: Any, pieces: list[Piece], open_at: np.ndarray, mates: np.ndarray
+) -> list[Any]:
+    """Each piece [t, A, ...] of a page [n, A, ...]; `open_at` [A] follows the decisions that move.
+
+    mates: bool [n], somebody of another kind decided.
+    """
     cells = unpack(page, state.layout)
     acted, outcome, present = np.array(cells.acted), np.array(cells.outcome), np.asarray(cells.present)
     found = []
     for piece in pieces:
-        if piece.goes_on:
+        if piece.goes_on and (acted[piece.end - 1].any() or mates[piece.end - 1]):
             _move_on(page, acted, outcome, present, piece.end - 1, open_at)
         part = unpack(jax.tree.map(lambda x, p=piece: x[p.begin : p.end], page), state.layout)
         chose, paid = acted[piece.begin : piece.end].copy(), outcome[piece.begin : piece.end].copy()
@@ -95,12 +109,12 @@ def _contents(state: TrajectoryState, page: Any, pieces: list[Piece], open_at: n
 def _move_on(
     page: Any, acted: np.ndarray, outcome: np.ndarray, present: np.ndarray, at: int, open_at: np.ndarray
 ) -> None:
-    """Who waits in state `at` has made its decision there from now on. Changes all arguments in place.
+    """Who waits in state `at`, in which somebody decided, has made its decision there from now on. All in place.
 
     Where it was made it stays as a decision without outcome, which is not trained on: a state in which nobody acted
     would be taken for a final one.
     """
-    for member in np.flatnonzero(present[at] & ~acted[at] & acted[at].any()):
+    for member in np.flatnonzero(present[at] & ~acted[at]):
         made = np.flatnonzero(acted[:at, member])
         if not len(made) or not present[made[-1] : at, member].all():
             continue  # it never decided here, or another did that has ended since

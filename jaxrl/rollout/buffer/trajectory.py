@@ -13,7 +13,7 @@ members.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxrl.masks import of_slots, where
 from jaxrl.rollout.booking.records import Ending, RowsMessage
 from jaxrl.rollout.buffer.cells import OUTCOME, Cells, Extras, Layout, Stored, blank, pack, unpack
-from jaxrl.rollout.buffer.trajectory_state import CLOCK, NO_DECISION, TrajectoryState, clock_of, rollout_of
+from jaxrl.rollout.buffer.trajectory_state import CLOCK, NO_DECISION, TrajectoryState, alive, clock_of, rollout_of
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.types import Action, BehaviorSpec
 
@@ -43,6 +43,24 @@ def init(
         clock=clock_of(jnp.zeros(rows), idle + NO_DECISION, idle, jnp.arange(rows), jnp.zeros((rows, members))),
         layout=layout,
     )
+
+
+class Rows(NamedTuple):
+    """What a message says of whole rows, whatever the kinds of their members are."""
+
+    final: Any  # bool [B], a final state comes
+    new: Any  # bool [B], a new state comes
+    earned: Any  # float32 [B, 1], individual rewards that arrived now
+
+
+def rows_of(*kinds: RowsMessage) -> Rows:
+    """Of the messages of all kinds of members, each [B, A of the kind]."""
+    first, *others = (
+        Rows(steps.present[0].any(-1), steps.deciding.any(-1), steps.earned.sum(-1, keepdims=True)) for steps in kinds
+    )
+    for other in others:
+        first = Rows(first.final | other.final, first.new | other.new, first.earned + other.earned)
+    return first
 
 
 def begins(steps: RowsMessage) -> Any:
@@ -83,6 +101,7 @@ def add(
     *,
     time_horizon: int,
     origin: Any = None,
+    rows: Rows | None = None,
 ) -> TrajectoryState:
     """Credit the decisions whose reward arrived, then append final states, then new states with their actions.
 
@@ -96,17 +115,19 @@ def add(
       carry: memory after the decision, a pytree of [B, A, *].
       time_horizon: finished decisions of a segment after which its return restarts from the value.
       origin: where members have moved from, as in `memory`.
+      rows: what the message says of the rows where members of other kinds share them; None: they do not.
 
     Raises AssertionError where message, actions or carry have other rows, members or shapes than the buffer, and where
     something else is noted than it keeps.
     """
     capacity, _, members = state.shape
-    rows = _rows(state)
-    chex.assert_shape((steps.deciding, steps.ending, steps.earned), (rows, members))
-    chex.assert_shape((steps.present, steps.reward), [(2, rows, members), (rows, members, 2)])
+    count = _rows(state)
+    chex.assert_shape((steps.deciding, steps.ending, steps.earned), (count, members))
+    chex.assert_shape((steps.present, steps.reward), [(2, count, members), (count, members, 2)])
     chex.assert_trees_all_equal_shapes(carry, state.carry)
-    columns, open_at, age, mates = _credit(state, steps, time_horizon)
-    final, new = steps.present[0].any(-1), steps.deciding.any(-1)  # [B]
+    final, new, earned = rows_of(steps) if rows is None else rows
+    chex.assert_shape((final, new, earned), [(count,), (count,), (count, 1)])
+    columns, open_at, age, mates = _credit(state, steps, earned, time_horizon)
     t_new = jnp.where(new, state.size + final, capacity)  # an index beyond the end drops the write
     t = jnp.stack([jnp.where(final, state.size, capacity), t_new])  # [2, B]
 
@@ -123,7 +144,7 @@ def add(
         begin=jnp.stack([nobody, begins(steps)]),
         present=steps.present,
         acted=jnp.stack([nobody, steps.deciding]),
-        outcome=jnp.zeros((2, rows, members, OUTCOME)),
+        outcome=jnp.zeros((2, count, members, OUTCOME)),
     )
     return TrajectoryState(
         stored=jax.tree.map(
@@ -144,7 +165,7 @@ def add(
 
 
 def _credit(
-    state: TrajectoryState, steps: RowsMessage, time_horizon: int
+    state: TrajectoryState, steps: RowsMessage, earned: Any, time_horizon: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Columns, open_at, age and mates' rewards after the rewards that arrived."""
     capacity, _, members = state.shape
@@ -155,7 +176,7 @@ def _credit(
     told = jnp.where(steps.ending == Ending.DROPPED, Ending.OPEN, steps.ending)
     ending = jnp.where(cut, Ending.CUT, told).astype(jnp.float32)
     # Whoever decides at another time than its mates is credited with what they earn while its decision is open.
-    mates = state.mates_reward + (steps.earned.sum(-1, keepdims=True) - steps.earned)
+    mates = state.mates_reward + (earned - steps.earned)
     outcome = jnp.stack([steps.reward[..., 0], mates, steps.reward[..., 1], ending], axis=-1)
     t = jnp.where(arrived & (state.open_at >= 0), state.open_at, capacity)  # [B, A]
     told_at = t, state.page[:, None], jnp.arange(members), slice(-OUTCOME, None)
@@ -167,37 +188,40 @@ def _credit(
     )
 
 
-def take(state: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
+def take(state: TrajectoryState, *beside: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
     """All rows as they stand, and a buffer that goes on from the current state of each, row b in page b.
+
+    `beside`: the buffers of other kinds of members of the same rows.
 
     The last state of a row whose team lives is the state that the others bootstrap from. It is not trained on now; it
     becomes state 0 of the new buffer, with the decisions that still wait for their reward, so that none is lost (U10).
     """
-    rows = _rows(state)
-    alive = (state.open_at >= 0).any(-1)  # [B]
-    first = pack(_current(state, alive), state.layout)
+    rows, living = _rows(state), alive(state, *beside)
+    first = pack(_current(state, living), state.layout)
     stored = jax.tree.map(lambda into, x: into.at[0, :rows].set(x), state.stored, first)
-    clock = _turned(state, alive, jnp.arange(rows))
-    return rollout_of(state), TrajectoryState(stored=stored, carry=state.carry, clock=clock, layout=state.layout)
+    clock = _turned(state, living, jnp.arange(rows))
+    taken = rollout_of(state, beside=beside)
+    return taken, TrajectoryState(stored=stored, carry=state.carry, clock=clock, layout=state.layout)
 
 
-def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array) -> TrajectoryState:
+def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array, *beside: TrajectoryState) -> TrajectoryState:
     """Rows that turn go on in a fresh page, like all rows after `take`; their full page stays as it is.
 
     Args:
       turning: bool [B].
       page: int32 [B], the page after this call; above all pages given out before where the row turns.
+      beside: as for `take`.
     """
     capacity, pages, _ = state.shape
     chex.assert_shape((turning, page), (_rows(state),))
-    alive = (state.open_at >= 0).any(-1)
+    living = alive(state, *beside)
     stored = state.stored
     for t in (capacity - 2, capacity - 1):  # the full page may have one state of room: nobody stands there
         unused = jnp.where(turning & (state.size <= t), state.page, pages)
         stored = jax.tree.map(lambda into, t=t, at=unused: into.at[t, at].set(0, mode="drop"), stored)
-    first = pack(_current(state, alive), state.layout)
+    first = pack(_current(state, living), state.layout)
     at = jnp.where(turning, page, pages)
-    clock = jnp.where(turning[None, :, None], _turned(state, alive, page), state.clock)
+    clock = jnp.where(turning[None, :, None], _turned(state, living, page), state.clock)
     return TrajectoryState(
         stored=jax.tree.map(lambda into, x: into.at[0, at].set(x, mode="drop"), stored, first),
         carry=state.carry,
@@ -206,7 +230,7 @@ def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array) -> Traject
     )
 
 
-def _current(state: TrajectoryState, alive: jax.Array) -> Cells:
+def _current(state: TrajectoryState, living: jax.Array) -> Cells:
     """The state that each row goes on from, [B, A, ...]: its newest, with the decisions that are still open."""
     waits = state.open_at >= 0
     last = jnp.maximum(state.size - 1, 0)
@@ -214,16 +238,16 @@ def _current(state: TrajectoryState, alive: jax.Array) -> Cells:
     decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)
     return decided._replace(
         obs=newest.obs,
-        present=newest.present & alive[:, None],
+        present=newest.present & living[:, None],
         acted=waits,
         outcome=jnp.zeros_like(newest.outcome),
     )
 
 
-def _turned(state: TrajectoryState, alive: jax.Array, page: jax.Array) -> jax.Array:
+def _turned(state: TrajectoryState, living: jax.Array, page: jax.Array) -> jax.Array:
     """The clock of rows that hold nothing but `_current` in `page`."""
     waits = state.open_at >= 0
-    return clock_of(alive, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age), page, state.mates_reward)
+    return clock_of(living, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age), page, state.mates_reward)
 
 
 def _rows(state: TrajectoryState) -> int:

@@ -9,6 +9,7 @@ Letters: T states of a page, P pages, B rows, A members, K columns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,6 +42,11 @@ class TrajectoryState:
         """T, P, A."""
         capacity, pages, members, _ = self.stored.columns.shape
         return capacity, pages, members
+
+    @property
+    def sizes(self) -> Any:
+        """All that programs are compiled for: rows may grow where there are pages for them."""
+        return self.shape, self.clock.shape
 
     @property
     def cells(self) -> Cells:
@@ -83,15 +89,27 @@ def clock_of(size: Any, open_at: Any, age: Any, page: Any, mates: Any) -> jax.Ar
     return jnp.stack([*whole, jax.lax.bitcast_convert_type(jnp.asarray(mates, jnp.float32), jnp.int32)])
 
 
-def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
+def alive(state: TrajectoryState, *beside: TrajectoryState) -> jax.Array:
+    """bool [B], rows in which a decision waits for its reward; `beside`: of other kinds of members of the same rows."""
+    waits = (state.open_at >= 0).any(-1)
+    for other in beside:
+        waits |= (other.open_at >= 0).any(-1)
+    return waits
+
+
+def rollout_of(state: TrajectoryState, size: Any = None, *, beside: Sequence[TrajectoryState] = ()) -> Rollout:
     """What stands in the buffer now as something to learn from, [T, P, A, ...].
 
-    Of the pages that rows write to only the first `size` states, int32 [B]; by default all of them.
+    Of the pages that rows write to only the first `size` states, int32 [B]; by default all of them. `beside`: the
+    buffers of other kinds of members of the same rows.
     """
     cells = state.cells
     time = jnp.arange(state.shape[0])[:, None, None]
     held = time < _sizes(state, state.size if size is None else size)[None, :, None]  # [T, P, 1]
     present, chose = cells.present & held, cells.acted & held
+    decided = chose.any(-1, keepdims=True)  # somebody, in this state
+    for other in beside:
+        decided |= (other.cells.acted & held).any(-1, keepdims=True)
     ending = cells.outcome[..., 3]
     acted = chose & (ending != Ending.OPEN)  # so never in the last state of a living team
     source = jax.lax.cummax(jnp.where(chose, time, 0), axis=0)  # index of each member's newest decision
@@ -106,7 +124,7 @@ def rollout_of(state: TrajectoryState, size: Any = None) -> Rollout:
         present=present,
         acted=acted,
         # A state in which nobody acted is a final one: its members wait for nothing.
-        waiting=present & ~chose & chose.any(-1, keepdims=True),
+        waiting=present & ~chose & decided,
         reward=cells.outcome[..., 0],
         mates_reward=cells.outcome[..., 1],
         group_reward=cells.outcome[..., 2],

@@ -21,15 +21,15 @@ from jaxrl.rollout.buffer.trajectory_state import NO_DECISION, TrajectoryState, 
 from jaxrl.rollout.rollout import Rollout
 
 
-def take(state: TrajectoryState, begin: Any) -> tuple[Rollout, TrajectoryState]:
+def take(state: TrajectoryState, begin: Any, *beside: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
     """All episodes that have ended, and a buffer with the running ones, row b in page b.
 
     `begin` is int32 [B], the index in its page of the first state of each row's running episode, or of the next one.
-    Raises AssertionError where it is of other rows.
+    `beside`: the buffers of other kinds of members of the same rows. Raises AssertionError where `begin` is of others.
     """
     rows = _check(state, begin)
     stored = jax.tree.map(lambda into, x: into.at[:, :rows].set(x), state.stored, _running(state, begin))
-    return rollout_of(state, begin), dataclasses.replace(
+    return rollout_of(state, begin, beside=beside), dataclasses.replace(
         state, stored=stored, clock=_moved(state, begin, jnp.arange(rows))
     )
 

@@ -6,41 +6,29 @@ the `PagedBuffer`. Whose policy it is, and who learns from its streams, is a mat
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, PolicyState
-from jaxrl.envs.workers.restarts import Loss
+from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
 from jaxrl.rollout import noise
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.occupants import first_size
-from jaxrl.rollout.booking.records import Ingested, RowsMessage
+from jaxrl.rollout.booking.records import Ingested
 from jaxrl.rollout.booking.slots import Slots, Source
-from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.settings import BehaviorSettings, EnvironmentSettings
 from jaxrl.training.host import connectors
+from jaxrl.training.host.collector import USUAL, Collector, Watch
 from jaxrl.training.host.decide import ActorPrograms
-from jaxrl.training.host.paged_buffer import CutWarning, PagedBuffer
+from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
-log = logging.getLogger(__name__)
-
-Watch = Callable[[RowsMessage], None]
-
-USUAL = EnvironmentSettings()
 UNTRAINED = 1024
 """Decisions that an actor keeps that nobody learns from: statistics are drawn from them."""
-VANISHED = (
-    "%s: %d agents have asked for nothing for long while others did, and are more than those: they seem to have "
-    "vanished without an ending. Their episodes are interrupted, now and whenever there are so many again; one that "
-    "asks later begins another. Let agents that go end their episode (in Unity Agent.EndEpisode, EpisodeInterrupted)."
-)
 
 
-class ActingPolicy:
+class ActingPolicy(Collector):
     """Acts for one behavior and keeps what happens.
 
     Args:
@@ -69,56 +57,13 @@ class ActingPolicy:
         environment: EnvironmentSettings = USUAL,
         watch: Watch | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name, Wanted(keeps, env_steps, max_length, whole_episodes_only), environment, watch)
         self.spec = spec
         self.algorithm = algorithm
         self.policy = policy  # whoever learns replaces it after each update
-        self.decisions = 0  # calls of `decide`; with the run's key they fix the next action noise
-        self.finished = 0  # decisions whose reward has arrived, ever
-        self.fresh = 0  # decisions whose reward has arrived since the last `taken`
-        self._watch = watch
         self.programs = programs
         self._run_key = run_key
-        self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
-        self.held = 0  # decisions that the buffer holds, those of running episodes too
-        self.environment = environment
-        self.paged: PagedBuffer | None = None  # from the first message on, which says for how many agents
-        self._keeps = keeps
-        self._env_steps = env_steps
-        self._max_length = max_length
-        self._whole_episodes_only = whole_episodes_only
-        self._cuts = CutWarning(name)
-        self._told_of_vanished = False
-        self._connected: Any = ()  # what its connectors remember
-        zeros = tuple(np.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
-        self.known = zeros, np.ones((1, spec.action.mask_size), bool)  # what `recorded` gives before the first message
-
-    @property
-    def keeps(self) -> int:
-        """Agent decisions that the buffer is to hold, at most where environment steps are counted."""
-        return self._keeps if self.paged is None else self.paged.keeps
-
-    @property
-    def full(self) -> bool:
-        """Whether the buffer has no room for another message, and shall have none."""
-        return self.paged is not None and self.paged.full
-
-    @property
-    def begin(self) -> tuple[np.ndarray, ...]:
-        """What the programs of an update are given beside the buffer: nothing, or where running episodes begin."""
-        running = None if self.paged is None else self.paged.running
-        return () if running is None else (running.begin,)
-
-    @property
-    def rows(self) -> np.ndarray:
-        """int64 [pages in use], the row that has written each page of the buffer."""
-        assert self.paged is not None
-        return self.paged.pages.rows
-
-    @property
-    def buffer(self) -> TrajectoryState | None:
-        """What has been collected; None before the first message."""
-        return None if self.paged is None else self.paged.buffer
+        self.known = unseen(spec)  # what `recorded` gives before the first message
 
     @property
     def statistics(self) -> Any:
@@ -133,11 +78,18 @@ class ActingPolicy:
         Returns each source's actions in its agents' order, finished episodes, and how many decisions got their reward.
         Raises ExternalActionError for what agents cannot have done, or what cannot be learned from.
         """
-        paged = self.paged = self.paged or self._buffer_for(messages)
-        ingested = paged.slots.ingest(messages, untrained)
-        if paged.follow() and self.algorithm.connectors is not None:
-            self._connected = connectors.resize(self._connected, (paged.slots.rows, paged.slots.members))
-        paged.turn(ingested.steps, self.fresh)
+        ingested, action = self.book(messages, untrained)
+        chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
+        by_source = {source: at(chosen, places) for source, places in ingested.decisions.items()}
+        return by_source, ingested.episodes, ingested.finished
+
+    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
+        if self.paged is None:
+            return self.known
+        return self.paged.slots.recorded()
+
+    def _decide(self, paged: PagedBuffer, ingested: Ingested) -> Action:
         if ingested.taken is not None or ingested.left_out is not None:
             self._amend(paged, ingested)
         key_data = noise.noise_key(self._run_key, self.decisions)
@@ -146,18 +98,7 @@ class ActingPolicy:
         action, paged.buffer, self._connected = self.programs.decide(
             self.policy, paged.buffer, ingested.steps, key_data, self._connected, *moved
         )
-        paged.append(ingested.steps)
-        if ingested.vanished and not self._told_of_vanished:
-            self._told_of_vanished = True
-            log.warning(VANISHED, self.name, ingested.vanished)
-        if self._watch is not None:
-            self._watch(ingested.steps)
-        self.decisions += 1
-        self.fresh = self.fresh + ingested.finished if paged.running is None else paged.running.complete
-        self.held += ingested.finished
-        self.finished += ingested.finished
-        chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
-        return _by_source(ingested, chosen), ingested.episodes, ingested.finished
+        return action
 
     def _amend(self, paged: PagedBuffer, ingested: Ingested) -> None:
         """Open decisions that were taken otherwise, and those that nobody shall learn from."""
@@ -172,40 +113,11 @@ class ActingPolicy:
         if ingested.left_out is not None:
             paged.buffer = self.programs.leave_out(paged.buffer, ingested.left_out)
 
-    def taken(self, buffer: TrajectoryState) -> None:
-        """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
-        assert self.paged is not None
-        self.paged.taken(buffer)
-        self.held -= self.fresh
-        self.fresh, self.env_steps = 0, 0
-
-    def begin_anew(self) -> None:
-        """Nothing has been seen yet; only the number of decisions goes on."""
-        self.paged, self._connected = None, ()
-        self.fresh, self.held, self.env_steps = 0, 0, 0
-
-    def discard(self) -> None:
-        """Forget what was collected, as if somebody had learned from it."""
-        assert self.paged is not None
-        self.paged.discard()
-        self.fresh, self.held, self.env_steps = 0, 0, 0
-
-    def lose(self, loss: Loss) -> int:
-        """Drop what the agents of a lost process or copy had begun. Returns their number, one decision each."""
-        if self.paged is None:
-            return 0
-        slots, agents = self.paged.slots, loss.agents
-        sources = slots.sources(loss.worker, loss.incarnation)
-        return sum(slots.discard(s, None if agents is None else agents.get(s.behavior_id, ())) for s in sources)
-
-    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
-        if self.paged is None:
-            return self.known
-        return self.paged.slots.recorded()
+    def _grow(self, paged: PagedBuffer) -> None:
+        if self.algorithm.connectors is not None:
+            self._connected = connectors.resize(self._connected, (paged.slots.rows, paged.slots.members))
 
     def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:
-        """PagedBuffer for the agents of the first messages; its connectors have as much."""
         algorithm = self.algorithm
         rows, members = first_size(messages, team_rows=algorithm.team_rows)
         if algorithm.connectors is not None:
@@ -215,20 +127,23 @@ class ActingPolicy:
             team_rows=algorithm.team_rows,
             rows=rows,
             members=members,
-            max_length=self._max_length,
+            max_length=self.wanted.max_length,
             leave_out_taken=self.environment.outside_actions == "leave_out",
             interrupt_overdue=self.environment.missing == "carry",
         )
-        return PagedBuffer(
-            self.name,
-            slots,
-            algorithm,
-            self.programs,
-            keeps=self._keeps,
-            env_steps=self._env_steps,
-            whole_episodes_only=self._whole_episodes_only,
-            cuts=self._cuts,
-        )
+
+        def allocate(capacity: int) -> Any:
+            shown = self.spec if algorithm.connectors is None else algorithm.connectors.spec
+            sizes = {"capacity": capacity, "rows": rows, "members": members}
+            return self.programs.allocate(shown, algorithm.extras, nothing_remembered(algorithm), **sizes)
+
+        return PagedBuffer(self.name, slots, self.programs, allocate, self.wanted, cuts=self._cuts)
+
+
+def unseen(spec: BehaviorSpec) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Observations and masks of one agent of which nothing was seen."""
+    zeros = tuple(np.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
+    return zeros, np.ones((1, spec.action.mask_size), bool)
 
 
 def make_acting_policy(
@@ -267,8 +182,6 @@ def make_acting_policy(
     )
 
 
-def _by_source(ingested: Ingested, action: Action) -> dict[Source, Action]:
-    return {
-        source: Action(continuous=action.continuous[places], discrete=action.discrete[places])
-        for source, places in ingested.decisions.items()
-    }
+def at(action: Action, places: Any) -> Action:
+    """The actions [N, ...] of those who live at these places, of actions over rows."""
+    return Action(continuous=action.continuous[places], discrete=action.discrete[places])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,9 +14,11 @@ from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings, EnvironmentSettings
-from jaxrl.training.host.acting_policy import USUAL, ActingPolicy, make_acting_policy
+from jaxrl.training.host.acting_policy import ActingPolicy, make_acting_policy
+from jaxrl.training.host.collector import USUAL
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
+from jaxrl.training.host.team_policy import KindPolicy
 from jaxrl.training.host.threaded import ThreadedLearner
 from jaxrl.training.host.together import JoinedLearner, Together
 from jaxrl.training.memory import check_store
@@ -31,10 +33,16 @@ class Programs(NamedTuple):
 
 
 class Behavior(NamedTuple):
-    """A learner and the actor that it learns from."""
+    """A learner and the actor that it learns from; of a team of several behaviors its part of both."""
 
     learner: Learner
-    actor: ActingPolicy
+    actor: ActingPolicy | KindPolicy
+    team: Sequence[Behavior] = ()  # those that it learns together with, itself included
+
+    @property
+    def mates(self) -> list[Behavior]:
+        """The others of its team."""
+        return [behavior for behavior in self.team if behavior.name != self.name]
 
     @property
     def name(self) -> str:
@@ -124,16 +132,24 @@ class Behavior(NamedTuple):
     ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
         """Book one message per source; each source's actions in its agents' order, and finished episodes.
 
-        The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
+        Not of a team, whose `Team` acts for all.
         """
+        assert isinstance(self.actor, ActingPolicy)
         actions, episodes, finished = self.actor.act(messages, untrained)
-        self.learner.decided(finished)
-        self.learner.tell_ready()
-        if self.training and self._may_learn():
+        self.count(finished)
+        if self.training and self.may_learn():
             self.learner.compile_for(self.actor)
         return actions, episodes
 
-    def _may_learn(self) -> bool:
+    def count(self, finished: int) -> None:
+        """So many of its decisions were finished, by a message that was decided on.
+
+        The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
+        """
+        self.learner.decided(finished)
+        self.learner.tell_ready()
+
+    def may_learn(self) -> bool:
         """Whether the buffer can fill before the run is over: else the update is not compiled ahead."""
         missing = self.actor.keeps - self.actor.held
         return self.settings.count_by == "env_steps" or self.step + missing < self.settings.last_step
@@ -164,7 +180,8 @@ class Behavior(NamedTuple):
         Returns the metrics of the update, nothing where there was none. Raises DivergedError.
         """
         metrics = self.learner.learn(self.actor)
-        self.actor.policy = self.learner.policy
+        for behavior in self.team or (self,):
+            behavior.actor.policy = behavior.learner.policy
         return metrics
 
 

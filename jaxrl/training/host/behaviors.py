@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from jaxrl.algorithms import ALGORITHMS
@@ -17,9 +17,11 @@ from jaxrl.envs.spec_limits import check_spec
 from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
+from jaxrl.training.host.gathering import Gathering
 from jaxrl.training.host.policies import Policies
 from jaxrl.training.host.programs import compile_programs, key_of
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.team import Kind, make_team_of
 from jaxrl.training.host.together import Together
 from jaxrl.training.host.updates import Updates
 from jaxrl.training.hosts import HostsError
@@ -65,6 +67,7 @@ class Behaviors(dict[str, Behavior]):
         self._workers = workers
         self._told: set[str] = set()  # behavior ids
         self._programs: dict[tuple[BehaviorSpec, str], tuple[Algorithm, Programs]] = {}
+        self._gathering = Gathering(settings)
         self._key_of = partial(key_of, settings.env_settings.seed)
         self.policies = Policies(settings, self._key_of, self, self.make, self.open, removed)
 
@@ -87,7 +90,9 @@ class Behaviors(dict[str, Behavior]):
         for result in results:
             for behavior_id, spec in result.new_specs.items():
                 name = behavior_name(behavior_id)
-                known = self[name].spec if name in self else met[name][0] if name in met else None
+                known = (
+                    self[name].spec if name in self else met[name][0] if name in met else self._gathering.spec_of(name)
+                )
                 if known is None:
                     check_spec(behavior_id, spec)
                     met[name] = spec, behavior_id
@@ -104,8 +109,10 @@ class Behaviors(dict[str, Behavior]):
         newcomers: dict[str, Behavior] = {}
         for name, (spec, behavior_id) in met.items():
             with self._interrupt.waiting():
-                newcomers[name] = self.make(name, spec, behavior_id=behavior_id)
+                newcomers |= self._made(name, spec, behavior_id)
         self._tell_of(results)
+        self._hold(met)
+        self._gathering.miss(len(results))
         for behavior in newcomers.values():
             self._recorder.load(behavior)
             if self._together is not None and self._together.starts_elsewhere:
@@ -156,24 +163,57 @@ class Behaviors(dict[str, Behavior]):
 
         Raises SettingsError if the behavior is not configured, ConnectorError or UnsupportedObservationError.
         """
-        settings = settings or behavior_settings_for(self._settings, name)
-        chain = make_chain(spec, settings.connectors, behavior_id or name)
-        check_observations(spec if chain is None else chain.spec, settings.network_settings, behavior_id or name)
-        training = not self._settings.checkpoint_settings.inference
-        algorithm, programs = self._alike(spec, settings, training=training)
-        tell_unexportable(name, spec, settings, algorithm)
+        kind = self._kind(name, spec, settings, behavior_id)
         return make_behavior(
             name,
-            spec,
-            settings,
-            algorithm,
-            programs,
-            self._key_of(name),
-            training=training,
-            areas=self._workers * self._settings.env_settings.num_areas,
+            *kind,
+            training=self._training,
+            areas=self._areas,
             environment=self._settings.env_settings,
             together=self._together,
         )
+
+    @property
+    def _training(self) -> bool:
+        return not self._settings.checkpoint_settings.inference
+
+    @property
+    def _areas(self) -> int:
+        return self._workers * self._settings.env_settings.num_areas
+
+    def _kind(
+        self, name: str, spec: BehaviorSpec, settings: BehaviorSettings | None = None, behavior_id: str | None = None
+    ) -> Kind:
+        """What a behavior is made of. Raises as `make`."""
+        settings = settings or behavior_settings_for(self._settings, name)
+        chain = make_chain(spec, settings.connectors, behavior_id or name)
+        check_observations(spec if chain is None else chain.spec, settings.network_settings, behavior_id or name)
+        algorithm, programs = self._alike(spec, settings, training=self._training)
+        tell_unexportable(name, spec, settings, algorithm)
+        return Kind(spec, settings, algorithm, programs, self._key_of(name))
+
+    def _made(self, name: str, spec: BehaviorSpec, behavior_id: str) -> dict[str, Behavior]:
+        """A behavior that was met, by name; none, or several, of a team that learns together. Raises as `make`.
+
+        Where nobody learns, behaviors of a team act each for itself.
+        """
+        team = behavior_settings_for(self._settings, name).team
+        if team is None or not self._training:
+            return {name: self.make(name, spec, behavior_id=behavior_id)}
+        kinds = self._gathering.add(team, name, self._kind(name, spec, behavior_id=behavior_id))
+        if kinds is None:
+            return {}
+        made = make_team_of(team, kinds, areas=self._areas, environment=self._settings.env_settings)
+        self.policies.gather(team, made)
+        return {behavior.name: behavior for behavior in made.behaviors}
+
+    def _hold(self, names: Iterable[str]) -> None:
+        """Of these behaviors, those whose team is not complete act as they begin. Raises CheckpointError."""
+        for name in names:
+            kind = self._gathering.waits(name)
+            if kind is not None:
+                fresh, _, _ = kind.programs.learner.start(kind.algorithm, self._key_of(name))
+                self.policies.hold(name, kind, self._recorder.first_policy(name, fresh, kind.spec, kind.settings))
 
     def _alike(self, spec: BehaviorSpec, settings: BehaviorSettings, *, training: bool) -> tuple[Algorithm, Programs]:
         """Algorithm and programs, which behaviors of the same observations, actions and settings share."""

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jaxrl.algorithms.interface import Algorithm, PolicyState
+from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState
 from jaxrl.rollout import noise
 from jaxrl.rollout.booking.records import Moved, RowsMessage
-from jaxrl.rollout.buffer import external_actions, trajectory, whole_episodes
+from jaxrl.rollout.buffer import external_actions, kinds, repaging, trajectory, whole_episodes
+from jaxrl.rollout.buffer.kinds import KindTrajectories
+from jaxrl.rollout.buffer.trajectory import Rows
 from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.training.host import connectors
 from jaxrl.types import Action
 
 
+def _resize(buffer: TrajectoryState, *, members: Sequence[int], **sizes: Any) -> TrajectoryState:
+    (count,) = members
+    return repaging.resize(buffer, members=count, **sizes)
+
+
 class ActorPrograms(NamedTuple):
     """The compiled programs of an actor."""
 
-    decide: Callable[..., tuple[Action, TrajectoryState, Any]]
+    decide: Callable[..., tuple[Any, Any, Any]]
     # Seldom. They do the same uncompiled, then as some 200 small programs, which takes seconds.
     allocate: Callable[..., TrajectoryState] = trajectory.init
-    turn: Callable[..., TrajectoryState] = trajectory.turn
-    discard: Callable[[TrajectoryState], TrajectoryState] = lambda buffer: trajectory.take(buffer)[1]
-    turn_whole: Callable[..., TrajectoryState] = whole_episodes.turn  # instead of `turn` where episodes are not cut
-    leave_out: Callable[..., TrajectoryState] = external_actions.leave_out
+    turn: Callable[..., Any] = trajectory.turn
+    discard: Callable[..., Any] = lambda buffer: trajectory.take(buffer)[1]
+    turn_whole: Callable[..., Any] = whole_episodes.turn  # instead of `turn` where episodes are not cut
+    leave_out: Callable[..., Any] = external_actions.leave_out
     decide_frozen: Callable[..., Any] | None = None  # `decide` whose connectors learn nothing; None without connectors
     replace_actions: Callable[..., tuple[TrajectoryState, Action]] | None = None  # None: it learns from its own alone
+    # By hand, with NumPy.
+    resize: Callable[..., Any] = _resize
+    repage: Callable[..., Any] = repaging.repage
+
+
+class Acting(NamedTuple):
+    """What a decision is made with that the programs know."""
+
+    algorithm: Algorithm
+    time_horizon: int
 
 
 def decide(
@@ -45,20 +62,75 @@ def decide(
     Returns:
       Actions for the environment, dense [B, A, ...], the buffer, and what the connectors remember (`connectors`).
     """
-    if algorithm.connectors is not None:
-        connected, steps = connectors.received(algorithm.connectors, connected, steps, moved)
+    connected, steps = _received(algorithm, connected, steps, moved)
+    return _decide(Acting(algorithm, time_horizon), policy, state, steps, key_data, connected, moved)
+
+
+def decide_together(
+    acting: Sequence[Acting],
+    policies: Sequence[PolicyState],
+    state: KindTrajectories,
+    steps: Sequence[RowsMessage],
+    key_data: Sequence[Any],
+    connected: Sequence[Any],
+    moved: Sequence[Moved | None],
+) -> tuple[tuple[Action, ...], KindTrajectories, tuple[Any, ...]]:
+    """The same for teams of several kinds of members, each with a policy, a buffer and a message of its own."""
+    algorithms = [kind.algorithm for kind in acting]
+    shown = [_received(*kind) for kind in zip(algorithms, connected, steps, moved, strict=True)]
+    rows = trajectory.rows_of(*(message for _, message in shown))
+    done = [
+        _decide(kind, policy, own, message, key, remembered, came, rows)
+        for kind, policy, own, key, came, (remembered, message) in zip(
+            acting, policies, state.kinds, key_data, moved, shown, strict=True
+        )
+    ]
+    sent, buffers, connected = zip(*done, strict=True)
+    return sent, KindTrajectories(buffers), connected
+
+
+def _received(algorithm: Algorithm, connected: Any, steps: RowsMessage, moved: Moved | None) -> tuple[Any, RowsMessage]:
+    if algorithm.connectors is None:
+        return connected, steps
+    return connectors.received(algorithm.connectors, connected, steps, moved)
+
+
+def _decide(
+    acting: Acting,
+    policy: PolicyState,
+    state: TrajectoryState,
+    steps: RowsMessage,
+    key_data: Any,
+    connected: Any,
+    moved: Moved | None,
+    rows: Rows | None = None,
+) -> tuple[Action, TrajectoryState, Any]:
+    """`decide` after its connectors; `rows` where members of other kinds share them."""
+    algorithm, time_horizon = acting
     origin = None if moved is None else moved.origin
     obs = tuple(o[1] for o in steps.obs)
     carry = trajectory.memory(state, steps, origin)
-    key = noise.typed(key_data)
-    decision = algorithm.act(policy, obs, steps.action_mask, carry, key)
+    decision: Decision = algorithm.act(policy, obs, steps.action_mask, carry, noise.typed(key_data))
     after = decision.carry
     if algorithm.critic_step is not None and policy.critic != ():  # a critic comes with policies that are learned from
         doing = trajectory.standing(state, steps.deciding, decision.action)
         after = algorithm.critic_step(policy, obs, steps.present[1], decision._replace(action=doing))
     made = (decision.action, decision.extras, after)
-    state = trajectory.add(state, steps, *made, time_horizon=time_horizon, origin=origin)
+    state = trajectory.add(state, steps, *made, time_horizon=time_horizon, origin=origin, rows=rows)
     if algorithm.connectors is None:
         return decision.sent, state, connected
     connected, sent = connectors.sent(algorithm.connectors, connected, decision.action, decision.sent, steps.deciding)
     return sent, state, connected
+
+
+def uncompiled(acting: Sequence[Acting]) -> ActorPrograms:
+    """The programs of an actor of several kinds of members, as ordinary functions."""
+    return ActorPrograms(
+        decide=lambda *arguments: decide_together(acting, *arguments),
+        turn=kinds.turn,
+        discard=lambda buffer: kinds.take(buffer)[1],
+        turn_whole=kinds.turn_whole,
+        leave_out=kinds.leave_out,
+        resize=kinds.resize,
+        repage=kinds.repage,
+    )

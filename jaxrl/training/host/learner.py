@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, MutableMapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -25,7 +25,6 @@ from jaxrl.rollout.buffer.trajectory_state import TrajectoryState, rollout_of
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
-from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.episode_sums import EpisodeSums
 from jaxrl.training.interrupt import await_telling
 from jaxrl.training.signal_rewards import PAID, paid_by_decision
@@ -61,10 +60,10 @@ def learn_from(
     algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
 ) -> tuple[TrainState, Any, Metrics]:
     """Learn from a rollout that was taken before: the one call of an update beside which collection goes on."""
-    told = _told(algorithm, state, rollout)
+    paid = signals_paid(algorithm, state, rollout)
     state, store = store_rollout(algorithm, state, store, rollout)
     state, metrics = algorithm.learn(state, store)
-    return state, algorithm.storage.kept(store), metrics | told
+    return state, algorithm.storage.kept(store), metrics | paid
 
 
 def keep(
@@ -72,12 +71,12 @@ def keep(
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows into the store, where nothing is learned yet."""
     rollout, buffer = take(buffer, *begin)
-    told = _told(algorithm, state, rollout)
+    paid = signals_paid(algorithm, state, rollout)
     state, store = store_rollout(algorithm, state, store, rollout)
-    return state, algorithm.storage.kept(store), buffer, told
+    return state, algorithm.storage.kept(store), buffer, paid
 
 
-def _told(algorithm: Algorithm, state: TrainState, rollout: Rollout) -> dict[str, Any]:
+def signals_paid(algorithm: Algorithm, state: TrainState, rollout: Rollout) -> dict[str, Any]:
     """`PAID` beside the metrics, where there are signals whose rewards are to be added up."""
     paid = algorithm.signal_rewards
     return {} if paid is None else {PAID: paid_by_decision(rollout, paid.of(state, rollout))}
@@ -86,6 +85,39 @@ def _told(algorithm: Algorithm, state: TrainState, rollout: Rollout) -> dict[str
 def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
     """What statistics show of values and entropy, of what stands in the buffer."""
     return algorithm.estimate(state, rollout_of(buffer))
+
+
+class Collected(Protocol):
+    """What a learner asks of the actor that it learns from; see `collector.Collector`."""
+
+    @property
+    def buffer(self) -> Any:
+        """What has been collected; None before the first message."""
+        ...
+
+    @property
+    def begin(self) -> tuple[np.ndarray, ...]:
+        """What programs are given beside it."""
+        ...
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row that has written each page of the buffer."""
+        ...
+
+    @property
+    def fresh(self) -> int:
+        """Decisions whose reward has arrived since the last `taken`."""
+        ...
+
+    @property
+    def env_steps(self) -> int:
+        """Of all areas, likewise."""
+        ...
+
+    def taken(self, buffer: Any) -> None:
+        """Somebody has learned from the buffer, which goes on as this one."""
+        ...
 
 
 class Held(NamedTuple):
@@ -232,13 +264,17 @@ class Learner:
             )
             self._compiling_since = None
 
-    def compile_for(self, actor: ActingPolicy, *, at_once: bool = False) -> None:
+    def compile_for(self, actor: Collected, *, at_once: bool = False) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done, or for an actor that still grows."""
         if actor.buffer is None:
             return
-        sizes = (actor.buffer.shape, actor.buffer.clock.shape)  # rows may grow where there are pages for them
+        sizes = actor.buffer.sizes
         if self._lasts(sizes) or (at_once and self._sizes != sizes):
-            self._compile(sizes, self._programs.learn, self.state, self.store, actor.buffer, *actor.begin)
+            self._compile(sizes, self._programs.learn, *self._given(actor))
+
+    def _given(self, actor: Collected) -> tuple[Any, ...]:
+        """What an update is computed from."""
+        return self.state, self.store, actor.buffer, *actor.begin
 
     def _lasts(self, sizes: tuple[Any, Any]) -> bool:
         """Whether sizes that nothing is compiled for have been the same for `CALM` messages: growth comes in waves."""
@@ -254,7 +290,7 @@ class Learner:
         if self._ahead is not None:
             known[sizes] = self._ahead
 
-    def await_program(self, actor: ActingPolicy) -> None:
+    def await_program(self, actor: Collected) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
         self.compile_for(actor, at_once=True)
         if self._ahead is not None and not self._ahead.done():
@@ -267,7 +303,7 @@ class Learner:
         if self._ahead is not None:
             self._ahead.cancel()
 
-    def learn(self, actor: ActingPolicy) -> dict[str, float]:
+    def learn(self, actor: Collected) -> dict[str, float]:
         """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.
 
         Returns the metrics of the update as floats, nothing where there was none.
@@ -275,14 +311,19 @@ class Learner:
         """
         if not self._prepared(actor):
             return {}
-        learn, rows = self._programs.learn if self._ahead is None else self._ahead.result(), actor.rows
-        self.state, self.store, buffer, metrics = learn(self.state, self.store, actor.buffer, *actor.begin)
+        rows = actor.rows
+        self.state, self.store, buffer, metrics = self._update(*self._given(actor))
         actor.taken(buffer)
         self.updates, self.fresh = self.updates + 1, 0
         self.earned.add(metrics, rows)
         return self.checked({name: float(value) for name, value in metrics.items() if name != PAID})
 
-    def _prepared(self, actor: ActingPolicy) -> bool:
+    @property
+    def _update(self) -> Any:
+        """The update, compiled ahead where it is."""
+        return self._programs.learn if self._ahead is None else self._ahead.result()
+
+    def _prepared(self, actor: Collected) -> bool:
         """Whether an update is due with what the actor has; if not, that has gone into the store."""
         assert actor.buffer is not None
         self.fresh += actor.fresh
@@ -297,6 +338,10 @@ class Learner:
         self.earned.add(told, rows)
         return False
 
+    def take_told(self) -> dict[str, float]:
+        """Metrics of an update of its team; nothing where it learns alone."""
+        return {}
+
     def checked(self, values: dict[str, float]) -> dict[str, float]:
         """The metrics of an update. Raises DivergedError if one of them is not finite."""
         for name, value in values.items():
@@ -305,7 +350,7 @@ class Learner:
                 raise DivergedError(self.name, f"{name} of the update at step {self.step} is {value}", rate)
         return values
 
-    def estimates(self, actor: ActingPolicy) -> dict[str, float]:
+    def estimates(self, actor: Collected) -> dict[str, float]:
         """What statistics show of values and entropy between two updates; nothing before the first message."""
         if actor.buffer is None:
             return {}

@@ -188,6 +188,7 @@ class HostLoop:
         for behavior in list(self.behaviors.values()):
             behavior.actor.env_steps += stepped
             self.notices.collected(behavior)
+        for behavior in list(self.behaviors.values()):
             if behavior.due():
                 self.updates.use_up(behavior)
         if self.evaluation is not None:

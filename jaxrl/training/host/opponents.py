@@ -70,9 +70,9 @@ class Opponents:
         Raises CheckpointError where a resumed run's pool is missing or damaged.
         """
         for behavior_id in (name for result in results for name in result.new_specs):
-            behavior = self._behaviors[behavior_name(behavior_id)]
-            settings = behavior.settings.self_play
-            if self._plays and settings is not None and behavior_id not in self._policy:
+            behavior = self._behaviors.get(behavior_name(behavior_id))  # None: others of its team are not there yet
+            settings = None if behavior is None else behavior.settings.self_play
+            if self._plays and behavior is not None and settings is not None and behavior_id not in self._policy:
                 self._join(behavior, settings, behavior_id)
         if self.game.sides and self._messages is not None:
             self._miss(len(results))

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, nothing_remembered
 from jaxrl.rollout.booking.records import RowsMessage
 from jaxrl.rollout.booking.slots import Slots
 from jaxrl.rollout.buffer.pages import MESSAGE, Pages
-from jaxrl.rollout.buffer.repaging import repage, resize
 from jaxrl.rollout.buffer.running import RunningEpisodes
-from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
 from jaxrl.training.host.decide import ActorPrograms
 
 log = logging.getLogger(__name__)
@@ -54,52 +52,51 @@ class CutWarning:
         )  # fmt: skip
 
 
+class Wanted(NamedTuple):
+    """How much a buffer is to hold, and how."""
+
+    keeps: int  # agent decisions, of all kinds of members
+    env_steps: int | None = None  # messages of each worker instead; None: `keeps` counts
+    max_length: int | None = None  # decisions after which an agent's episode is interrupted; None: never
+    whole_episodes_only: bool = False  # running episodes stay at each update, and move to a fresh page as a whole
+
+
 class PagedBuffer:
     """Rows for the agents in `slots`, and a page of the buffer for each.
 
     Args:
-      keeps: agent decisions that the buffer is to hold.
-      env_steps: messages of each worker that it is to hold instead; None: `keeps` counts.
-      whole_episodes_only: running episodes stay at each update and move to a fresh page as a whole.
-      cuts: is told where that cannot be.
+      allocate: (states of a page) → an empty buffer, of one page for each row.
+      cuts: is told of running episodes that cannot stay whole.
+
+    The buffer is a `TrajectoryState`, or `KindTrajectories` where members are of several kinds.
     """
 
     def __init__(
         self,
         name: str,
         slots: Slots,
-        algorithm: Algorithm,
         programs: ActorPrograms,
+        allocate: Callable[[int], Any],
+        wanted: Wanted,
         *,
-        keeps: int,
-        env_steps: int | None,
-        whole_episodes_only: bool,
         cuts: CutWarning,
     ) -> None:
         self.slots = slots
-        self.running = RunningEpisodes() if whole_episodes_only else None
+        self.running = RunningEpisodes() if wanted.whole_episodes_only else None
         self.full = False  # there is no room for another message, and there shall be none
         self._name = name
         self._programs = programs
-        self._keeps = keeps
-        self._env_steps = env_steps
+        self._wanted = wanted
         self._cuts = cuts
         self.pages = Pages(capacity(self.keeps, slots.rows, slots.members), slots.rows)
-        self.buffer: TrajectoryState = programs.allocate(
-            slots.spec if algorithm.connectors is None else algorithm.connectors.spec,
-            algorithm.extras,
-            nothing_remembered(algorithm),
-            capacity=self.pages.capacity,
-            rows=slots.rows,
-            members=slots.members,
-        )
+        self.buffer = allocate(self.pages.capacity)
 
     @property
     def keeps(self) -> int:
         """Agent decisions that the buffer is to hold, at most where environment steps are counted."""
-        if self._env_steps is None:
-            return self._keeps
-        return self._env_steps * self.slots.rows * self.slots.members
+        if self._wanted.env_steps is None:
+            return self._wanted.keeps
+        return self._wanted.env_steps * self.slots.rows * self.slots.members
 
     def follow(self) -> bool:
         """Let the buffer follow the slots, and return whether they have grown; programs are then built once more.
@@ -118,7 +115,7 @@ class PagedBuffer:
         fitting = capacity(self.keeps, slots.rows, slots.members)
         held = pages.capacity if pages.given > rows else int(pages.size.max()) + MESSAGE
         if held > fitting and slots.rows * pages.capacity > 2 * (slots.rows * fitting + pages.given * pages.capacity):
-            self.buffer, self.pages = repage(self.buffer, pages, capacity=fitting)
+            self.buffer, self.pages = self._programs.repage(self.buffer, pages, capacity=fitting)
             if self.running is not None:
                 self._cuts.say(self.running.shortened(pages.size - self.pages.size), fitting)
             pages = self.pages
@@ -151,7 +148,7 @@ class PagedBuffer:
         if self.running is not None:
             self.running.note(steps, self.pages)
 
-    def taken(self, buffer: TrajectoryState) -> None:
+    def taken(self, buffer: Any) -> None:
         """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
         self.buffer, self.full = buffer, False
         if self.running is None:
@@ -224,4 +221,5 @@ class PagedBuffer:
                     "%s: rows are uneven, room for %d pages of %d states; the programs are compiled once more.",
                     self._name, room, pages.capacity,
                 )  # fmt: skip
-        self.buffer = resize(self.buffer, capacity=pages.capacity, pages=room, members=self.slots.members, fresh=fresh)
+        sizes = {"capacity": pages.capacity, "pages": room, "members": self.slots.counts}
+        self.buffer = self._programs.resize(self.buffer, **sizes, fresh=fresh)

@@ -15,16 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms.interface import PolicyState, TrainState
+from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Source
-from jaxrl.settings import BehaviorSettings, RunSettings
+from jaxrl.settings import BehaviorSettings, EnvironmentSettings, RunSettings, behavior_settings_for
 from jaxrl.training import saver
 from jaxrl.training.host.acting_policy import ActingPolicy, make_acting_policy
 from jaxrl.training.host.behavior import Behavior
-from jaxrl.training.host.routing import Chosen, Router, blank, decide, whole
+from jaxrl.training.host.decide import ActorPrograms
+from jaxrl.training.host.routing import Chosen, Router, blank, decide, join, joint, whole
+from jaxrl.training.host.team import Kind, Team
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
 
 Acted = tuple[Behavior, int, list[EpisodeRecords]]
@@ -61,22 +63,25 @@ def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) 
 
     Connectors that learn need programs of their own, in which their statistics stay as they are.
     """
+    actor = like.actor
+    return _frozen(name, like.spec, like.settings, like.algorithm, actor.programs, policy, key, actor.environment)
+
+
+def _frozen(
+    name: str,
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    algorithm: Algorithm,
+    programs: ActorPrograms,
+    policy: PolicyState,
+    key: jax.Array,
+    environment: EnvironmentSettings,
+) -> Frozen:
     run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
-    programs = like.actor.programs
     if programs.decide_frozen is not None:
         programs = programs._replace(decide=programs.decide_frozen)
-    actor = make_acting_policy(
-        name,
-        like.spec,
-        like.settings,
-        like.algorithm,
-        programs,
-        policy,
-        run_key,
-        learned=False,
-        environment=like.actor.environment,
-    )
-    return Frozen(name, actor)
+    known = (name, spec, settings, algorithm, programs, policy, run_key)
+    return Frozen(name, make_acting_policy(*known, learned=False, environment=environment))
 
 
 def weights_of(
@@ -136,6 +141,8 @@ class Policies:
         self._behaviors = behaviors
         self._frozen: dict[str, Frozen] = {}
         self._follows: dict[str, str] = {}  # by behavior id, where that is not the behavior's policy
+        self._teams: dict[str, Team] = {}  # by name, of behaviors that learn together
+        self._waiting: dict[str, Frozen] = {}  # by behavior, until all of its team have been seen
         self._make = make
         self._begin = begin
         self._removed = removed
@@ -154,9 +161,26 @@ class Policies:
             shares, chosen = whole(results, self.own), {result.worker: {} for result in results}
         else:
             shares, chosen = router.split(results), blank(results, lambda name: self._of(name).spec.action)
-        before = {name: self._behaviors[name].step for name in shares if name in self._behaviors}
-        over = decide(shares, self._named(), chosen)
+        together = {name: found for name, team in self._teams.items() if (found := joint(shares, team.names))}
+        acting = [*shares, *(of for name in together for of in self._teams[name].names)]
+        before = {name: self._behaviors[name].step for name in acting if name in self._behaviors}
+        over = decide(shares, {**self._named(), **self._waiting}, chosen)
+        for name, share in together.items():
+            actions, ended = self._teams[name].act(share.messages, share.untrained)
+            over |= ended
+            join(chosen, share, actions)
         return chosen, [(self._behaviors[name], step, over[name]) for name, step in before.items()]
+
+    def hold(self, name: str, kind: Kind, policy: PolicyState) -> None:
+        """A behavior whose team is not complete acts with this policy until it is: nobody learns from it."""
+        acts = (kind.spec, kind.settings, kind.algorithm, kind.programs.actor, policy)
+        self._waiting[name] = _frozen(name, *acts, self._key_of(name), self._settings.env_settings)
+
+    def gather(self, name: str, team: Team) -> None:
+        """The behaviors of a team act together from now on."""
+        self._teams[name] = team
+        for behavior in team.names:
+            self._waiting.pop(behavior, None)
 
     def own(self, behavior_id: str) -> str:
         """The policy that agents of a team follow unless they are assigned another."""
@@ -176,24 +200,29 @@ class Policies:
 
     def lose(self, loss: Loss) -> None:
         """A process, or a copy in it, is no more: frozen policies forget its agents, as the behaviors do."""
-        for policy in self._frozen.values():
+        for policy in (*self._frozen.values(), *self._waiting.values()):
             policy.actor.lose(loss)
 
     def begin_anew(self) -> None:
         """All environments are reset: frozen policies forget their agents, as `Behavior.begin_anew`."""
-        for policy in self._frozen.values():
+        for policy in (*self._frozen.values(), *self._waiting.values()):
             policy.actor.begin_anew()
 
     def horizon(self, behavior_id: str) -> int:
         """time_horizon of a behavior id."""
-        return self._of(behavior_id).settings.time_horizon
+        return behavior_settings_for(self._settings, behavior_name(behavior_id)).time_horizon
 
     def check(self, name: str, behavior_id: str) -> None:
         """Raises PolicyError if agents of this behavior id cannot follow the policy (R20).
 
         One that is only listed in the configuration is made now, for agents with these observations and actions.
         """
-        spec = self._of(behavior_id).spec
+        spec, team = self._of(behavior_id).spec, self._team_of(name)
+        if team is not None and name != behavior_name(behavior_id):
+            raise PolicyError(
+                f"policy_mapping: agents of {behavior_id} cannot follow {name}, which learns in team {team}: only "
+                "agents of its own behavior are members of that"
+            )
         if name not in self._named() and name in self._settings.behaviors:
             self._add(self._make(name, spec, None))
         found = self._named().get(name)
@@ -227,6 +256,11 @@ class Policies:
         model = self._behaviors.get(like)
         if model is None:
             raise PolicyError(f"add_policy: like={like!r} is no behavior; there are: {', '.join(self._behaviors)}")
+        if trains and self._team_of(like) is not None:
+            raise PolicyError(
+                f"add_policy: like={like!r} learns in team {self._team_of(like)}, which a new policy cannot join: add "
+                "a frozen one, or one like a behavior without team"
+            )
         if not trains:
             self.freeze(name, like, weights_of(weights, model, model.state, named).policy)
             return
@@ -281,8 +315,14 @@ class Policies:
             raise PolicyError(f"step, max_steps: got behavior {name!r}, expected one of {', '.join(known)}")
         return found
 
-    def _of(self, behavior_id: str) -> Behavior:
-        return self._behaviors[behavior_name(behavior_id)]
+    def _of(self, behavior_id: str) -> Behavior | Frozen:
+        name = behavior_name(behavior_id)
+        return self._behaviors[name] if name in self._behaviors else self._waiting[name]
+
+    def _team_of(self, name: str) -> str | None:
+        """The team that a behavior of the configuration file learns in."""
+        found = self._settings.behaviors.get(name)
+        return None if found is None else found.team
 
     def _add(self, behavior: Behavior) -> None:
         self._begin(behavior)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from weakref import WeakValueDictionary
 
@@ -12,11 +12,13 @@ import numpy as np
 
 from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
+from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.compilation import quick_options
-from jaxrl.rollout.buffer import external_actions, trajectory, whole_episodes
+from jaxrl.rollout.buffer import external_actions, kinds, trajectory, whole_episodes
+from jaxrl.training.host import team_learner
 from jaxrl.training.host.behavior import Programs
 from jaxrl.training.host.connectors import scoring_action
-from jaxrl.training.host.decide import ActorPrograms, decide
+from jaxrl.training.host.decide import Acting, ActorPrograms, decide, decide_together, uncompiled
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
 
 
@@ -51,6 +53,29 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         ahead=WeakValueDictionary(),
     )
     return Programs(actor, learner)
+
+
+def compile_team(
+    team: TeamAlgorithm, time_horizons: Sequence[int], like: Sequence[Programs]
+) -> tuple[ActorPrograms, LearnerPrograms]:
+    """The programs of a team of several behaviors; `like`: those of each, were it alone, in the team's order."""
+    quick = quick_options()
+    acting = [Acting(algorithm, limit) for algorithm, limit in zip(team.kinds.values(), time_horizons, strict=True)]
+    actor = uncompiled(acting)._replace(
+        decide=jax.jit(partial(decide_together, acting), donate_argnums=(1, 4)),
+        allocate=like[0].actor.allocate,
+        turn=jax.jit(kinds.turn, donate_argnums=0, compiler_options=quick),
+        turn_whole=jax.jit(kinds.turn_whole, donate_argnums=0, compiler_options=quick),
+        discard=jax.jit(lambda buffer: kinds.take(buffer)[1], donate_argnums=0, compiler_options=quick),
+        leave_out=jax.jit(kinds.leave_out, donate_argnums=0, compiler_options=quick),
+    )
+    learner = LearnerPrograms(
+        learn=jax.jit(partial(team_learner.learn, team), donate_argnums=(0, 1, 2)),
+        start=like[0].learner.start,
+        estimate=jax.jit(partial(team_learner.estimate, team), compiler_options=quick),
+        ahead=WeakValueDictionary(),
+    )
+    return actor, learner
 
 
 def key_of(seed: int, name: str) -> jax.Array:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, replays
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, PolicyState, TrainState, replays
 from jaxrl.artifacts.checkpoint import earlier
 from jaxrl.artifacts.checkpoint.document import read_info
 from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT, SELF_PLAY
@@ -24,7 +24,7 @@ from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.following.followed import Episode
-from jaxrl.settings import RunSettings
+from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.checkpoints import OnSaved
 from jaxrl.training.host import saver as host_saver
@@ -35,7 +35,7 @@ from jaxrl.training.lessons import Lessons, entries_of, read_lessons
 from jaxrl.training.recorder import Recorder, take_all
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.teams import SharedLearners
-from jaxrl.types import EnvMessage
+from jaxrl.types import BehaviorSpec, EnvMessage
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +98,14 @@ class HostRecorder(Recorder):
             if state is not None:
                 behavior.begin_from(state)
 
+    def first_policy(self, name: str, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings) -> PolicyState:
+        """What a behavior acts with that learns with others which have not been seen: of `fresh`, or as a run goes on.
+
+        Raises CheckpointError.
+        """
+        path = self._continued(name) if self.settings.checkpoint_settings.resume else None
+        return fresh.policy if path is None else host_saver.first_policy(fresh, path, spec, settings)
+
     def _continued(self, name: str) -> Path | None:
         """The checkpoint that a behavior goes on from; None: it appeared after the moment that the run goes on from."""
         if self.moment is None or not self.moment.paths:
@@ -141,7 +149,8 @@ class HostRecorder(Recorder):
         """
         for episode in episodes:
             for name in () if episode.faulty else dict.fromkeys(agent.behavior for agent in episode.agents):
-                self._statistics[name].followed(name, episode)
+                if name in self._statistics:  # not while others of its team have not been seen
+                    self._statistics[name].followed(name, episode)
 
     def save_all(self, behaviors: Sequence[Behavior]) -> None:
         """Checkpoints of one moment; statistics begin anew, as in a run that is resumed from them.
@@ -184,7 +193,8 @@ class HostRecorder(Recorder):
         shown = self._shown.setdefault(result.worker, {})
         shown |= dict.fromkeys(behavior_name(behavior_id) for behavior_id in (*result.new_specs, *result.steps))
         for name in shown if result.stats else ():
-            self._statistics[name].environment(result.stats, result.worker)
+            if name in self._statistics:  # not while others of its team have not been seen
+                self._statistics[name].environment(result.stats, result.worker)
 
     def reported(self, values: Sequence[tuple[str, float]]) -> None:
         """Statistics that callbacks gave, by tag: they belong to every behavior."""

@@ -76,6 +76,19 @@ def decide(
     return over
 
 
+def joint(shares: dict[str, Share], team: Sequence[str]) -> Share | None:
+    """The shares of the policies of a team as one, taken out of `shares`; None: nobody has any."""
+    found = None
+    for name in team:
+        share = shares.pop(name, None)
+        if share is not None:
+            found = found or Share()
+            found.messages |= share.messages
+            found.untrained |= share.untrained
+            found.deciding |= share.deciding
+    return found
+
+
 class Router:
     """Remembers which policy each living agent followed last: what it brings belongs to that one."""
 

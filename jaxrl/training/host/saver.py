@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from jaxrl.algorithms.interface import TrainState
+from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.loop import require_loop
-from jaxrl.settings import LARGEST_STEP
+from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.training import saver
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.saver import Snapshot
+from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +47,30 @@ def snapshot_of(behavior: Behavior) -> Snapshot:
     )
 
 
+def first_policy(fresh: TrainState, path: Path, spec: BehaviorSpec, settings: BehaviorSettings) -> PolicyState:
+    """The policy in a checkpoint alone; `fresh` is a learner that acts like it. Raises CheckpointError."""
+    wanted = {"train": _acting(fresh)}
+    found = checkpoint.restore(path, wanted, spec=spec, settings=saver.settings_of(settings), part=True)
+    return found["train"].policy
+
+
+def _acting(state: TrainState) -> TrainState:
+    """What acting needs of it."""
+    return state.replace(critic=(), optimizer=(), own={}, signals={})
+
+
 def resume(behavior: Behavior, path: Path) -> None:
-    """Continue from a checkpoint of this run. Raises CheckpointError when it does not fit."""
+    """Continue from a checkpoint of this run. Raises CheckpointError when it does not fit.
+
+    Who only acts takes its policy alone where the rest is that of a team, which has a critic of its own kind.
+    """
     require_loop(path, compiled=False)
-    template = Saved(train=behavior.state, step=np.int64(0), decisions=np.int64(0))
+    state, part = behavior.state, not behavior.training and behavior.settings.team is not None
+    template = Saved(train=_acting(state) if part else state, step=np.int64(0), decisions=np.int64(0))
     spec, settings, described = behavior.spec, behavior.settings, saver.settings_of(behavior.settings)
-    saved = checkpoint.restore(path, template, spec=spec, settings=described)
+    saved = checkpoint.restore(path, template, spec=spec, settings=described, part=part)
+    if part:
+        saved = saved.replace(train=state.replace(policy=saved.train.policy))
     step, learner, keeps = int(saved.step), behavior.learner, behavior.algorithm.storage.saved
     if behavior.training:
         learner.store = saver.resumed_store(learner.store, path, spec, settings, described, saved=keeps)

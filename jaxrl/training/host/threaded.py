@@ -25,7 +25,8 @@ from jaxrl.algorithms.interface import TrainState
 from jaxrl.rollout.booking.records import Ending, RowsMessage
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.acting_policy import ActingPolicy
-from jaxrl.training.host.learner import Learner
+from jaxrl.training.host.learner import Collected, Learner
+from jaxrl.training.host.team_policy import KindPolicy
 from jaxrl.training.interrupt import await_telling
 from jaxrl.training.signal_rewards import PAID
 
@@ -98,7 +99,7 @@ class ThreadedLearner(Learner):
         """Whether there is something to publish."""
         return self._under_way is not None and self._under_way.done()
 
-    def compile_for(self, actor: ActingPolicy, *, at_once: bool = False) -> None:
+    def compile_for(self, actor: Collected, *, at_once: bool = False) -> None:
         """Begin to compile the update for rollouts of the actor's buffer, unless that is done."""
         if actor.buffer is None:
             return
@@ -107,11 +108,11 @@ class ThreadedLearner(Learner):
             rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
             self._compile(sizes, self._programs.learn_from, self.state, self.store, rollout)
 
-    def await_program(self, actor: ActingPolicy) -> None:
+    def await_program(self, actor: Collected) -> None:
         """Nothing to wait for: the thread of the update does."""
         self.compile_for(actor, at_once=True)
 
-    def learn(self, actor: ActingPolicy) -> dict[str, float]:
+    def learn(self, actor: Collected) -> dict[str, float]:
         """Begin an update from what the actor has collected, if the algorithm is ready for it. Gives no metrics yet.
 
         The one before must have been published.
@@ -151,7 +152,7 @@ class ThreadedLearner(Learner):
         """Which update is under way, since when, in words."""
         return f"update {self.updates + 1}, which has been running for {time.perf_counter() - self._begun:.0f} s"
 
-    def publish(self, actor: ActingPolicy) -> dict[str, float]:
+    def publish(self, actor: ActingPolicy | KindPolicy) -> dict[str, float]:
         """Take over the state of the update that is done; the actor goes on with its policy.
 
         Returns its metrics, with `staleness` and `time_waited`.

@@ -32,8 +32,7 @@ from jaxrl.algorithms.interface import Algorithm, TrainState, replays
 from jaxrl.artifacts.checkpoint.tree import is_key
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import RunSettings
-from jaxrl.training.host.acting_policy import ActingPolicy
-from jaxrl.training.host.learner import Learner, learn_from
+from jaxrl.training.host.learner import Collected, Learner, learn_from
 from jaxrl.training.hosts import HostsError
 from jaxrl.training.interrupt import await_telling
 from jaxrl.training.signal_rewards import PAID
@@ -162,13 +161,13 @@ class JoinedLearner(Learner):
         """All hosts go on from this step."""
         self.step = self._counted = step
 
-    def compile_for(self, actor: ActingPolicy, *, at_once: bool = False) -> None:
+    def compile_for(self, actor: Collected, *, at_once: bool = False) -> None:
         """Nothing: how large a rollout is, all hosts together know when they come to learn from it."""
 
-    def await_program(self, actor: ActingPolicy) -> None:
+    def await_program(self, actor: Collected) -> None:
         """Nothing, see `compile_for`."""
 
-    def learn(self, actor: ActingPolicy) -> dict[str, float]:
+    def learn(self, actor: Collected) -> dict[str, float]:
         """One update from what the actors of all hosts have collected; nothing, and the end, where one has ended."""
         if not self._prepared(actor):
             return {}

@@ -56,6 +56,8 @@ class Updates:
                 behavior.learner.await_program(behavior.actor)
             metrics = behavior.learn()
         self._tell(behavior, metrics)
+        for mate in behavior.mates:
+            self._tell(mate, mate.learner.take_told())
 
     def told(self) -> Mapping[str, Learned]:
         """Updates that came in since the last call, by behavior."""

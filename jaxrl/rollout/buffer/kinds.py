@@ -1,0 +1,95 @@
+"""Trajectory buffers of several kinds of members that share rows (`Slots(beside=...)`), on the device.
+
+Each kind has observations, actions and arrays of its own; rows, pages and states are the same: a state is written for
+all kinds whenever a member of any kind decides, and what a function asks of a whole row it asks of all kinds. Functions
+are those of `buffer.trajectory`, `whole_episodes`, `external_actions` and `repaging` for each kind. K kinds; letters as
+in `buffer.trajectory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.rollout.buffer import external_actions, repaging, trajectory, whole_episodes
+from jaxrl.rollout.buffer.pages import Pages
+from jaxrl.rollout.buffer.trajectory_state import TrajectoryState, rollout_of
+from jaxrl.rollout.rollout import Rollout
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("kinds",), meta_fields=())
+@dataclass(frozen=True)
+class KindTrajectories:
+    """The buffers of K kinds, in the order of the slots."""
+
+    kinds: tuple[TrajectoryState, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """T, P, and A of all kinds together."""
+        capacity, pages, _ = self.kinds[0].shape
+        return capacity, pages, sum(state.shape[2] for state in self.kinds)
+
+    @property
+    def open_at(self) -> jax.Array:
+        """int32 [B, A], as of one buffer; the members of one kind after those of the other."""
+        return jnp.concatenate([state.open_at for state in self.kinds], axis=1)
+
+    @property
+    def sizes(self) -> Any:
+        """All that programs are compiled for."""
+        return tuple((state.shape, state.clock.shape) for state in self.kinds)
+
+    def each(self) -> Iterator[tuple[TrajectoryState, tuple[TrajectoryState, ...]]]:
+        """Each kind's buffer, and those of the others."""
+        for number, state in enumerate(self.kinds):
+            yield state, (*self.kinds[:number], *self.kinds[number + 1 :])
+
+
+def take(state: KindTrajectories, *begin: Any) -> tuple[tuple[Rollout, ...], KindTrajectories]:
+    """The rollout of each kind, [T, P, A of the kind, ...], over the same states, and the buffers as they go on.
+
+    `begin`: where running episodes begin, for `batch_mode: complete_episodes`.
+    """
+    taken = whole_episodes.take if begin else trajectory.take
+    rollouts, after = zip(*(taken(own, *begin, *others) for own, others in state.each()), strict=True)
+    return rollouts, KindTrajectories(after)
+
+
+def rollouts_of(state: KindTrajectories) -> tuple[Rollout, ...]:
+    """What stands in the buffers now."""
+    return tuple(rollout_of(own, beside=others) for own, others in state.each())
+
+
+def turn(state: KindTrajectories, turning: Any, page: Any) -> KindTrajectories:
+    """As `trajectory.turn`."""
+    return KindTrajectories(tuple(trajectory.turn(own, turning, page, *others) for own, others in state.each()))
+
+
+def turn_whole(state: KindTrajectories, turning: Any, page: Any, begin: Any) -> KindTrajectories:
+    """As `whole_episodes.turn`."""
+    return KindTrajectories(tuple(whole_episodes.turn(own, turning, page, begin) for own in state.kinds))
+
+
+def leave_out(state: KindTrajectories, members: Sequence[Any]) -> KindTrajectories:
+    """As `external_actions.leave_out`, bool [B, A] of each kind."""
+    return KindTrajectories(tuple(map(external_actions.leave_out, state.kinds, members)))
+
+
+def resize(
+    state: KindTrajectories, *, capacity: int, pages: int, members: Sequence[int], fresh: Any = ()
+) -> KindTrajectories:
+    """As `repaging.resize`; `members` of each kind."""
+    room = partial(repaging.resize, capacity=capacity, pages=pages, fresh=fresh)
+    return KindTrajectories(tuple(room(own, members=count) for own, count in zip(state.kinds, members, strict=True)))
+
+
+def repage(state: KindTrajectories, pages: Pages, *, capacity: int) -> tuple[KindTrajectories, Pages]:
+    """As `repaging.repage`: all kinds are cut alike."""
+    cut = [repaging.repage(own, pages, capacity=capacity, beside=others) for own, others in state.each()]
+    return KindTrajectories(tuple(own for own, _ in cut)), cut[0][1]

@@ -1,0 +1,84 @@
+"""Behaviors that learn as one team: one update of all, from streams that they have in common.
+
+Each keeps a state, a step, settings and statistics of its own; `TeamAlgorithm.learn` learns from the rollouts of all
+and gives each its state and metrics.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from jaxrl.algorithms.interface import Metrics, TrainState, store_rollout
+from jaxrl.algorithms.team import TeamAlgorithm
+from jaxrl.rollout.buffer import kinds
+from jaxrl.rollout.buffer.kinds import KindTrajectories
+from jaxrl.training.host.learner import Collected, Held, Learner, signals_paid
+from jaxrl.training.signal_rewards import PAID
+
+
+def learn(
+    team: TeamAlgorithm, states: dict[str, TrainState], store: Any, buffer: KindTrajectories, *begin: Any
+) -> tuple[dict[str, TrainState], Any, KindTrajectories, dict[str, Metrics]]:
+    """Take all rows and learn from them: the one call per update. States and metrics by behavior."""
+    rollouts, buffer = kinds.take(buffer, *begin)
+    paid, stores, counted = {}, {}, {}
+    for (name, algorithm), rollout in zip(team.kinds.items(), rollouts, strict=True):
+        paid[name] = signals_paid(algorithm, states[name], rollout)
+        counted[name], stores[name] = store_rollout(algorithm, states[name], store, rollout)
+    states, metrics = team.learn(counted, stores)
+    return states, store, buffer, {name: metrics[name] | paid[name] for name in team.kinds}
+
+
+def estimate(team: TeamAlgorithm, states: dict[str, TrainState], buffer: KindTrajectories) -> dict[str, Metrics]:
+    """What statistics show of values and entropy, of what stands in the buffer, by behavior."""
+    return team.estimate(states, dict(zip(team.kinds, kinds.rollouts_of(buffer), strict=True)))
+
+
+class KindLearner(Learner):
+    """The part of one behavior in a team, which goes on until all of its behaviors are done. Arguments as `Learner`.
+
+    team: by name, those that were made before, in the order of the `TeamAlgorithm`; this one joins them.
+    """
+
+    def __init__(self, name: str, *arguments: Any, team: dict[str, KindLearner], **keywords: Any) -> None:
+        super().__init__(name, *arguments, **keywords)
+        team[name] = self
+        self.team = team
+        self._told: dict[str, float] = {}  # metrics of the newest update, until somebody takes them
+
+    def unfinished(self) -> bool:
+        """Whether a behavior of the team has something left to do."""
+        return any(Learner.unfinished(kind) for kind in self.team.values())
+
+    def learn(self, actor: Collected) -> dict[str, float]:
+        """One update of the whole team; the others' metrics are theirs to take (`take_told`).
+
+        Raises DivergedError if one of its own is not finite.
+        """
+        held, rows = Held(actor.env_steps, actor.fresh), actor.rows
+        self._warn_of_few(actor.fresh)
+        states, _, buffer, metrics = self._update(*self._given(actor))
+        actor.taken(buffer)
+        for name, kind in self.team.items():
+            kind.state, kind.held, kind.updates = states[name], held, kind.updates + 1
+            kind.earned.add(metrics[name], rows)
+            kind._told = {tag: float(value) for tag, value in metrics[name].items() if tag != PAID}
+        return self.take_told()
+
+    def take_told(self) -> dict[str, float]:
+        """Its metrics of the team's newest update, once. Raises DivergedError if one of them is not finite."""
+        found, self._told = self._told, {}
+        return self.checked(found)
+
+    def estimates(self, actor: Collected) -> dict[str, float]:
+        """What statistics show of values and entropy between two updates; nothing before the first message."""
+        if actor.buffer is None:
+            return {}
+        found = self._programs.estimate({name: kind.state for name, kind in self.team.items()}, actor.buffer)
+        return {tag: float(value) for tag, value in jax.device_get(found[self.name]).items()}
+
+    def _given(self, actor: Collected) -> tuple[Any, ...]:
+        states = {name: kind.state for name, kind in self.team.items()}
+        return states, self.store, actor.buffer, *actor.begin

@@ -1,0 +1,301 @@
+"""What acts for teams whose members are of several behaviors: each with its own policy, over shared rows.
+
+One compiled call decides for all kinds of members and appends to their buffers, whose rows, pages and states are the
+same (`rollout.buffer.kinds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
+from jaxrl.artifacts.names import behavior_name
+from jaxrl.envs.workers.restarts import Loss
+from jaxrl.rollout import noise
+from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.occupants import first_sizes
+from jaxrl.rollout.booking.records import Ingested, Moved
+from jaxrl.rollout.booking.slots import Slots, Source
+from jaxrl.rollout.buffer.kinds import KindTrajectories
+from jaxrl.settings import EnvironmentSettings
+from jaxrl.training.host import connectors
+from jaxrl.training.host.acting_policy import at, unseen
+from jaxrl.training.host.collector import USUAL, Collector
+from jaxrl.training.host.decide import ActorPrograms
+from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
+
+
+class KindPolicy:
+    """One kind's part of a team's actor, as a behavior knows its actor.
+
+    Args:
+      programs: of this kind alone, for policies that are like it and act by themselves; actions are replaced with them.
+      run_key: two words; with the number of a decision they fix its noise.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: BehaviorSpec,
+        algorithm: Algorithm,
+        programs: ActorPrograms,
+        policy: PolicyState,
+        run_key: list[int],
+        environment: EnvironmentSettings = USUAL,
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.algorithm = algorithm
+        self.programs = programs
+        self.policy = policy  # whoever learns replaces it after each update
+        self.run_key = run_key
+        self.environment = environment
+        self.finished = 0  # decisions of this kind whose reward has arrived, ever
+        self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
+        self.connected: Any = ()  # what its connectors remember
+        self.known = unseen(spec)  # what `recorded` gives before the first message
+        self.team: TeamPolicy  # that it is a part of
+
+    @property
+    def number(self) -> int:
+        """Its place among the kinds."""
+        return list(self.team.kinds).index(self.name)
+
+    @property
+    def decisions(self) -> int:
+        """Calls of `decide`, which decides for all kinds."""
+        return self.team.decisions
+
+    @decisions.setter
+    def decisions(self, count: int) -> None:
+        self.team.decisions = max(self.team.decisions, count)
+
+    @property
+    def fresh(self) -> int:
+        """Decisions of all kinds whose reward has arrived since the last `taken`."""
+        return self.team.fresh
+
+    @property
+    def held(self) -> int:
+        """Decisions of all kinds that the buffer holds."""
+        return self.team.held
+
+    @property
+    def keeps(self) -> int:
+        """Decisions of all kinds that the buffer is to hold."""
+        return self.team.keeps
+
+    @property
+    def full(self) -> bool:
+        """Whether the buffer has no room for another message, and shall have none."""
+        return self.team.full
+
+    @property
+    def begin(self) -> tuple[np.ndarray, ...]:
+        """As of the team."""
+        return self.team.begin
+
+    @property
+    def rows(self) -> np.ndarray:
+        """As of the team."""
+        return self.team.rows
+
+    @property
+    def buffer(self) -> Any:
+        """Of the team."""
+        return self.team.buffer
+
+    @property
+    def statistics(self) -> Any:
+        """What its connectors have learned of their input, as `PolicyState.connectors`."""
+        return self.connected.state.shared if self.connected else self.policy.connectors
+
+    def taken(self, buffer: Any) -> None:
+        """Somebody has learned from the team's buffer."""
+        self.team.taken(buffer)
+
+    def discard(self) -> None:
+        """Forget what the team has collected."""
+        self.team.discard()
+
+    def begin_anew(self) -> None:
+        """Nothing has been seen yet."""
+        self.team.begin_anew()
+
+    def lose(self, loss: Loss) -> int:
+        """Drop what agents of this kind had begun, of a lost process or copy. Returns their number."""
+        paged = self.team.paged
+        if paged is None:
+            return 0
+        sources = paged.slots.sources(loss.worker, loss.incarnation)
+        return sum(self.team.lose_of(s, loss) for s in sources if behavior_name(s.behavior_id) == self.name)
+
+    def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Newest real observations and action masks of this kind, for checking an exported policy."""
+        paged = self.team.paged
+        return self.known if paged is None else paged.slots.recorded(self.number)
+
+
+class TeamPolicy(Collector):
+    """Acts for all kinds of members of the same teams and keeps what happens.
+
+    Args:
+      kinds: by behavior, in an order that stays.
+      programs: `decide.decide_together` and what goes with it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kinds: Sequence[KindPolicy],
+        programs: ActorPrograms,
+        wanted: Wanted,
+        environment: EnvironmentSettings = USUAL,
+    ) -> None:
+        super().__init__(name, wanted, environment)
+        self.kinds = {kind.name: kind for kind in kinds}
+        self.programs = programs
+        self._place = {name: number for number, name in enumerate(self.kinds)}
+        for kind in kinds:
+            kind.team = self
+
+    def act(
+        self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
+    ) -> tuple[dict[Source, Action], dict[str, list[EpisodeRecords]], dict[str, int]]:
+        """Book one message per source; nobody learns from the decisions of agents in `untrained`, ids by source.
+
+        Returns each source's actions in its agents' order; by behavior the finished episodes, and how many decisions
+        got their reward. Raises ExternalActionError.
+        """
+        ingested, actions = self.book(messages, untrained)
+        chosen = [Action(np.asarray(action.continuous), np.asarray(action.discrete)) for action in actions]
+        own = self._own_places()
+        by_source = {}
+        for source, (rows, members) in ingested.decisions.items():
+            by_source[source] = at(chosen[self._place[behavior_name(source.behavior_id)]], (rows, own[members]))
+        finished = {}
+        for kind, brought in zip(self.kinds.values(), ingested.kinds, strict=True):
+            kind.finished += brought.finished
+            finished[kind.name] = brought.finished
+        episodes = {name: brought.episodes for name, brought in zip(self.kinds, ingested.kinds, strict=True)}
+        return by_source, episodes, finished
+
+    def taken(self, buffer: Any) -> None:
+        """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
+        super().taken(buffer)
+        self._begin_to_count()
+
+    def discard(self) -> None:
+        """Forget what was collected, as if somebody had learned from it."""
+        super().discard()
+        self._begin_to_count()
+
+    def begin_anew(self) -> None:
+        """Nothing has been seen yet; only the number of decisions goes on."""
+        super().begin_anew()
+        self._begin_to_count()
+        for kind in self.kinds.values():
+            kind.policy, kind.connected = kind.policy.replace(connectors=kind.statistics), ()
+
+    def _begin_to_count(self) -> None:
+        for kind in self.kinds.values():
+            kind.env_steps = 0
+
+    def _own_places(self) -> np.ndarray:
+        """int64 [A of all kinds], each member's place among those of its kind."""
+        assert self.paged is not None
+        slots = self.paged.slots
+        own = np.zeros(slots.members, np.int64)
+        for number in range(len(self.kinds)):
+            own[slots.columns(number)] = np.arange(slots.counts[number])
+        return own
+
+    def _decide(self, paged: PagedBuffer, ingested: Ingested) -> tuple[Action, ...]:
+        self._amend(paged, ingested)
+        kinds = list(self.kinds.values())
+        actions, paged.buffer, connected = self.programs.decide(
+            tuple(kind.policy for kind in kinds),
+            paged.buffer,
+            (ingested.steps, *ingested.beside),
+            tuple(noise.noise_key(kind.run_key, self.decisions) for kind in kinds),
+            tuple(kind.connected for kind in kinds),
+            self._moved(paged.slots, ingested.moved),
+        )
+        for kind, remembered in zip(kinds, connected, strict=True):
+            kind.connected = remembered
+        return actions
+
+    def _moved(self, slots: Slots, moved: Moved | None) -> tuple[Moved | None, ...]:
+        """Of each kind that remembers anything: members that have moved, with places among their own kind."""
+        kinds = list(self.kinds.values())
+        if moved is None:
+            return (None,) * len(kinds)
+        own, found = self._own_places(), []
+        for number, kind in enumerate(kinds):
+            columns, count = slots.columns(number), slots.counts[number]
+            row, member = np.divmod(moved.origin[:, columns], slots.members)
+            origin = np.where(row >= 0, row * count + own[member], -1).astype(np.int32)
+            remembers = bool(kind.algorithm.memories) or kind.algorithm.connectors is not None
+            found.append(Moved(origin, moved.reward[:, columns]) if remembers else None)
+        return tuple(found)
+
+    def _amend(self, paged: PagedBuffer, ingested: Ingested) -> None:
+        """Open decisions that were taken otherwise, and those that nobody shall learn from."""
+        for number, (kind, brought) in enumerate(zip(self.kinds.values(), ingested.kinds, strict=True)):
+            replace = kind.programs.replace_actions
+            if brought.taken is None or (replace is None and self.environment.outside_actions != "train"):
+                continue
+            if replace is None:
+                raise connectors.not_scored(kind.name, kind.algorithm)
+            buffers, (members, action) = list(paged.buffer.kinds), brought.taken
+            buffers[number], raw = replace(kind.policy, buffers[number], members, action)
+            paged.buffer = KindTrajectories(tuple(buffers))
+            if kind.algorithm.connectors is not None:
+                kind.connected = connectors.taken(kind.algorithm.connectors, kind.connected, members, raw, action)
+        if ingested.left_out is not None:
+            own = [ingested.left_out[:, paged.slots.columns(number)] for number in range(len(self.kinds))]
+            paged.buffer = self.programs.leave_out(paged.buffer, own)
+
+    def _grow(self, paged: PagedBuffer) -> None:
+        for kind, members in zip(self.kinds.values(), paged.slots.counts, strict=True):
+            if kind.algorithm.connectors is not None:
+                kind.connected = connectors.resize(kind.connected, (paged.slots.rows, members))
+
+    def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:
+        kinds = list(self.kinds.values())
+        rows, members = first_sizes(messages, lambda source: behavior_name(source.behavior_id), list(self.kinds))
+        for kind, count in zip(kinds, members, strict=True):
+            if kind.algorithm.connectors is not None:
+                kind.connected = connectors.start(kind.algorithm.connectors, kind.policy.connectors, (rows, count))
+        first, *others = kinds
+        slots = Slots(
+            first.spec,
+            team_rows=True,
+            rows=rows,
+            members=members,
+            beside={kind.name: kind.spec for kind in others},
+            max_length=self.wanted.max_length,
+            leave_out_taken=self.environment.outside_actions == "leave_out",
+            interrupt_overdue=self.environment.missing == "carry",
+        )
+
+        def allocate(capacity: int) -> KindTrajectories:
+            return KindTrajectories(
+                tuple(
+                    self.programs.allocate(
+                        kind.spec if kind.algorithm.connectors is None else kind.algorithm.connectors.spec,
+                        kind.algorithm.extras,
+                        nothing_remembered(kind.algorithm),
+                        capacity=capacity,
+                        rows=rows,
+                        members=count,
+                    )
+                    for kind, count in zip(kinds, members, strict=True)
+                )
+            )
+
+        return PagedBuffer(self.name, slots, self.programs, allocate, self.wanted, cuts=self._cuts)
