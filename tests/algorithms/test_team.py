@@ -94,8 +94,7 @@ def test_equal_specs_with_tied_parameters_learn_what_one_behavior_learns() -> No
         def gradient(carry, chunk):
             def total(params):
                 found = team.losses_of(kinds, params, chunk, {name: now._replace(own=own[name]) for name in kinds})
-                share = policy_gradient._shares(chunk)
-                return sum(share[name] * loss for name, (loss, _) in found.items())
+                return policy_gradient.over_all({name: loss for name, (loss, _) in found.items()}, chunk)
 
             both = {name: params_of(of) for name, of in tied(put(state, carry[0])).items()}
             return tied_gradient(jax.grad(total)(both)), {}
