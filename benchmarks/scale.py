@@ -183,11 +183,12 @@ def draw(path: Path, found: dict[str, list[dict[str, Any]]]) -> None:
         panel.axhline(LINEAR, color="grey", linewidth=0.8)
         panel.set_title(row.what, fontsize=7)
         panel.tick_params(labelsize=7)
+        panel.minorticks_off()
     panels[0].legend(fontsize=7)
     for panel in panels[len(found) :]:
         panel.axis("off")
     figure.tight_layout()
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=60)
 
 
 def main() -> None:
