@@ -100,8 +100,8 @@ class CountedEpisodes(OpenEpisodes):
 class CountedLoop(HostLoop):
     """Counts what is asked for. Not for `threaded: true`."""
 
-    def __init__(self, settings: RunSettings, recorder: HostRecorder, *others: Any) -> None:
-        super().__init__(settings, recorder, *others)
+    def __init__(self, settings: RunSettings, recorder: HostRecorder, *others: Any, **more: Any) -> None:
+        super().__init__(settings, recorder, *others, **more)
         assert isinstance(recorder, CountedRecorder)
         self.counts = recorder.counts = Counts()
         self.updates = CountedUpdates(recorder, self.interrupt)

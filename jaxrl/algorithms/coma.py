@@ -10,6 +10,8 @@ num_layers, initialised as ML-Agents' PPO critic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import chex
@@ -19,8 +21,19 @@ import numpy as np
 
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.interface import Algorithm, Metrics
-from jaxrl.algorithms.policy_gradient import Batch, Groups, Judged, Now, Parts, Seen, applied, no_obs, policy_terms
+from jaxrl.algorithms.interface import Algorithm, Metrics, Params
+from jaxrl.algorithms.policy_gradient import (
+    Batch,
+    Groups,
+    Judged,
+    Now,
+    Parts,
+    Seen,
+    SharedCritic,
+    applied,
+    no_obs,
+    policy_terms,
+)
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic
@@ -93,4 +106,58 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         team_rows=True,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,
+        shared=SharedCritic(shared_init, shared_estimates),
     )
+
+
+# One critic of several behaviors (`team.py`): each has encoders and a baseline's network, the first one the value's
+
+
+def critic_of(parts: Parts) -> JointCritic:
+    """The critic of a behavior that is on its own."""
+    signals, capacity = tuple(parts.settings.reward_signals), parts.settings.hyperparameters.team_capacity
+    return JointCritic(parts.spec, parts.settings.network_settings, signals, capacity)
+
+
+def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
+    """What one behavior keeps of the critic. The key is consumed."""
+    names = list(team)
+    place, widths = names.index(name), [places_of(parts) for parts in team.values()]
+    before, after = (sum(own for own, _ in some) for some in (widths[:place], widths[place + 1 :]))
+    others = [jnp.zeros((1, width)) for width in (before, after, sum(of_value for _, of_value in widths[1:]))]
+    return critic_of(team[name]).init(key, one_member(team[name]), others, place == 0, method=JointCritic.beside)
+
+
+def one_member(parts: Parts) -> tuple[Any, jax.Array, jax.Array]:
+    """What a critic is initialised with."""
+    encoding = jnp.zeros((1, 1, parts.spec.action.continuous_size + parts.spec.action.mask_size), jnp.float32)
+    return no_obs(parts.spec), encoding, jnp.ones((1, 1), bool)
+
+
+def places_of(parts: Parts) -> tuple[int, int]:
+    """Numbers of a behavior's places in the two networks of its team: of baselines, and of the value."""
+    made = partial(critic_of(parts).init_with_output, method=JointCritic.members)
+    found = jax.eval_shape(lambda: made(jax.random.key(0), *one_member(parts))[0])
+    return found.places.shape[1] * found.places.shape[2], found.of_value.shape[-1]
+
+
+def shared_estimates(
+    team: Mapping[str, Parts], params: Mapping[str, Groups], seen: Mapping[str, Seen], _: Any
+) -> tuple[jax.Array, jax.Array]:
+    """V of the whole team, as that of each member, and b_i of each, [..., A, R], A being the members of all."""
+    names, members = list(team), []
+    for name, parts in team.items():
+        encoding = actions.one_hot(seen[name].action, parts.spec.action)
+        read = applied(critic_of(parts), JointCritic.members)
+        members.append(read(params[name]["critic"], seen[name].obs, encoding, seen[name].present))
+    places = [of.places.reshape(len(of.places), -1) for of in members]
+    none, baselines = places[0][:, :0], []
+    for i, name in enumerate(names):
+        before, after = (jnp.concatenate([none, *some], axis=-1) for some in (places[:i], places[i + 1 :]))
+        own = partial(applied(critic_of(team[name]), JointCritic.baseline), params[name]["critic"], members[i])
+        baselines.append(own(before, after, seen[name].present.shape[-1]))
+    present = jnp.concatenate([seen[name].present for name in team], axis=-1)
+    judge = applied(critic_of(team[names[0]]), lambda critic, x: critic.value.judge(x))
+    value = judge(params[names[0]]["critic"], jnp.concatenate([of.of_value for of in members], axis=-1))
+    value = policy_gradient.of_each_member(value.reshape(*present.shape[:-1], -1), present)
+    return value, jnp.concatenate(baselines, axis=1).reshape(*present.shape, -1)

@@ -13,6 +13,8 @@ critic, ratios per action column, the value loss without clip, no gradient clipp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,8 +22,19 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.interface import Algorithm, Metrics
-from jaxrl.algorithms.policy_gradient import Batch, Groups, Judged, Now, Parts, Seen, applied, no_obs, policy_terms
+from jaxrl.algorithms.interface import Algorithm, Metrics, Params
+from jaxrl.algorithms.policy_gradient import (
+    Batch,
+    Groups,
+    Judged,
+    Now,
+    Parts,
+    Seen,
+    SharedCritic,
+    applied,
+    no_obs,
+    policy_terms,
+)
 from jaxrl.learning import losses
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.memory import start
@@ -81,4 +94,46 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         cooperative=False,
         team_rows=True,
         memories={"actor": (), "critic": ()},
+        shared=SharedCritic(shared_init, shared_estimates),
     )
+
+
+# One critic of several behaviors (`team.py`): each has its encoder and its places, the first one all else as well
+
+
+def critic_of(parts: Parts) -> JointValue:
+    """The critic of a behavior that is on its own."""
+    signals, capacity = tuple(parts.settings.reward_signals), parts.settings.hyperparameters.team_capacity
+    return JointValue(parts.spec, parts.settings.network_settings, signals, capacity)
+
+
+def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
+    """What one behavior keeps of the critic. The key is consumed."""
+    first, *others = team
+    seen = no_obs(team[name].spec), jnp.ones((1, 1), bool)
+    if name != first:
+        return critic_of(team[name]).init(key, *seen, method=JointValue.places)
+    widths = [places_of(team[other]) for other in others]
+    return critic_of(team[name]).init(key, *seen, jnp.zeros((1, sum(widths))), method=JointValue.beside)
+
+
+def places_of(parts: Parts) -> int:
+    """Numbers of a behavior's places in the critic of its team."""
+    seen = no_obs(parts.spec), jnp.ones((1, 1), bool)
+    made = partial(critic_of(parts).init_with_output, method=JointValue.places)
+    return jax.eval_shape(lambda: made(jax.random.key(0), *seen)[0]).shape[-1]
+
+
+def shared_estimates(
+    team: Mapping[str, Parts], params: Mapping[str, Groups], seen: Mapping[str, Seen], _: Any
+) -> tuple[jax.Array, None]:
+    """V of the whole team, as that of each member, [..., A, R], A being the members of all."""
+    places = [
+        applied(critic_of(parts), JointValue.places)(params[name]["critic"], seen[name].obs, seen[name].present)
+        for name, parts in team.items()
+    ]
+    present = jnp.concatenate([seen[name].present for name in team], axis=-1)
+    first = next(iter(team))
+    judge = applied(critic_of(team[first]), JointValue.judge)
+    value = judge(params[first]["critic"], jnp.concatenate(places, axis=-1))
+    return policy_gradient.of_each_member(value.reshape(*present.shape[:-1], -1), present), None

@@ -648,14 +648,14 @@ def update_together(
 
     def loss(params: dict[str, Groups], chunk: dict[str, Batch], number: jax.Array) -> tuple[jax.Array, Metrics]:
         at = {name: of._replace(key=jax.random.fold_in(drawn[name], number)) for name, of in now.items()}
-        shares, sums, metrics = _shares(chunk), [], {}
+        shares, sums, metrics = _shares(chunk), {}, {}
         for name, (own, found) in losses_of(params, chunk, at).items():
             for added in kinds[name].parts.added.values():
                 more, told = added.loss(params[name], chunk[name], at[name])
                 own, found = own + more, found | told
-            sums.append(own * shares[name] if several else own)
+            sums[name] = own
             metrics |= _placed(places[name], found, shares[name] if several else None)
-        return sum(sums[1:], start=sums[0]), metrics
+        return over_all(sums, chunk), metrics
 
     def gradient(carry: Any, chunk: dict[str, Batch]) -> tuple[Any, Metrics]:
         params, _, number, of_signals = carry
@@ -715,6 +715,14 @@ def _after(state: TrainState, params: Groups, moments: Any, learned: Mapping[str
         optimizer=moments,
         signals={**state.signals, **learned} if learned else state.signals,
     )
+
+
+def over_all(means: Mapping[str, jax.Array], chunk: Mapping[str, Batch]) -> jax.Array:
+    """The mean over all members that acted of what is a mean over those of each behavior; of one behavior as it is."""
+    if len(means) == 1:
+        return next(iter(means.values()))
+    shares = _shares(chunk)
+    return jnp.stack([mean * shares[name] for name, mean in means.items()]).sum()
 
 
 _SHARE = "share"

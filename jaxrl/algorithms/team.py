@@ -117,7 +117,8 @@ def _not_judged(name: str, algorithms: Mapping[str, Algorithm], settings: Mappin
             why = "its loss is its own, and does not take the estimates of another critic"
         else:
             continue
-        yield f"behaviors.{behavior}.team: got {name}, but {why}: remove the key, or train the whole team with poca"
+        advice = "remove the key, or train the whole team with poca, mappo or coma"
+        yield f"behaviors.{behavior}.team: got {name}, but {why}: {advice}"
 
 
 def _kind(name: str, parts: Mapping[str, Parts], behavior: str, algorithm: Algorithm) -> Algorithm:

@@ -98,7 +98,7 @@ def _parts(settings: LockSettings, carrier: bool) -> tuple[BehaviorPart, ...]:
         CARRIER: (KEYS + 1 + LENGTH, ActionSpec(2, ())),
     }
     return tuple(
-        BehaviorPart(name, BehaviorSpec((_vector(size),), action), members=1)
+        BehaviorPart(name, BehaviorSpec((_vector(size),), action), members=1, group="lock")
         for name, (size, action) in sizes.items()
         if carrier or name != CARRIER
     )

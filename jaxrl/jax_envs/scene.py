@@ -32,6 +32,7 @@ class BehaviorPart(NamedTuple):
     teams: int = 1  # in one area; they share the behavior
     truncates: bool = False  # whether a step ever says `truncated` of them
     first_team: int = 0  # number of its first team where a player serves it: behaviors that play each other have others
+    group: str | None = None  # likewise: behaviors with the same name here are mates, in one group of an area
 
 
 class BehaviorStep(NamedTuple):

@@ -12,6 +12,9 @@ Observations come as a tuple of [..., A, *shape], A <= capacity; what comes out 
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Several
+from typing import NamedTuple
+
 import chex
 import flax.linen as nn
 import jax
@@ -59,14 +62,26 @@ class JointValue(nn.Module):
 
     def step(self, obs: Obs, present: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
         """Value, and the memory after these observations."""
-        rows, present_rows = padded_teams(obs, present, self.capacity)
-        places = _places(self.network.encode(rows), present_rows)
-        features = self.network.hidden(places.reshape(places.shape[0], -1))
-        features = features.reshape(*present.shape[:-1], -1)
+        features = self.network.hidden(self.places(obs, present)).reshape(*present.shape[:-1], -1)
         if self.settings.memory is not None:
             features = jnp.broadcast_to(features[..., None, :], (*present.shape, features.shape[-1]))
         features, carry = self.network.remember(features, memory)
         return on_columns(self.values, features, from_columns=True), carry
+
+    def places(self, obs: Obs, present: jax.Array) -> jax.Array:
+        """What the hidden layers read of these members: [N, capacity * (E + 1)]."""
+        rows, present_rows = padded_teams(obs, present, self.capacity)
+        places = _places(self.network.encode(rows), present_rows)
+        return places.reshape(places.shape[0], -1)
+
+    def judge(self, places: jax.Array) -> jax.Array:
+        """Value [N, R] without memory of the `places` of all members, also those that other encoders have made."""
+        features, _ = self.network.remember(self.network.hidden(places), ())
+        return on_columns(self.values, features, from_columns=True)
+
+    def beside(self, obs: Obs, present: jax.Array, others: jax.Array) -> jax.Array:
+        """`judge` of these members and of others, whose places [N, *] stand behind."""
+        return self.judge(jnp.concatenate([self.places(obs, present), others], axis=-1))
 
 
 class JointCritic(nn.Module):
@@ -114,14 +129,49 @@ class JointCritic(nn.Module):
         rows, present_rows = padded_teams((*obs, action_encoding), present, self.capacity)
         x = self.network.encode(rows[:-1])
         places = _places(jnp.concatenate([x, rows[-1].astype(x.dtype)], axis=-1), present_rows)
-        others = places[:, _others(members, self.capacity)]  # [N, A, capacity - 1, E + C + M + 1]
-        own = x[:, :members].reshape(x.shape[0] * members, -1)
-        joint = jnp.concatenate([own, others.reshape(own.shape[0], -1)], axis=-1)
-        features = self.network.hidden(joint).reshape(*present.shape, -1)
+        features = self.network.hidden(self._joint(x, places, members)).reshape(*present.shape, -1)
         features, baseline_carry = self.network.remember(features, of_baseline)
         value, value_carry = self.value.step(obs, present, of_value)
         carry = () if self.settings.memory is None else jnp.stack([value_carry, baseline_carry], axis=-2)
         return (value, on_columns(self.baselines, features, from_columns=True)), carry
+
+    def members(self, obs: Obs, action_encoding: jax.Array, present: jax.Array) -> Members:
+        """These members as the two networks read them."""
+        rows, present_rows = padded_teams((*obs, action_encoding), present, self.capacity)
+        x = self.network.encode(rows[:-1])
+        places = _places(jnp.concatenate([x, rows[-1].astype(x.dtype)], axis=-1), present_rows)
+        return Members(x, places, self.value.places(obs, present))
+
+    def baseline(self, own: Members, before: jax.Array, after: jax.Array, members: int) -> jax.Array:
+        """Baselines [N, A, R] without memory of A `members`, with the places [N, *] of others before and after them."""
+        joint = self._joint(own.x, own.places, members, before, after)
+        features, _ = self.network.remember(self.network.hidden(joint), ())
+        return on_columns(self.baselines, features, from_columns=True).reshape(len(own.x), members, -1)
+
+    def beside(self, seen: tuple[Obs, jax.Array, jax.Array], others: Several[jax.Array], value: bool) -> None:
+        """All that a behavior of a team keeps of it. `others`: places before and after; of their values, if `value`."""
+        own, (before, after, of_value) = self.members(*seen), others
+        self.baseline(own, before, after, seen[-1].shape[-1])
+        if value:
+            self.value.judge(jnp.concatenate([own.of_value, of_value], axis=-1))
+
+    def _joint(self, x: jax.Array, places: jax.Array, members: int, *around: jax.Array) -> jax.Array:
+        """[N·A, *]: member i's encoding, then the places of the others, those of other behaviors `around` them."""
+        n = x.shape[0]
+        others = places[:, _others(members, self.capacity)].reshape(n, members, -1)  # capacity - 1 of E + C + M + 1
+        if around:
+            before, after = (jnp.broadcast_to(y[:, None], (n, members, y.shape[-1])) for y in around)
+            others = jnp.concatenate([before, others, after], axis=-1)
+        own = x[:, :members].reshape(n * members, -1)
+        return jnp.concatenate([own, others.reshape(n * members, -1)], axis=-1)
+
+
+class Members(NamedTuple):
+    """Members as `JointCritic` reads them."""
+
+    x: jax.Array  # [N, capacity, E]
+    places: jax.Array  # [N, capacity, E + C + M + 1], with actions and flag
+    of_value: jax.Array  # [N, capacity * (E + 1)], as the value has them
 
 
 def padded_teams(

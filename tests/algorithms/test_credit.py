@@ -18,6 +18,12 @@ SACRIFICES = {
     "one message apart, no decision between": {"end": "next"},
     "all interrupted in one message": {"end": "same", "truncated": True},
 }
+OTHERS_ARE_SLOW = [
+    pytest.param(trainer, case, marks=pytest.mark.slow if trainer != "poca" and i else (), id=f"{case}-{trainer}")
+    for trainer in ("poca", "coma", "mappo")
+    for i, case in enumerate(SACRIFICES)
+]
+"""Credit is given by one file, `rewards/extrinsic.py`: MA-POCA shows all cases, the others the first."""
 
 
 def chance_of_one(trainer: str, env: Script, what: str) -> float:
@@ -27,8 +33,7 @@ def chance_of_one(trainer: str, env: Script, what: str) -> float:
     return chance
 
 
-@TEAM
-@pytest.mark.parametrize("variant", SACRIFICES)
+@pytest.mark.parametrize(("trainer", "variant"), OTHERS_ARE_SLOW)
 def test_a_sacrifice_that_pays_is_made(trainer: str, variant: str) -> None:
     """-0.2 for the hero, +1 for its team, and the hero is gone when the reward is given."""
     assert chance_of_one(trainer, Sacrifice(**SACRIFICES[variant]), variant) > 0.9

@@ -11,7 +11,7 @@ import optax
 import pytest
 from team_rollouts import SMALL, SPEC, assert_close, fresh, members, pad_members, params_of, quick_jit, random_rollout
 
-from jaxrl.algorithms import poca, policy_gradient, ppo, team
+from jaxrl.algorithms import coma, mappo, poca, policy_gradient, ppo, team
 from jaxrl.algorithms.policy_gradient import Kind
 from jaxrl.learning import minibatches
 from jaxrl.rewards.signals import bind
@@ -20,6 +20,7 @@ from jaxrl.settings import SettingsError
 from tests.helpers import make_spec, poca_settings, settings_of
 
 SETTINGS = poca_settings(**SMALL)
+PARTS = {"mappo": mappo, "coma": coma}
 SEER = make_spec((4,), branches=(3,))
 FIRST, OTHERS = slice(0, 1), slice(1, 3)
 SHARED = ("attention", "body", "values")
@@ -93,8 +94,7 @@ def test_equal_specs_with_tied_parameters_learn_what_one_behavior_learns() -> No
         def gradient(carry, chunk):
             def total(params):
                 found = team.losses_of(kinds, params, chunk, {name: now._replace(own=own[name]) for name in kinds})
-                share = policy_gradient._shares(chunk)
-                return sum(share[name] * loss for name, (loss, _) in found.items())
+                return policy_gradient.over_all({name: loss for name, (loss, _) in found.items()}, chunk)
 
             both = {name: params_of(of) for name, of in tied(put(state, carry[0])).items()}
             return tied_gradient(jax.grad(total)(both)), {}
@@ -200,6 +200,41 @@ def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> Non
     expected = [2 + gamma * ((1 - lambd) * ahead + lambd * 1), 1, 0]
     np.testing.assert_allclose(batches["Runner"].returns[:, 0, 0], expected, rtol=1e-6)
     assert float(states["Seer"].own["max_team"]) == 1.0  # before: the state that was given
+
+
+@pytest.mark.parametrize("trainer", ["mappo", "coma"])
+def test_a_critic_with_places_sees_two_kinds_as_it_sees_one(trainer) -> None:
+    """V and b of 1 + 2 members with tied parameters; a fresh team has parameters of the same shapes."""
+    rollout, plain = random_rollout(8), {**SMALL, "network_settings__normalize": False}
+    capacity = {"First": 1, "Second": 2, "All": 3}
+    parts = {
+        name: PARTS[trainer].parts_of(SPEC, settings_of(trainer, {**plain, "hyperparameters__team_capacity": count}))
+        for name, count in capacity.items()
+    }
+    whole = parts.pop("All")
+    kinds = {"First": cut(rollout, FIRST), "Second": cut(rollout, OTHERS)}
+
+    @quick_jit
+    def both(key):
+        groups, _ = whole.init(key)
+        made = {name: whole.shared.init(parts, name, jax.random.key(1)) for name in parts}
+        shared = {name: {"critic": only(groups["critic"], of)} for name, of in made.items()}
+        seen = {name: policy_gradient.Seen(of.obs, of.action, of.present, ()) for name, of in kinds.items()}
+        all_seen = policy_gradient.Seen(rollout.obs, rollout.action, rollout.present, ())
+        return whole.estimates(groups, all_seen, {}), whole.shared.estimates(parts, shared, seen, {}), made, shared
+
+    expected, found, made, shared = both(jax.random.key(0))
+    present = rollout.present[..., None]
+    for ours, theirs in zip(found, expected, strict=True):
+        if theirs is not None:
+            assert_close(np.where(present, ours, 0.0), np.where(present, theirs, 0.0), 1e-6)
+    assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, {name: of["critic"] for name, of in shared.items()})
+    assert len(jax.tree.leaves(made["Second"])) < len(jax.tree.leaves(made["First"]))
+
+
+def only(tree, like):
+    """Of a tree what another one has too."""
+    return {name: only(tree[name], of) for name, of in like.items()} if isinstance(like, dict) else tree
 
 
 @pytest.mark.parametrize(

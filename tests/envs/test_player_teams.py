@@ -89,3 +89,17 @@ def test_a_message_names_the_teams_that_have_agents_and_explains_each_once():
     assert brains == [["Duel?team=0"], ["Duel?team=1"], []]
     goalie = PlayerMessages("Goalie", SPEC, first_team=1).output([first], b"").unity_output
     assert list(goalie.rl_output.agentInfos) == ["Goalie?team=1"]
+
+
+def test_behaviors_that_are_mates_share_their_group_ids() -> None:
+    """Two areas: a seer of behavior 0 and two runners of behavior 1 of 3; ids of agents stay apart."""
+    seer = Teams(SPEC, 2, 1, 1, first=0, stride=3, group=0)
+    runners = Teams(SPEC, 2, 2, 1, first=1, stride=3, group=0)
+    groups = []
+    for book, members in ((seer, 1), (runners, 2)):
+        step = played(members)
+        book.restart(step)
+        book.absorb(step)
+        (asked,) = book.ask(step, due=True)
+        groups.append(asked.group_id.tolist())
+    assert groups == [[1, 4], [1, 1, 4, 4]]

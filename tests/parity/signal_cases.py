@@ -45,7 +45,7 @@ def run_curiosity(case: Case) -> Comparison:
         if count == 3:
             break
         assert signal.gradient is not None
-        gradient, metrics = jax.jit(signal.gradient)(state, seen, jax.random.key(0))
+        gradient, metrics = signal.gradient(state, seen, jax.random.key(0))
         told.append(metrics)
         if count == 0:
             first = _exported(case, gradient)
@@ -77,7 +77,7 @@ def run_rnd(case: Case) -> Comparison:
             state = signal.watch(state, everywhere)
         else:
             assert signal.gradient is not None
-            gradient, told = jax.jit(signal.gradient)(state, everywhere, jax.random.key(0))
+            gradient, told = signal.gradient(state, everywhere, jax.random.key(0))
             losses.append(told["loss"])
             if len(losses) == 1:
                 _gradients(case, comparison, _names(case, gradient, "_encoder."))
@@ -101,7 +101,7 @@ def run_gail(case: Case) -> Comparison:
     comparison, seen = Comparison(), _seen(case)
     everywhere = seen._replace(valid=jnp.ones_like(seen.valid))  # as the original, which does not look at masks
     demo = _demonstration(case)
-    signal = gail.gail(case.spec, _section(case, demo_path="unread"), demo)
+    signal = _compiled(gail.gail(case.spec, _section(case, demo_path="unread"), demo))
     state = {**signal.init(jax.random.key(0)), "params": _discriminator(case, "w/")}
     state["normalizer"] = _statistics(case, "w/encoder.") or state["normalizer"]
     if "beta" in state:
@@ -113,7 +113,7 @@ def run_gail(case: Case) -> Comparison:
         rows = tuple(x[draws.expert] for x in map(jnp.asarray, demo.obs))
         state["normalizer"] = normalizer.update_all(state["normalizer"], rows, seen.valid >= 0)
         assert signal.gradient is not None
-        gradient, metrics = jax.jit(signal.gradient)(state, everywhere, draws)
+        gradient, metrics = signal.gradient(state, everywhere, draws)
         told.append(metrics)
         if count == 1:
             _gradients(case, comparison, _discriminated(case, gradient[0]))
@@ -190,7 +190,19 @@ def _written(params: Any, table: dict[str, str]) -> dict[str, np.ndarray]:
 
 
 def _signal(case: Case) -> RewardSignal:
-    return make_signal(case.meta["signal"], case.spec, _section(case))
+    return _compiled(make_signal(case.meta["signal"], case.spec, _section(case)))
+
+
+def _compiled(signal: RewardSignal) -> RewardSignal:
+    """Each function as one program for the case: uncompiled they are hundreds, made anew for each call."""
+    assert signal.gradient is not None
+    return signal._replace(
+        init=jax.jit(signal.init),
+        reward=jax.jit(signal.reward, static_argnames="cooperative"),
+        gradient=jax.jit(signal.gradient),
+        apply=jax.jit(signal.apply),
+        watch=jax.jit(signal.watch),
+    )
 
 
 def _section(case: Case, **more: Any) -> Any:

@@ -34,6 +34,7 @@ class ServedBehavior(NamedTuple):
     members: int  # of one team; A = teams * members
     teams: int = 1  # in one area
     first_team: int = 0
+    group: str | None = None  # behaviors with the same name here are in one group
 
 
 class Simulation(Protocol):
@@ -78,8 +79,17 @@ class _Player:
         self._channels = PlayerChannels(environment.parameters)
         self._messages = talks  # by behavior, as the next two
         parts, stride = environment.parts, len(environment.parts)
+        named = [part.group for part in parts]
         self._teams = [
-            Teams(part.spec, self._areas, part.members, part.teams, first=first, stride=stride)
+            Teams(
+                part.spec,
+                self._areas,
+                part.members,
+                part.teams,
+                first=first,
+                stride=stride,
+                group=None if part.group is None else named.index(part.group),
+            )
             for first, part in enumerate(parts)
         ]
         self._asked = [[0] * part.teams for part in parts]  # agents of each team that wait for an action

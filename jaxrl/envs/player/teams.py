@@ -39,18 +39,27 @@ class Teams:
     """
 
     def __init__(
-        self, spec: BehaviorSpec, areas: int, members: int, teams: int = 1, *, first: int = 0, stride: int = 1
+        self,
+        spec: BehaviorSpec,
+        areas: int,
+        members: int,
+        teams: int = 1,
+        *,
+        first: int = 0,
+        stride: int = 1,
+        group: int | None = None,
     ) -> None:
         """`members`: of one team; A = `teams` * `members`. Ids are `first`, `first + stride` ...: of several behaviors
-        that one player serves, no two agents have the same.
+        that one player serves, no two agents have the same. `group`: `first` of the behavior with whose teams these
+        share their group ids; None: they are apart, and a team of one member has none.
         """
         shape = (areas, teams * members)
         self._team = np.repeat(np.arange(teams), members) == np.arange(teams)[:, None]  # bool [teams, A]
         self._next_id, self._stride = first, stride
         self._agent_id = np.full(shape, -1, np.int64)
-        groups = 1 + first + stride * np.arange(areas * teams)
-        group = groups if members > 1 else np.full(areas * teams, NO_GROUP)
-        self._group_id = group.repeat(members).reshape(shape)
+        groups = 1 + (first if group is None else group) + stride * np.arange(areas * teams)
+        alone = members == 1 and group is None
+        self._group_id = (np.full(areas * teams, NO_GROUP) if alone else groups).repeat(members).reshape(shape)
         self._lives = np.zeros(shape, bool)  # also while it pauses: not alive for now, and not ended
         self._reward = np.zeros(shape, np.float32)
         self._group_reward = np.zeros(shape, np.float32)

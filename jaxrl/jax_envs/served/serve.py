@@ -113,7 +113,8 @@ def _no_actions(areas: int, env: Sizes) -> TeamActions:
 def make_served(env: JaxEnv | JaxScene) -> ServedScene:
     """`env` as the player wants it."""
     parts = tuple(
-        ServedBehavior(part.name, part.spec, part.members, part.teams, part.first_team) for part in scene_of(env).parts
+        ServedBehavior(part.name, part.spec, part.members, part.teams, part.first_team, part.group)
+        for part in scene_of(env).parts
     )
     return ServedScene(env.name, parts, env.parameters, lambda areas, seed: JittedAreas(env, areas, seed))
 
