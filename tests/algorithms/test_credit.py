@@ -23,7 +23,7 @@ OTHERS_ARE_SLOW = [
     for trainer in ("poca", "coma", "mappo")
     for i, case in enumerate(SACRIFICES)
 ]
-"""Credit is given by one file (`rewards/extrinsic.py`): what MA-POCA shows in all cases, the others show in the first."""
+"""Credit is given by one file, `rewards/extrinsic.py`: MA-POCA shows all cases, the others the first."""
 
 
 def chance_of_one(trainer: str, env: Script, what: str) -> float:

@@ -193,9 +193,8 @@ def test_what_was_stored_gives_the_numbers_of_acting_and_those_along_sequences(t
     network = Network(STREAM_SPEC, settings.network_settings)
     nothing = jnp.zeros((*rollout.acted.shape, 1))
     length = settings.network_settings.memory.sequence_length
-    batch = policy_gradient.make_batch(
-        rollout, rollout.obs, nothing, advantage=nothing, baseline=nothing, length=length
-    )
+    make_batch = jax.jit(partial(policy_gradient.make_batch, length=length))
+    batch = make_batch(rollout, rollout.obs, nothing, advantage=nothing, baseline=nothing)
     assert batch.acted.sum() == rollout.acted.sum() and batch.acted.shape[1] == 5
 
     def noted(params: Any, x: Any, memory: Any) -> jax.Array:
