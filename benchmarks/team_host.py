@@ -1,7 +1,7 @@
 """Host time of a team of two behaviors beside that of one behavior with the same members, with the updates.
 
     python benchmarks/team_host.py
-    python benchmarks/team_host.py --rows 64 --messages 400 --json FILE
+    python benchmarks/team_host.py --rows 64 --messages 400
 
 Rows hold 3 members with 34 numbers and 7 actions each, who all ask with every message; of the team one is of the first
 behavior and two of the second. What stands before the loop's `Policies.act` and behind its `Updates.use_up` is the same
@@ -13,7 +13,6 @@ time of the process for a message (all threads), and milliseconds for an update,
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
@@ -86,7 +85,6 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--messages", type=int, default=100)
     parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--json")
     options = parser.parse_args()
     choose_device("cpu")
     cases = {"one behavior": one_behavior(options.rows), "team of two": two_behaviors(options.rows)}
@@ -102,9 +100,6 @@ def main() -> None:
     ratios = [b / a for a, b in zip(*told.values(), strict=True)]
     whole = [20 * times[0] + times[1] for times in told.values()]
     print(f"ratio: message {ratios[0]:.2f}, update {ratios[1]:.2f}, both {whole[1] / whole[0]:.2f}")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(told, file)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.records import Ending, Ingested
 from jaxrl.rollout.booking.slots import Slots, Source
-from jaxrl.types import BehaviorMessage
+from jaxrl.types import Action, BehaviorMessage, Taken
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 SEER, RUNNER = make_spec((3,), branches=(2,)), make_spec((2,), continuous=1)
@@ -125,3 +125,23 @@ def test_the_team_of_another_worker_process_or_side_is_another() -> None:
     assert seen.slots.discard(first) == 1
     dropped, _ = seen.say({other: said(RUNNER, {2: 7}, {}, 2)})
     assert np.array_equal(dropped.steps.ending.ravel()[:1], [Ending.DROPPED])
+
+
+def test_actions_that_agents_took_themselves_and_decisions_that_leave_no_samples_are_told_by_kind() -> None:
+    """Runner 3 and seer 1 did something else; of runner 2 nobody shall learn, and it does not count."""
+    slots = Slots(SEER, team_rows=True, rows=1, members=1, beside={"Runner": RUNNER})
+    seer, runner = (Source(0, name) for name in KINDS)
+    slots.ingest({seer: said(SEER, {1: 7}, {}, 1), runner: said(RUNNER, {2: 7, 3: 7}, {}, 1)}, {runner: {2}})
+    did = {
+        seer: Taken(np.array([1]), Action(np.zeros((1, 0), np.float32), np.array([[1]], np.int32))),
+        runner: Taken(np.array([3]), Action(np.array([[0.5]], np.float32), np.zeros((1, 0), np.int32))),
+    }
+    arrived = {seer: said(SEER, {1: 7}, {}, 2), runner: said(RUNNER, {2: 7, 3: 7}, {}, 2)}
+    told = slots.ingest({source: steps._replace(taken=did[source]) for source, steps in arrived.items()})
+    of_seer, of_runner = told.kinds
+    assert of_seer.taken is not None and of_runner.taken is not None and told.taken is None
+    assert of_seer.taken[0].tolist() == [[True]] and of_seer.taken[1].discrete.tolist() == [[[1]]]
+    assert of_runner.taken[0].tolist() == [[False, True]] and of_runner.taken[1].continuous[0, 1].tolist() == [0.5]
+    assert [kind.finished for kind in told.kinds] == [1, 1] and told.finished == 2
+    assert told.left_out is not None
+    assert [told.left_out[:, slots.columns(kind)].tolist() for kind in (0, 1)] == [[[False]], [[True, False]]]
