@@ -147,6 +147,7 @@ BENCHMARKS = (
     Benchmark("senses", "senses.py", by_hand="trains eight runs"),
     Benchmark("shared critic", "shared_critic.py", by_hand="writes no JSON"),
     Benchmark("team host", "team_host.py", by_hand="writes no JSON"),
+    Benchmark("team update", "team_update.py", by_hand="writes no JSON"),
     Benchmark("threaded", "threaded.py", by_hand="writes rates of its own"),
     Benchmark("dungeon escape", "dungeon_escape.py", by_hand="trains ten runs and draws their curves"),
     Benchmark("jaxmarl environment", "jaxmarl_environment.py", by_hand="needs JaxMARL (extra jaxmarl)"),
