@@ -257,10 +257,11 @@ class Waiting:
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}  # by number
         self._poll: Any = None
+        self._second = 1000.0  # in the unit of `_poll`
         if sys.platform == "linux":  # costs what is ready, not what is watched
             self._poll, self._second = select.epoll(), 1.0
         elif sys.platform != "win32":
-            self._poll, self._second = select.poll(), 1000.0
+            self._poll = select.poll()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -269,7 +270,7 @@ class Waiting:
         """Watch it, a number or what has a `fileno`. Returns the number that `wait` tells of it."""
         number = item if isinstance(item, int) else item.fileno()
         self._items[number] = item
-        if self._poll is not None:
+        if sys.platform != "win32":
             self._poll.register(number, select.POLLIN)
         return number
 

@@ -88,10 +88,18 @@ def test_waits_for_sockets_and_processes(system: str, monkeypatch: pytest.Monkey
     ours, theirs = socket.socketpair()
     others, silent = socket.socketpair()
     with ours, theirs, others, silent:
-        assert platforms.wait([ours, others], 0.01) == [] == platforms.wait([], 5.0)
+        waiting, begun = platforms.Waiting(), time.monotonic()
+        assert waiting.wait(5.0) == [], "nothing to wait for"
+        numbers = [waiting.add(end) for end in (ours, others)]
+        assert len(waiting) == 2 and waiting.wait(0.01) == []
         theirs.send(b"x")
-        begun = time.monotonic()
-        assert platforms.wait([ours, others], 5.0) == [ours]
+        assert waiting.wait(5.0) == numbers[:1]
+        waiting.remove(numbers[0])
+        assert waiting.wait(0.01) == []
+        silent.close()
+        assert waiting.wait(5.0) == numbers[1:], "the other side is gone"
+        others.close()
+        waiting.remove(numbers[1])
         assert time.monotonic() - begun < 4.0
 
 
