@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 import jaxrl
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURES = ("benchmarks/paper.png", "benchmarks/dungeon_escape.png")
+PICTURES = ("benchmarks/paper.png", "benchmarks/dungeon_escape.png", "benchmarks/scale.png")
 PUBLIC_NAMES = "<!-- public names -->"
 
 GROUPS = {

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection
 from pathlib import Path
@@ -247,19 +247,46 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
 
 
-def wait(items: Collection[Any], seconds: float) -> list[Any]:
-    """Those of `items`, sockets and ends of processes, that are ready within `seconds`. Does not wait for no items.
+class Waiting:
+    """Sockets and ends of processes, of which some become ready; one that is closed must be removed before another one.
 
-    As `multiprocessing.connection.wait`, which builds a selector each time and takes three times as long; Windows waits
-    for sockets and processes in different ways, which it knows.
+    `multiprocessing.connection.wait` registers all of them each time. Windows waits for sockets and processes in
+    different ways, which only that knows.
     """
-    if sys.platform == "win32":
-        return connection.wait(list(items), timeout=seconds) if items else []
-    numbers = {item if isinstance(item, int) else item.fileno(): item for item in items}
-    poll = select.poll()
-    for number in numbers:
-        poll.register(number, select.POLLIN)
-    return [numbers[number] for number, _ in poll.poll(1000.0 * seconds)] if items else []
+
+    def __init__(self) -> None:
+        self._items: dict[int, Any] = {}  # by number
+        self._poll: Any = None
+        if sys.platform == "linux":  # costs what is ready, not what is watched
+            self._poll, self._second = select.epoll(), 1.0
+        elif sys.platform != "win32":
+            self._poll, self._second = select.poll(), 1000.0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: Any) -> int:
+        """Watch it, a number or what has a `fileno`. Returns the number that `wait` tells of it."""
+        number = item if isinstance(item, int) else item.fileno()
+        self._items[number] = item
+        if self._poll is not None:
+            self._poll.register(number, select.POLLIN)
+        return number
+
+    def remove(self, number: int) -> None:
+        """Watch it no more; it may be closed already."""
+        if self._items.pop(number, None) is not None and self._poll is not None:
+            with suppress(OSError, KeyError):
+                self._poll.unregister(number)
+
+    def wait(self, seconds: float) -> list[int]:
+        """Those that are ready within `seconds`. Does not wait for none at all."""
+        if not self._items:
+            return []
+        if self._poll is not None:
+            return [number for number, _ in self._poll.poll(self._second * seconds) if number in self._items]
+        ready = {id(item) for item in connection.wait(list(self._items.values()), timeout=seconds)}
+        return [number for number, item in self._items.items() if id(item) in ready]
 
 
 # The machine

@@ -202,6 +202,14 @@ def _values(written: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def swallowed_flags(given: argparse.Namespace) -> list[str]:
+    """Flags of jaxrl behind --env-args, which takes the rest of the line: they reach the environment alone."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_flags(parser)
+    words = getattr(given, "env_settings.env_args", None) or ()
+    return [word for word in words if word.partition("=")[0] in parser._option_string_actions]
+
+
 def removed_flags(given: argparse.Namespace) -> list[str]:
     """Flags given that mean nothing any more."""
     return list(getattr(given, _REMOVED_DEST, []))

@@ -81,6 +81,8 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
     setup_logging(console, debug=getattr(given, "debug", False))
     for flag in flags.removed_flags(given):
         _log.warning("%s has no effect", flag)
+    for flag in flags.swallowed_flags(given):
+        _log.warning("--env-args takes the rest of the line: %s goes to the environment; put it before", flag)
     config, overrides = configuration(given.config, flags.overrides_from(given))
     settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
     given.debug = settings.debug

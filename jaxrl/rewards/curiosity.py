@@ -26,7 +26,7 @@ from jaxrl.learning.adam import ADAM
 from jaxrl.learning.losses import masked_mean
 from jaxrl.networks import actions, normalizer
 from jaxrl.networks.initializers import fan_in_normal
-from jaxrl.networks.linear import Linear, on_columns
+from jaxrl.networks.linear import Linear
 from jaxrl.rewards.interface import Metrics, RewardSignal
 from jaxrl.rewards.network import body_of, one_row, stepped
 from jaxrl.rewards.normalized import normalized
@@ -42,9 +42,9 @@ EPSILON = 1e-10
 
 
 class CuriosityModels(nn.Module):
-    """Encoder, forward and inverse model: (obs, next obs, flattened action [..., C + M]) -> (ŝ', s', prediction of a).
+    """Encoder, forward and inverse model: (obs, next obs, flattened action [C + M, N]) -> (ŝ', s', prediction of a).
 
-    s is [..., h]; of a the numbers come first, then the logits of its branches.
+    Columns of all leading axes as one: s [h, N]; of a the numbers come first, then the logits of its branches.
     """
 
     spec: BehaviorSpec
@@ -64,9 +64,10 @@ class CuriosityModels(nn.Module):
     def __call__(
         self, obs: tuple[jax.Array, ...], next_obs: tuple[jax.Array, ...], action: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        here, there = (self.encoder(x, ())[0] for x in (obs, next_obs))
-        foreseen = on_columns(self._forward, jnp.concatenate([here, action], axis=-1))
-        return foreseen, there, on_columns(self._inverse, jnp.concatenate([here, there], axis=-1))
+        # One pass for both: products of twice the rows are faster than two, and their gradients are one sum.
+        both = self.encoder(tuple(jnp.concatenate(pair) for pair in zip(obs, next_obs, strict=True)), ())[0]
+        here, there = jnp.split(_columns(both), 2, axis=1)
+        return self._forward(jnp.concatenate([here, action])), there, self._inverse(jnp.concatenate([here, there]))
 
     def _forward(self, columns: jax.Array) -> jax.Array:
         return self.forward_out(nn.swish(self.forward_hidden(columns)))
@@ -77,6 +78,11 @@ class CuriosityModels(nn.Module):
         return jnp.concatenate(heads + ([self.discrete(x)] if spec.discrete_branches else []))
 
 
+def _columns(x: jax.Array) -> jax.Array:
+    """[..., F] -> [F, N]; XLA cancels it against the transpose with which `on_columns` ends."""
+    return x.reshape(-1, x.shape[-1]).T
+
+
 def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSignal:
     """The signal for agents with this spec. Its state holds the models, their optimizer, and whether they learned."""
     models = CuriosityModels(spec, settings.network_settings)
@@ -85,14 +91,17 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
 
     def init(key: jax.Array) -> dict[str, Any]:
         obs, width = one_row(spec), spec.action.continuous_size + spec.action.mask_size
-        params = models.init(key, obs, obs, jnp.zeros((1, width)))
+        params = models.init(key, obs, obs, jnp.zeros((width, 1)))
         return {"params": params, "optimizer": ADAM.init(params), "learned": jnp.zeros((), bool)}
 
     def modelled(params: Any, seen: Transitions) -> tuple[jax.Array, jax.Array]:
-        """½ Σ_h (s' − ŝ')² [...] and the prediction of the action."""
+        """½ Σ_h (s' − ŝ')² and the inverse model's loss I, both [...]."""
         obs, later = (normalizer.normalize_all(shown, x) for x in (seen.obs, seen.next_obs))
-        foreseen, there, action = apply_models(params, obs, later, actions.one_hot(seen.action, spec.action))
-        return 0.5 * jnp.square(there - foreseen).sum(-1), action
+        action = _columns(actions.one_hot(seen.action, spec.action))
+        foreseen, there, told = apply_models(params, obs, later, action)
+        errors = 0.5 * jnp.square(there - foreseen).sum(0), _inverse_loss(spec, told, action)
+        forward, inverse = (x.reshape(seen.valid.shape) for x in errors)
+        return forward, inverse
 
     def reward(state: dict[str, Any], seen: Transitions, *, cooperative: bool) -> jax.Array:
         strength = jnp.asarray(settings.strength, jnp.float32)
@@ -104,9 +113,7 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
         known = seen.valid & seen.seen
 
         def loss(params: Any) -> tuple[jax.Array, Metrics]:
-            error, predicted = modelled(params, seen)
-            forward = masked_mean(error, known)
-            inverse = masked_mean(_inverse_loss(spec, predicted, seen), known)
+            forward, inverse = (masked_mean(x, known) for x in modelled(params, seen))
             told = {"forward_loss": forward, "inverse_loss": inverse}
             return SCALE * (FORWARD * forward + INVERSE * inverse), told
 
@@ -119,14 +126,13 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
     return normalized(made) if settings.normalize_rewards else made
 
 
-def _inverse_loss(spec: BehaviorSpec, predicted: jax.Array, seen: Transitions) -> jax.Array:
-    """Σ_C (a − â)² + Σ_b −ln p_b(a_b), [...]."""
-    numbers, found = spec.action.continuous_size, 0.0
-    if numbers:
-        found = jnp.square(seen.action.continuous - predicted[..., :numbers]).sum(-1)
+def _inverse_loss(spec: BehaviorSpec, told: jax.Array, action: jax.Array) -> jax.Array:
+    """Σ_C (a − â)² + Σ_b −ln p_b(a_b), [N], of columns: what the model tells and the flattened action [C + M, N]."""
+    numbers = spec.action.continuous_size
+    found = jnp.square(action[:numbers] - told[:numbers]).sum(0)
     for i, size in enumerate(spec.action.discrete_branches):
         start = numbers + sum(spec.action.discrete_branches[:i])
-        p = jax.nn.softmax(predicted[..., start : start + size])
-        taken = jnp.take_along_axis(p, seen.action.discrete[..., i, None].astype(jnp.int32), axis=-1)[..., 0]
-        found = found - jnp.log(taken + EPSILON)
-    return jnp.asarray(found)
+        branch = slice(start, start + size)
+        p = jax.nn.softmax(told[branch], axis=0)
+        found = found - jnp.log((p * action[branch]).sum(0) + EPSILON)
+    return found

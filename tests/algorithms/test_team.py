@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from team_rollouts import SMALL, SPEC, assert_close, fresh, members, pad_members, params_of, quick_jit, random_rollout
+from team_rollouts import SMALL, assert_close, fresh, members, pad_members, params_of, quick_jit, random_rollout
 
 from jaxrl.algorithms import coma, mappo, poca, policy_gradient, ppo, team
 from jaxrl.algorithms.policy_gradient import Kind
@@ -21,7 +21,7 @@ from tests.helpers import make_spec, poca_settings, settings_of
 
 SETTINGS = poca_settings(**SMALL)
 PARTS = {"mappo": mappo, "coma": coma}
-SEER = make_spec((4,), branches=(3,))
+SPEC, SEER = make_spec((3,), continuous=1, branches=(2,)), make_spec((4,), branches=(3,))
 FIRST, OTHERS = slice(0, 1), slice(1, 3)
 SHARED = ("attention", "body", "values")
 
@@ -33,7 +33,7 @@ def cut(rollout, of: slice):
 
 def mixed(seed: int):
     """Rows of one member that sees and does something else than the two others; flags as in `random_rollout`."""
-    whole = random_rollout(seed)
+    whole = random_rollout(seed, spec=SPEC)
     own = random_rollout(seed + 100, a=1, spec=SEER)
     flags = {name: getattr(cut(whole, FIRST), name) for name in whole._fields if name not in own_fields()}
     return {"Seer": masked(own._replace(**flags)), "Runner": cut(whole, OTHERS)}
@@ -79,7 +79,7 @@ def test_equal_specs_with_tied_parameters_learn_what_one_behavior_learns() -> No
     plain = poca_settings(**SMALL | {"network_settings__normalize": False})
     algorithm = poca.make_poca(SPEC, plain)
     kinds = dict.fromkeys(("First", "Second"), Kind(algorithm.parts, bind(SPEC, plain)))
-    state, rollout = fresh(algorithm), random_rollout(3, t=6, b=8)
+    state, rollout = fresh(algorithm), random_rollout(3, t=6, b=8, spec=SPEC)
     expected, _ = quick_jit(algorithm.learn)(state, rollout)
 
     @quick_jit
@@ -205,7 +205,7 @@ def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> Non
 @pytest.mark.parametrize("trainer", ["mappo", "coma"])
 def test_a_critic_with_places_sees_two_kinds_as_it_sees_one(trainer) -> None:
     """V and b of 1 + 2 members with tied parameters; a fresh team has parameters of the same shapes."""
-    rollout, plain = random_rollout(8), {**SMALL, "network_settings__normalize": False}
+    rollout, plain = random_rollout(8, spec=SPEC), {**SMALL, "network_settings__normalize": False}
     capacity = {"First": 1, "Second": 2, "All": 3}
     parts = {
         name: PARTS[trainer].parts_of(SPEC, settings_of(trainer, {**plain, "hyperparameters__team_capacity": count}))
@@ -281,7 +281,7 @@ def test_a_kind_that_is_never_there_changes_nothing_whatever_its_cells_hold() ->
     together = team.make_team(
         "x", {"A": algorithm, "B": poca.make_poca(SEER, SETTINGS)}, {"A": SETTINGS, "B": SETTINGS}
     )
-    rollout, other = random_rollout(4), random_rollout(5, a=2, spec=SEER)
+    rollout, other = random_rollout(4, spec=SPEC), random_rollout(5, a=2, spec=SEER)
     nobody = members(
         other,
         lambda x: np.zeros_like(x) if x.dtype == bool else np.full_like(x, np.nan) if x.dtype == np.float32 else x,

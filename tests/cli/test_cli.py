@@ -13,7 +13,7 @@ import pytest
 
 from jaxrl.cache import cache_folder
 from jaxrl.cli import commands, device, main
-from jaxrl.cli.flags import MLAGENTS_FLAGS, overrides_from, removed_flags
+from jaxrl.cli.flags import MLAGENTS_FLAGS, overrides_from, removed_flags, swallowed_flags
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import RunSettings, SettingsError, with_drawn_seed
 
@@ -87,6 +87,11 @@ def test_every_flag():
     assert overrides_from(parse("--deterministic")) == deterministic
     assert removed_flags(parse("--torch", "--tensorflow")) == ["--torch", "--tensorflow"]
     assert overrides_from(parse("--torch")) == {}
+    assert swallowed_flags(parse("--seeds", "1", "--env-args", "size=3", "--run-id=a", "--level", "--seeds", "2")) == [
+        "--run-id=a",
+        "--seeds",
+    ]
+    assert swallowed_flags(parse("--run-id", "a")) == []
 
 
 @pytest.mark.parametrize(
@@ -344,11 +349,12 @@ def test_bad_input_in_a_real_process(folders, case):
 
 
 def test_debug_shows_the_traceback(folders, capsys):
-    assert main(["train", "lost.yaml", "--debug", "--torch"]) == 1
+    assert main(["train", "lost.yaml", "--debug", "--torch", "--env-args", "--run-id", "a"]) == 1
     printed = capsys.readouterr()
     assert "Traceback" in printed.err
     assert printed.err.strip().splitlines()[-1].startswith("configuration file not found")
     assert "--torch has no effect" in printed.out and "WARNING [train.py:" in printed.out
+    assert "--run-id goes to the environment; put it before" in " ".join(printed.out.split())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files have no executable bit on Windows")

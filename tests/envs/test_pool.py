@@ -14,6 +14,7 @@ from processes import comes_true, descendants
 from toy_env import ToyEnv, ToySettings, no_actions
 
 from jaxrl.envs.interface import EnvironmentFailure
+from jaxrl.envs.workers.handles import ProcessHandle
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.types import EnvMessage
 
@@ -238,3 +239,28 @@ def test_the_environments_time_is_measured_beside_it(inline):
         time.sleep(0.3)  # the parent's time does not count
         (result,) = pool.recv()
         assert 0.1 <= result.seconds < 0.25
+
+
+@pytest.mark.parametrize("at_least", [5, 1], ids=["lockstep", "async"])
+def test_a_result_costs_as_many_looks_however_many_workers_there_are(at_least, monkeypatch):
+    """Five whose answers come one by one. Asking everybody about each would be 3 looks a result on average."""
+    looks = {"poll": 0, "waitables": 0}
+
+    def counted(name, original, handle):
+        looks[name] += 1
+        return original(handle)
+
+    for name in looks:
+        original = getattr(ProcessHandle, name)
+        monkeypatch.setattr(ProcessHandle, name, lambda handle, of=(name, original): counted(*of, handle))
+    with EnvPool(partial(SlowEnv, step=0.02), 5) as pool:
+        pool.reset()
+        results, count, begun = pool.recv(5), 0, time.monotonic()
+        looks.update(poll=0, waitables=0)
+        while count < 40:
+            for result in results:
+                pool.send(result.worker, no_actions(result))
+            results = pool.recv(at_least)
+            count += len(results)
+        everybody = 5 * ((time.monotonic() - begun) // 0.5 + 1)  # now and then, so that who hangs is noticed
+    assert looks["poll"] <= count + everybody and not looks["waitables"]

@@ -232,8 +232,8 @@ MUTATIONS = (
     Mutation(
         "P15",
         "learning/minibatches.py",
-        "word = jnp.where(valid, random, random | jnp.uint32(1 << 31))",
-        "word = random",
+        "word = jnp.where(valid, random >> 1, (random >> 1) | jnp.uint32(1 << 31))",
+        "word = random >> 1",
     ),
     Mutation("P16", "learning/minibatches.py", "x if name in largest else x / (count * epochs)", "x"),
     Mutation(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -48,3 +53,30 @@ def test_equal_to_dense_with_the_same_parameters(lead: tuple[int, ...]) -> None:
     assert Columns().apply(params, x).shape == (*lead, 3)  # pyright: ignore[reportAttributeAccessIssue]
     np.testing.assert_allclose(Columns().apply(params, x), Rows().apply(params, x), atol=1e-6)  # pyright: ignore
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), of(Columns()), of(Rows()))
+
+
+SPREAD = """
+import jax, numpy as np
+jax.config.update("jax_num_cpu_devices", 2)
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.networks.test_linear import Columns
+mesh = Mesh(np.array(jax.devices()), ("areas",))
+params = Columns().init(jax.random.key(1), np.ones((512, 5), np.float32))
+loss = lambda params, x: (Columns().apply(params, x) ** 2).sum()
+rows = jax.ShapeDtypeStruct((512, 5), np.float32, sharding=NamedSharding(mesh, PartitionSpec("areas")))
+with jax.set_mesh(mesh):
+    print(jax.jit(jax.grad(loss)).lower(params, rows).compile().as_text())
+"""
+
+
+def test_rows_that_are_spread_over_devices_stay_where_they_are() -> None:
+    """Two halves, joined again, were sent from one to the other: gradients alone are added up."""
+    root = Path(__file__).parents[2]
+    place = os.environ | {
+        "PYTHONPATH": str(root),
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    }
+    made = subprocess.run([sys.executable, "-c", SPREAD], env=place, capture_output=True, text=True, check=True)
+    found = {word for word in ("all-reduce", "all-to-all", "collective-permute", "all-gather") if word in made.stdout}
+    assert found == {"all-reduce"}

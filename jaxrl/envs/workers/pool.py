@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from jaxrl.envs.workers.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory
+from jaxrl.envs.workers.owing import Owing
 from jaxrl.envs.workers.restarts import Loss, RestartLimits, Restarts
 from jaxrl.envs.workers.supervisor import START, Inbox, Supervisor
-from jaxrl.envs.workers.transport import encode_actions
+from jaxrl.envs.workers.transport import Message, encode_actions
 from jaxrl.envs.workers.worker import parameters_message, reset_message
-from jaxrl.platforms import wait
 from jaxrl.types import Action, EnvMessage, ParameterValue
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 _CLOSE_SECONDS = 10.0
 _FORCE_SECONDS = 4.0  # after SIGTERM a worker has 3 s for closing its environment
 _HURRY_SECONDS = 1.0
-_SLICE_SECONDS = 0.5  # longest wait between two looks at the processes
 
 
 class EnvPool:
@@ -75,6 +74,7 @@ class EnvPool:
         self._parameters: dict[str, ParameterValue] | None = None  # all that were sent; None: nobody has been reset
         self._inbox = Inbox()
         self._workers: list[Supervisor] = []
+        self._owing = Owing()
         launch = _launcher(factory, timeout, inline=inline, cluster=cluster)
         # Also runs when the pool is garbage or the interpreter exits: environments never outlive their pool.
         self._close = weakref.finalize(self, _close_all, self._workers)
@@ -91,6 +91,7 @@ class EnvPool:
                     others_run=partial(_others_run, self._workers, number),
                 )
                 self._workers.append(worker)
+                self._owing.follow(worker)
         except BaseException:
             self.close()
             raise
@@ -131,7 +132,7 @@ class EnvPool:
         self._inbox.drop()
         self._parameters = {**(self._parameters or {}), **(parameters or {})}
         for number, worker in enumerate(self._workers):
-            worker.ask(reset_message(parameters, None if seeds is None else seeds[number]))
+            self._ask(worker, reset_message(parameters, None if seeds is None else seeds[number]))
 
     def send(self, worker: int, actions: Mapping[str, Action]) -> None:
         """Tell one worker, whose last result has been taken, to step.
@@ -152,7 +153,7 @@ class EnvPool:
             raise RuntimeError(
                 f"worker {worker} was sent actions while its last {supervisor.doing} is not received; recv first"
             )
-        supervisor.ask(encode_actions(actions))
+        self._ask(supervisor, encode_actions(actions))
 
     def recv(self, min_ready: int = 1) -> list[EnvMessage]:
         """Wait until at least `min_ready` workers have answered and take all answers that are there.
@@ -166,7 +167,7 @@ class EnvPool:
             RuntimeError: fewer than `min_ready` workers owe a result, so that the wait would never end.
         """
         self._expect_open()
-        possible = len(self._owing()) + len(self._inbox)
+        possible = len(self._owing) + len(self._inbox)
         if not 1 <= min_ready <= possible:
             raise RuntimeError(
                 f"recv(min_ready={min_ready}): {possible} of {self.num_envs} workers owe a result; expected min_ready "
@@ -194,7 +195,10 @@ class EnvPool:
         self._parameters = {**(self._parameters or {}), **parameters}
         for worker in self._workers:
             if worker.retirement is None and worker.doing != START:  # those get them with their first reset
-                worker.tell(parameters_message(parameters))
+                try:
+                    worker.tell(parameters_message(parameters))
+                finally:
+                    self._owing.follow(worker)
 
     def reopen(self, worker: int) -> None:
         """After an EnvironmentClosed: another process for the worker, which waits until somebody opens it again.
@@ -203,6 +207,7 @@ class EnvPool:
         """
         self._expect_open()
         self._workers[worker].reopen()
+        self._owing.follow(self._workers[worker])
 
     def hang_up(self) -> None:
         """Tell all environments to close, without waiting: `close` does."""
@@ -211,8 +216,8 @@ class EnvPool:
 
     def close(self) -> None:
         """Close all environments and end all processes, in at most 18 s. May be called twice and after a failure."""
-        for worker in self._owing():
-            if worker.doing == START:  # would notice only when its environment is there
+        for worker in self._workers:
+            if worker.owes and worker.doing == START:  # would notice only when its environment is there
                 worker.handle.force("terminate")
         self._close()
 
@@ -220,27 +225,25 @@ class EnvPool:
         if not self._close.alive:
             raise RuntimeError("the pool is closed; make a new one")
 
-    def _owing(self) -> list[Supervisor]:
-        return [worker for worker in self._workers if worker.owes]
+    def _ask(self, worker: Supervisor, command: Message) -> None:
+        try:
+            worker.ask(command)
+        finally:
+            self._owing.follow(worker)
 
     def _gather(self, still_owing: int) -> None:
         """Take all answers that are there, and wait until at most `still_owing` workers owe one."""
-        for worker in self._owing() if still_owing else ():  # else all of them will be heard below
-            worker.look_after(self._parameters)
-        while len(self._owing()) > still_owing:
-            for worker in self._await_news():
-                worker.look_after(self._parameters)
+        if still_owing:  # else all of them will be heard below
+            self._look_after(self._owing.at_once())
+        while len(self._owing) > still_owing:
+            self._look_after(self._owing.in_a_moment())
 
-    def _await_news(self) -> list[Supervisor]:
-        """Wait a moment: the owing workers of whom there is something to hear, or else all of them."""
-        owing = self._owing()
-        watched = {item: worker for worker in owing for item in worker.waitables()}
-        pauses = [worker.retirement.pause() for worker in self._workers if worker.retirement is not None]
-        seconds = min([_SLICE_SECONDS, *pauses])
-        if pauses and not watched:
-            time.sleep(seconds)
-        heard = {watched[item] for item in wait(watched, seconds)}
-        return [worker for worker in owing if worker in heard] or owing
+    def _look_after(self, workers: Sequence[Supervisor]) -> None:
+        for worker in workers:
+            try:
+                worker.look_after(self._parameters)
+            finally:
+                self._owing.follow(worker)
 
 
 def _close_all(workers: Sequence[Supervisor]) -> None:

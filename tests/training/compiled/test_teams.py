@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -16,6 +17,7 @@ from jaxrl.jax_envs.lock import LENGTH, make_lock, make_lock_and_key
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep, scene_of
 from jaxrl.settings import SettingsError, behavior_settings_for, load_run_settings
 from jaxrl.training.compiled.collect import collect, start_play
+from jaxrl.training.compiled.iteration import iterate_several, start
 from jaxrl.training.compiled.stacking import figures, stack, stack_team, teams_over
 from jaxrl.training.compiled.trainer import make_scene_trainer, plan_of
 from jaxrl.types import Action
@@ -113,6 +115,22 @@ def trainer_of(scene, settings, *, areas, seeds):
     return make_scene_trainer(scene, algorithms, settings, areas=areas, seeds=seeds, parameters={"seer_leaves": leaves})
 
 
+def test_an_iteration_of_a_team_of_three_gives_back_what_it_was_given() -> None:
+    """Traced, not compiled: each behavior keeps its own part of the critic, and all learn in one iteration."""
+    scene = make_lock_and_key()
+    settings = {part.name: lock_settings() for part in scene.parts}
+    algorithms = {part.name: ALGORITHMS["poca"](part.spec, settings[part.name]) for part in scene.parts}
+    plan = plan_of(scene, algorithms, settings, areas=4, seeds=2, platform="cpu")
+    assert plan.steps == 6 and list(plan.teams["lock"].kinds) == ["Seer", "Runner", "Carrier"]  # 64 of 4 x 3 members
+    before = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((2,), np.uint32))
+    after, logs = jax.eval_shape(partial(iterate_several, plan), before, jax.ShapeDtypeStruct((), np.int32))
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), before)
+    for name, part in after.parts.items():
+        assert ("attention" in part.train.critic["params"]) == (name == "Seer")
+        assert {"policy_loss", "baseline_loss", "value_estimate/extrinsic"} <= set(logs[name].metric_sums)
+
+
+@pytest.mark.slow
 def test_a_team_learns_in_one_program_and_the_seer_who_is_gone_with_it() -> None:
     scene = make_lock()
     with quick_compilation():

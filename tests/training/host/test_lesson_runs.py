@@ -15,6 +15,7 @@ from rich.console import Console
 
 from jaxrl import Callbacks, Episode
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
 from jaxrl.artifacts.checkpoint.tree import to_arrays
@@ -296,8 +297,14 @@ def test_an_exactly_resumed_run_is_in_the_lessons_of_its_checkpoint(tmp_path):
         point_at(run / "Toy" / first.path.name, first.step)
         shutil.copy(whole.parent / "status.json", run / "run_logs" / "training_status.json")
         if forgotten:
-            at_first["Toy"]["lessons"]["returns"] = []
-            (run / "run_logs" / "training_status.json").write_text(json.dumps(at_first))
+            document = run / "Toy" / first.path.name / "checkpoint.json"  # where an exact run looks
+            noted = json.loads(document.read_text())
+            of = noted["settings"]["lessons"][0]["behaviors"]["Toy"]
+            assert of["returns"]
+            of["returns"] = []
+            document.write_text(json.dumps(noted))
+            (document.parent / manifest.MANIFEST).unlink()
+            manifest.write(document.parent)
         again[forgotten] = checkpoints(paid_toy(folder, resume=True) / "Toy")[-1]
     assert again[False].step == last.step
     template = trainer.template(whole / "configuration.yaml", "Toy", ToyEnv().spec)
