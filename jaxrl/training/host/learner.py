@@ -137,6 +137,7 @@ class LearnerPrograms(NamedTuple):
     # In the place of `learn` where an update has a thread of its own.
     take: Callable[..., tuple[Rollout, TrajectoryState]] = take
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
+    of_hosts: Callable[..., Any] | None = None  # (mesh, rows, state, store, rollout) → `learn_from` over several hosts
     ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import Any
 from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl.algorithms.connected import without_learning
-from jaxrl.algorithms.interface import Algorithm
+from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.compilation import quick_options
 from jaxrl.rollout.buffer import external_actions, kinds, trajectory, whole_episodes
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host import team_learner
 from jaxrl.training.host.behavior import Programs
 from jaxrl.training.host.connectors import scoring_action
 from jaxrl.training.host.decide import Acting, ActorPrograms, decide, decide_together, uncompiled
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
+from jaxrl.training.signal_rewards import PAID
 
 
 def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
@@ -50,6 +54,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
         take=jax.jit(take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
+        of_hosts=partial(compile_of_hosts, algorithm),
         ahead=WeakValueDictionary(),
     )
     return Programs(actor, learner)
@@ -76,6 +81,17 @@ def compile_team(
         ahead=WeakValueDictionary(),
     )
     return actor, learner
+
+
+def compile_of_hosts(
+    algorithm: Algorithm, mesh: Mesh, rows: PartitionSpec, state: TrainState, store: Any, rollout: Rollout
+) -> Any:
+    """`learn_from` for arrays of all hosts: the state whole everywhere, the `rows` of the rollout over the mesh."""
+    whole, learning = NamedSharding(mesh, PartitionSpec()), partial(learn_from, algorithm)
+    metrics = jax.eval_shape(learning, state, store, rollout)[2]
+    told = {name: NamedSharding(mesh, rows) if name == PAID else whole for name in metrics}
+    with jax.set_mesh(mesh):
+        return jax.jit(learning, out_shardings=(whole, whole, told)).lower(state, store, rollout).compile()
 
 
 def key_of(seed: int, name: str) -> jax.Array:

@@ -32,13 +32,15 @@ from jaxrl.algorithms.interface import Algorithm, TrainState, replays
 from jaxrl.artifacts.checkpoint.tree import is_key
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import RunSettings
-from jaxrl.training.host.learner import Collected, Learner, learn_from
+from jaxrl.training.host.learner import Collected, Learner
 from jaxrl.training.hosts import HostsError
 from jaxrl.training.interrupt import await_telling
 from jaxrl.training.signal_rewards import PAID
 from jaxrl.training.spread import of_first, told, writes
 
 HOSTS = "hosts"  # the axis of the mesh
+ROWS = PartitionSpec(None, HOSTS)
+"""Where the arrays of a rollout [T, B, A, ...] lie."""
 
 
 class Gathered(NamedTuple):
@@ -107,7 +109,7 @@ class Together:
 
         def padded(x: jax.Array) -> jax.Array:
             whole = np.pad(np.asarray(x), lacks + [(0, 0)] * (x.ndim - 3))
-            return _joined(self.mesh, PartitionSpec(None, HOSTS), jax.device_put(whole, self.mesh.local_devices[0]))
+            return _joined(self.mesh, ROWS, jax.device_put(whole, self.mesh.local_devices[0]))
 
         return jax.tree.map(padded, rollout)
 
@@ -194,18 +196,9 @@ class JoinedLearner(Learner):
         """`learn_from` over all hosts, compiled once for these sizes."""
         sizes = rollout.acted.shape
         if sizes not in self._learn:
-            self._learn[sizes] = program_of(self.algorithm, self._together.mesh, state, store, rollout)
+            assert self._programs.of_hosts is not None
+            self._learn[sizes] = self._programs.of_hosts(self._together.mesh, ROWS, state, store, rollout)
         return self._learn[sizes]
-
-
-def program_of(algorithm: Algorithm, mesh: Mesh, state: TrainState, store: Any, rollout: Rollout) -> Any:
-    """`learn_from`, compiled for arrays of all hosts: the state whole everywhere, the rollout's rows over the mesh."""
-    whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, HOSTS))
-    learn = partial(learn_from, algorithm)
-    metrics = jax.eval_shape(learn, state, store, rollout)[2]
-    places = whole, whole, {name: rows if name == PAID else whole for name in metrics}
-    with jax.set_mesh(mesh):
-        return jax.jit(learn, out_shardings=places).lower(state, store, rollout).compile()
 
 
 @contextmanager
