@@ -9,7 +9,9 @@ import pytest
 from credit_envs import Deserter, Helpers, Sacrifice, Script
 from probe_learner import Learner
 
-TEAM = pytest.mark.parametrize("trainer", ["poca", "coma", "mappo"])
+TEAM = pytest.mark.parametrize(
+    "trainer", ["poca", *(pytest.param(trainer, marks=pytest.mark.slow) for trainer in ("coma", "mappo"))]
+)
 COOPERATIVE = pytest.mark.parametrize("trainer", ["poca", "coma"])
 SACRIFICES = {
     "plain": {},

@@ -13,7 +13,10 @@ from tests.parity.__main__ import FIXTURES
 from tests.parity.compare import Comparison
 from tests.parity.runner import find, run_case
 
-LONG = ("d_poca_trajectories_lstm", "g_streams_ppo_curiosity_rnd", "g_streams_ppo_gail")  # half of the time of all
+LONG = (  # half of the time of all
+    "d_poca_trajectories_lstm", "d_ppo_trajectories_lstm", "f_sac_lstm_continuous_norm", "g_streams_ppo_curiosity_rnd",
+    "g_streams_ppo_gail",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
