@@ -132,8 +132,9 @@ class HostRecorder(Recorder):
         """
         reached = due(behavior.settings, before, behavior.step)
         if reached.summary is not None:
-            learns = behavior.training and before <= behavior.settings.max_steps and not behavior.stopped
-            self._summary(behavior, reached.summary, training=learns)
+            alone = before <= behavior.settings.max_steps and not behavior.stopped
+            learns = alone or (bool(behavior.team) and behavior.unfinished())  # with its mates it goes on
+            self._summary(behavior, reached.summary, training=behavior.training and learns)
         if behavior.training and (reached.checkpoint or self.checkpoints.are_old(behavior.name)):
             self.due = self.exact
             if not self.exact:

@@ -79,12 +79,15 @@ class Played(NamedTuple):
     collected: int  # at the end
     again: dict[str, Rollout]  # when the process was lost and another message has come
     lost: list[str]  # what was said of that
+    said: list[str]  # in the run before
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     """A run that the seers end, long after the runners have passed their max_steps; then its process is lost."""
-    folder, text = tmp_path_factory.mktemp("played"), Lines()
+    folder, text, said = tmp_path_factory.mktemp("played"), Lines(), Lines()
+    logging.getLogger("jaxrl").addHandler(said)
+    logging.getLogger("jaxrl").setLevel(logging.INFO)
     early, changes = {}, {"Seer": {"max_steps": 15, "summary_freq": 14} | NORMALIZED, "Runner": {"max_steps": 20}}
     with host_loop(settings_of(folder, "script", changes)) as loop:
         for number, _ in enumerate(loop.iterate(), 1):
@@ -92,13 +95,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
                 early = {name: (loop.behaviors[name].step, loop.behaviors[name].actor.held) for name in NAMES}
                 first = booked(loop)
         loop.recorder.finish(list(loop.behaviors.values()), None)
+        logging.getLogger("jaxrl").removeHandler(said)
         logging.getLogger("jaxrl").addHandler(text)
         loop.episodes.lose(Loss(0, 0, "is gone"))
         logging.getLogger("jaxrl").removeHandler(text)
         collected = loop.behaviors["Seer"].actor.fresh
         loop.advance(loop.receive(1))
         run = folder / "results" / "run"
-        return Played(run, first, list(early.values()), collected, booked(loop), text.lines)
+        return Played(run, first, list(early.values()), collected, booked(loop), text.lines, said.lines)
 
 
 class Lines(logging.Handler):
@@ -192,6 +196,8 @@ def test_each_has_files_steps_and_statistics_and_the_team_ends_with_its_last(pla
     assert all((played.run / f"{name}.onnx").is_file() for name in NAMES)
     assert values(played.run, "Seer", GROUP) == {14: pytest.approx((2 * 9 - 1) / (2 * 3 - 1))}
     assert values(played.run, "Runner", GROUP) == {16: 24 / 4, 32: 25 / 5}
+    (past,) = [line for line in played.said if line.startswith("Runner. Step: 32.")]
+    assert "Not Training" not in past, "beyond its max_steps it learns on, with the seers"
     assert list(values(played.run, "Seer", LOSS)) == [14] and list(values(played.run, "Runner", LOSS)) == [32]
     learned = [array for path, array in kept(played.run, "Seer").items() if "connectors" in path]
     assert learned and all(np.any(array) for array in learned), "what its connectors see is theirs alone"
