@@ -35,7 +35,7 @@ class Scripted:
     """A behavior whose step and episodes the test decides."""
 
     decisions, updates, state, stopped = 0, 0, None, False
-    name, spec = NAME, SPEC
+    name, spec, team = NAME, SPEC, ()
 
     def __init__(self, settings: Any, estimates: Any, *, training: bool) -> None:
         self.settings, self.training, self.step = settings, training, 0
