@@ -67,6 +67,8 @@ def train(
             )
         except _NotStarted:
             log.info("Interrupted before the environments had started; nothing to save.")
+            if together is not None:
+                together.leave(None)
         else:
             loop.run()
 

@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,7 +35,7 @@ from jaxrl.training.host.learner import Collected, Learner
 from jaxrl.training.hosts import HostsError
 from jaxrl.training.interrupt import await_telling
 from jaxrl.training.signal_rewards import PAID
-from jaxrl.training.spread import of_first, told, writes
+from jaxrl.training.spread import of_first, over_all, told, writes
 
 HOSTS = "hosts"  # the axis of the mesh
 ROWS = PartitionSpec(None, HOSTS)
@@ -89,7 +88,10 @@ class Together:
             self.gather(0, ends=True)
 
     def share(self, state: TrainState, step: int, decisions: int) -> tuple[TrainState, int, int]:
-        """What host 0 begins with, in all."""
+        """What host 0 begins with, in all. Raises KeyboardInterrupt where one has ended before it began."""
+        self.gather(0)
+        if self.over:
+            raise KeyboardInterrupt
         step, decisions = told(lambda: [step, decisions])
         return jax.device_put(of_first(state)), step, decisions
 
@@ -101,28 +103,20 @@ class Together:
 
     def alike(self, tree: Any) -> Any:
         """Arrays that all hosts have alike, as ones of all."""
-        return jax.tree.map(partial(_joined, self.mesh, PartitionSpec()), tree)
+        whole = NamedSharding(self.mesh, PartitionSpec())
+        return over_all(tree, jax.tree.map(lambda _: whole, tree))
 
     def side_by_side(self, rollout: Rollout, shape: tuple[int, int, int]) -> Rollout:
         """This host's rollout, with nobody in what it lacks of `shape` [T, B, A], as its rows of one of all."""
         lacks = [(0, new - old) for new, old in zip(shape, rollout.acted.shape, strict=True)]
+        (t, rows, members), place = shape, NamedSharding(self.mesh, ROWS)
 
         def padded(x: jax.Array) -> jax.Array:
             whole = np.pad(np.asarray(x), lacks + [(0, 0)] * (x.ndim - 3))
-            return _joined(self.mesh, ROWS, jax.device_put(whole, self.mesh.local_devices[0]))
+            of_all = t, rows * self.count, members, *x.shape[3:]
+            return jax.make_array_from_process_local_data(place, whole, of_all)
 
         return jax.tree.map(padded, rollout)
-
-
-def _joined(mesh: Mesh, spec: PartitionSpec, x: Any) -> jax.Array:
-    """A global array of which this process has the part `x`, on its device of the mesh."""
-    if is_key(x):
-        data = _joined(mesh, spec, jax.random.key_data(x))
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
-    times = [mesh.size if axis is not None else 1 for axis in (*spec, *[None] * (np.ndim(x) - len(spec)))]
-    shape = tuple(n * size for n, size in zip(times, np.shape(x), strict=True))
-    here = jax.device_put(x, mesh.local_devices[0])
-    return jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, spec), [here])
 
 
 def _own(x: jax.Array) -> jax.Array:
