@@ -85,6 +85,8 @@ def test_one_host_learns_what_a_learner_without_hosts_learns(tmp_path: Path) -> 
     for x, y in zip(alone, joined, strict=True):
         assert (x == y).all()
     assert together is not None and together.over
+    together.count = 3
+    assert together.share_of(behavior.algorithm).collect_size == 22, "of 64"
 
 
 @pytest.mark.parametrize(
