@@ -40,8 +40,8 @@ from jaxrl.algorithms.interface import acting, nothing_remembered
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.training.compiled.collect import collect, remembered
-from jaxrl.training.compiled.iteration import start
 from jaxrl.training.compiled.stacking import stack
+from jaxrl.training.compiled.starting import start
 from jaxrl.training.compiled.trainer import make_jitted_trainer, plan_of
 from jaxrl.types import BehaviorSpec
 

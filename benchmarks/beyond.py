@@ -102,7 +102,7 @@ def counted() -> dict[str, float]:
     import numpy as np
 
     from jaxrl import make_algorithm, make_environment, make_settings
-    from jaxrl.training.compiled.iteration import start
+    from jaxrl.training.compiled.starting import start
     from jaxrl.training.compiled.trainer import mesh_of, plan_of, shardings, trace_program
 
     env = make_environment("jax:simple_spread")

@@ -93,7 +93,8 @@ def _counted(plans: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def exploitability(chance: np.ndarray) -> np.ndarray:
     """[...] of the probabilities of all plans, [..., P]."""
     answers = np.array([[GATHER] * TURNS, [GUARD] + [GATHER] * (TURNS - 1), [MARCH] * TURNS])
-    both = [np.stack(np.broadcast_arrays(a[:, None], b)) for a, b in zip(_counted(answers), _counted(PLANS), strict=True)]
+    pairs = zip(_counted(answers), _counted(PLANS), strict=True)
+    both = [np.stack(np.broadcast_arrays(a[:, None], b)) for a, b in pairs]
     return (chance @ np.asarray(paid(*both)).T).max(-1)
 
 
@@ -143,8 +144,8 @@ def interval(values: np.ndarray) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--updates", type=int, default=600)
-    parser.add_argument("--beta", type=float, default=0.01)
+    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--beta", type=float, default=0.4)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--renew", type=int, default=60, help="updates after which an exploiter begins anew")
     parser.add_argument("--only", default="", help="kinds whose name holds this")
@@ -169,7 +170,6 @@ if __name__ == "__main__":
         mine = found[:, ::size]
         late = exploitability(mine[len(mine) // 2 :])
         _, raids, guards = (np.asarray(x) for x in _counted(PLANS))
-        said = f"raids {mine[-1] @ raids @ np.ones(1) if False else (mine[-1] @ raids).mean():.2f}"
-        said += f", guards {(mine[-1] @ guards).mean():.2f}"
+        said = f"raids {(mine[-1] @ raids).mean():.2f}, guards {(mine[-1] @ guards).mean():.2f}"
         joined = "" if size == 1 else f", {np.asarray(state.rivals.league.joined)[::size].mean():.0f} have joined"
         print(f"{name:<37} last {interval(late[-1])}, second half {interval(late.mean(0))}, {said}{joined}", flush=True)

@@ -167,7 +167,7 @@ class Algorithm(_Fields):
               Whoever replaces `learn` has to replace this as well: of a `WithTracedSettings` that makes another `learn`
               no loop takes values.
 
-    parts:    what it is made of, where that is `policy_gradient.Parts`: teams of several behaviors ask for it
+    parts:    what it is made of, where that is `parts.Parts`: teams of several behaviors ask for it
               (`algorithms.team`). None: it learns alone.
 
     Fields are also taken and read by the names that they had until 0.6 (`RENAMED`), with a FutureWarning.

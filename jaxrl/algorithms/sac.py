@@ -40,7 +40,9 @@ from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.hyperparameters import SACHyperparameters
 from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, Storage, TrainState
 from jaxrl.algorithms.off_policy import collect_size, counted, storage_of, turn
-from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, CLONING, applied, by_stream, signal_rewards, with_clones
+from jaxrl.algorithms.parts import applied
+from jaxrl.algorithms.policy_gradient import CLONING, signal_rewards, with_clones
+from jaxrl.algorithms.preparing import ACTOR_CHUNK, by_stream
 from jaxrl.learning import replay as replays
 from jaxrl.learning.adam import ADAM, descended
 from jaxrl.learning.cloning import Cloning, Copied, bind_cloning

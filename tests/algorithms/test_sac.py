@@ -13,7 +13,7 @@ from team_rollouts import quick_jit, random_rollout
 
 from jaxrl.algorithms import make_settings, sac
 from jaxrl.algorithms.interface import Counts, store_rollout
-from jaxrl.algorithms.policy_gradient import applied
+from jaxrl.algorithms.parts import applied
 from jaxrl.learning import replay
 from jaxrl.networks import actions, squashed
 from jaxrl.networks.actions import ActionDistribution

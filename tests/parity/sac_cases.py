@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.algorithms import make_settings, sac
 from jaxrl.algorithms.interface import TrainState
-from jaxrl.algorithms.policy_gradient import applied
+from jaxrl.algorithms.parts import applied
 from jaxrl.networks import actions, normalizer, squashed
 from jaxrl.rewards.signals import bind_off_policy
 from jaxrl.rollout.transitions import Transitions

@@ -13,7 +13,7 @@ import onnx
 import pytest
 import yaml
 
-from jaxrl.algorithms import make_algorithm, policy_gradient, sac
+from jaxrl.algorithms import make_algorithm, sac, updating
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.artifacts.onnx.export import export
 from jaxrl.cli import main
@@ -155,7 +155,7 @@ def continued(name, tmp_path):
     layouts = update_cases._layouts(case)
     state, normalizers = update_cases._state(case, layouts)
     batch = update_cases._batch(case, normalizers)
-    update = jax.jit(partial(policy_gradient.update, update_cases.algorithm_parts(case, settings)))
+    update = jax.jit(partial(updating.update, update_cases.algorithm_parts(case, settings)))
     state, _ = update(state, batch)
     own = settings_of_case(case)
     write_torch_file(tmp_path / "a.pt", composed(checkpoint_of(state, int(state.step), case.spec, own), 1e-3))

@@ -26,7 +26,7 @@ from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.rollout.booking.records import RowsMessage
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled.iteration import start
+from jaxrl.training.compiled.starting import start
 from jaxrl.training.compiled.trainer import mesh_of, plan_of, shardings, trace_program
 from jaxrl.training.host import connectors
 from jaxrl.training.host.learner import start as start_learner

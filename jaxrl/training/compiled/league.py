@@ -49,6 +49,11 @@ def of_main(tree: Any, size: int) -> Any:
     return jax.tree.map(lambda x: x[mains(len(x), size)], tree) if size > 1 else tree
 
 
+def of_next(tree: Any, number: int) -> Any:
+    """Of each seed what the one so many places behind it has: of a main agent its exploiters', from 1 on."""
+    return jax.tree.map(lambda x: jnp.roll(x, -number, axis=0), tree)
+
+
 def leads(seeds: int, size: int) -> Array:
     """Whether a seed is a main agent, bool [S]."""
     return jnp.arange(seeds) % size == 0

@@ -325,7 +325,9 @@ def _saved(rivals: Rivals, state: RivalState, due: Array, policy: PolicyState, r
     )
 
 
-def joined(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array, ready: Array) -> tuple[RivalState, Array]:
+def joined(
+    rivals: Rivals, state: RivalState, policy: PolicyState, step: Array, ready: Array
+) -> tuple[RivalState, Array]:
     """Exploiters that are done leave their policies to their main agents: the state, and which, bool [S].
 
     `ready`: bool [S], whether a seed has learned from all that it has met.
@@ -333,11 +335,10 @@ def joined(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array, 
     own = rivals.settings.league
     if own is None:
         return state, jnp.zeros_like(ready)
-    which, seeds, rating = league.due(own, state.league, step) & ready, len(step), state.rating[:, -1]
-    lead = league.leads(seeds, rivals.size)
+    which, rating = league.due(own, state.league, step) & ready, state.rating[:, -1]
     for number in range(1, rivals.size):
-        place = jnp.minimum(league.mains(seeds, rivals.size) + number, seeds - 1)
-        state = _saved(rivals, state, lead & which[place], jax.tree.map(lambda x: x[place], policy), rating[place])
+        now, of, rated = league.of_next((which, policy, rating), number)
+        state = _saved(rivals, state, now & league.leads(len(step), rivals.size), of, rated)
     begins = league.of_main(rating, rivals.size) if own.begin == "main" else rivals.settings.initial_elo
     rated = state.rating.at[:, -1].set(jnp.where(which, begins, rating))
     return state.replace(rating=rated, league=league.begun_anew(own, state.league, which, step)), which

@@ -40,21 +40,12 @@ from jaxrl.training.compiled.arguments import (
 from jaxrl.training.compiled.checks import check_memory, check_sides, check_teams, check_trainer, with_teams
 from jaxrl.training.compiled.contest import contest, rivals_of
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
-from jaxrl.training.compiled.iteration import (
-    IterationLog,
-    JittedState,
-    JittedTrainer,
-    Learner,
-    Plan,
-    Report,
-    SceneState,
-    SceneTrainer,
-    begin_anew,
-    iterate_several,
-    start,
-)
+from jaxrl.training.compiled.iteration import begin_anew, iterate_several
 from jaxrl.training.compiled.opponents import Rivals, groups_of, rival_algorithm
+from jaxrl.training.compiled.plan import JittedTrainer, Learner, Plan, SceneTrainer
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.starting import start
+from jaxrl.training.compiled.state import IterationLog, JittedState, Report, SceneState
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.memory import check_store
 from jaxrl.training.spread import here, over_all

@@ -9,8 +9,10 @@ from jaxrl.jax_envs.scene import scene_of
 from jaxrl.training.compiled import collect as compiled
 from jaxrl.training.compiled import evaluation
 from jaxrl.training.compiled.collect import Play, Transitions
-from jaxrl.training.compiled.iteration import JittedState, Learner, Plan, start
+from jaxrl.training.compiled.plan import Learner, Plan
 from jaxrl.training.compiled.stacking import EpisodeFigures
+from jaxrl.training.compiled.starting import start
+from jaxrl.training.compiled.state import JittedState
 
 
 def start_play(env: JaxEnv, algorithm: Any, keys: Any, areas: int, parameters: Any) -> Play:

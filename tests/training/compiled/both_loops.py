@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.algorithms.policy_gradient import Batch
+from jaxrl.algorithms.parts import Batch
 from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.rollout.booking.episodes import EpisodeRecords

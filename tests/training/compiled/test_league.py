@@ -136,7 +136,7 @@ def test_behaviors_of_one_contest_have_one_league() -> None:
         "Striker": make_settings("ppo", self_play={"league": {}}),
         "Goalie": make_settings("ppo", self_play={}),
     }
-    with pytest.raises(SettingsError, match="self_play.league: got exploiters: 1 of Striker, 0 of Goalie: a seed is"):
+    with pytest.raises(SettingsError, match=r"self_play\.league: got exploiters: 1 of Striker, 0 of Goalie: a seed is"):
         check_sides(scene, {}, settings, 2)
     settings["Goalie"] = settings["Striker"]
     with pytest.raises(SettingsError, match="seeds: got 3, expected a multiple of 2"):

@@ -16,8 +16,9 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import CheckpointSettings, RunSettings
-from jaxrl.training.compiled.iteration import IterationLog, SceneState, SceneTrainer, step_of
+from jaxrl.training.compiled.plan import SceneTrainer
 from jaxrl.training.compiled.saver import Subject, contents, restored
+from jaxrl.training.compiled.state import IterationLog, SceneState, step_of
 from jaxrl.training.compiled.trainer import (
     _met_somebody,
     agents_at_start,
