@@ -148,7 +148,7 @@ if __name__ == "__main__":
     parser.add_argument("--beta", type=float, default=0.4)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--renew", type=int, default=60, help="updates after which an exploiter begins anew")
-    parser.add_argument("--only", default="", help="kinds whose name holds this")
+    parser.add_argument("--only", nargs="+", metavar="KIND", help="these kinds alone, by name")
     options = parser.parse_args()
     pfsp = {"opponent_sampling": "pfsp"}
     leagues = {
@@ -163,7 +163,7 @@ if __name__ == "__main__":
         "half newest, pfsp, league of copies": pfsp | leagues["main"],
     }
     for name, own in kinds.items():
-        if options.only not in name:
+        if options.only and name not in options.only:
             continue
         size = 2 if "league" in own else 1
         found, state = play(own, size * options.seeds, options.updates, options.beta, options.rate)
