@@ -28,6 +28,7 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
 from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import BehaviorSettings, SettingsError
+from jaxrl.settings.teams import check_places
 from jaxrl.training.compiled import trainer_checkpoint
 from jaxrl.training.compiled.arguments import (
     UNFITTING,
@@ -290,6 +291,7 @@ def plan_of(
     trained = [part for part in scene.parts if part.name in settings]
     for part in trained:
         check_trainer(part.name, settings[part.name])
+        check_places(part.name, algorithms[part.name].places, part.members)
         given = algorithms[part.name], differing.get(part.name, {})
         check_values(given[0], settings[part.name], seeds, given[1])
         check_acting(part, *given)
