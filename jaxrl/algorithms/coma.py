@@ -22,7 +22,7 @@ import numpy as np
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params
-from jaxrl.algorithms.policy_gradient import (
+from jaxrl.algorithms.parts import (
     Batch,
     Groups,
     Judged,
@@ -31,9 +31,10 @@ from jaxrl.algorithms.policy_gradient import (
     Seen,
     SharedCritic,
     applied,
-    no_obs,
+    of_each_member,
     policy_terms,
 )
+from jaxrl.algorithms.policy_gradient import no_obs
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic
@@ -75,7 +76,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
         value, baseline = applied(critic)(params["critic"], *team, NO_SIZE, seen.memory_of("critic"))
         chex.assert_shape(baseline, (*seen.present.shape, None))
-        return policy_gradient.of_each_member(value, seen.present), baseline
+        return of_each_member(value, seen.present), baseline
 
     def terms(
         params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
@@ -161,5 +162,5 @@ def shared_estimates(
     present = jnp.concatenate([seen[name].present for name in team], axis=-1)
     judge = applied(critic_of(team[names[0]]), lambda critic, x: critic.value.judge(x))
     value = judge(params[names[0]]["critic"], jnp.concatenate([of.of_value for of in members], axis=-1))
-    value = policy_gradient.of_each_member(value.reshape(*present.shape[:-1], -1), present)
+    value = of_each_member(value.reshape(*present.shape[:-1], -1), present)
     return value, jnp.concatenate(baselines, axis=1).reshape(*present.shape, -1)

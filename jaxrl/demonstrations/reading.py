@@ -65,7 +65,7 @@ def decisions(path: str, spec: BehaviorSpec, key: str = "") -> Demonstration:
     """
     found = remembered(path)
     try:
-        _check_spec(path, found.spec, spec)
+        check_same_spec(path, found.spec, spec)
     except DemonstrationError as error:
         mend = "record this agent, or name demonstrations of it"
         raise DemonstrationError(f"{key}{': ' * bool(key)}{error}: {mend}") from None
@@ -135,7 +135,7 @@ def _gathered(path: str | Path, found: list[Path], folder: Path, *, ends: bool) 
                     f"{path}: demonstrations of two behaviors, {first.behavior!r} and {kind.behavior!r} ({file.name}): "
                     "a folder has those of one"
                 )
-            _check_spec(file, kind.spec, first.spec, found[0].name)
+            check_same_spec(file, kind.spec, first.spec, found[0].name)
             for piece in _pieces(file):
                 *_, done, _, terminal, _ = piece
                 over |= bool(done.any())
@@ -338,7 +338,7 @@ def _message(file: Path, kind: Any, data: Any, at: int, what: str) -> tuple[Any,
         raise DemonstrationError(f"{file}: {what} at byte {start} is no message; {_NOT_A_DEMO}") from error
 
 
-def _check_spec(file: Path | str, found: BehaviorSpec, wanted: BehaviorSpec, whose: str = "the agent") -> None:
+def check_same_spec(file: Path | str, found: BehaviorSpec, wanted: BehaviorSpec, whose: str = "the agent") -> None:
     """What has to be equal; names and the like may differ, as in the original."""
     if found.action != wanted.action:
         got, here = (_in_words(spec.action) for spec in (found, wanted))

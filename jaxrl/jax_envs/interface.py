@@ -135,15 +135,24 @@ def advance_areas(
     The step that ended keeps its own last view, so that a truncated episode bootstraps from what it really saw last.
     New episodes are drawn only in steps in which at least one area needs one: most steps are spared that work.
     """
-    state, step = jax.vmap(env.step)(_keys(areas, _STEP), areas.state, actions)
+    state, step = step_areas(env, areas, actions)
 
     def begin(played: tuple[State, TeamView]) -> tuple[State, TeamView]:
-        fresh = jax.vmap(env.reset)(_keys(areas, _RESET), drawn(parameters, partial(_keys, areas, _DRAW)))
-        return jax.tree.map(partial(select, step.over), fresh, played)
+        return jax.tree.map(partial(select, step.over), next_episodes(env, areas, parameters), played)
 
     played = (state, step.view)
     state, view = jax.lax.cond(jnp.any(step.over), begin, lambda played: played, played)
     return areas._replace(clock=areas.clock + 1, state=state), AreasTransition(step=step, view=view)
+
+
+def step_areas(env: JaxEnv, areas: Areas, actions: TeamActions) -> tuple[State, TeamStep]:
+    """The step of E areas at their clocks, and nothing after it: where the episode is over, the state is its last."""
+    return jax.vmap(env.step)(_keys(areas, _STEP), areas.state, actions)
+
+
+def next_episodes(env: JaxEnv, areas: Areas, parameters: Mapping[str, Value]) -> tuple[State, TeamView]:
+    """What begins in E areas where the step at their clocks ends an episode; it is played from `clock + 1` on."""
+    return jax.vmap(env.reset)(_keys(areas, _RESET), drawn(parameters, partial(_keys, areas, _DRAW)))
 
 
 def begin_areas_anew(env: JaxEnv, areas: Areas, parameters: Mapping[str, Value]) -> tuple[Areas, TeamView]:

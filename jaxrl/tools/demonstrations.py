@@ -1,8 +1,8 @@
-"""Demonstrations to look at: tables of their episodes and decisions, and films of what a camera saw."""
+"""Demonstrations to look at: tables of their episodes and decisions, and films of what a camera saw or of the scene."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,9 @@ _SECONDS = 0.1  # of a picture
 _LONGEST = 480  # pixels
 _FRAMES = 600
 _NUMBERS = 8  # of a sensor or an action in one line
+
+SceneFrames = Callable[[Path, Sequence[tuple[int, Episode]], bool], list[Frame]]
+"""(a file of the agent, episodes with their numbers, whether pictures tell these) -> pictures of the states."""
 
 
 def table(files: Sequence[Path], number: int | None) -> Iterator[str]:
@@ -40,23 +43,38 @@ def table(files: Sequence[Path], number: int | None) -> Iterator[str]:
         yield f"{time:>8}  {reward:>9.3f}  {group:>9.3f}  {done}; {seen}"
 
 
-def film(files: Sequence[Path], number: int | None, out: Path) -> None:
-    """What the first camera saw in all episodes, or in one of them, as .gif or .png.
+def film(files: Sequence[Path], number: int | None, out: Path, scene: SceneFrames | None = None) -> None:
+    """What the first camera saw in all episodes, or in one of them, as .gif or .png; with a `scene` what that draws.
 
-    Raises DemonstrationError: as `table`, or there is no camera; PictureError: `out` cannot be written.
+    Raises DemonstrationError: as `table`, or there is no camera; PictureError: `out` cannot be written; what `scene`
+    raises.
     """
     check_ending(out)
     _check(files, number)
     sensors = kind_of(files[0]).spec.observations
     cameras = [i for i, sensor in enumerate(sensors) if len(sensor.shape) == 3]
-    if not cameras:
+    if scene is None and not cameras:
         raise DemonstrationError(
-            f"{files[0]}: no sensor is a camera, so there is no picture in it; its tables are shown without --out, and "
-            "the policy that was recorded by `jaxrl watch`"
+            f"{files[0]}: no sensor is a camera, so there is no picture in it; --env jax:NAME, the scene in which "
+            "`jaxrl record` made it, is drawn instead"
         )
-    chosen = _numbered(files) if number is None else [_chosen(files, number)]
-    frames = list(_frames(chosen, cameras[0]))
+    chosen = _numbered(files) if number is None else iter([_chosen(files, number)])
+    if scene is None:
+        frames = list(_frames(chosen, cameras[0]))
+    else:
+        frames = scene(files[0], _first(chosen), number is None)[:_FRAMES]
     write_film(out, frames, frame_seconds=_SECONDS, longest=_LONGEST)
+
+
+def _first(chosen: Iterable[tuple[int, Path, Episode]]) -> list[tuple[int, Episode]]:
+    """As many as fill a film."""
+    kept, pictures = [], 0
+    for number, _, one in chosen:
+        kept.append((number, one))
+        pictures += len(one.reward) + 1
+        if pictures >= _FRAMES:
+            break
+    return kept
 
 
 def _check(files: Sequence[Path], number: int | None) -> None:

@@ -25,8 +25,10 @@ from jaxrl.jax_envs.probes import make_probe_roles
 from jaxrl.settings import SettingsError
 from jaxrl.settings.teams import TeamCapacityError
 from jaxrl.training import saver
-from jaxrl.training.compiled.iteration import iterate_several, start
-from jaxrl.training.compiled.trainer import make_jitted_trainer, plan_of
+from jaxrl.training.compiled.iteration import iterate_several
+from jaxrl.training.compiled.planning import plan_of
+from jaxrl.training.compiled.starting import start
+from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.run import train
 from tests.jax_envs.toy_jax_env import quick_compilation, quick_jit
 from tests.toy_runs import SMALL, configured, environment

@@ -125,7 +125,7 @@ def watch(
             raise WatchError(f"--opponent: {name} is played by one policy: leave it out")
         return _watch_foreign(name, run, out, env_args, seed, episodes, steps, deterministic)
     arguments = arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
-    env = _environment(name, arguments)
+    env = drawable(name, arguments)
     return _watch_game(env, cast(env, run, deterministic, opponent), out, seed, episodes, steps)
 
 
@@ -137,7 +137,7 @@ def _watch_game(
     game = play(env, roles, jax.random.key(seed), parameters, steps=steps)
     length = _length(game.over, episodes)
     rewards = team_rewards(env, game)[:length]
-    frames = _frames(env, game, rewards, episodes)
+    frames = frames_of(env, game, rewards, episodes)
     width, height = frames[0].scene.size
     seconds = min(max(_FILM_SECONDS / len(frames), _FASTEST), _SLOWEST)
     write_film(out, frames, frame_seconds=seconds, longest=_LONGEST_WIDE if width > 2 * height else _LONGEST)
@@ -229,7 +229,7 @@ def _watch_foreign(
     )
 
 
-def _environment(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
+def drawable(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
     """The environment that can be drawn. A served one is the same environment, compiled."""
     kind, short = parse_address(name)
     env = environment_of(compiled(short or "") if kind is Kind.PLAYER else name, **arguments)
@@ -318,7 +318,7 @@ def _length(over: np.ndarray, episodes: int) -> int:
     return int(ends[episodes - 1]) + 1 if len(ends) >= episodes else len(over)
 
 
-def _frames(env: JaxEnv | JaxScene, game: Game, rewards: np.ndarray, episodes: int) -> list[Frame]:
+def frames_of(env: JaxEnv | JaxScene, game: Game, rewards: np.ndarray, episodes: int) -> list[Frame]:
     """The start of each episode and what every decision led to."""
     assert env.draw is not None
     tell = env.tell or (lambda state, over: "")
