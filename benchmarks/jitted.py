@@ -38,9 +38,10 @@ from jaxrl.jax_envs.scene import scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import iteration as jitted_iteration
 from jaxrl.training.compiled import plan, starting
-from jaxrl.training.compiled.collect import collect, remembered
+from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.planning import agents_at_start
+from jaxrl.training.compiled.play import remembered
 from jaxrl.training.compiled.stacking import stack
-from jaxrl.training.compiled.trainer import agents_at_start
 
 AREAS, STEPS, EPOCHS, MINIBATCHES, UNITS = 16, 128, 4, 4, 64
 

@@ -40,6 +40,7 @@ from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
+from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -59,7 +60,7 @@ def make_coma(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """Networks, value and baselines, advantage and loss."""
     signals, shape = tuple(settings.reward_signals), settings.network_settings
-    actor = Actor(spec, shape)  # sees its agent's own observation alone
+    actor = actor_of(spec, shape, settings.places)  # sees its agent's own observation alone
     critic = JointCritic(spec, shape, signals, settings.hyperparameters.team_capacity)  # a place for each member
 
     def init(key: jax.Array) -> tuple[Groups, jax.Array]:
@@ -105,6 +106,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         loss=Judged(estimates, terms),
         cooperative=True,
         team_rows=True,
+        places=settings.places,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,
         shared=SharedCritic(shared_init, shared_estimates),

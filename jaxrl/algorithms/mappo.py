@@ -40,6 +40,7 @@ from jaxrl.learning import losses
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
+from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -56,7 +57,8 @@ def make_mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """The policy of one agent, the value of its team, and the loss."""
     signals, shape = tuple(settings.reward_signals), settings.network_settings
-    actor, critic = Actor(spec, shape), JointValue(spec, shape, signals, settings.hyperparameters.team_capacity)
+    actor = actor_of(spec, shape, settings.places)
+    critic = JointValue(spec, shape, signals, settings.hyperparameters.team_capacity)
 
     def init(key: jax.Array) -> tuple[Groups, jax.Array]:
         network_key, key = jax.random.split(key)
@@ -94,6 +96,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         loss=Judged(estimates, terms),
         cooperative=False,
         team_rows=True,
+        places=settings.places,
         memories={"actor": (), "critic": ()},
         shared=SharedCritic(shared_init, shared_estimates),
     )

@@ -53,6 +53,7 @@ from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
+from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -66,7 +67,7 @@ def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """Networks, value and baselines, advantage and loss."""
     signals, shape = tuple(settings.reward_signals), settings.network_settings
-    actor = Actor(spec, shape)  # sees its agent's own observation alone
+    actor = actor_of(spec, shape, settings.places)  # sees its agent's own observation alone
     critic = TeamCritic(spec, shape, signals)  # sees the whole team
 
     def init(key: jax.Array) -> tuple[Groups, jax.Array]:
@@ -113,6 +114,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         loss=Judged(estimates, terms),
         cooperative=True,
         team_rows=True,
+        places=settings.places,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,
         own={"max_team": np.float32(1.0)},  # the largest team seen so far

@@ -77,6 +77,7 @@ def make(parts: Parts) -> Algorithm:
         copied=copied,
         signal_rewards=signal_rewards(settings, signals, cooperative=parts.cooperative),
         parts=parts,
+        places=parts.places,
     )
 
 

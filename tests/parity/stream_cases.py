@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import make_settings, sac, updating
+from jaxrl.algorithms import make_settings, sac, sac_parts, updating
 from jaxrl.learning import returns
 from jaxrl.networks import normalizer
 from jaxrl.networks.models import ValueNetwork
@@ -86,7 +86,7 @@ def run_sac_signals(case: Case) -> Comparison:
     """Two rounds: storing, an update of the policy with rewards as they are then, one of the signals."""
     comparison, signals = Comparison(), _Signals(case, learned=False)
     settings = _sac_settings(case)
-    parts = sac.parts_of(case.spec, settings)
+    parts = sac_parts.parts_of(case.spec, settings)
     start = jax.jit(partial(sac.init, parts, signals.bound))(jax.random.key(0))
     filled = case._replace(meta={"policy_step": 0, **case.meta})
     state, first = sac_cases._weights(filled, start, "w"), 0

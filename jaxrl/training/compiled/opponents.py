@@ -27,8 +27,8 @@ from jaxrl.jax_envs.scene import Sizes
 from jaxrl.masks import select
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.training.compiled import league
-from jaxrl.training.compiled.collect import Play, Transitions
 from jaxrl.training.compiled.contest import Sides
+from jaxrl.training.compiled.play import Play, Transitions
 from jaxrl.training.compiled.stacking import Moments
 from jaxrl.training.self_play import sampling
 

@@ -15,15 +15,12 @@ from jaxrl.algorithms.interface import (
 )
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.training.compiled import opponents
-from jaxrl.training.compiled.collect import (
-    Play,
-    none_made,
-    start_play,
-)
+from jaxrl.training.compiled.collect import none_made
 from jaxrl.training.compiled.contest import TURN, rivals_of
 from jaxrl.training.compiled.iteration import played
 from jaxrl.training.compiled.newest_episodes import nothing
 from jaxrl.training.compiled.plan import Learner, Plan
+from jaxrl.training.compiled.play import Play, start_play
 from jaxrl.training.compiled.recent_returns import none_yet
 from jaxrl.training.compiled.state import JittedState, Pending, SceneState
 

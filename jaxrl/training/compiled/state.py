@@ -17,13 +17,9 @@ from jaxrl.algorithms.interface import (
 )
 from jaxrl.jax_envs.interface import Areas
 from jaxrl.jax_envs.sampling import Value
-from jaxrl.training.compiled.collect import (
-    Play,
-    Transitions,
-    World,
-)
 from jaxrl.training.compiled.contest import TURN, rivals_of
 from jaxrl.training.compiled.opponents import RivalState
+from jaxrl.training.compiled.play import Play, Transitions, World
 from jaxrl.training.compiled.recent_returns import RecentReturns
 from jaxrl.training.compiled.stacking import (
     EpisodeFigures,

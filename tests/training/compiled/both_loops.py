@@ -18,7 +18,8 @@ from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled.collect import Made, Transitions, from_before, still_open
+from jaxrl.training.compiled.collect import from_before, still_open
+from jaxrl.training.compiled.play import Made, Transitions
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 from tests.algorithms.team_rollouts import steps_of

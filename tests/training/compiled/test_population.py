@@ -14,7 +14,7 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space, space
-from jaxrl.training.compiled.collect import Play
+from jaxrl.training.compiled.play import Play
 from jaxrl.training.compiled.population import (
     DRAWN_ANEW,
     PopulationLoop,
