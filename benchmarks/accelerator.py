@@ -39,10 +39,12 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import acting, nothing_remembered
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.settings import BehaviorSettings, SettingsError
-from jaxrl.training.compiled.collect import collect, remembered
-from jaxrl.training.compiled.iteration import start
+from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.planning import plan_of
+from jaxrl.training.compiled.play import remembered
 from jaxrl.training.compiled.stacking import stack
-from jaxrl.training.compiled.trainer import make_jitted_trainer, plan_of
+from jaxrl.training.compiled.starting import start
+from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.types import BehaviorSpec
 
 EPOCHS, MINIBATCHES, UNITS, LONGEST = 4, 4, 64, 128

@@ -102,8 +102,10 @@ def counted() -> dict[str, float]:
     import numpy as np
 
     from jaxrl import make_algorithm, make_environment, make_settings
-    from jaxrl.training.compiled.iteration import start
-    from jaxrl.training.compiled.trainer import mesh_of, plan_of, shardings, trace_program
+    from jaxrl.training.compiled.placing import mesh_of, shardings
+    from jaxrl.training.compiled.planning import plan_of
+    from jaxrl.training.compiled.starting import start
+    from jaxrl.training.compiled.trainer import trace_program
 
     env = make_environment("jax:simple_spread")
     settings = make_settings("ppo", **settings_of(env.members))

@@ -28,7 +28,8 @@ from jaxrl.cli.device import choose_device
 from jaxrl.jax_envs.scene import scene_of
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.noise import noise_key
-from jaxrl.training.compiled.collect import collect, start_play
+from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.play import start_play
 from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import (

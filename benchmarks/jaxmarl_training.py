@@ -30,7 +30,7 @@ from jax import Array
 from jitted import AREAS, EPOCHS, MINIBATCHES, STEPS, UNITS, plan_for, settings_for
 
 from jaxrl import make_environment
-from jaxrl.training.compiled import iteration
+from jaxrl.training.compiled import iteration, starting
 
 NAME, THEIRS = "MPE_simple_spread_v3", "IPPO"
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE = 0.99, 0.95, 0.2, 0.01, 0.5
@@ -144,7 +144,7 @@ def ippo() -> tuple[Callable[[Any], Any], Any]:
 def ours(trainer: str) -> tuple[Callable[[Any], Any], Any]:
     env = make_environment("jax:simple_spread")
     plan = plan_for(env, settings_for(trainer, env.members))
-    return partial(iteration.iterate, plan), jax.jit(partial(iteration.start, plan))(jnp.zeros(1, jnp.uint32))
+    return partial(iteration.iterate, plan), jax.jit(partial(starting.start, plan))(jnp.zeros(1, jnp.uint32))
 
 
 def measure(cases: dict[str, tuple[Callable[[Any], Any], Any]], rounds: int, each: int) -> dict[str, list[float]]:

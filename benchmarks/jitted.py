@@ -37,9 +37,11 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas
 from jaxrl.jax_envs.scene import scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import iteration as jitted_iteration
-from jaxrl.training.compiled.collect import collect, remembered
+from jaxrl.training.compiled import plan, starting
+from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.planning import agents_at_start
+from jaxrl.training.compiled.play import remembered
 from jaxrl.training.compiled.stacking import stack
-from jaxrl.training.compiled.trainer import agents_at_start
 
 AREAS, STEPS, EPOCHS, MINIBATCHES, UNITS = 16, 128, 4, 4, 64
 
@@ -70,13 +72,13 @@ def sensors_settings(name: str) -> BehaviorSettings:
     return make_settings("ppo", max_steps=10**9, hyperparameters=sizes, network_settings=dict(case.network))
 
 
-def plan_for(env: JaxEnv, settings: BehaviorSettings) -> jitted_iteration.Plan:
+def plan_for(env: JaxEnv, settings: BehaviorSettings) -> plan.Plan:
     """What `make_jitted_trainer` binds, here compiled by hand so that its phases can be told apart."""
     agents = int(agents_at_start(env, env.parameters)[env.name])
     steps = settings.hyperparameters.buffer_size // (AREAS * agents)
     algorithm, scene = ALGORITHMS[settings.trainer_type](env.spec, settings), scene_of(env)
-    learner = jitted_iteration.Learner(scene.parts[0], algorithm, settings.time_horizon, settings.max_steps)
-    return jitted_iteration.Plan(scene, {env.name: learner}, dict(env.parameters), AREAS, steps)
+    learner = plan.Learner(scene.parts[0], algorithm, settings.time_horizon, settings.max_steps)
+    return plan.Plan(scene, {env.name: learner}, dict(env.parameters), AREAS, steps)
 
 
 def environment_alone(env: JaxEnv, state: Any, steps: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -152,7 +154,7 @@ def measure(programs: dict[str, tuple[Any, tuple[Any, ...]]], rounds: int) -> di
 def figures(name: str, env: JaxEnv, settings: BehaviorSettings, rounds: int) -> dict[str, Any]:
     """One row."""
     plan = plan_for(env, settings)
-    state = jax.jit(partial(jitted_iteration.start, plan))(jnp.zeros(1, jnp.uint32))
+    state = jax.jit(partial(starting.start, plan))(jnp.zeros(1, jnp.uint32))
     iterate, trace, compiling = compiled(partial(jitted_iteration.iterate, plan), (state,))
     alone, alone_arguments = environment_alone(env, state, plan.steps)
     bare, bare_arguments = bare_steps(env, settings, state)

@@ -15,7 +15,7 @@ from jaxrl import make_environment, make_settings
 from jaxrl.jax_envs.baton_pass import BatonSettings, make_baton_pass
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled.trainer import agents_at_start
+from jaxrl.training.compiled.planning import agents_at_start
 
 TRAINERS = {"poca": "MA-POCA", "coma": "COMA", "ppo": "PPO"}
 """Trainer types and what the table and the figure call them."""

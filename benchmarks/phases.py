@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from jaxrl.algorithms import mappo, poca, policy_gradient, ppo
+from jaxrl.algorithms import mappo, poca, ppo, preparing, updating
 from jaxrl.rewards.signals import bind
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
@@ -22,5 +22,5 @@ class Phases(NamedTuple):
 def phases_of(trainer: str, spec: BehaviorSpec, settings: BehaviorSettings) -> Phases:
     """The phases with the parts that the algorithm has."""
     parts = {"ppo": ppo, "mappo": mappo, "poca": poca}[trainer].parts_of(spec, settings)
-    prepare = partial(policy_gradient.prepare, parts, bind(spec, settings))
-    return Phases(prepare, partial(policy_gradient.update, parts))
+    prepare = partial(preparing.prepare, parts, bind(spec, settings))
+    return Phases(prepare, partial(updating.update, parts))

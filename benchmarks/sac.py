@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import make_environment, make_jitted_trainer, make_settings
-from jaxrl.algorithms import ALGORITHMS, sac
+from jaxrl.algorithms import ALGORITHMS, sac, sac_parts
 from jaxrl.cli.device import choose_device
 from jaxrl.learning import replay as replays
 from jaxrl.rewards.signals import bind_off_policy
@@ -60,7 +60,7 @@ def update(rounds: int) -> None:
     hyper = {"batch_size": 256, "buffer_size": 10_000}
     shape = {"hidden_units": 256, "num_layers": 2}
     settings = make_settings("sac", hyperparameters=hyper, network_settings=shape)
-    parts, signals = sac.parts_of(SPEC, settings), bind_off_policy(SPEC, settings)
+    parts, signals = sac_parts.parts_of(SPEC, settings), bind_off_policy(SPEC, settings)
     state = jax.jit(partial(sac.init, parts, signals))(jax.random.key(0))
     storage, count = parts.storage, 20
     store = filled(10_000)

@@ -34,7 +34,7 @@ from sensors import SENSORS, bytes_of, random_obs
 from jaxrl import make_settings
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import nothing_remembered
-from jaxrl.algorithms.policy_gradient import Batch
+from jaxrl.algorithms.parts import Batch
 from jaxrl.rollout.booking.records import Ending
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.buffer.cells import pack

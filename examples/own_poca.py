@@ -10,6 +10,7 @@ from pydantic import Field
 
 import jaxrl
 from jaxrl.algorithms import poca, policy_gradient
+from jaxrl.algorithms.parts import AddedLoss
 from jaxrl.learning.losses import masked_mean
 from jaxrl.networks.models import Actor
 
@@ -39,7 +40,7 @@ def decay(parts, weight):
         square = jnp.mean(jnp.square(parts.estimates(params, batch.seen, now.own)[0]))
         return weight * square, {"decay_loss": square}
 
-    return policy_gradient.AddedLoss(loss)
+    return AddedLoss(loss)
 
 
 def foresight(spec, settings, weight):
@@ -59,4 +60,4 @@ def foresight(spec, settings, weight):
         found = jaxrl.transitions(rollout)
         return found.next_obs[0], found.seen
 
-    return policy_gradient.AddedLoss(loss, init, next_obs)
+    return AddedLoss(loss, init, next_obs)

@@ -50,8 +50,8 @@ from .settings.rewards import OwnSignalSettings as OwnSignalSettings
 from .tools.report.events import Curve as Curve
 from .tools.report.metrics import RunMetrics as RunMetrics
 from .tools.report.metrics import read_metrics as read_metrics
-from .training.compiled.iteration import IterationLog as IterationLog
-from .training.compiled.iteration import JittedTrainer as JittedTrainer
+from .training.compiled.plan import JittedTrainer as JittedTrainer
+from .training.compiled.state import IterationLog as IterationLog
 from .training.compiled.trainer import make_jitted_trainer as make_jitted_trainer
 from .training.host.loop import HostLoop as HostLoop
 from .training.host.loop import Turn as Turn

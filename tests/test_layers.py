@@ -19,9 +19,11 @@ SOURCES = sorted((ROOT / "jaxrl").rglob("*.py"))
 MAY_COMPILE = {
     "training/host/programs.py",  # of the host loop
     "training/compiled/trainer.py",  # the shell of the loop inside jit
+    "training/compiled/planning.py",  # which asks the scene how many agents it begins with
     "jax_envs/served/serve.py",  # a player process has its own shell
     "client/policy.py",  # a policy in Python
     "tools/watch/film.py",  # and so has the film of a game
+    "tools/watch/recorded.py",  # and that of a demonstration
     "tools/tournament/matches.py",  # and a match
     "training/host/imitation.py",  # a training without an environment
     "training/player.py",  # a policy that plays message by message

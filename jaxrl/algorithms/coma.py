@@ -22,7 +22,7 @@ import numpy as np
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params
-from jaxrl.algorithms.policy_gradient import (
+from jaxrl.algorithms.parts import (
     Batch,
     Groups,
     Judged,
@@ -31,14 +31,16 @@ from jaxrl.algorithms.policy_gradient import (
     Seen,
     SharedCritic,
     applied,
-    no_obs,
+    of_each_member,
     policy_terms,
 )
+from jaxrl.algorithms.policy_gradient import no_obs
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
+from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -58,7 +60,7 @@ def make_coma(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """Networks, value and baselines, advantage and loss."""
     signals, shape = tuple(settings.reward_signals), settings.network_settings
-    actor = Actor(spec, shape)  # sees its agent's own observation alone
+    actor = actor_of(spec, shape, settings.places)  # sees its agent's own observation alone
     critic = JointCritic(spec, shape, signals, settings.hyperparameters.team_capacity)  # a place for each member
 
     def init(key: jax.Array) -> tuple[Groups, jax.Array]:
@@ -74,7 +76,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
         value, baseline = applied(critic)(params["critic"], *team, NO_SIZE, seen.memory_of("critic"))
         chex.assert_shape(baseline, (*seen.present.shape, None))
-        return policy_gradient.of_each_member(value, seen.present), baseline
+        return of_each_member(value, seen.present), baseline
 
     def terms(
         params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
@@ -104,6 +106,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         loss=Judged(estimates, terms),
         cooperative=True,
         team_rows=True,
+        places=settings.places,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,
         shared=SharedCritic(shared_init, shared_estimates),
@@ -159,5 +162,5 @@ def shared_estimates(
     present = jnp.concatenate([seen[name].present for name in team], axis=-1)
     judge = applied(critic_of(team[names[0]]), lambda critic, x: critic.value.judge(x))
     value = judge(params[names[0]]["critic"], jnp.concatenate([of.of_value for of in members], axis=-1))
-    value = policy_gradient.of_each_member(value.reshape(*present.shape[:-1], -1), present)
+    value = of_each_member(value.reshape(*present.shape[:-1], -1), present)
     return value, jnp.concatenate(baselines, axis=1).reshape(*present.shape, -1)

@@ -43,11 +43,35 @@ class PPOHyperparameters(OnPolicyHyperparameters):
     shared_critic: Boolean = Field(default=False, description="actor and critic share the body of the network")
 
 
-class POCAHyperparameters(OnPolicyHyperparameters):
+class TeamHyperparameters(OnPolicyHyperparameters):
+    """Hyperparameters of algorithms whose critic looks at whole teams."""
+
+    share_policy: Boolean = Field(
+        default=True,
+        exclude_if=lambda value: value,  # files of runs without it are what they were
+        description="false: each member of a team has a policy of its own, by its place among team_capacity",
+    )
+
+
+class POCAHyperparameters(TeamHyperparameters):
     """Hyperparameters of MA-POCA."""
 
+    team_capacity: Count | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="largest number of members of a team, with share_policy: false; null: any, they share one policy",
+    )
 
-class JointCriticHyperparameters(OnPolicyHyperparameters):
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """Policies have to be counted, and the critic takes teams of any size."""
+        if not self.share_policy and self.team_capacity is None:
+            yield ("team_capacity",), "this key is required with share_policy: false: the members of a team"
+        if self.share_policy and self.team_capacity is not None:
+            text = f"got {self.team_capacity}, expected null: it counts the policies of a team with share_policy: false"
+            yield ("team_capacity",), text
+
+
+class JointCriticHyperparameters(TeamHyperparameters):
     """Hyperparameters of algorithms whose critic has a fixed number of places."""
 
     team_capacity: Count = Field(description="largest number of members of a team that the critic has room for")

@@ -128,6 +128,7 @@ class _Fields(NamedTuple):
     copied: Copied | None = None
     signal_rewards: SignalRewards | None = None
     parts: Any = None
+    places: int | None = None
 
 
 RENAMED = {
@@ -167,8 +168,10 @@ class Algorithm(_Fields):
               Whoever replaces `learn` has to replace this as well: of a `WithTracedSettings` that makes another `learn`
               no loop takes values.
 
-    parts:    what it is made of, where that is `policy_gradient.Parts`: teams of several behaviors ask for it
+    parts:    what it is made of, where that is `parts.Parts`: teams of several behaviors ask for it
               (`algorithms.team`). None: it learns alone.
+    places:   P, of a team whose members have a policy each: they are in the order of their places, A at most
+              P or whole teams of P (`networks.places`), and the parameters have a leading axis P. None: they share one.
 
     Fields are also taken and read by the names that they had until 0.6 (`RENAMED`), with a FutureWarning.
     """

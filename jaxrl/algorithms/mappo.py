@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params
-from jaxrl.algorithms.policy_gradient import (
+from jaxrl.algorithms.parts import (
     Batch,
     Groups,
     Judged,
@@ -32,13 +32,15 @@ from jaxrl.algorithms.policy_gradient import (
     Seen,
     SharedCritic,
     applied,
-    no_obs,
+    of_each_member,
     policy_terms,
 )
+from jaxrl.algorithms.policy_gradient import no_obs
 from jaxrl.learning import losses
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
+from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -55,7 +57,8 @@ def make_mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """The policy of one agent, the value of its team, and the loss."""
     signals, shape = tuple(settings.reward_signals), settings.network_settings
-    actor, critic = Actor(spec, shape), JointValue(spec, shape, signals, settings.hyperparameters.team_capacity)
+    actor = actor_of(spec, shape, settings.places)
+    critic = JointValue(spec, shape, signals, settings.hyperparameters.team_capacity)
 
     def init(key: jax.Array) -> tuple[Groups, jax.Array]:
         network_key, key = jax.random.split(key)
@@ -67,7 +70,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     def value_of(params: Groups, seen: Seen) -> jax.Array:
         """V of the team as that of each member, [..., A, R]."""
         value = applied(critic)(params["critic"], seen.obs, seen.present, seen.memory_of("critic"))
-        return policy_gradient.of_each_member(value, seen.present)
+        return of_each_member(value, seen.present)
 
     def estimates(params: Groups, seen: Seen, _: Any) -> tuple[jax.Array, None]:
         return value_of(params, seen), None
@@ -93,6 +96,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         loss=Judged(estimates, terms),
         cooperative=False,
         team_rows=True,
+        places=settings.places,
         memories={"actor": (), "critic": ()},
         shared=SharedCritic(shared_init, shared_estimates),
     )
@@ -136,4 +140,4 @@ def shared_estimates(
     first = next(iter(team))
     judge = applied(critic_of(team[first]), JointValue.judge)
     value = judge(params[first]["critic"], jnp.concatenate(places, axis=-1))
-    return policy_gradient.of_each_member(value.reshape(*present.shape[:-1], -1), present), None
+    return of_each_member(value.reshape(*present.shape[:-1], -1), present), None

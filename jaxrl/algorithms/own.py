@@ -37,6 +37,11 @@ def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSe
             raise
         except Exception as error:
             raise OwnCodeError(f"trainer_type: {name}: `init` of its Algorithm raised {told(error)}") from error
+        if algorithm.places != given.places:
+            raise OwnCodeError(
+                f"hyperparameters.share_policy: got false, expected true with trainer_type {name}, whose Algorithm has "
+                "one policy: give its Parts an actor and `places` as poca.parts_of does"
+            )
         return algorithm
 
     make.__name__ = name  # which refusals begin with

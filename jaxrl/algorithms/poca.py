@@ -36,7 +36,7 @@ import numpy as np
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics, Params
-from jaxrl.algorithms.policy_gradient import (
+from jaxrl.algorithms.parts import (
     Batch,
     Groups,
     Judged,
@@ -45,13 +45,15 @@ from jaxrl.algorithms.policy_gradient import (
     Seen,
     SharedCritic,
     applied,
-    no_obs,
+    of_each_member,
     policy_terms,
 )
+from jaxrl.algorithms.policy_gradient import no_obs
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
+from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -65,7 +67,7 @@ def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """Networks, value and baselines, advantage and loss."""
     signals, shape = tuple(settings.reward_signals), settings.network_settings
-    actor = Actor(spec, shape)  # sees its agent's own observation alone
+    actor = actor_of(spec, shape, settings.places)  # sees its agent's own observation alone
     critic = TeamCritic(spec, shape, signals)  # sees the whole team
 
     def init(key: jax.Array) -> tuple[Groups, jax.Array]:
@@ -81,7 +83,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
         value, baseline = applied(critic)(params["critic"], *team, own["max_team"], seen.memory_of("critic"))
         chex.assert_shape(baseline, (*seen.present.shape, None))
-        return policy_gradient.of_each_member(value, seen.present), baseline
+        return of_each_member(value, seen.present), baseline
 
     def terms(
         params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
@@ -112,6 +114,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         loss=Judged(estimates, terms),
         cooperative=True,
         team_rows=True,
+        places=settings.places,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,
         own={"max_team": np.float32(1.0)},  # the largest team seen so far
@@ -152,4 +155,4 @@ def shared_estimates(
     first = next(iter(team))
     judge = applied(critic_of(team[first]), TeamCritic.judge)
     (value, baseline), _ = judge(params[first]["critic"], o, oa, present, own["max_team"])
-    return policy_gradient.of_each_member(value, present), baseline
+    return of_each_member(value, present), baseline

@@ -18,7 +18,8 @@ import jax
 
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics
-from jaxrl.algorithms.policy_gradient import Batch, Groups, Now, Parts, Seen, applied, make, no_obs, policy_terms
+from jaxrl.algorithms.parts import Batch, Groups, Now, Parts, Seen, applied, policy_terms
+from jaxrl.algorithms.policy_gradient import make, no_obs
 from jaxrl.learning import losses
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import start

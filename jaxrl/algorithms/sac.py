@@ -10,7 +10,8 @@ anew, α a temperature for all continuous dimensions together (α_c) and one for
              Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s), Q₁ twice
     α      ↓ -α (log π + target): target entropies C and 0.2 log(size) of a branch
 
-What is held, and how many updates a turn makes, stands in `off_policy.py`.
+The networks stand in `sac_parts.py`, what is summed over branches in `sac_branches.py`, acting in `sac_acting.py`;
+what is held, and how many updates a turn makes, in `off_policy.py`.
 
 Squared errors are halved; all losses are computed before any parameter moves. One Adam each for π, for both Q and V,
 for the temperatures.
@@ -31,47 +32,33 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.hyperparameters import SACHyperparameters
-from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, Storage, TrainState
-from jaxrl.algorithms.off_policy import collect_size, counted, storage_of, turn
-from jaxrl.algorithms.policy_gradient import ACTOR_CHUNK, CLONING, applied, by_stream, signal_rewards, with_clones
+from jaxrl.algorithms.interface import Algorithm, Metrics, PolicyState, TrainState
+from jaxrl.algorithms.off_policy import collect_size, turn
+from jaxrl.algorithms.parts import applied
+from jaxrl.algorithms.policy_gradient import CLONING, signal_rewards, with_clones
+from jaxrl.algorithms.sac_acting import act, critic_step, estimate, watch
+from jaxrl.algorithms.sac_branches import expected_q, policy_cost, soft_of, taken_q, temperature_loss
+from jaxrl.algorithms.sac_parts import Parts, groups_of, memories_of, parts_of, temperatures_of
 from jaxrl.learning import replay as replays
 from jaxrl.learning.adam import ADAM, descended
-from jaxrl.learning.cloning import Cloning, Copied, bind_cloning
+from jaxrl.learning.cloning import Copied, bind_cloning
 from jaxrl.learning.losses import masked_mean
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.networks import actions, normalizer, squashed
-from jaxrl.networks.actions import ActionDistribution
-from jaxrl.networks.memory import Sequences, part, start
-from jaxrl.networks.models import ActionValueNetwork, SquashedActor, ValueNetwork
+from jaxrl.networks.memory import Sequences, start
+from jaxrl.networks.models import ValueNetwork
 from jaxrl.networks.policy import squashed_network
 from jaxrl.networks.shapes import as_row
 from jaxrl.rewards.signals import Signals, bind_off_policy, same
-from jaxrl.rollout.buffer.cells import Extras
-from jaxrl.rollout.chunks import in_chunks
-from jaxrl.rollout.rollout import Rollout, masked
+from jaxrl.rollout.rollout import masked
 from jaxrl.rollout.transitions import Transitions
 from jaxrl.settings import BehaviorSettings
-from jaxrl.types import Action, BehaviorSpec
-
-
-class Parts(NamedTuple):
-    """SAC for one behavior."""
-
-    spec: BehaviorSpec
-    settings: BehaviorSettings
-    hyper: SACHyperparameters
-    actor: SquashedActor
-    value: ValueNetwork
-    q: ActionValueNetwork
-    storage: Storage
-    cloning: Cloning | None = None
+from jaxrl.types import BehaviorSpec
 
 
 @connected
@@ -101,21 +88,6 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     )
 
 
-def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
-    """The networks."""
-    shape, signals, hyper = settings.network_settings, tuple(settings.reward_signals), settings.hyperparameters
-    assert isinstance(hyper, SACHyperparameters)
-    actor, value = SquashedActor(spec, shape), ValueNetwork(spec, shape, signals)
-    storage = storage_of(spec, hyper, shape.memory, memories_of(settings))
-    return Parts(spec, settings, hyper, actor, value, ActionValueNetwork(spec, shape, signals), storage)
-
-
-def memories_of(settings: BehaviorSettings) -> Extras:
-    """Of the policy and of V, which remember from decision to decision; Q begins anew with each sequence."""
-    memory = settings.network_settings.memory
-    return () if memory is None else tuple((name, (memory.memory_size,)) for name in ("actor", "critic"))
-
-
 def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     """A fresh learner; the target begins as a copy of V. The key is consumed."""
     spec, (network_key, key) = parts.spec, jax.random.split(key)
@@ -140,7 +112,7 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
         own={
             "log_alpha": {
                 kind: jnp.full(count, jnp.log(parts.hyper.init_entcoef), jnp.float32)
-                for kind, count in _temperatures(spec).items()
+                for kind, count in temperatures_of(spec).items()
             },
             "fresh": jnp.zeros((), jnp.int32),  # decisions since the last turn, without those before buffer_init_steps
             "owed": jnp.zeros(()),  # updates that decisions have paid for and that were not made: less than one
@@ -150,42 +122,12 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
         step=jnp.zeros((), jnp.int32),
         key=key,
     )
-    state = state.replace(optimizer={name: ADAM.init(group) for name, group in _groups(state).items()})
+    state = state.replace(optimizer={name: ADAM.init(group) for name, group in groups_of(state).items()})
     if parts.cloning is not None:
         state = state.replace(own={**state.own, CLONING: parts.cloning.init(state.policy.params)})
     told, of_signals = jax.eval_shape(partial(_example, parts, signals), state, key)
     told, of_signals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (told, of_signals))
     return state.replace(own={**state.own, "told": told, "signals_told": of_signals})
-
-
-def act(
-    parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], action_mask: jax.Array, carry: Any, key: jax.Array
-) -> Decision:
-    """Choose an action for every member: obs [..., A, *shape], action_mask bool [..., A, M]. The key is consumed."""
-    spec = parts.spec.action
-    chex.assert_axis_dimension(action_mask, -1, spec.mask_size)
-    seen = normalizer.normalize_all(state.normalizer, obs)
-    dist, after = applied(parts.actor, SquashedActor.step)(state.params, seen, part(carry, "actor"))
-    if parts.settings.network_settings.deterministic:
-        action = squashed.mode(dist, action_mask, spec)
-    else:
-        action = squashed.sample(key, dist, action_mask, spec)
-    return Decision(action=action, sent=action, extras={}, carry={**carry, "actor": after} if carry else ())
-
-
-def critic_step(
-    parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], present: jax.Array, decision: Decision
-) -> dict[str, Any]:
-    """The memory after a decision, that of V too."""
-    seen, step = normalizer.normalize_all(state.normalizer, obs), applied(parts.value, ValueNetwork.step)
-    return {**decision.carry, "critic": step(state.critic["value"], seen, decision.carry["critic"])[1]}
-
-
-def watch(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> TrainState:
-    """Normaliser and signals follow what agents decide on, and decisions are counted that pay for updates."""
-    after = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
-    state = counted(parts.hyper, state, rollout)
-    return state.replace(policy=state.policy.replace(normalizer=after), signals=signals.watch(state.signals, rollout))
 
 
 def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
@@ -247,13 +189,13 @@ def step(
         goes_on = jnp.where(always, jnp.where(batch.seen[..., None], follows, here), goes_on)
     backup = rewards + as_row(gammas, follows) * goes_on
     loss = partial(_losses, parts, batch, obs, memory, backup, normal)
-    gradients, told = jax.grad(loss, has_aux=True)(_groups(state))
+    gradients, told = jax.grad(loss, has_aux=True)(groups_of(state))
     hyper = parts.hyper
     schedule = make_schedule(
         hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_MINIMUM, parts.settings.max_steps
     )
     rate, moved, moments = schedule(state.step), {}, {}
-    for name, group in _groups(state).items():
+    for name, group in groups_of(state).items():
         moved[name], moments[name] = descended(group, gradients[name], state.optimizer[name], rate)
     target = optax.incremental_update(moved["critic"]["value"], state.critic["target"], hyper.tau)
     state = state.replace(
@@ -286,14 +228,6 @@ def memories_along(parts: Parts, state: TrainState, batch: Transitions, obs: tup
     return Memories(along(stored["actor"]), along(stored["critic"]), along(none), along(after))
 
 
-class Soft(NamedTuple):
-    """What the policy does in some states, and what that costs in entropy."""
-
-    log_prob: jax.Array  # [n], of the continuous action, summed over its dimensions; 0 without
-    branches: list[jax.Array]  # p of each branch [n, size]
-    negentropy: jax.Array  # [n, D], Σ p log p of each branch
-
-
 def _losses(
     parts: Parts,
     batch: Transitions,
@@ -316,12 +250,12 @@ def _losses(
 
     dist = applied(parts.actor)(groups["policy"], obs, memory.actor)
     action, log_prob = squashed.drawn(dist, normal)
-    soft = _soft(dist, log_prob.sum(-1), batch.action_mask, parts)
+    soft = soft_of(dist, log_prob.sum(-1), batch.action_mask, parts)
     qs = [applied(parts.q)(critic[name], obs, batch.action.continuous, memory.q) for name in ("q1", "q2")]
-    q_losses = [0.5 * mean(jnp.square(backup - _taken(q, batch.action, parts)).mean(-1)) for q in qs]
+    q_losses = [0.5 * mean(jnp.square(backup - taken_q(q, batch.action, parts)).mean(-1)) for q in qs]
 
     drawn = [applied(parts.q)(still(critic[name]), obs, action, memory.q) for name in ("q1", "q2")]  # [n, R, K]
-    worth = jnp.minimum(*(_expected(q, soft, parts).mean(-1) for q in drawn))  # [n, R]
+    worth = jnp.minimum(*(expected_q(q, soft, parts).mean(-1) for q in drawn))  # [n, R]
     cost = jnp.zeros_like(soft.log_prob)
     if spec.continuous_size:
         wrong = original and spec.discrete_branches
@@ -331,8 +265,8 @@ def _losses(
     value = applied(parts.value)(critic["value"], obs, memory.value)
     value_loss = 0.5 * mean(jnp.square(value - still(worth - cost[..., None])).mean(-1))
 
-    policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
-    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, valid)
+    policy_loss = masked_mean(policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
+    entropy_loss = temperature_loss(parts, jax.tree.map(still, soft), alpha, valid)
     told = {
         "q1_loss": q_losses[0],
         "q2_loss": q_losses[1],
@@ -341,83 +275,6 @@ def _losses(
         "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), valid),
     } | {f"value/{name}": masked_mean(value[..., i], valid) for i, name in enumerate(parts.value.signals)}
     return sum(q_losses) + value_loss + policy_loss + entropy_loss, told
-
-
-def _soft(dist: ActionDistribution, log_prob: jax.Array, mask: jax.Array, parts: Parts) -> Soft:
-    branches = [p + actions.EPSILON for p in actions.probabilities(dist, mask, parts.spec.action)]
-    terms = [jnp.sum(p * jnp.log(p), axis=-1) for p in branches]
-    return Soft(log_prob, branches, jnp.stack(terms, -1) if terms else jnp.zeros((*log_prob.shape, 0)))
-
-
-def _by_branch(q: jax.Array, parts: Parts) -> list[jax.Array]:
-    """Q [..., M] of each branch, [..., size]."""
-    sizes = parts.spec.action.discrete_branches
-    return [q[..., sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
-
-
-def _expected(q: jax.Array, soft: Soft, parts: Parts) -> jax.Array:
-    """E Q under the policy, [n, R, K] → [n, R, D] of each branch; [n, R, 1] without."""
-    if not soft.branches:
-        return q
-    return jnp.stack(
-        [(p[..., None, :] * x).sum(-1) for p, x in zip(soft.branches, _by_branch(q, parts), strict=True)], axis=-1
-    )
-
-
-def _taken(q: jax.Array, action: Action, parts: Parts) -> jax.Array:
-    """Q of the stored action, [n, R, K] → [n, R]: the mean over its branches."""
-    if not parts.spec.action.discrete_branches:
-        return q[..., 0]
-    chosen = [
-        jnp.take_along_axis(x, jnp.broadcast_to(action.discrete[..., i, None, None], (*x.shape[:-1], 1)), axis=-1)
-        for i, x in enumerate(_by_branch(q, parts))
-    ]
-    return jnp.concatenate(chosen, axis=-1).mean(-1)
-
-
-def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
-    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward signals."""
-    spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
-    if spec.continuous_size:
-        cost += alpha["continuous"][0] * soft.log_prob
-    if not spec.discrete_branches:
-        return cost - q[..., 0]
-    expected = _expected(q[..., None, :], soft, parts)[..., 0, :].sum(-1)
-    cost += (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
-    return cost - (2.0 if spec.continuous_size else 1.0) * expected
-
-
-def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
-    """Moves each temperature until the policy has its target entropy."""
-    spec, loss = parts.spec.action, jnp.zeros(())
-    if spec.continuous_size:
-        loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
-    if spec.discrete_branches:
-        targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
-        gap = soft.negentropy + as_row(targets, soft.negentropy)
-        loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)
-    return loss
-
-
-def estimate(parts: Parts, state: TrainState, rollout: Rollout) -> Metrics:
-    """Means of V and of the entropy."""
-    obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
-    memory = partial(part, rollout.carry)
-    value = in_chunks(partial(applied(parts.value), state.critic["value"]), (obs, memory("critic")), ACTOR_CHUNK)
-    dist = applied(parts.actor)(state.policy.params, obs, memory("actor"))
-    entropy = actions.entropy(dist, rollout.action_mask, parts.spec.action)
-    return by_stream("value", value, rollout, parts.settings) | {"entropy": masked_mean(entropy, rollout.acted)}
-
-
-def _groups(state: TrainState) -> dict[str, Any]:
-    """Parameters by optimizer. The target follows V and has none."""
-    critic = {name: state.critic[name] for name in ("value", "q1", "q2")}
-    return {"policy": state.policy.params, "critic": critic, "entropy": state.own["log_alpha"]}
-
-
-def _temperatures(spec: BehaviorSpec) -> dict[str, int]:
-    kinds = {"continuous": min(spec.action.continuous_size, 1), "discrete": len(spec.action.discrete_branches)}
-    return {kind: count for kind, count in kinds.items() if count}
 
 
 def _example(parts: Parts, signals: Signals, state: TrainState, key: jax.Array) -> tuple[Metrics, Metrics]:

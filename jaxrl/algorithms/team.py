@@ -39,15 +39,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import policy_gradient
+from jaxrl.algorithms import policy_gradient, preparing, updating
 from jaxrl.algorithms.interface import Algorithm, Metrics, TrainState, WithTracedSettings
-from jaxrl.algorithms.policy_gradient import Batch, Groups, Judged, Kind, Now, Parts, Seen, by_stream
+from jaxrl.algorithms.parts import Batch, Groups, Judged, Now, Parts, Seen, groups_of
+from jaxrl.algorithms.preparing import by_stream
+from jaxrl.algorithms.updating import Kind
 from jaxrl.learning import losses
 from jaxrl.networks import actions, normalizer
 from jaxrl.rewards import extrinsic
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.chunks import of_states
 from jaxrl.rollout.rollout import Rollout, masked
+from jaxrl.rollout.transitions import transitions
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.teams import differences
 
@@ -129,8 +132,8 @@ def _kind(name: str, parts: Mapping[str, Parts], behavior: str, algorithm: Algor
     def init(key: jax.Array) -> TrainState:
         state = first(key)
         critic = shared.init(parts, behavior, jax.random.fold_in(key, _CRITIC))
-        groups = policy_gradient.groups_of(parts[behavior], state) | {"critic": critic}
-        return state.replace(critic=critic, optimizer=policy_gradient.optimizer_of(parts[behavior]).init(groups))
+        groups = groups_of(parts[behavior], state) | {"critic": critic}
+        return state.replace(critic=critic, optimizer=updating.optimizer_of(parts[behavior]).init(groups))
 
     def refused(*_: Any) -> Any:
         raise ValueError(f"{behavior} learns with its team {name}: call `learn` and `estimate` of the TeamAlgorithm")
@@ -143,7 +146,7 @@ def learn(
 ) -> tuple[States, dict[str, Metrics]]:
     """As `policy_gradient.learn`: values, baselines, returns and advantages, then all epochs and minibatches."""
     prepared, batches, metrics = prepare(kinds, states, rollouts)
-    after, told = policy_gradient.update_together(kinds, prepared, batches, partial(losses_of, kinds))
+    after, told = updating.update_together(kinds, prepared, batches, partial(losses_of, kinds))
     for name, kind in kinds.items():
         after[name], more = policy_gradient.after_update(kind.parts, kind.signals, after[name], rollouts[name])
         metrics[name] |= told[name] | more
@@ -163,9 +166,9 @@ def estimate(
 def prepare(
     kinds: Mapping[str, Kind], states: Mapping[str, TrainState], rollouts: dict[str, Rollout]
 ) -> tuple[States, dict[str, Batch], dict[str, Metrics]]:
-    """As `policy_gradient.prepare`, of rollouts [T, B, A_k] by behavior: batches [T·B, A_k]."""
+    """As `preparing.prepare`, of rollouts [T, B, A_k] by behavior: batches [T·B, A_k]."""
     first = next(iter(kinds.values()))
-    found = {name: policy_gradient.observe(kind.parts, states[name], rollouts[name]) for name, kind in kinds.items()}
+    found = {name: preparing.observe(kind.parts, states[name], rollouts[name]) for name, kind in kinds.items()}
     team = whole({name: rollout for name, (_, rollout) in found.items()})
     group_reward = of_kinds(extrinsic.group_reward(team), rollouts)
     rollouts = {name: rollout._replace(group_reward=group_reward[name]) for name, (_, rollout) in found.items()}
@@ -177,14 +180,14 @@ def prepare(
         paid[name] = kind.signals.rewards(state.signals, own, cooperative=kind.parts.cooperative)
         after[name] = state.replace(signals=kind.signals.watch(state.signals, own))
     of_all = {signal: _beside(paid[name][signal] for name in kinds) for signal in first.signals.bound}
-    target = policy_gradient.stream_returns(team, value, first.parts.settings, of_all, lasting=first.signals.lasting)
+    target = preparing.stream_returns(team, value, first.parts.settings, of_all, lasting=first.signals.lasting)
     against = value if baseline is None else baseline
     advantage = first.parts.advantage(target, value, against, team)
     normalized = losses.normalize_advantages(advantage.mean(-1), team.acted)
     cut = partial(of_kinds, rollouts=rollouts)
     returns, own, scaled = cut(target), cut(value[..., :0] if baseline is None else baseline), cut(normalized)
     batches = {
-        name: policy_gradient.make_batch(
+        name: preparing.make_batch(
             rollouts[name],
             obs[name],
             returns[name],
@@ -192,7 +195,7 @@ def prepare(
             normalized=scaled[name],
             baseline=own[name],
             inputs={each: one.inputs(after[name], rollouts[name]) for each, one in kind.parts.added.items()} or (),
-            seen=policy_gradient.transitions(rollouts[name]) if kind.signals.in_minibatches else (),
+            seen=transitions(rollouts[name]) if kind.signals.in_minibatches else (),
         )
         for name, kind in kinds.items()
     }
@@ -204,7 +207,7 @@ def evaluated(
 ) -> tuple[dict[str, tuple[jax.Array, ...]], jax.Array, jax.Array | None, dict[str, Metrics]]:
     """Normalised observations by behavior, V and b of the whole team [T, B, A, R], and means of both by behavior."""
     obs = {name: normalizer.normalize_all(states[name].policy.normalizer, of.obs) for name, of in rollouts.items()}
-    params = {name: policy_gradient.groups_of(kind.parts, states[name]) for name, kind in kinds.items()}
+    params = {name: groups_of(kind.parts, states[name]) for name, kind in kinds.items()}
     seen = {name: Seen(obs[name], of.action, of.present, ()) for name, of in rollouts.items()}
     judge = partial(_judged, kinds, params, own=states[next(iter(kinds))].own)
     first = next(iter(kinds.values())).parts

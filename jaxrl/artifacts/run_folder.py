@@ -5,6 +5,7 @@ Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint/f
     configuration.yaml                         all options, written at the end
     <Behavior>.onnx                            policy of the last checkpoint
     <Behavior>/<Behavior>-<step>.onnx          policy of each kept checkpoint
+    ...-member0.onnx, ...                      instead of both, where each member of a team has a policy of its own
     <Behavior>/<Behavior>-<step>/  checkpoint  training state, and which one is the latest
     <Behavior>/<Behavior>-best, -best.onnx     the same of the best moment, with keep_best
     <Behavior>/events.out.tfevents.*           TensorBoard; of several seeds in <Behavior>/seed_<number>/
@@ -314,7 +315,7 @@ class RunFolder:
             checkpoints.remove_best(folder)
             checkpoints.remove_replay(folder)
             leftovers = [folder / checkpoints.POINTER, *folder.glob(f"{folder.name}-*.onnx")]
-            for path in [*leftovers, self.path / f"{folder.name}.onnx"]:
+            for path in [*leftovers, *checkpoints.exported_files(self.final_onnx(folder.name))]:
                 _unlink(path)
             if not any(folder.iterdir()):
                 shutil.rmtree(folder)

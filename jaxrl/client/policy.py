@@ -27,6 +27,7 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.jax_envs.sampling import of_one
 from jaxrl.jax_envs.scene import BehaviorPart, JaxScene, Sizes, scene_of
 from jaxrl.settings import BehaviorSettings
+from jaxrl.settings.teams import check_places
 from jaxrl.training.acting import Moment, memory_before, trained_actions
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
 from jaxrl.types import BehaviorSpec, ParameterValue
@@ -169,6 +170,12 @@ class Policy:
         Raises PolicyError where shapes, dtypes or sensors differ from the spec, or a key is missing.
         """
         given = shown(self.spec, obs, action_mask)
+        places = self.algorithm.places
+        if places is not None and given.lead[-1:] != (places,):
+            raise PolicyError(
+                f"obs: got agents {list(given.lead)}, expected [..., {places}]: each of {places} members of a team has "
+                "a policy of its own (share_policy: false), in the order of their places"
+            )
         if key is None and not self.settings.network_settings.deterministic:
             raise PolicyError("key: this policy samples its actions: give key, or load it with deterministic=True")
         first, paid = memory is None, reward is not None
@@ -245,6 +252,7 @@ class Policy:
         return players
 
     def _fits(self, env: Sizes) -> None:
+        check_places(self.behavior, self.algorithm.places, env.members)
         sensors = zip(env.spec.observations, self.spec.observations, strict=False)
         renamed = tuple(theirs._replace(name=mine.name) for theirs, mine in sensors)
         rest = env.spec.observations[len(renamed) :]

@@ -38,6 +38,7 @@ _FILES = {
     "probe_image": "probes",
     "probe_memory": "probes",
     "probe_mixed": "probes",
+    "probe_roles": "probes",
     "probe_team_memory": "probes",
     "match3": "match3",
     "match3_vector": "match3",

@@ -130,6 +130,31 @@ def make_probe_mixed() -> JaxEnv:
     return make_probe("ProbeMixed", sensors)
 
 
+def make_probe_roles(members: int = 2) -> JaxEnv:
+    """Members who see the same, each of whom chooses one of as many numbers as they are: 1 if all choose differently.
+
+    One policy for all earns at most A! / A^A, with two members 1 / 2, and nothing where it leaves nothing to chance; a
+    policy for each earns 1.
+    """
+
+    def view(alive: bool) -> TeamView:
+        everything = jnp.ones((members, members), bool)
+        return TeamView((jnp.full((members, 1), alive, jnp.float32),), everything, jnp.full(members, alive))
+
+    def reset(key: Array, parameters: EnvParams) -> tuple[Array, TeamView]:
+        return jnp.int32(0), view(True)
+
+    def step(key: Array, state: Array, actions: TeamActions) -> tuple[Array, TeamStep]:
+        chosen = jnp.zeros(members, bool).at[actions.discrete[:, 0]].set(True)
+        different, everybody = chosen.all().astype(jnp.float32), jnp.ones(members, bool)
+        nothing, paid = jnp.zeros(members), jnp.full(members, different)
+        told = {"Environment/Different": different}
+        return state, TeamStep(view(False), nothing, paid, everybody, ~everybody, jnp.bool_(True), told)
+
+    spec = BehaviorSpec((vector("nothing", 1).spec,), ActionSpec(0, (members,)))
+    return JaxEnv(name="ProbeRoles", spec=spec, members=members, parameters={}, reset=reset, step=step)
+
+
 class Sensor(NamedTuple):
     """A sensor and how it shows a digit."""
 

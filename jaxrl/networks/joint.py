@@ -26,19 +26,10 @@ from jaxrl.networks.initializers import head_uniform
 from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.networks.memory import Carry, Sequences, of_both
 from jaxrl.networks.settings import NetworkShape
-from jaxrl.types import BehaviorSpec, JaxrlError
+from jaxrl.settings.teams import TeamCapacityError
+from jaxrl.types import BehaviorSpec
 
 Obs = tuple[jax.Array, ...]
-
-
-class TeamCapacityError(JaxrlError):
-    """A team that does not fit into a critic of fixed size."""
-
-    def __init__(self, capacity: int, members: int) -> None:
-        super().__init__(
-            f"hyperparameters.team_capacity: {capacity}, but the rows of this behavior hold teams of {members} members "
-            f"(room grows to the next power of two while members are born): write at least {members}"
-        )
 
 
 class JointValue(nn.Module):

@@ -247,9 +247,22 @@ class BehaviorSettings(Section):
             if connector.standardizes:
                 text = "network_settings.normalize standardizes the same observations: keep one of the two"
                 yield ("connectors", i, "type"), text
+        yield from self._unshared()
         yield from self._unevaluated()
         if self.even_checkpoints and self.keep_checkpoints < 1:
             yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
+
+    def _unshared(self) -> Iterator[tuple[Location, str]]:
+        """What knows one policy alone."""
+        why = {
+            "self_play": "opponents of the past have one policy",
+            "behavioral_cloning": "demonstrations do not say which member acts",
+            "team": "members of several behaviors have policies of their own already",
+        }
+        for key, reason in why.items() if self.places is not None else ():
+            if getattr(self, key) is not None:
+                text = f"got false, expected true with {key}: {reason}: remove one of the two"
+                yield ("hyperparameters", "share_policy"), text
 
     def _unevaluated(self) -> Iterator[tuple[Location, str]]:
         """Statistics of evaluations that are asked for must exist."""
@@ -261,6 +274,16 @@ class BehaviorSettings(Section):
                 yield location, f"got {tag!r}, expected one of {', '.join(EVALUATED)}"
             elif tag.startswith(GROUP) and self.evaluation is None:
                 yield location, f"got {tag!r}, which is written with `evaluation: {{interval: STEPS}}` alone: add it"
+
+    @property
+    def places(self) -> int | None:
+        """Of a team whose members have a policy each (`share_policy: false`), how many; None: they share one."""
+        return None if getattr(self.hyperparameters, "share_policy", True) else self.team_capacity
+
+    @property
+    def team_capacity(self) -> int | None:
+        """Members of a team that there is room for; None: any number."""
+        return getattr(self.hyperparameters, "team_capacity", None)
 
     @property
     def segment_limit(self) -> int:

@@ -1,4 +1,4 @@
-"""Teams of several behaviors: what the behaviors with one `team: NAME` must have in common. No JAX here."""
+"""Teams: what the behaviors with one `team: NAME` must have in common, and how large a team may be. No JAX here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jaxrl.settings.behavior import BehaviorSettings
+from jaxrl.settings.section import SettingsError
+from jaxrl.types import JaxrlError
 
 COMMON = (
     "trainer_type",
@@ -23,6 +25,28 @@ COMMON = (
 )
 """Keys of what is one for the whole team: its rows, returns and minibatches, and the width of its critic."""
 _OF_SIGNAL = ("gamma", "strength", "episodic")
+
+
+class TeamCapacityError(JaxrlError):
+    """A team with more members than there are places for."""
+
+    def __init__(self, capacity: int, members: int) -> None:
+        super().__init__(
+            f"hyperparameters.team_capacity: {capacity}, but this behavior has teams of {members} members: write at "
+            f"least {members}"
+        )
+
+
+def check_places(name: str, places: int | None, members: int) -> None:
+    """Raise SettingsError where teams of a behavior have not as many members as policies.
+
+    `places`: as `BehaviorSettings.places`.
+    """
+    if places not in (None, members):
+        raise SettingsError(
+            f"behaviors.{name}.hyperparameters.team_capacity: got {places}, expected {members}, the members of a team "
+            "here, each of whom has a policy of its own with share_policy: false"
+        )
 
 
 def teams_of(settings: Mapping[str, BehaviorSettings]) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from jax import Array
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.jax_envs.interface import TeamView
-from jaxrl.settings import load_run_settings
+from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
 from jaxrl.training.lessons import present_values, read_lessons
 from jaxrl.training.trained_policy import load_trained
@@ -43,6 +43,12 @@ def player_of(
     if run is None:
         return Player(spec, untrained_actions(spec.action), None, lambda rows: (), key), "random actions"
     trained = load_trained(run, spec, behavior=behavior_name(behavior), deterministic=deterministic)
+    if trained.algorithm.places is not None:
+        raise SettingsError(
+            f"{run}: {trained.behavior} has a policy for each member of a team (share_policy: false), and here nobody "
+            "tells who is which: play it with `jaxrl train --resume --inference`, or with `jaxrl watch` where it is a "
+            "jax: environment"
+        )
 
     def memory(rows: int) -> Any:
         return memory_before(trained.algorithm, trained.policy, rows)

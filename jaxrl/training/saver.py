@@ -20,7 +20,7 @@ from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
 from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import earlier, replay
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.folder import BEST, REPLAY, onnx_path, prune
+from jaxrl.artifacts.checkpoint.folder import BEST, REPLAY, exported_files, of_members, onnx_path, prune
 from jaxrl.artifacts.checkpoint.grown import Grown, grown
 from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, MOMENT
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
@@ -34,6 +34,7 @@ from jaxrl.connectors.chain import Chain
 from jaxrl.networks.encoders import kind_of
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor
+from jaxrl.networks.places import of_place
 from jaxrl.networks.policy import PolicyNetwork, actor_network
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.settings.networks import ENCODERS
@@ -143,8 +144,11 @@ def _exported(snapshot: Snapshot, beside: Path, exported: Path) -> tuple[Path, l
     chain = make_chain(snapshot.spec, snapshot.settings.connectors)
     if obstacles(snapshot.spec, snapshot.settings, chain, snapshot.policy.params, snapshot.network):
         return beside, []
-    _export(snapshot, chain, exported)
-    return exported, [beside]
+    places, params = snapshot.settings.places, snapshot.policy.params
+    first, *others = of_members(exported, places)
+    for place, path in enumerate((first, *others)):
+        _export(snapshot, chain, path, params if places is None else of_place(params, place))
+    return first, [*others, beside]
 
 
 def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
@@ -155,10 +159,13 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
         status.set_final(name, step, Path(last["file_path"]), reward, [])
         status.write()
         return
-    files.copy(exported, final)
-    status.set_final(name, step, final, reward, [])
+    copies = []
+    for path in exported_files(exported):
+        copies.append(final.with_name(final.stem + path.name.removeprefix(exported.stem)))
+        files.copy(path, copies[-1])
+    status.set_final(name, step, copies[0], reward, copies[1:])
     status.write()
-    log.info("Copied %s to %s.", exported, final)
+    log.info("Copied %s to %s.", ", ".join(map(str, exported_files(exported))), ", ".join(map(str, copies)))
 
 
 def obstacles(
@@ -307,14 +314,14 @@ def settings_of(settings: BehaviorSettings) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 
-def _export(snapshot: Snapshot, chain: Chain | None, path: Path) -> None:
+def _export(snapshot: Snapshot, chain: Chain | None, path: Path, params: Any) -> None:
     obs, masks = snapshot.samples
     shown = snapshot.spec if chain is None else chain.spec
     difference = onnx.export(
         path,
         spec=snapshot.spec,
         network=snapshot.network or actor_network(shown, snapshot.settings.network_settings),
-        actor_params=snapshot.policy.params,
+        actor_params=params,
         normalizer=snapshot.policy.normalizer,
         sample_obs=obs,
         sample_masks=masks,

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms import coma, mappo, poca, policy_gradient, ppo
+from jaxrl.algorithms import coma, mappo, poca, ppo, preparing, updating
 from jaxrl.algorithms.interface import Algorithm, TrainState
-from jaxrl.algorithms.policy_gradient import Batch, Now, Parts
+from jaxrl.algorithms.parts import Batch, Now, Parts
 from jaxrl.rewards.extrinsic import EXTRINSIC
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.rollout import Rollout
@@ -49,14 +49,14 @@ class Steps(NamedTuple):
 def steps_of(trainer: str, settings: BehaviorSettings, spec: BehaviorSpec = SPEC) -> Steps:
     """What `learn` of this algorithm goes through."""
     parts = {"ppo": ppo, "mappo": mappo, "poca": poca, "coma": coma}[trainer].parts_of(spec, settings)
-    prepare = partial(policy_gradient.prepare, parts, bind(spec, settings))
-    return Steps(parts, prepare, partial(policy_gradient.update, parts))
+    prepare = partial(preparing.prepare, parts, bind(spec, settings))
+    return Steps(parts, prepare, partial(updating.update, parts))
 
 
 def returns_of(settings: BehaviorSettings, cooperative: bool, rollout: Rollout, value: jax.Array) -> jax.Array:
     """λ-returns [T, B, A, 1] of the environment's own reward."""
     paid = {"extrinsic": EXTRINSIC.reward((), rollout, cooperative=cooperative)}
-    return policy_gradient.stream_returns(rollout, value, settings, paid)
+    return preparing.stream_returns(rollout, value, settings, paid)
 
 
 def random_rollout(seed: int, *, t: int = 5, b: int = 4, a: int = 3, spec: BehaviorSpec = SPEC) -> Rollout:

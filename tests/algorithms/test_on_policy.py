@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from team_rollouts import SMALL, SPEC, assert_close, fresh, quick_jit, random_rollout, returns_of, steps_of
 
-from jaxrl.algorithms import ALGORITHMS, policy_gradient
+from jaxrl.algorithms import ALGORITHMS, policy_gradient, preparing, updating
 from jaxrl.algorithms.interface import Algorithm, TrainState, nothing_remembered
-from jaxrl.algorithms.policy_gradient import Batch
+from jaxrl.algorithms.parts import Batch
 from jaxrl.networks import actions
 from jaxrl.networks.memory import part
 from jaxrl.rewards.signals import bind
@@ -196,7 +196,7 @@ def test_update_takes_states_of_batch_size_members_that_acted_per_step(acting: t
     parts = steps_of("poca", settings).parts._replace(init=lambda key: (params, key), loss=loss, own={})
     state = policy_gradient.init_state(parts, bind(SPEC, settings), jax.random.key(0))
     batch = plain_batch(np.arange(24)[:, None] < np.array(acting))
-    after, metrics = quick_jit(partial(policy_gradient.update, parts))(state, batch)
+    after, metrics = quick_jit(partial(updating.update, parts))(state, batch)
     assert float(after.policy.params["w"]) == pytest.approx(1 - 0.1 * steps, abs=1e-4)
     assert float(after.critic["v"]) == pytest.approx(1 + 0.1 * steps, abs=1e-4)
     assert int(after.optimizer.count) == steps
@@ -233,7 +233,7 @@ def test_m27_observe_normalises_by_trained_decisions_alone() -> None:
     rollout = random_rollout(1)
     settings = poca_settings(**SMALL)
     before = quick_jit(ALGORITHMS["poca"](SPEC, settings).init)(jax.random.key(0))
-    observe = quick_jit(partial(policy_gradient.observe, steps_of("poca", settings).parts))
+    observe = quick_jit(partial(preparing.observe, steps_of("poca", settings).parts))
     state, moved = observe(before, rollout)
     seen = rollout.obs[0][rollout.acted]
     mean = state.policy.normalizer[0]
@@ -332,7 +332,7 @@ def test_decisions_of_an_older_policy_keep_their_ratio_to_the_new_one() -> None:
 def test_without_a_normaliser_the_rollout_stays_as_it_is(trainer: str, more: dict) -> None:
     settings = settings_of(trainer, SMALL | more | {"network_settings__normalize": False})
     state, rollout = fresh(ALGORITHMS[trainer](SPEC, settings)), random_rollout(2, a=1 if trainer == "ppo" else 3)
-    _, same = policy_gradient.observe(steps_of(trainer, settings).parts, state, rollout)
+    _, same = preparing.observe(steps_of(trainer, settings).parts, state, rollout)
     assert same is rollout
 
 

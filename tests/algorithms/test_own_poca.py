@@ -11,7 +11,8 @@ import pytest
 from team_rollouts import SPEC, fresh, quick_jit, random_rollout
 
 import jaxrl
-from jaxrl.algorithms import policy_gradient, ppo
+from jaxrl.algorithms import policy_gradient, ppo, updating
+from jaxrl.algorithms.parts import AddedLoss
 from tests.jax_envs.toy_jax_env import make_toy, quick_compilation
 
 MINE = f"{Path(__file__).parents[2] / 'examples' / 'own_poca.py'}:make_my_poca"
@@ -75,7 +76,7 @@ def test_what_a_loss_draws_is_new_for_each_minibatch() -> None:
         drawn = jax.random.uniform(now.key)
         return 0.0 * drawn, {"mean": drawn, "square": drawn**2}
 
-    parts = ppo.parts_of(SPEC, settings)._replace(added={"drawn": policy_gradient.AddedLoss(loss)})
+    parts = ppo.parts_of(SPEC, settings)._replace(added={"drawn": AddedLoss(loss)})
     algorithm = policy_gradient.make(parts)
     learn, state = quick_jit(algorithm.learn), fresh(algorithm)
     state, one = learn(state, random_rollout(1, t=8, a=1))
@@ -84,7 +85,7 @@ def test_what_a_loss_draws_is_new_for_each_minibatch() -> None:
 
 
 def test_a_group_that_is_not_there_is_named() -> None:
-    parts = ppo.parts_of(SPEC, jaxrl.make_settings("ppo"))._replace(optimizers={"policy": policy_gradient.ADAM})
+    parts = ppo.parts_of(SPEC, jaxrl.make_settings("ppo"))._replace(optimizers={"policy": updating.ADAM})
     with pytest.raises(ValueError, match="optimizers: there is no group policy, expected one of actor, critic"):
         policy_gradient.make(parts).init(jax.random.key(0))
 

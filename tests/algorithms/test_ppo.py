@@ -21,7 +21,7 @@ from team_rollouts import (
 )
 
 from jaxrl.algorithms import ppo
-from jaxrl.algorithms.policy_gradient import Seen
+from jaxrl.algorithms.parts import Seen
 from jaxrl.learning import returns
 from tests.helpers import ppo_settings
 

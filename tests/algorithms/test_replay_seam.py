@@ -14,7 +14,8 @@ from team_rollouts import quick_jit, random_rollout
 
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.buffer import trajectory
-from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer
+from jaxrl.training.compiled.plan import JittedTrainer
+from jaxrl.training.compiled.state import IterationLog, JittedState
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from team_rollouts import quick_jit, random_rollout
 
-from jaxrl.algorithms import make_settings, sac
+from jaxrl.algorithms import make_settings, sac, sac_parts
 from jaxrl.algorithms.interface import Counts, store_rollout
-from jaxrl.algorithms.policy_gradient import applied
+from jaxrl.algorithms.parts import applied
 from jaxrl.learning import replay
 from jaxrl.networks import actions, squashed
 from jaxrl.networks.actions import ActionDistribution
@@ -112,7 +112,7 @@ def test_what_is_sampled_has_the_distribution_that_it_says() -> None:
 def test_masked_rows_change_nothing_whatever_they_hold() -> None:
     """NaN in a row that is not valid: the losses of the others and all gradients are the same, bit for bit."""
     settings = settings_of()
-    parts, signals = sac.parts_of(SPEC, settings), bind_off_policy(SPEC, settings)
+    parts, signals = sac_parts.parts_of(SPEC, settings), bind_off_policy(SPEC, settings)
     algorithm, state, store = made()
     for seed in range(3):
         _, store = store_rollout(algorithm, state, store, rollout_of(seed))
@@ -134,7 +134,7 @@ def test_masked_rows_change_nothing_whatever_they_hold() -> None:
 def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_are_not() -> None:
     """γ V̄ of the last observation is in the target of one that was cut off; of one that ended, nothing."""
     settings = settings_of()
-    parts = sac.parts_of(SPEC, settings)
+    parts = sac_parts.parts_of(SPEC, settings)
     algorithm, state, store = made()
     _, store = store_rollout(algorithm, state, store, rollout_of(0))
     batch = algorithm.storage.sample(store, jax.random.key(1))
@@ -181,7 +181,7 @@ def test_states_of_the_burn_in_carry_memory_and_count_in_no_loss() -> None:
     with pytest.raises(SettingsError, match=r"burn_in: got 6, expected less than .*sequence_length, which is 6:"):
         make_settings("sac", hyperparameters=given | {"burn_in": 6}, network_settings=SMALL | {"memory": memory})
     settings = make_settings("sac", hyperparameters=given, network_settings=SMALL | {"memory": memory})
-    parts, algorithm = sac.parts_of(SPEC, settings), sac.make_sac(SPEC, settings)
+    parts, algorithm = sac_parts.parts_of(SPEC, settings), sac.make_sac(SPEC, settings)
     state = quick_jit(algorithm.init)(jax.random.key(0))
     rng = np.random.default_rng(0)
     batch = jax.tree.map(

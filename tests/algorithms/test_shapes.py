@@ -13,7 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import ALGORITHMS, policy_gradient
+from jaxrl.algorithms import ALGORITHMS, policy_gradient, preparing, updating
+from jaxrl.algorithms.parts import Batch, Now, of_each_member
 from jaxrl.rewards import extrinsic
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.booking.records import RowsMessage
@@ -50,7 +51,7 @@ STEPS = RowsMessage(
     deciding=np.ones((B, A), bool),
 )
 FLAT = jax.tree.map(lambda x: np.reshape(x, (T * B, *x.shape[2:])), ROLLOUT)
-BATCH = policy_gradient.Batch(
+BATCH = Batch(
     obs=FLAT.obs,
     action_mask=FLAT.action_mask,
     action=FLAT.action,
@@ -108,7 +109,7 @@ def learn(cut: Cut, trainer: str, part: str) -> Any:
 
 
 def estimate(cut: Cut, trainer: str) -> Any:
-    call = partial(policy_gradient.evaluated, steps_of(trainer, SETTINGS[trainer]).parts)
+    call = partial(preparing.evaluated, steps_of(trainer, SETTINGS[trainer]).parts)
     return jax.eval_shape(call, STATES[trainer], of(cut, "present"))
 
 
@@ -121,7 +122,7 @@ def returns(cut: Cut, part: str) -> Any:
 def batch(cut: Cut, part: str) -> Any:
     given = {"advantage": VALUE, "baseline": VALUE} | ({part: cut(VALUE)} if part != "obs" else {})
     obs = jax.tree.map(cut, ROLLOUT.obs) if part == "obs" else ROLLOUT.obs
-    return jax.eval_shape(lambda o, r, g: policy_gradient.make_batch(ROLLOUT, o, r, **g), obs, VALUE, given)
+    return jax.eval_shape(lambda o, r, g: preparing.make_batch(ROLLOUT, o, r, **g), obs, VALUE, given)
 
 
 def update(cut: Cut, part: str) -> Any:
@@ -131,13 +132,13 @@ def update(cut: Cut, part: str) -> Any:
         init=lambda key: ({"actor": np.float32(0.0), "critic": {}}, key), loss=lambda params, *_: (params["actor"], {})
     )
     state = policy_gradient.init_state(parts, bind(SPEC, settings), jax.random.key(0))
-    return jax.eval_shape(partial(policy_gradient.update, parts), state, given)
+    return jax.eval_shape(partial(updating.update, parts), state, given)
 
 
 def loss(cut: Cut) -> Any:
     loss, state = steps_of("poca", SETTINGS["poca"]).parts.loss, STATES["poca"]
     given = BATCH._replace(returns=cut(BATCH.returns))
-    now = policy_gradient.Now(ONE, ONE, ONE, state.own)  # type: ignore[arg-type]
+    now = Now(ONE, ONE, ONE, state.own)  # type: ignore[arg-type]
     return jax.eval_shape(loss, {"actor": state.policy.params, "critic": state.critic}, given, now)
 
 
@@ -157,10 +158,10 @@ DOORS: dict[str, Callable[[Cut], Any]] = {
        for trainer in SETTINGS for part in ("obs", "log_prob", "waiting", "present")},
     **{f"estimates {trainer}": partial(estimate, trainer=trainer) for trainer in SETTINGS},
     **{f"returns {part}": partial(returns, part=part) for part in ("value", "terminated", "truncated", "left", "cut")},
-    "by_stream": lambda cut: policy_gradient.by_stream("x", cut(VALUE), ROLLOUT, SETTINGS["poca"]),
+    "by_stream": lambda cut: preparing.by_stream("x", cut(VALUE), ROLLOUT, SETTINGS["poca"]),
     **{f"batch {part}": partial(batch, part=part) for part in ("obs", "advantage", "baseline")},
     **{f"update {part}": partial(update, part=part) for part in ("returns", "acted")},
-    "of_each_member": lambda cut: policy_gradient.of_each_member(cut(VALUE[:, :, 0]), ROLLOUT.present),
+    "of_each_member": lambda cut: of_each_member(cut(VALUE[:, :, 0]), ROLLOUT.present),
     "loss": loss,
     **{f"reward {part}": partial(lambda cut, part: extrinsic.reward((), of(cut, part), cooperative=True), part=part)
        for part in ("reward", "mates_reward", "group_reward", "left", "terminated", "truncated", "acted")},
@@ -185,7 +186,7 @@ def test_what_the_buffer_does_not_keep_is_refused() -> None:
 def test_a_step_per_seed_is_refused() -> None:
     """The learning rates of several seeds would spread over parameters."""
     with pytest.raises(AssertionError):
-        policy_gradient.coefficients(SETTINGS["poca"], np.zeros(1, np.int32))
+        updating.coefficients(SETTINGS["poca"], np.zeros(1, np.int32))
 
 
 def test_pages_of_less_than_four_states_are_refused() -> None:

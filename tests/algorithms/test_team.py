@@ -11,8 +11,9 @@ import optax
 import pytest
 from team_rollouts import SMALL, assert_close, fresh, members, pad_members, params_of, quick_jit, random_rollout
 
-from jaxrl.algorithms import coma, mappo, poca, policy_gradient, ppo, team
-from jaxrl.algorithms.policy_gradient import Kind
+from jaxrl.algorithms import coma, mappo, poca, policy_gradient, ppo, team, updating
+from jaxrl.algorithms.parts import Seen
+from jaxrl.algorithms.updating import Kind
 from jaxrl.learning import minibatches
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.rollout import masked
@@ -61,7 +62,7 @@ def tied(state):
 
 
 def optimizer(state):
-    return policy_gradient.ADAM.init(params_of(state))
+    return updating.ADAM.init(params_of(state))
 
 
 def tied_gradient(gradients):
@@ -87,20 +88,20 @@ def test_equal_specs_with_tied_parameters_learn_what_one_behavior_learns() -> No
         rollout = masked(rollout)
         rollouts = {"First": cut(rollout, FIRST), "Second": cut(rollout, OTHERS)}
         states, batches, _ = team.prepare(kinds, tied(state), rollouts)
-        now = policy_gradient.coefficients(plain, state.step)
+        now = updating.coefficients(plain, state.step)
         key = jax.random.split(state.key)[0]
         own = {name: of.own for name, of in states.items()}
 
         def gradient(carry, chunk):
             def total(params):
                 found = team.losses_of(kinds, params, chunk, {name: now._replace(own=own[name]) for name in kinds})
-                return policy_gradient.over_all({name: loss for name, (loss, _) in found.items()}, chunk)
+                return updating.over_all({name: loss for name, (loss, _) in found.items()}, chunk)
 
             both = {name: params_of(of) for name, of in tied(put(state, carry[0])).items()}
             return tied_gradient(jax.grad(total)(both)), {}
 
         def apply(carry, found):
-            change, moments = policy_gradient.ADAM.update(found, carry[1], learning_rate=now.learning_rate)
+            change, moments = updating.ADAM.update(found, carry[1], learning_rate=now.learning_rate)
             return optax.apply_updates(carry[0], change), moments
 
         (params, _), _ = minibatches.run(
@@ -219,8 +220,8 @@ def test_a_critic_with_places_sees_two_kinds_as_it_sees_one(trainer) -> None:
         groups, _ = whole.init(key)
         made = {name: whole.shared.init(parts, name, jax.random.key(1)) for name in parts}
         shared = {name: {"critic": only(groups["critic"], of)} for name, of in made.items()}
-        seen = {name: policy_gradient.Seen(of.obs, of.action, of.present, ()) for name, of in kinds.items()}
-        all_seen = policy_gradient.Seen(rollout.obs, rollout.action, rollout.present, ())
+        seen = {name: Seen(of.obs, of.action, of.present, ()) for name, of in kinds.items()}
+        all_seen = Seen(rollout.obs, rollout.action, rollout.present, ())
         return whole.estimates(groups, all_seen, {}), whole.shared.estimates(parts, shared, seen, {}), made, shared
 
     expected, found, made, shared = both(jax.random.key(0))

@@ -17,7 +17,7 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import connectors as compiled
-from jaxrl.training.compiled.collect import Transitions, begins
+from jaxrl.training.compiled.play import Transitions, begins
 from jaxrl.training.compiled.stacking import stack
 from jaxrl.training.host import connectors
 from jaxrl.types import Action, BehaviorMessage

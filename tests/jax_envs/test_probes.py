@@ -13,7 +13,7 @@ import pytest
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
-from jaxrl.jax_envs.probes import Sensor, entities, image, make_probe, vector
+from jaxrl.jax_envs.probes import Sensor, entities, image, make_probe, make_probe_roles, vector
 from tests.jax_envs.toy_jax_env import quick_jit
 
 MANY = 2000
@@ -51,7 +51,7 @@ def returns(env: JaxEnv, answer, parameters: dict | None = None, steps: int = 1)
     return total
 
 
-@pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if name.startswith("probe_")])
+@pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if name.startswith("probe_") and name != "probe_roles"])
 def test_registered_probes_keep_the_contract(name):
     """Shapes and dtypes as the sensors say; who knows the answers earns 1."""
     env = ENVIRONMENTS[name]()
@@ -181,3 +181,19 @@ def test_a_team_earns_the_share_of_its_members_that_are_right():
 def test_goals_alone_ask_nothing():
     with pytest.raises(ValueError, match="Vain: all 1 sensors are goals"):
         make_probe("Vain", (vector("wish", goal=True),))
+
+
+def test_roles_are_paid_where_all_choose_differently():
+    """Of three members 3! of 3^3 choices, and what one sees all see."""
+    env = make_probe_roles(3)
+    check_jax_env(env)
+    choices = np.stack(np.meshgrid(*[np.arange(3)] * 3), -1).reshape(27, 3, 1).astype(np.int32)
+    begin, act = of_many(env.reset, env.step)
+    state, view = begin(jax.random.split(jax.random.key(0), 27), {})
+    assert (np.asarray(view.obs[0]) == 1.0).all() and view.alive.all()
+    _, step = act(
+        jax.random.split(jax.random.key(1), 27), state, TeamActions(np.zeros((27, 3, 0), np.float32), choices)
+    )
+    different = [len(set(chosen)) == 3 for chosen in choices[..., 0].tolist()]
+    assert sum(different) == 6 and step.group_reward[:, 0].tolist() == different
+    assert step.over.all() and not step.reward.any() and not step.view.obs[0].any()

@@ -202,7 +202,7 @@ MUTATIONS = (
     ),
     Mutation(
         "P6",
-        "algorithms/policy_gradient.py",
+        "algorithms/preparing.py",
         "means = (mean_over_trajectories(estimate[..., i], acted, last) for i in range(len(signals)))",
         "means = (losses.masked_mean(estimate[..., i], acted) for i in range(len(signals)))",
     ),
@@ -210,7 +210,7 @@ MUTATIONS = (
     Mutation(
         "P9", "rollout/booking/episodes.py", "            if self._alive[team] > 0:\n                continue\n", ""
     ),
-    Mutation("P10", "algorithms/policy_gradient.py", "reward = paid[name] * signal.strength", "reward = paid[name]"),
+    Mutation("P10", "algorithms/preparing.py", "reward = paid[name] * signal.strength", "reward = paid[name]"),
     Mutation(
         "P11",
         "learning/returns.py",
@@ -219,7 +219,7 @@ MUTATIONS = (
     ),
     Mutation(
         "P12",
-        "algorithms/policy_gradient.py",
+        "algorithms/preparing.py",
         "normalized = losses.normalize_advantages(advantage.mean(-1), rollout.acted)",
         "normalized = losses.normalize_advantages(advantage[..., 0], rollout.acted)",
     ),
@@ -306,7 +306,7 @@ MUTATIONS = (
     ),
     Mutation(
         "B11",
-        "algorithms/policy_gradient.py",
+        "algorithms/updating.py",
         'lambda d: -now["learning_rate"] * d, found',
         "lambda d: -1e-3 * d, found",
     ),

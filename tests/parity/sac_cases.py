@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import make_settings, sac
+from jaxrl.algorithms import make_settings, sac, sac_parts
 from jaxrl.algorithms.interface import TrainState
-from jaxrl.algorithms.policy_gradient import applied
+from jaxrl.algorithms.parts import applied
 from jaxrl.networks import actions, normalizer, squashed
 from jaxrl.rewards.signals import bind_off_policy
 from jaxrl.rollout.transitions import Transitions
@@ -27,7 +27,7 @@ NETWORKS = {"critic": "value", "target": "target", "q_network/q1_network.": "q1"
 def run_sac(case: Case) -> Comparison:
     """What the networks say before the first update, weights after one and three, statistics of all three."""
     comparison, settings = Comparison(), _settings(case)
-    parts = sac.parts_of(case.spec, settings)
+    parts = sac_parts.parts_of(case.spec, settings)
     start = jax.jit(partial(sac.init, parts, bind_off_policy(case.spec, settings)))(jax.random.key(0))
     state = _weights(case, start, "w")
     batch = _batch(case)
@@ -134,7 +134,7 @@ def _compare_weights(case: Case, comparison: Comparison, state: TrainState, coun
         comparison.add(place, ours, case.arrays[place])
 
 
-def _forward(case: Case, comparison: Comparison, parts: sac.Parts, state: TrainState, batch: Transitions) -> None:
+def _forward(case: Case, comparison: Comparison, parts: sac_parts.Parts, state: TrainState, batch: Transitions) -> None:
     spec = case.spec.action
     obs = normalizer.normalize_all(state.policy.normalizer, batch.obs)
     memory = sac.memories_along(parts, state, batch, obs)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import make_settings, policy_gradient, sac
+from jaxrl.algorithms import make_settings, sac, sac_parts, updating
 from jaxrl.learning import returns
 from jaxrl.networks import normalizer
 from jaxrl.networks.models import ValueNetwork
@@ -67,14 +67,14 @@ def _update_policy(case: Case, comparison: Comparison, settings: Any, layouts: A
     both = np.stack([case.arrays[f"mb/returns/{name}"] for name in case.meta["streams"]], axis=-1)
     filled = case._replace(arrays={**case.arrays, "mb/returns": both[:, 0]})
     batch = update_cases._batch(filled, state.policy.normalizer)._replace(returns=jnp.asarray(both)[:, None])
-    now = policy_gradient.coefficients(settings, state.step)._replace(own=state.own)
+    now = updating.coefficients(settings, state.step)._replace(own=state.own)
     parts = update_cases.algorithm_parts(case, settings)
     params = {"actor": state.policy.params, "critic": state.critic}
     gradient = jax.jit(jax.grad(parts.loss, has_aux=True))(params, batch, now)[0]
     slopes = update_cases._exported(layouts, gradient)
     for name, theirs in case.below("g1/").items():
         comparison.add(f"g1/{name}", slopes[name], theirs, floor=GRADIENT_FLOOR)
-    state, metrics = jax.jit(partial(policy_gradient.update, parts))(state, batch)
+    state, metrics = jax.jit(partial(updating.update, parts))(state, batch)
     for name in ("policy_loss", "value_loss", "learning_rate", "epsilon", "beta"):
         comparison.add(f"out/{name}", metrics[name], case.arrays[f"out/{name}"])
     tiny = {f"g1/{name}": slope for name, slope in slopes.items()}
@@ -86,7 +86,7 @@ def run_sac_signals(case: Case) -> Comparison:
     """Two rounds: storing, an update of the policy with rewards as they are then, one of the signals."""
     comparison, signals = Comparison(), _Signals(case, learned=False)
     settings = _sac_settings(case)
-    parts = sac.parts_of(case.spec, settings)
+    parts = sac_parts.parts_of(case.spec, settings)
     start = jax.jit(partial(sac.init, parts, signals.bound))(jax.random.key(0))
     filled = case._replace(meta={"policy_step": 0, **case.meta})
     state, first = sac_cases._weights(filled, start, "w"), 0

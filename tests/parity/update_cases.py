@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import poca, policy_gradient, ppo
+from jaxrl.algorithms import poca, ppo, updating
 from jaxrl.algorithms.interface import PolicyState, TrainState
-from jaxrl.algorithms.policy_gradient import Batch, Parts
+from jaxrl.algorithms.parts import Batch, Parts
 from jaxrl.learning import losses
 from jaxrl.networks import normalizer
 from jaxrl.networks.memory import Sequences
@@ -47,6 +47,7 @@ class Settings(NamedTuple):
     hyperparameters: Hyperparameters
     reward_signals: dict[str, Any]
     max_steps: int
+    places: int | None = None
 
 
 class Layouts(NamedTuple):
@@ -84,7 +85,7 @@ def run_update(case: Case) -> Comparison:
     state, normalizers = _state(case, layouts)
     batch = _batch(case, normalizers)
     _first_gradient(case, comparison, settings, layouts, state, batch)
-    update = jax.jit(partial(policy_gradient.update, algorithm_parts(case, settings)))
+    update = jax.jit(partial(updating.update, algorithm_parts(case, settings)))
     metrics = []
     for count in (1, 2, 3):
         state, measured = update(state, batch)
@@ -106,7 +107,7 @@ def algorithm_parts(case: Case, settings: Any) -> Parts:
 def _first_gradient(
     case: Case, comparison: Comparison, settings: Settings, layouts: Layouts, state: TrainState, batch: Batch
 ) -> None:
-    now = policy_gradient.coefficients(settings, state.step)._replace(own=state.own)
+    now = updating.coefficients(settings, state.step)._replace(own=state.own)
     loss = algorithm_parts(case, settings).loss
     params = {"actor": state.policy.params, "critic": state.critic}
     (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, batch, now)
@@ -182,7 +183,7 @@ def _state(case: Case, layouts: Layouts) -> tuple[TrainState, normalizer.States]
     state = TrainState(
         policy=PolicyState(params=params["actor"], normalizer=actor.normalizer),
         critic=params["critic"],
-        optimizer=policy_gradient.ADAM.init(params),
+        optimizer=updating.ADAM.init(params),
         own=own,
         signals=dict.fromkeys(_streams(case), ()),
         step=jnp.int32(case.meta["policy_step"]),

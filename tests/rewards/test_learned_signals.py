@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algorithms import policy_gradient
+from jaxrl.algorithms import preparing
 from jaxrl.rewards.interface import RewardSignal
 from jaxrl.rewards.normalized import normalized
 from jaxrl.rewards.signals import bind
@@ -38,7 +38,7 @@ def test_streams_of_curiosity_and_rnd_go_on_where_an_episode_ends() -> None:
     assert signals.lasting == ["curiosity", "rnd"] == signals.in_minibatches
     paid = {name: jnp.where(rollout.acted, 1.0, 0.0) for name in STREAMS}
     value: Any = np.broadcast_to(np.arange(1, 4, dtype=np.float32), (*rollout.acted.shape, 3))
-    found = policy_gradient.stream_returns(rollout, value, settings, paid, lasting=signals.lasting)
+    found = preparing.stream_returns(rollout, value, settings, paid, lasting=signals.lasting)
     over = np.asarray(rollout.acted & rollout.terminated)
     assert over.any()
     expected = np.array([1.0, 0.5 + 0.8 * 2, 2.0 + 0.7 * 3])
@@ -107,7 +107,7 @@ def test_a_stream_ends_or_goes_on_as_its_key_says() -> None:
     assert signals.lasting == ["extrinsic"]
     paid = {name: jnp.where(rollout.acted, 1.0, 0.0) for name in streams}
     value: Any = np.broadcast_to(np.arange(1, 3, dtype=np.float32), (*rollout.acted.shape, 2))
-    found = policy_gradient.stream_returns(rollout, value, settings, paid, lasting=signals.lasting)
+    found = preparing.stream_returns(rollout, value, settings, paid, lasting=signals.lasting)
     over = np.asarray(rollout.acted & rollout.terminated)
     assert over.any()
     np.testing.assert_allclose(np.asarray(found)[over], np.broadcast_to([1.9, 2.0], (over.sum(), 2)), rtol=1e-6)

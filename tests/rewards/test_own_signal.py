@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algorithms import policy_gradient
+from jaxrl.algorithms import preparing
 from jaxrl.algorithms.supported import unsupported
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.metrics.tags import tag_of
@@ -61,7 +61,7 @@ def test_p10_several_streams_are_paid_discounted_and_learned(cooperative: bool) 
     for name, expected in (("first", first), ("guess", guess), ("second_guess", guess)):
         np.testing.assert_allclose(paid[name], np.where(rollout.acted, expected, 0.0), rtol=1e-5)
     value: Any = np.broadcast_to(np.arange(4, dtype=np.float32), (*rollout.acted.shape, 4))  # V is 0, 1, 2, 3 by stream
-    returns = np.asarray(policy_gradient.stream_returns(rollout, value, settings, paid))
+    returns = np.asarray(preparing.stream_returns(rollout, value, settings, paid))
     over, cut = rollout.acted & rollout.terminated, rollout.acted & rollout.cut
     cut[-1] = False  # after the last state nothing is known
     assert over.any() and cut.any()
@@ -81,7 +81,7 @@ def test_p6_estimates_count_each_trajectory_once() -> None:
     calm = dict.fromkeys(("truncated", "left", "cut"), ~everybody)
     estimate: Any = np.where(ends, np.float32(0), np.float32(1))[..., None]
     rollout = rollout._replace(acted=everybody, terminated=ends, **calm)
-    found = policy_gradient.by_stream("value_estimate", estimate, rollout, made("ppo", {"extrinsic": {}}))
+    found = preparing.by_stream("value_estimate", estimate, rollout, made("ppo", {"extrinsic": {}}))
     assert float(found["value_estimate/extrinsic"]) == pytest.approx(0.5)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import jaxrl
 from jaxrl.algorithms import poca
-from jaxrl.algorithms.policy_gradient import Seen, groups_of
+from jaxrl.algorithms.parts import Seen, groups_of
 from jaxrl.types import Action
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import quick_compilation

@@ -18,7 +18,7 @@ from random_streams import SOURCES, Part, RandomStream
 from row_collector import SPEC as GIVEN
 from script import ONE
 
-from jaxrl.algorithms import ALGORITHMS, make_settings, policy_gradient
+from jaxrl.algorithms import ALGORITHMS, make_settings, preparing
 from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState, acting
 from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.learning.sequences import cut
@@ -193,7 +193,7 @@ def test_what_was_stored_gives_the_numbers_of_acting_and_those_along_sequences(t
     network = Network(STREAM_SPEC, settings.network_settings)
     nothing = jnp.zeros((*rollout.acted.shape, 1))
     length = settings.network_settings.memory.sequence_length
-    make_batch = jax.jit(partial(policy_gradient.make_batch, length=length))
+    make_batch = jax.jit(partial(preparing.make_batch, length=length))
     batch = make_batch(rollout, rollout.obs, nothing, advantage=nothing, baseline=nothing)
     assert batch.acted.sum() == rollout.acted.sum() and batch.acted.shape[1] == 5
 

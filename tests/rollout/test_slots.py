@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from jaxrl.rollout.booking.occupants import first_size
 from jaxrl.rollout.booking.records import Ending, Ingested
 from jaxrl.rollout.booking.slots import Slots, Source, next_power_of_two
 from jaxrl.rollout.buffer.pages import Pages
+from jaxrl.settings.teams import TeamCapacityError
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 
 SPEC = make_spec((2,), branches=(3,))
@@ -269,3 +271,22 @@ def test_order_of_a_message_does_not_move_agents(order: list[int], silent: set[i
     assert places(ingested) == [home[agent] for agent in agents]
     assert [ingested.steps.reward[place][0] for place in places(ingested)] == agents
     assert int(ingested.steps.deciding.sum()) == len(agents)
+
+
+def test_a_member_has_the_lowest_free_place_of_its_team_and_the_next_episode_has_the_same() -> None:
+    """Whose policy it follows (share_policy: false). Of three there is room for three, not for four."""
+    spec = make_spec((1,), branches=(2,))
+    slots = Slots(spec, team_rows=True, rows=1, members=1, most=(3,))
+
+    def places(asks: list[int], ended: tuple[int, ...] = ()) -> list[int]:
+        gone = terminal_steps(spec, ended, groups=[7] * len(ended))
+        part = message(spec, gone, decision_steps(spec, asks, groups=[7] * len(asks)))
+        return slots.ingest({ONE: part}).decisions[ONE][1].tolist()
+
+    assert places([4, 5]) == [0, 1]
+    assert places([4, 5, 6]) == [0, 1, 2] and slots.members == 3
+    assert places([6, 5]) == [2, 1], "whoever pauses keeps its place"
+    assert places([5, 6, 8], ended=(4,)) == [1, 2, 0], "a newcomer has that of who died"
+    assert places([9, 10, 11], ended=(5, 6, 8)) == [0, 1, 2], "all at once begin anew, in their order"
+    with pytest.raises(TeamCapacityError, match=r"team_capacity: 3, but this behavior has teams of 4 members"):
+        places([9, 10, 11, 12])

@@ -13,7 +13,7 @@ import onnx
 import pytest
 import yaml
 
-from jaxrl.algorithms import make_algorithm, policy_gradient, sac
+from jaxrl.algorithms import make_algorithm, sac, sac_parts, updating
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.artifacts.onnx.export import export
 from jaxrl.cli import main
@@ -155,7 +155,7 @@ def continued(name, tmp_path):
     layouts = update_cases._layouts(case)
     state, normalizers = update_cases._state(case, layouts)
     batch = update_cases._batch(case, normalizers)
-    update = jax.jit(partial(policy_gradient.update, update_cases.algorithm_parts(case, settings)))
+    update = jax.jit(partial(updating.update, update_cases.algorithm_parts(case, settings)))
     state, _ = update(state, batch)
     own = settings_of_case(case)
     write_torch_file(tmp_path / "a.pt", composed(checkpoint_of(state, int(state.step), case.spec, own), 1e-3))
@@ -187,7 +187,7 @@ def test_sac_goes_on_where_the_file_left_it(path, tmp_path):
     """The first update here, the other two from a file; the temperatures, which no file has, are carried by hand."""
     case = load(path)
     settings: Any = sac_cases._settings(case)
-    parts = sac.parts_of(case.spec, settings)
+    parts = sac_parts.parts_of(case.spec, settings)
     start = jax.jit(partial(sac.init, parts, bind_off_policy(case.spec, settings)))(jax.random.key(0))
     state, batch = sac_cases._weights(case, start, "w"), sac_cases._batch(case)
     update, noise = jax.jit(partial(sac.step, parts)), case.arrays.get("mb/noise", np.zeros((3, case.meta["batch"], 0)))

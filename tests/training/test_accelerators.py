@@ -26,8 +26,10 @@ from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.rollout.booking.records import RowsMessage
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled.iteration import start
-from jaxrl.training.compiled.trainer import mesh_of, plan_of, shardings, trace_program
+from jaxrl.training.compiled.placing import mesh_of, shardings
+from jaxrl.training.compiled.planning import plan_of
+from jaxrl.training.compiled.starting import start
+from jaxrl.training.compiled.trainer import trace_program
 from jaxrl.training.host import connectors
 from jaxrl.training.host.learner import start as start_learner
 from jaxrl.training.host.programs import compile_programs

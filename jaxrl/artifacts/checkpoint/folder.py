@@ -4,6 +4,7 @@
     <run>/<Behavior>/<Behavior>-<step>/checkpoint.json   what they are; its presence says that the folder is complete
     <run>/<Behavior>/<Behavior>-<step>/manifest.json     size and SHA-256 of the other files
     <run>/<Behavior>/<Behavior>-<step>.onnx              the policy of that step
+    <run>/<Behavior>/<Behavior>-<step>-member<i>.onnx    instead, of each member of a team (share_policy: false)
     <run>/<Behavior>/<Behavior>-best/, -best.onnx        likewise, of the moment of the best statistic (keep_best)
     <run>/<Behavior>/replay/                             what an algorithm stores (see replay.py), of the latest alone
     <run>/<Behavior>/checkpoint                          JSON: which folder is the latest
@@ -15,6 +16,7 @@ complete and flushed; one that is replaced by a second save at the same step wai
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
@@ -33,6 +35,7 @@ from jaxrl.artifacts.files import ArtifactError
 ARRAYS = "arrays"
 POINTER = "checkpoint"
 REPLAY, REPLAY_BEFORE = "replay", "replay-before"
+MEMBER = "-member"
 BEST = "best"
 """In the place of a step. Nothing is resumed from this checkpoint, and `prune` does not see it."""
 
@@ -64,6 +67,19 @@ def checkpoint_path(folder: Path, step: int | str) -> Path:
 def onnx_path(folder: Path, step: int | str) -> Path:
     """ONNX file of the checkpoint of `step`, or of BEST."""
     return folder / f"{folder.name}-{step}.onnx"
+
+
+def of_members(exported: Path, places: int | None) -> list[Path]:
+    """The ONNX files in the place of one where so many members of a team have a policy each; None: that one."""
+    if places is None:
+        return [exported]
+    return [exported.with_name(f"{exported.stem}{MEMBER}{i}{exported.suffix}") for i in range(places)]
+
+
+def exported_files(exported: Path) -> list[Path]:
+    """Those of `of_members` that are there, or that one."""
+    found = exported.parent.glob(f"{glob.escape(exported.stem)}{MEMBER}[0-9]*{exported.suffix}")
+    return sorted(found) or [exported]
 
 
 def checkpoints(folder: Path) -> list[Found]:
@@ -226,8 +242,8 @@ def _remove(path: Path, exported: Path | None = None) -> None:
     try:
         files.replace(path, leaving)
         shutil.rmtree(leaving)
-        if exported is not None:
-            exported.unlink(missing_ok=True)
+        for file in exported_files(exported) if exported is not None else ():
+            file.unlink(missing_ok=True)
     except OSError as error:
         raise ArtifactError(
             f"{path}: this old checkpoint cannot be removed ({error.strerror or error}). "

@@ -17,6 +17,7 @@ _SHAPING = (
     "reward_signals",
     "hyperparameters.shared_critic",
     "hyperparameters.team_capacity",
+    "hyperparameters.share_policy",
 )
 """Settings that decide which arrays there are and how large; others may change between two parts of a run."""
 _SIZES = (SEEDS, AREAS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxrl.artifacts.checkpoint.document import METADATA, read_info
-from jaxrl.artifacts.checkpoint.folder import choose
+from jaxrl.artifacts.checkpoint.folder import MEMBER, choose
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address, unknown
 from jaxrl.envs.foreign.arguments import keyword_arguments
@@ -19,7 +19,7 @@ from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 if TYPE_CHECKING:
     from jaxrl.settings import RunSettings
 
-_STEP = re.compile(r"-\d+$")
+_STEP, _MEMBER = re.compile(r"-\d+$"), re.compile(MEMBER + r"\d+$")
 
 
 class UnknownBehaviorError(JaxrlError):
@@ -32,7 +32,7 @@ def behavior_of_run(path: Path) -> tuple[str, BehaviorSpec] | None:
     `<run>/<Behavior>/<Behavior>-<step>.onnx` stands beside its checkpoint, `<run>/<Behavior>.onnx` beside the folder of
     all of them. Raises CheckpointError or DamagedError for one that cannot be read.
     """
-    beside = path.with_suffix("")
+    beside = path.with_name(_MEMBER.sub("", path.with_suffix("").name))
     if not beside.is_dir():
         return None
     checkpoint = beside if (beside / METADATA).is_file() else choose(beside).path
@@ -56,7 +56,7 @@ def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Pat
     short: dict[str, str] = {}  # without `?team=` → the first team's
     for name in specs:
         short.setdefault(name.partition("?")[0], name)
-    names = (wanted, wanted.partition("?")[0]) if wanted else (path.stem, _STEP.sub("", path.stem))
+    names = (wanted, wanted.partition("?")[0]) if wanted else (path.stem, _STEP.sub("", _MEMBER.sub("", path.stem)))
     found = next((short.get(name, name) for name in names if name in specs or name in short), None)
     if found is None and wanted is None and len(short) == 1:
         (found,) = short.values()

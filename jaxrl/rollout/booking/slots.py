@@ -1,10 +1,10 @@
 """Agents of the environments → fixed rows of the trajectory buffer. Host side, numpy only.
 
 An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent,
-since ids name episodes and are never used twice. With `team_rows` a row holds a whole team, and an agent whose group id
-changes moves to the row of its new team; otherwise every agent has a row of its own (A = 1). Arrays grow to the next
-power of two when a message needs more; the arrays handed out then are larger, and the caller lets the device buffer
-follow.
+since ids name episodes and are never used twice. Its place in the row is the lowest that is free when it comes. With
+`team_rows` a row holds a whole team, and an agent whose group id changes moves to the row of its new team; otherwise
+every agent has a row of its own (A = 1). Arrays grow to the next power of two when a message needs more; the arrays
+handed out then are larger, and the caller lets the device buffer follow.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source,
 from jaxrl.rollout.booking.records import Gone, Ingested, Moved, OfKind
 from jaxrl.rollout.booking.row_arrays import RowArrays
 from jaxrl.rollout.booking.untrained import UntrainedDecisions, dense
+from jaxrl.settings.teams import TeamCapacityError
 from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
 
 
@@ -36,6 +37,9 @@ class Slots:
         them as they come.
       rows, members: room at the beginning; of members for those of `spec`, or for each kind.
       max_length: decisions after which an agent's episode is interrupted; None: never.
+      most: by kind, the members that a row has at most; None, or nothing said: any number.
+
+    Raises TeamCapacityError for more members than that, as `ingest` does.
     """
 
     def __init__(
@@ -49,8 +53,10 @@ class Slots:
         max_length: int | None = None,
         leave_out_taken: bool = False,
         interrupt_overdue: bool = True,
+        most: Sequence[int | None] = (),
     ) -> None:
         self.spec = spec
+        self._most = most or (None,) * (1 + len(beside))
         self.max_length = max_length
         self.team_rows = team_rows
         specs = (spec, *beside.values())
@@ -68,6 +74,8 @@ class Slots:
         self._interrupt_overdue = interrupt_overdue
         # Members of each kind that there is room for.
         self.counts = [members] + [0] * len(beside) if isinstance(members, int) else list(members)
+        for kind, count in enumerate(self.counts):
+            self._room(kind, count)
         self._resize(rows)
 
     @property
@@ -305,7 +313,7 @@ class Slots:
             return self._settle(source, agent, group)
         kind = self._kind(source)
         if self._arrays.alive[row, self._arrays.columns(kind)].all():
-            self.counts[kind] = next_power_of_two(self.counts[kind] + 1)
+            self.counts[kind] = self._room(kind, self.counts[kind] + 1)
             self._resize(self.rows)
         columns = self._arrays.columns(kind)
         free = int(columns[np.argmin(self._arrays.alive[row, columns])])
@@ -318,6 +326,13 @@ class Slots:
             self._moved.append((before, home))
         self._episodes.start(slot, source, group, so_far, kind=kind)
         return home
+
+    def _room(self, kind: int, members: int) -> int:
+        """Members of a kind that there shall be room for where so many are needed."""
+        most = self._most[kind]
+        if most is not None and members > most:
+            raise TeamCapacityError(most, members)
+        return next_power_of_two(members) if most is None else min(next_power_of_two(members), most)
 
     def _kind(self, source: Source) -> int:
         """Which of the specs its agents have."""

@@ -26,6 +26,7 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.zoo import PREFIX, run_path
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of
+from jaxrl.settings.teams import check_places
 from jaxrl.tools.tournament import snapshots
 from jaxrl.tools.tournament.matches import Player, Role, TournamentError
 from jaxrl.tools.tournament.snapshots import Earlier
@@ -140,7 +141,10 @@ class Entry:
                     f"{run}: was trained with other observations or actions of {part.name} than {self._where} has "
                     f"({'; '.join(changes)}): leave it out, or name another environment with --env"
                 )
-        return load_trained(run, part.spec, behavior=part.name, checkpoint_at=step, deterministic=self._deterministic)
+        known = {"behavior": part.name, "checkpoint_at": step, "deterministic": self._deterministic}
+        trained = load_trained(run, part.spec, **known)
+        check_places(part.name, trained.algorithm.places, part.members)
+        return trained
 
     def _role(self, part: Sizes, trained: Trained, policy: PolicyState) -> Role:
         act = self._acts.setdefault(repr((part.name, trained.settings)), trained_actions(trained.algorithm))

@@ -27,6 +27,7 @@ from jaxrl.jax_envs.interface import JaxEnv, State, TeamView
 from jaxrl.jax_envs.sampling import of_episode, of_one
 from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of, scene_of
 from jaxrl.settings import load_run_settings
+from jaxrl.settings.teams import check_places
 from jaxrl.tools.watch.painter import Frame, check_ending, write_film
 from jaxrl.training.acting import (
     Act,
@@ -186,6 +187,7 @@ def _role(part: Sizes, run: Path | None, deterministic: bool) -> Role:
     if run is None:
         return Role((), untrained_actions(part.spec.action), None, ())
     trained = load_trained(run, part.spec, behavior=part.name, deterministic=deterministic)
+    check_places(part.name, trained.algorithm.places, part.members)
     memory = memory_before(trained.algorithm, trained.policy, part.teams * part.members)
     return Role((trained,), trained_actions(trained.algorithm), trained.policy, memory)
 

@@ -24,8 +24,9 @@ from jaxrl.settings import BehaviorSettings, Curriculum, RunSettings, SettingsEr
 from jaxrl.settings.environment_parameters import MEASURES, CompletionCriteria
 from jaxrl.settings.teams import teams_of
 from jaxrl.training.compiled.contest import Sides, sides_of
-from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.state import IterationLog
+from jaxrl.training.compiled.updates import METRIC, PARAMETERS
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.memory import free_bytes
 from jaxrl.types import JaxrlError

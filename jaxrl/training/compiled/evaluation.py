@@ -18,9 +18,10 @@ from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.jax_envs.sampling import Value
 from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import EvaluationSettings
-from jaxrl.training.compiled.collect import Transitions, World, collect, start_play
-from jaxrl.training.compiled.iteration import SceneState
+from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.play import Transitions, World, start_play
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, together
+from jaxrl.training.compiled.state import SceneState
 
 Evaluate = Callable[[SceneState], EpisodeFigures]
 """The figures of the episodes that the policies of a state play, each with the leading axis S."""

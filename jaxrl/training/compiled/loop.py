@@ -15,10 +15,11 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.step_clock import due, next_due
 from jaxrl.training.compiled.checks import faults
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import go_on
+from jaxrl.training.compiled.plan import SceneTrainer
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.state import Report, SceneState
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.spread import agreed
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.training.compiled.collect import Transitions
+from jaxrl.training.compiled.play import Transitions
 
 
 class NewestEpisodes(NamedTuple):

@@ -25,8 +25,8 @@ from jax import Array
 from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState
 from jaxrl.jax_envs.scene import Sizes
 from jaxrl.settings.behavior import SelfPlaySettings
-from jaxrl.training.compiled.collect import Play, Transitions
 from jaxrl.training.compiled.contest import Sides
+from jaxrl.training.compiled.play import Play, Transitions
 from jaxrl.training.compiled.stacking import Moments
 from jaxrl.training.self_play import sampling
 

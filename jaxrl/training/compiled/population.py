@@ -30,13 +30,14 @@ from jaxrl.masks import trailing
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.checks import refuse_curricula
-from jaxrl.training.compiled.collect import Play
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.loop import JittedLoop, Run
+from jaxrl.training.compiled.plan import SceneTrainer
+from jaxrl.training.compiled.play import Play
 from jaxrl.training.compiled.recent_returns import inherited
 from jaxrl.training.compiled.run import train_together
 from jaxrl.training.compiled.search import traced
+from jaxrl.training.compiled.state import Report, SceneState
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)

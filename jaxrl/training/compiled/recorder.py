@@ -20,11 +20,11 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
-from jaxrl.training.compiled.iteration import IterationLog, JittedState
 from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.recent_returns import RecentReturns
 from jaxrl.training.compiled.saver import Subject, snapshot, snapshot_of_seed
 from jaxrl.training.compiled.stacking import EpisodeFigures
+from jaxrl.training.compiled.state import IterationLog, JittedState
 from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
 from jaxrl.training.saver import Snapshot

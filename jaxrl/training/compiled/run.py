@@ -28,11 +28,12 @@ from jaxrl.settings.traced import by_seed, variable
 from jaxrl.training.checks import check_run, warn_of_cloning
 from jaxrl.training.compiled.checks import check_memory, check_parameters
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start, with_parameters
 from jaxrl.training.compiled.loop import JittedLoop, Run
+from jaxrl.training.compiled.plan import SceneTrainer
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject, restored
+from jaxrl.training.compiled.state import SceneState
 from jaxrl.training.compiled.trainer import evaluators, make_scene_trainer
 from jaxrl.training.interrupt import Interrupt, in_thread, leave_if_busy
 from jaxrl.training.saver import tell_unexportable

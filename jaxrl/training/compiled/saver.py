@@ -26,8 +26,8 @@ from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import ELO
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
-from jaxrl.training.compiled.iteration import JittedState, Pending, SceneState, step_of, stored, with_stored
 from jaxrl.training.compiled.opponents import RivalState, begin_pool
+from jaxrl.training.compiled.state import JittedState, Pending, SceneState, step_of, stored, with_stored
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec

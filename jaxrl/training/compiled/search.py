@@ -24,11 +24,12 @@ from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.traced import variable
 from jaxrl.training.compiled.checks import check_memory, check_sampling, refuse_curricula
 from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import with_parameters
 from jaxrl.training.compiled.loop import JittedLoop, Run
+from jaxrl.training.compiled.plan import SceneTrainer
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.run import subjects_of, trainer_for
+from jaxrl.training.compiled.state import Report, SceneState
 from jaxrl.training.compiled.trainer import evaluators
 from jaxrl.training.interrupt import Interrupt, in_thread
 from jaxrl.training.study import Study, Trial

@@ -20,7 +20,7 @@ from jaxrl.jax_envs.interface import TeamView
 from jaxrl.jax_envs.scene import Sizes
 from jaxrl.masks import trailing
 from jaxrl.rollout.rollout import EverySecond, Rollout, masked
-from jaxrl.training.compiled.collect import Transitions, by_team
+from jaxrl.training.compiled.play import Transitions, by_team
 from jaxrl.types import Action
 
 

@@ -9,11 +9,11 @@ from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.settings import EVALUATED
-from jaxrl.training.compiled.iteration import IterationLog
 from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.recent_returns import RecentReturns
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, together
+from jaxrl.training.compiled.state import IterationLog
 from jaxrl.training.signal_rewards import extrinsic_sum
 
 

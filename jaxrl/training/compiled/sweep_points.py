@@ -16,8 +16,8 @@ from jaxrl.settings import RunSettings, with_drawn_seed, with_seed
 from jaxrl.settings.traced import variable, with_values
 from jaxrl.training.compiled.checks import check_parameters
 from jaxrl.training.compiled.lessons import SeedLessons, parameters_at_start
+from jaxrl.training.compiled.planning import agents_at_start
 from jaxrl.training.compiled.run import subjects_of, train_together
-from jaxrl.training.compiled.trainer import agents_at_start
 from jaxrl.training.interrupt import Interrupt
 
 log = logging.getLogger(__name__)

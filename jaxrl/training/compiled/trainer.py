@@ -9,7 +9,6 @@ seeds; a single seed spreads its areas, and the rows of its minibatches, instead
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -23,47 +22,28 @@ from jax.stages import Traced
 
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.compilation import cache_by_default, quick_options
-from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
+from jaxrl.jax_envs.sampling import Distribution
 from jaxrl.jax_envs.scene import JaxScene, scene_of
-from jaxrl.settings import BehaviorSettings, SettingsError
+from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import trainer_checkpoint
 from jaxrl.training.compiled.arguments import (
     UNFITTING,
-    check_acting,
     check_arguments,
     check_fit,
-    check_values,
     seed_numbers,
 )
-from jaxrl.training.compiled.checks import check_memory, check_sides, check_teams, check_trainer, with_teams
-from jaxrl.training.compiled.contest import contest, rivals_of
+from jaxrl.training.compiled.checks import check_memory
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
-from jaxrl.training.compiled.iteration import (
-    IterationLog,
-    JittedState,
-    JittedTrainer,
-    Learner,
-    Plan,
-    Report,
-    SceneState,
-    SceneTrainer,
-    begin_anew,
-    iterate_several,
-    start,
-)
-from jaxrl.training.compiled.opponents import Rivals, groups_of, rival_algorithm
+from jaxrl.training.compiled.iteration import begin_anew, iterate_several
+from jaxrl.training.compiled.placing import AREAS, SEEDS, empty_to, mesh_of, shardings
+from jaxrl.training.compiled.plan import JittedTrainer, Plan, SceneTrainer
+from jaxrl.training.compiled.planning import plan_of
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.starting import start
+from jaxrl.training.compiled.state import IterationLog, JittedState, Report, SceneState
 from jaxrl.training.deterministic import deterministic
-from jaxrl.training.memory import check_store
 from jaxrl.training.spread import here, over_all
-
-SEEDS, AREAS = "seeds", "areas"
-_DRAWN = 256
-"""Episodes that tell how many agents of each of several behaviors there are."""
-_PIECES, _CLOSE = 8, 0.05
-"""A rollout is cut into at most so many pieces; and how far its length may be from the one that was asked for."""
 
 
 def make_jitted_trainer(
@@ -219,7 +199,7 @@ def make_scene_trainer(
         return place(begin(seed_numbers(numbers, seeds)))
 
     def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
-        return program(jax.tree.map(_empty_to, state, places), counted(count))
+        return program(jax.tree.map(empty_to, state, places), counted(count))
 
     def counted(count: int) -> Any:
         whole = NamedSharding(mesh, PartitionSpec())
@@ -264,71 +244,6 @@ def make_scene_trainer(
     )
 
 
-def plan_of(
-    env: JaxEnv | JaxScene,
-    algorithms: Mapping[str, Algorithm],
-    settings: Mapping[str, BehaviorSettings],
-    *,
-    areas: int,
-    seeds: int,
-    platform: str,
-    parameters: Mapping[str, float | Sequence[float] | Distribution] | None = None,
-    values: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
-    newest: Mapping[str, int] | None = None,
-) -> Plan:
-    """What an iteration of `make_scene_trainer` is bound to, on this platform ("cpu", "cuda", "tpu").
-
-    Raises SettingsError and JaxEnvError.
-    """
-    original, differing = scene_of(env), values or {}
-    check_jax_env(env)
-    sides = check_sides(original, algorithms, settings)
-    scene = contest(original, sides) if sides else original
-    teams = check_teams(scene, algorithms, settings, differing)
-    algorithms = {**algorithms, **{name: of for team in teams.values() for name, of in team.kinds.items()}}
-    scene = with_teams(scene, teams)
-    trained = [part for part in scene.parts if part.name in settings]
-    for part in trained:
-        check_trainer(part.name, settings[part.name])
-        given = algorithms[part.name], differing.get(part.name, {})
-        check_values(given[0], settings[part.name], seeds, given[1])
-        check_acting(part, *given)
-        check_store(part.name, given[0], settings[part.name], seeds)
-    usual = {**scene.parameters, **(parameters or {})}
-    agents = {
-        name: count / (sides[name].teams if name in sides else 1)
-        for name, count in agents_at_start(original, usual).items()
-    }
-    lengths, mates = {}, {name: list(team.kinds) for team in teams.values() for name in team.kinds}
-    for name in agents:
-        count = sum(agents[mate] for mate in mates.get(name, [name]))
-        each = 1.0 if settings[name].count_by == "env_steps" else count
-        lengths[name] = math.ceil(algorithms[name].collect_size / (areas * each))
-    steps, every = pieces(lengths)
-    learners = {}
-    for part in trained:
-        name, alone = part.name, len(trained) == 1
-        learners[name] = Learner(
-            part,
-            algorithms[name] if alone else _met_somebody(algorithms[name]),
-            settings[name].time_horizon,
-            settings[name].last_step,
-            differing.get(name, {}),
-            min((newest or {}).get(name, 0), every[name] * steps * areas * part.teams * part.members),
-            every[name],
-            side_by_side=platform != "cpu",
-            alone=alone,
-            by_turns=name in sides and len(sides) > 1,
-        )
-    rivals, groups = {}, groups_of(areas)
-    for name, of in sides.items():
-        acts = rival_algorithm(algorithms[name], groups, of.slots)
-        own = settings[name].self_play
-        assert own is not None
-        rivals[name] = Rivals(scene.part(rivals_of(name)), acts, of, groups, own)
-    return Plan(scene, learners, usual, areas, steps, rivals, teams)
-
-
 def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState) -> Traced:
     """The program of some iterations, (state, count) → (state, logs); the state is donated.
 
@@ -350,74 +265,6 @@ def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
     with jax.set_mesh(mesh):
         return jax.jit(several, donate_argnums=0).trace(state, count)
-
-
-def agents_at_start(
-    env: JaxEnv | JaxScene, parameters: Mapping[str, float | Sequence[float] | Distribution]
-) -> dict[str, float]:
-    """By behavior, how many agents an episode begins with, for the first seed; 1 if there are none.
-
-    Of one behavior in an episode drawn from key 0. Of several, which may be absent from an episode, the mean over some.
-    """
-    scene, values, key = scene_of(env), of_first_seed(parameters), jax.random.key(0)
-    keys = key[None] if len(scene.parts) == 1 else jax.random.split(key, _DRAWN)
-    _, views = jax.jit(jax.vmap(lambda key: scene.reset(key, of_episode(values, key))))(keys)
-    return {name: float(view.alive.sum(-1).mean()) or 1.0 for name, view in views.items()}
-
-
-def pieces(lengths: Mapping[str, int]) -> tuple[int, dict[str, int]]:
-    """T, and by behavior how many times T its rollout has: as few as leave each within 5 % of its length."""
-    shortest, best = min(lengths.values()), None
-    for count in range(1, _PIECES + 1):
-        steps = math.ceil(shortest / count)
-        every = {name: max(round(length / steps), 1) for name, length in lengths.items()}
-        away = max(abs(every[name] * steps / length - 1.0) for name, length in lengths.items())
-        if best is None or away < best[0] - 1e-9:
-            best = away, steps, every
-        if away <= _CLOSE:
-            break
-    assert best is not None
-    return best[1], best[2]
-
-
-def _met_somebody(algorithm: Algorithm) -> Algorithm:
-    """Who was absent all along has nothing to learn from."""
-    due = algorithm.storage.can_sample
-    met = algorithm.storage._replace(can_sample=lambda store, counts: due(store, counts) & (counts.fresh > 0))
-    return algorithm._replace(storage=met)
-
-
-def mesh_of(devices: list[Any], seeds: int, areas: int) -> Mesh:
-    """The devices that share the work, with the axes seeds and areas: as many as can, the same number of each host.
-
-    Each takes some of the seeds; what devices are left over share the areas of a seed. On one host several seeds are
-    not spread further than over the seeds. Raises SettingsError where some host would have nothing to do.
-    """
-    hosts: dict[int, list[Any]] = {}
-    for device in devices:
-        hosts.setdefault(device.process_index, []).append(device)
-    for each in range(min(map(len, hosts.values())), 0, -1):
-        count = each * len(hosts)
-        of_seeds = math.gcd(count, seeds)
-        of_areas = count // of_seeds
-        if of_areas == 1 or (areas % of_areas == 0 and (seeds == 1 or len(hosts) > 1)):
-            chosen = [device for own in hosts.values() for device in own[:each]]
-            return Mesh(np.array(chosen).reshape(of_seeds, of_areas), (SEEDS, AREAS))
-    raise SettingsError(
-        f"env_settings.seeds: {seeds} seed(s) of {areas} areas (num_areas) cannot be spread over {len(hosts)} hosts "
-        "alike: choose a number of seeds or of areas that the number of hosts divides"
-    )
-
-
-def shardings(mesh: Mesh, state: SceneState) -> SceneState:
-    """Where each array lies: seeds over devices, and the areas of a seed."""
-    of_seeds, of_areas = NamedSharding(mesh, PartitionSpec(SEEDS)), NamedSharding(mesh, PartitionSpec(SEEDS, AREAS))
-    split = {name: jax.tree.map(lambda _: of_areas, play) for name, play in state.world[1].items()}
-    everything = jax.tree.map(lambda _: of_seeds, state)
-    parts = {name: part.replace(play=split[name]) for name, part in everything.parts.items()}
-    for name, of in everything.rivals.items():
-        parts[name] = parts[name].replace(rivals=of.replace(play=split[rivals_of(name)]))
-    return everything.replace(areas=jax.tree.map(lambda _: of_areas, state.areas), parts=parts)
 
 
 def evaluators(env: JaxEnv | JaxScene, settings: Mapping[str, BehaviorSettings]) -> dict[str, Evaluate]:
@@ -444,8 +291,3 @@ def _taken(state: SceneState, first: Array, count: int) -> SceneState:
 
 def _replaced(state: SceneState, some: SceneState, first: Array) -> SceneState:
     return jax.tree.map(lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, first, 0), state, some)
-
-
-def _empty_to(x: Array, place: NamedSharding) -> Array:
-    """Arrays without a number come out of a program on all devices, wherever they are asked for."""
-    return x if x.size else jax.device_put(x, place)

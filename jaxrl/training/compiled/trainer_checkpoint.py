@@ -22,8 +22,8 @@ from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints, reso
 from jaxrl.artifacts.checkpoint.loop import FIRST_SEED
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
-from jaxrl.training.compiled.iteration import JittedState, step_of
 from jaxrl.training.compiled.saver import Subject, contents, for_all_seeds, restore_open
+from jaxrl.training.compiled.state import JittedState, step_of
 from jaxrl.training.saver import resumed_store
 
 

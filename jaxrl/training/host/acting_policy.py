@@ -37,6 +37,7 @@ class ActingPolicy(Collector):
       run_key: two words; with the number of a decision they fix its noise.
       env_steps: messages of each worker that the buffer is to hold instead; None: `keeps` counts.
       max_length: decisions after which an agent's episode is interrupted; None: never.
+      most: members of a team, at most; None: any number.
       whole_episodes_only: keep running episodes at each update, for a later one, and do not cut them.
       watch: is told of each message that was booked.
     """
@@ -53,6 +54,7 @@ class ActingPolicy(Collector):
         keeps: int,
         env_steps: int | None = None,
         max_length: int | None = None,
+        most: int | None = None,
         whole_episodes_only: bool = False,
         environment: EnvironmentSettings = USUAL,
         watch: Watch | None = None,
@@ -62,7 +64,7 @@ class ActingPolicy(Collector):
         self.algorithm = algorithm
         self.policy = policy  # whoever learns replaces it after each update
         self.programs = programs
-        self._run_key = run_key
+        self._run_key, self._most = run_key, most
         self.known = unseen(spec)  # what `recorded` gives before the first message
 
     @property
@@ -130,6 +132,7 @@ class ActingPolicy(Collector):
             max_length=self.wanted.max_length,
             leave_out_taken=self.environment.outside_actions == "leave_out",
             interrupt_overdue=self.environment.missing == "carry",
+            most=(self._most,),
         )
 
         def allocate(capacity: int) -> Any:
@@ -176,6 +179,7 @@ def make_acting_policy(
         keeps=algorithm.collect_size if learned else min(algorithm.collect_size, UNTRAINED),
         env_steps=-(-algorithm.collect_size // areas) if learned and settings.count_by == "env_steps" else None,
         max_length=settings.max_episode_length,
+        most=settings.team_capacity,
         whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
         environment=environment,
         watch=watch,

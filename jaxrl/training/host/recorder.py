@@ -28,6 +28,7 @@ from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.checkpoints import OnSaved
 from jaxrl.training.host import saver as host_saver
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.exact import moment_of_run
 from jaxrl.training.host.statistics import EpisodeStatistics
@@ -181,6 +182,7 @@ class HostRecorder(Recorder):
             self._statistics[behavior.name].update(metrics)
         if behavior.updates == 1:  # later ones also learn from decisions that were open during an update
             self.check_ratio(behavior.name, metrics.get(LARGEST_LOG_RATIO, 0.0))
+            self._notice_lone_members(behavior)
 
     def environment(self, result: EnvMessage) -> None:
         """Statistics that an environment sent belong to every behavior that it has shown so far.
@@ -295,6 +297,19 @@ class HostRecorder(Recorder):
         self._save(behavior, final=True)
         reward = self._statistics[behavior.name].checkpoint_reward()
         saver.publish(behavior.name, behavior.step, self.folder, self.status, reward)
+
+    def _notice_lone_members(self, behavior: Behavior) -> None:
+        places, actor = behavior.algorithm.places, behavior.actor
+        if places is None or not isinstance(actor, ActingPolicy):
+            return
+        if actor.paged is None or actor.paged.slots.members > 1:
+            return
+        log.warning(
+            "%s: hyperparameters.share_policy is false, but no team has had a second member so far: all agents follow "
+            "the policy of the first of %d places. Let the agents of a team register in one group (in Unity "
+            "SimpleMultiAgentGroup).",
+            behavior.name, places,
+        )  # fmt: skip
 
     def _notice_group_rewards(self, behavior: Behavior) -> None:
         alone = not behavior.algorithm.team_rows and behavior.name not in self._warned

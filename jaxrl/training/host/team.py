@@ -71,7 +71,7 @@ def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environmen
         known = (of, kind.spec, kind.settings, algorithm)
         own = KindLearner(*known, learner, kind.key, training=True, team=learners)
         acts = (of, kind.spec, algorithm, kind.programs.actor, own.policy, own.run_key, environment)
-        policies.append(KindPolicy(*acts))
+        policies.append(KindPolicy(*acts, kind.settings.team_capacity))
         behaviors.append(Behavior(own, policies[-1], behaviors))
     settings = next(iter(kinds.values())).settings
     wanted = Wanted(

@@ -35,6 +35,7 @@ class KindPolicy:
     Args:
       programs: of this kind alone, for policies that are like it and act by themselves; actions are replaced with them.
       run_key: two words; with the number of a decision they fix its noise.
+      most: members of this kind in a team, at most; None: any number.
     """
 
     def __init__(
@@ -46,13 +47,14 @@ class KindPolicy:
         policy: PolicyState,
         run_key: list[int],
         environment: EnvironmentSettings = USUAL,
+        most: int | None = None,
     ) -> None:
         self.name = name
         self.spec = spec
         self.algorithm = algorithm
         self.programs = programs
         self.policy = policy  # whoever learns replaces it after each update
-        self.run_key = run_key
+        self.run_key, self.most = run_key, most
         self.environment = environment
         self.finished = 0  # decisions of this kind whose reward has arrived, ever
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
@@ -281,6 +283,7 @@ class TeamPolicy(Collector):
             max_length=self.wanted.max_length,
             leave_out_taken=self.environment.outside_actions == "leave_out",
             interrupt_overdue=self.environment.missing == "carry",
+            most=[kind.most for kind in kinds],
         )
 
         def allocate(capacity: int) -> KindTrajectories:

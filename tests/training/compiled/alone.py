@@ -7,15 +7,17 @@ from typing import Any
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import scene_of
 from jaxrl.training.compiled import collect as compiled
-from jaxrl.training.compiled import evaluation
-from jaxrl.training.compiled.collect import Play, Transitions
-from jaxrl.training.compiled.iteration import JittedState, Learner, Plan, start
+from jaxrl.training.compiled import evaluation, play
+from jaxrl.training.compiled.plan import Learner, Plan
+from jaxrl.training.compiled.play import Play, Transitions
 from jaxrl.training.compiled.stacking import EpisodeFigures
+from jaxrl.training.compiled.starting import start
+from jaxrl.training.compiled.state import JittedState
 
 
 def start_play(env: JaxEnv, algorithm: Any, keys: Any, areas: int, parameters: Any) -> Play:
     """The play, in which the areas stand."""
-    begun, plays = compiled.start_play(scene_of(env), {env.name: algorithm}, keys, areas, parameters)
+    begun, plays = play.start_play(scene_of(env), {env.name: algorithm}, keys, areas, parameters)
     return plays[env.name]._replace(areas=begun)
 
 

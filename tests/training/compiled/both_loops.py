@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.algorithms.policy_gradient import Batch
+from jaxrl.algorithms.parts import Batch
 from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.rollout.booking.episodes import EpisodeRecords
@@ -18,7 +18,8 @@ from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
-from jaxrl.training.compiled.collect import Made, Transitions, from_before, still_open
+from jaxrl.training.compiled.collect import from_before, still_open
+from jaxrl.training.compiled.play import Made, Transitions
 from jaxrl.training.compiled.stacking import EpisodeFigures, figures, stack
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 from tests.algorithms.team_rollouts import steps_of

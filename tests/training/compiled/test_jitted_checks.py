@@ -19,9 +19,10 @@ from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.contract import JaxEnvError, check_jax_env
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.training.compiled.checks import faults
-from jaxrl.training.compiled.iteration import METRIC, PARAMETERS, IterationLog, fault_of
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.state import IterationLog
 from jaxrl.training.compiled.trainer import make_jitted_trainer
+from jaxrl.training.compiled.updates import METRIC, PARAMETERS, fault_of
 from jaxrl.training.errors import DivergedError
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import NAME, ToySettings, make_toy, quick_compilation

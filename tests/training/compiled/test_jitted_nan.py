@@ -24,8 +24,8 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.settings import load_run_settings
-from jaxrl.training.compiled.iteration import JittedState
 from jaxrl.training.compiled.saver import contents
+from jaxrl.training.compiled.state import JittedState
 from tests.event_files import read_events
 from tests.jax_envs.ill_toy import Illness, make_ill
 from tests.jax_envs.toy_jax_env import NAME, quick_jit

@@ -27,9 +27,9 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, load_run_settings
-from jaxrl.training.compiled.iteration import JittedState, SceneState
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject, restored
+from jaxrl.training.compiled.state import JittedState, SceneState
 from tests.artifacts.test_csv_file import rows
 from tests.event_files import read_events
 from tests.jitted_command import Command

@@ -14,8 +14,7 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space, space
-from jaxrl.training.compiled.collect import Play
-from jaxrl.training.compiled.iteration import JittedState, Report, SceneState
+from jaxrl.training.compiled.play import Play
 from jaxrl.training.compiled.population import (
     DRAWN_ANEW,
     PopulationLoop,
@@ -24,6 +23,7 @@ from jaxrl.training.compiled.population import (
     train_population,
 )
 from jaxrl.training.compiled.recent_returns import none_yet
+from jaxrl.training.compiled.state import JittedState, Report, SceneState
 from jaxrl.training.interrupt import Interrupt
 from tests.jax_envs.toy_jax_env import NAME
 

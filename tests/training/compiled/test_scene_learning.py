@@ -16,15 +16,11 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import CheckpointSettings, RunSettings
-from jaxrl.training.compiled.iteration import IterationLog, SceneState, SceneTrainer, step_of
+from jaxrl.training.compiled.plan import SceneTrainer
+from jaxrl.training.compiled.planning import _met_somebody, agents_at_start, pieces
 from jaxrl.training.compiled.saver import Subject, contents, restored
-from jaxrl.training.compiled.trainer import (
-    _met_somebody,
-    agents_at_start,
-    make_jitted_trainer,
-    make_scene_trainer,
-    pieces,
-)
+from jaxrl.training.compiled.state import IterationLog, SceneState, step_of
+from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trainer
 from tests.helpers import settings_of
 from tests.jax_envs.probe_scene import LENGTH, PARTS, make_half, make_probe_scene, make_rare_dial
 from tests.jax_envs.toy_jax_env import quick_compilation

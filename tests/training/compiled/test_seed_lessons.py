@@ -21,11 +21,12 @@ from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import EnvironmentParameter, RunSettings, SettingsError, load_run_settings
 from jaxrl.training.compiled.checks import check_parameters, refuse_curricula
-from jaxrl.training.compiled.iteration import Report, SceneState, SceneTrainer
 from jaxrl.training.compiled.lessons import SeedLessons, go_on, parameters_at_start
 from jaxrl.training.compiled.newest_episodes import _last
+from jaxrl.training.compiled.plan import SceneTrainer
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject
+from jaxrl.training.compiled.state import Report, SceneState
 from jaxrl.training.compiled.sweep_points import programs
 from jaxrl.training.compiled.trainer import make_scene_trainer
 from jaxrl.training.trained_policy import load_trained

@@ -20,11 +20,11 @@ from jaxrl.artifacts.metrics.statistics import CUMULATIVE_REWARD, GROUP_CUMULATI
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import load_run_settings
-from jaxrl.training.compiled.iteration import IterationLog
 from jaxrl.training.compiled.recent_returns import counted, none_yet
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
+from jaxrl.training.compiled.state import IterationLog
 from tests.event_files import read_events
 
 NAME, SEEDS = "SimpleSpread", (7, 8)

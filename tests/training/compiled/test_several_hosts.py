@@ -18,7 +18,7 @@ import yaml
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.settings import SettingsError
-from jaxrl.training.compiled import trainer as compiled
+from jaxrl.training.compiled import placing
 from jaxrl.training.spread import over_all, told
 from tests.trainer import free_ports
 
@@ -52,9 +52,9 @@ SETTINGS = {
 def test_devices_are_shared_by_seeds_and_areas(
     hosts: int, each: int, seeds: int, areas: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "Mesh", lambda devices, axes: devices)
+    monkeypatch.setattr(placing, "Mesh", lambda devices, axes: devices)
     devices = [SimpleNamespace(process_index=host, id=i) for host in range(hosts) for i in range(each)]
-    mesh = compiled.mesh_of(devices, seeds, areas)
+    mesh = placing.mesh_of(devices, seeds, areas)
     assert mesh.shape == shape
     used = [device.process_index for device in mesh.flat]
     assert [used.count(host) for host in range(hosts)] == [mesh.size // hosts] * hosts
@@ -63,12 +63,12 @@ def test_devices_are_shared_by_seeds_and_areas(
 def test_a_host_with_nothing_to_do_is_refused() -> None:
     devices = [SimpleNamespace(process_index=host, id=host) for host in range(2)]
     with pytest.raises(SettingsError, match=r"3 seed\(s\) of 5 areas \(num_areas\) cannot be spread over 2 hosts"):
-        compiled.mesh_of(devices, 3, 5)
+        placing.mesh_of(devices, 3, 5)
 
 
 def test_arrays_and_keys_arrive_whole() -> None:
-    mesh = compiled.mesh_of(jax.devices()[:1], 2, 4)
-    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(compiled.SEEDS))
+    mesh = placing.mesh_of(jax.devices()[:1], 2, 4)
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(placing.SEEDS))
     state = {"x": np.arange(6.0, dtype=np.float32).reshape(2, 3), "key": jax.random.split(jax.random.key(3))}
     found = over_all(state, {"x": place, "key": place})
     np.testing.assert_array_equal(found["x"], state["x"])

@@ -11,7 +11,7 @@ import pytest
 
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.training.compiled.collect import EpisodeSums, Transitions
+from jaxrl.training.compiled.play import EpisodeSums, Transitions
 from jaxrl.training.compiled.stacking import first_fault, stack
 from jaxrl.types import Action
 from tests.algorithms.team_rollouts import returns_of

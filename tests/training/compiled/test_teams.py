@@ -16,10 +16,13 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.lock import LENGTH, make_lock, make_lock_and_key
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep, scene_of
 from jaxrl.settings import SettingsError, behavior_settings_for, load_run_settings
-from jaxrl.training.compiled.collect import collect, start_play
-from jaxrl.training.compiled.iteration import iterate_several, start
+from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.iteration import iterate_several
+from jaxrl.training.compiled.planning import plan_of
+from jaxrl.training.compiled.play import start_play
 from jaxrl.training.compiled.stacking import figures, stack, stack_team, teams_over
-from jaxrl.training.compiled.trainer import make_scene_trainer, plan_of
+from jaxrl.training.compiled.starting import start
+from jaxrl.training.compiled.trainer import make_scene_trainer
 from jaxrl.types import Action
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation, quick_jit

@@ -13,7 +13,8 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.traced import with_values
-from jaxrl.training.compiled.iteration import IterationLog, JittedTrainer
+from jaxrl.training.compiled.plan import JittedTrainer
+from jaxrl.training.compiled.state import IterationLog
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation

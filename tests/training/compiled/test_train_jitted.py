@@ -18,8 +18,9 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.networks.models import ValueNetwork
-from jaxrl.training.compiled.iteration import IterationLog, JittedState, JittedTrainer
+from jaxrl.training.compiled.plan import JittedTrainer
 from jaxrl.training.compiled.stacking import together
+from jaxrl.training.compiled.state import IterationLog, JittedState
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.helpers import ppo_settings, settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation

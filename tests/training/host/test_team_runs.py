@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from jaxrl.algorithms import HYPERPARAMETER_TYPES, policy_gradient, team
+from jaxrl.algorithms import HYPERPARAMETER_TYPES, preparing, team
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import require_latest
@@ -141,7 +141,7 @@ def test_returns_of_both_kinds_are_those_of_one_team(played: Played) -> None:
     time = jnp.arange(len(whole.acted)) + 1.0
     value = jnp.broadcast_to(100.0 * time[:, None, None, None], (*whole.acted.shape, 1))
     paid = {"extrinsic": EXTRINSIC.reward((), whole, cooperative=True)}
-    found = np.asarray(policy_gradient.stream_returns(whole, value, settings, paid))[..., 0]
+    found = np.asarray(preparing.stream_returns(whole, value, settings, paid))[..., 0]
     returns = [dict(zip(*(x.tolist() for x in _told(found, whole, at)), strict=True)) for at in range(3)]
     assert returns[0] == {  # seers
         0: 1 + 2 + 200, 1: 0.5 + 4 + 300,  # gone before the group is paid: what its team has there is its own

@@ -1,0 +1,217 @@
+"""From a rollout to minibatches: observations normalised, values, returns, advantages, states in rows.
+
+Functions raise AssertionError where shapes differ from those named, so that nothing broadcasts by accident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.interface import (
+    Metrics,
+    TrainState,
+)
+from jaxrl.algorithms.parts import Batch, Parts, Seen, groups_of
+from jaxrl.learning import losses, returns, sequences
+from jaxrl.learning.trajectories import mean_over_trajectories
+from jaxrl.networks import actions, normalizer
+from jaxrl.networks.memory import Sequences, part
+from jaxrl.rewards.signals import Signals
+from jaxrl.rollout.chunks import each_second, in_chunks, of_states
+from jaxrl.rollout.rollout import EverySecond, Rollout
+from jaxrl.rollout.transitions import transitions
+from jaxrl.settings import BehaviorSettings
+from jaxrl.types import Action
+
+ACTOR_CHUNK = 4096
+"""Members per pass of the actor over a rollout."""
+
+
+def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> tuple[TrainState, Batch, Metrics]:
+    """A rollout [T, B, A], flattened to states [T·B, A]: V, b, the λ-return R of V, the advantage."""
+    memory = parts.settings.network_settings.memory
+    state, rollout = observe(parts, state, rollout)
+    state = state.replace(own=parts.watch(state.own, rollout))
+    obs, value, baseline, metrics = evaluated(parts, state, rollout)
+    paid = signals.rewards(state.signals, rollout, cooperative=parts.cooperative)
+    state = state.replace(signals=signals.watch(state.signals, rollout))
+    target = stream_returns(rollout, value, parts.settings, paid, lasting=signals.lasting)
+    batch = make_batch(
+        rollout,
+        obs,
+        target,
+        advantage=parts.advantage(target, value, value if baseline is None else baseline, rollout),
+        baseline=value[..., :0] if baseline is None else baseline,
+        length=None if memory is None else memory.sequence_length,
+        inputs={name: one.inputs(state, rollout) for name, one in parts.added.items()} or (),
+        seen=transitions(rollout) if signals.in_minibatches else (),
+    )
+    return state, batch, metrics
+
+
+def observe(parts: Parts, state: TrainState, rollout: Rollout) -> tuple[TrainState, Rollout]:
+    """Bring the normaliser up to date, before values are estimated (as ML-Agents).
+
+    The log-probabilities of the rollout move along: they become those that the policy which acted gives to the same
+    actions when it sees what is trained on. Otherwise the first update of a run would take the change of its input for
+    a change of the policy. For decisions that an older policy has made, the same difference is added. With memory it
+    goes along the sequences of `make_batch`, for it is made of what is seen.
+    """
+    spec, memory = parts.spec, parts.settings.network_settings.memory
+    chex.assert_rank(rollout.acted, 3)
+    chex.assert_shape(rollout.obs, [(*rollout.acted.shape, *sensor.shape) for sensor in spec.observations])
+    chex.assert_shape(rollout.extras["log_prob"], (*rollout.acted.shape, spec.action.columns))
+    before = state.policy.normalizer
+    after = normalizer.update_all(before, rollout.obs, rollout.acted)
+    state = state.replace(policy=state.policy.replace(normalizer=after))
+    if all(states is None for states in before):
+        return state, rollout
+
+    def change(obs: tuple[jax.Array, ...], mask: jax.Array, action: Action, memory: Any) -> jax.Array:
+        seen = (normalizer.normalize_all(states, obs) for states in (after, before))
+        new, old = (parts.actor(state.policy.params, x, memory) for x in seen)
+        given = (action, mask, spec.action)
+        return actions.log_prob(new, *given) - actions.log_prob(old, *given)
+
+    def of_one(*sequence: Any) -> jax.Array:  # [L, A, ...]
+        return change(*jax.tree.map(lambda x: x[None], sequence))[0]
+
+    inputs = (rollout.obs, rollout.action_mask, rollout.action)
+    if memory is None:
+        moved = in_chunks(change, (*inputs, ()), ACTOR_CHUNK)
+    else:
+        along = _along(rollout)
+        counts = along.moves | rollout.acted
+        pieces = sequences.cut((*inputs, part(along, "actor")), counts, memory.sequence_length)
+        moved = sequences.joined(in_chunks(of_one, pieces, ACTOR_CHUNK), counts)
+    log_prob = rollout.extras["log_prob"] + jnp.where(rollout.acted[..., None], moved, 0.0)
+    return state, rollout._replace(extras={**rollout.extras, "log_prob": log_prob})
+
+
+def _along(rollout: Rollout) -> Sequences:
+    """The memories of all networks, for them to go along the rollout [T, B, A]."""
+    return Sequences(rollout.carry, rollout.begin, rollout.present & ~rollout.waiting)
+
+
+def evaluated(
+    parts: Parts, state: TrainState, rollout: Rollout
+) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array | None, Metrics]:
+    """Normalised observations, V and b [T, B, A, R], and the means of both over trajectories, per reward signal."""
+    obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
+    params, seen = groups_of(parts, state), Seen(obs, rollout.action, rollout.present, rollout.carry)
+    value, baseline = of_states(lambda *at: parts.estimates(params, Seen(*at), state.own), seen, rollout, parts.chunk)
+    metrics = by_stream("value_estimate", value, rollout, parts.settings)
+    if baseline is not None:
+        metrics |= by_stream("baseline_estimate", baseline, rollout, parts.settings)
+    return obs, value, baseline, metrics
+
+
+def by_stream(name: str, estimate: jax.Array, rollout: Rollout, settings: BehaviorSettings) -> Metrics:
+    """Mean over trajectories of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward signal.
+
+    As in ML-Agents a short trajectory counts like a long one. What an update cuts off an open one counts as one.
+    """
+    signals, acted = settings.reward_signals, rollout.acted
+    chex.assert_shape(estimate, (*acted.shape, len(signals)))
+    last = rollout.terminated | rollout.truncated | rollout.left | rollout.cut
+    means = (mean_over_trajectories(estimate[..., i], acted, last) for i in range(len(signals)))
+    return {f"{name}/{signal}": mean for signal, mean in zip(signals, means, strict=True)}
+
+
+def stream_returns(
+    rollout: Rollout,
+    value: jax.Array,
+    settings: BehaviorSettings,
+    paid: Mapping[str, jax.Array],
+    *,
+    lasting: Collection[str] = (),
+) -> jax.Array:
+    """λ-returns of every reward signal, R_t = r_t + γ_t [(1 − λ_t) V_{t+1} + λ_t R_{t+1}].
+
+    γ_t = 0 where nothing follows (terminated). λ_t = 0 where the return restarts from the value of the next state:
+    time_horizon reached, interrupted (the next state of the row is the true last observation), or ended while the team
+    lives (the next state of the team: posthumous credit). GAE is this return minus V.
+
+    Args:
+      rollout: arrays [T, B, A].
+      value: float32 [T, B, A, R], V of each state.
+      settings: gamma and strength of each signal, lambd.
+      paid: what each signal pays, [T, B, A] before strength.
+      lasting: streams that do not end with an episode. A rollout does not hold what is seen last of an episode that
+        ends for good, and V of the state before it stands for V of that one.
+
+    Returns:
+      float32 [T, B, A, R], 0 where the member did not act.
+    """
+    endings = (rollout.terminated, rollout.truncated, rollout.left, rollout.cut)
+    chex.assert_rank(rollout.acted, 3)
+    chex.assert_equal_shape([rollout.acted, rollout.waiting, *endings])
+    chex.assert_shape(value, (*rollout.acted.shape, len(settings.reward_signals)))
+    restart = rollout.truncated | rollout.left | rollout.cut
+    lambd = jnp.where(restart, 0.0, settings.hyperparameters.lambd)
+    found = []
+    for i, (name, signal) in enumerate(settings.reward_signals.items()):
+        reward = paid[name] * signal.strength
+        if name in lasting:
+            reward = reward + jnp.where(rollout.terminated & rollout.acted, signal.gamma * value[..., i], 0.0)
+        found.append(
+            returns.lambda_return(
+                reward,
+                value[..., i],
+                jnp.zeros_like(value[0, ..., i]),
+                jnp.where(rollout.terminated, 0.0, signal.gamma),
+                lambd,
+                acted=rollout.acted,
+                waiting=rollout.waiting,
+            )
+        )
+    return jnp.stack(found, axis=-1)
+
+
+def make_batch(
+    rollout: Rollout,
+    obs: tuple[jax.Array, ...],
+    returns: jax.Array,
+    *,
+    advantage: jax.Array,
+    baseline: jax.Array,
+    length: int | None = None,
+    inputs: Any = (),
+    seen: Any = (),
+    normalized: jax.Array | None = None,
+) -> Batch:
+    """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...], without states `between`.
+
+    With memory it becomes sequences [N, L, A, ...], L = min(`length`, T), see `sequences.cut`.
+
+    The advantage [T, B, A, R] is averaged over the reward signals, then normalised over all that acted; `normalized`
+    [T, B, A] is what it is where that was done already, with members who are not in this rollout.
+    """
+    chex.assert_equal_shape([advantage, returns])
+    if normalized is None:
+        normalized = losses.normalize_advantages(advantage.mean(-1), rollout.acted)
+    batch = Batch(
+        obs=obs,
+        action_mask=rollout.action_mask,
+        action=rollout.action,
+        log_prob=rollout.extras["log_prob"],
+        present=rollout.present,
+        acted=rollout.acted,
+        advantage=normalized,
+        returns=returns,
+        baseline=baseline,
+        memory=() if length is None else _along(rollout),
+        inputs=inputs,
+        transitions=seen,
+    )
+    chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 3)
+    if length is not None:
+        return sequences.cut(batch, batch.memory.moves | batch.acted, length)
+    if isinstance(rollout.between, EverySecond):  # half as much to shuffle and to pick from
+        batch = each_second(batch, 0)
+    return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), batch)

@@ -1,0 +1,83 @@
+"""What SAC's losses take over branches: expected Q, entropies, the policy's cost and the temperatures' loss.
+
+Minibatches [n], R reward signals, K outputs of Q (the choices of all branches, or one), D branches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.sac_parts import Parts
+from jaxrl.learning.losses import masked_mean
+from jaxrl.networks import actions
+from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.shapes import as_row
+from jaxrl.types import Action
+
+
+class Soft(NamedTuple):
+    """What the policy does in some states, and what that costs in entropy."""
+
+    log_prob: jax.Array  # [n], of the continuous action, summed over its dimensions; 0 without
+    branches: list[jax.Array]  # p of each branch [n, size]
+    negentropy: jax.Array  # [n, D], Σ p log p of each branch
+
+
+def soft_of(dist: ActionDistribution, log_prob: jax.Array, mask: jax.Array, parts: Parts) -> Soft:
+    """Of a distribution in states [n], and what was drawn from it: log_prob [n]."""
+    branches = [p + actions.EPSILON for p in actions.probabilities(dist, mask, parts.spec.action)]
+    terms = [jnp.sum(p * jnp.log(p), axis=-1) for p in branches]
+    return Soft(log_prob, branches, jnp.stack(terms, -1) if terms else jnp.zeros((*log_prob.shape, 0)))
+
+
+def _by_branch(q: jax.Array, parts: Parts) -> list[jax.Array]:
+    """Q [..., M] of each branch, [..., size]."""
+    sizes = parts.spec.action.discrete_branches
+    return [q[..., sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+
+
+def expected_q(q: jax.Array, soft: Soft, parts: Parts) -> jax.Array:
+    """E Q under the policy, [n, R, K] → [n, R, D] of each branch; [n, R, 1] without."""
+    if not soft.branches:
+        return q
+    return jnp.stack(
+        [(p[..., None, :] * x).sum(-1) for p, x in zip(soft.branches, _by_branch(q, parts), strict=True)], axis=-1
+    )
+
+
+def taken_q(q: jax.Array, action: Action, parts: Parts) -> jax.Array:
+    """Q of the stored action, [n, R, K] → [n, R]: the mean over its branches."""
+    if not parts.spec.action.discrete_branches:
+        return q[..., 0]
+    chosen = [
+        jnp.take_along_axis(x, jnp.broadcast_to(action.discrete[..., i, None, None], (*x.shape[:-1], 1)), axis=-1)
+        for i, x in enumerate(_by_branch(q, parts))
+    ]
+    return jnp.concatenate(chosen, axis=-1).mean(-1)
+
+
+def policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
+    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward signals."""
+    spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
+    if spec.continuous_size:
+        cost += alpha["continuous"][0] * soft.log_prob
+    if not spec.discrete_branches:
+        return cost - q[..., 0]
+    expected = expected_q(q[..., None, :], soft, parts)[..., 0, :].sum(-1)
+    cost += (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
+    return cost - (2.0 if spec.continuous_size else 1.0) * expected
+
+
+def temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
+    """Moves each temperature until the policy has its target entropy."""
+    spec, loss = parts.spec.action, jnp.zeros(())
+    if spec.continuous_size:
+        loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
+    if spec.discrete_branches:
+        targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
+        gap = soft.negentropy + as_row(targets, soft.negentropy)
+        loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)
+    return loss

@@ -1,0 +1,262 @@
+"""The updates that follow a rollout, and what is told of them. The letters are those of `iteration.py`.
+
+Each behavior learns for itself, or with its team; one seed's numbers that are not finite stop that seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxrl.algorithms.interface import (
+    Algorithm,
+    Counts,
+    Metrics,
+    TrainState,
+    replays,
+    store_rollout,
+)
+from jaxrl.algorithms.team import TeamAlgorithm
+from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.jax_envs.interface import TeamView
+from jaxrl.rollout.rollout import Rollout
+from jaxrl.training.compiled import connectors
+from jaxrl.training.compiled.collect import from_before, still_open
+from jaxrl.training.compiled.newest_episodes import newest
+from jaxrl.training.compiled.plan import Learner
+from jaxrl.training.compiled.play import Made, Play, Transitions, remembered
+from jaxrl.training.compiled.recent_returns import counted as with_recent
+from jaxrl.training.compiled.stacking import (
+    Moments,
+    figures,
+    first_fault,
+    moments,
+    stack,
+    stack_team,
+    teams_over,
+)
+from jaxrl.training.compiled.state import IterationLog, JittedState
+from jaxrl.training.signal_rewards import episode_sums, paid_by_decision
+
+EVERY_SEED = "every seed"
+"""Name of the axis over which learners are mapped side by side."""
+
+METRIC, PARAMETERS = 2, 3
+"""Kinds of `fault_of` beside those of `stacking.first_fault`."""
+
+States = dict[str, JittedState]
+
+Logs = dict[str, IterationLog]
+
+Learners = Mapping[str, Learner]
+"""Of behaviors that learn together, most of them each for itself."""
+
+
+def learned(
+    learners: Learners,
+    team: TeamAlgorithm | None,
+    states: States,
+    met: Mapping[str, Met],
+    steps: Mapping[str, Transitions],
+) -> tuple[States, Logs]:
+    """The updates that follow `steps` [S, T, ...], of learners as `connected` has left them."""
+    given = {
+        name: Given(
+            values=states[name].values,
+            train=met[name].train,
+            store=states[name].store,
+            fresh=states[name].fresh,
+            frozen=states[name].frozen,
+            steps=steps[name],
+            made=met[name].play.made,
+            last=(met[name].last, remembered(met[name].play)),
+            iteration=states[name].iteration,
+            last_step=states[name].last_step,
+            paid=states[name].paid,
+        )
+        for name in learners
+    }
+    learn, first = partial(_learn, learners, team), next(iter(learners.values()))
+    if first.side_by_side or replays(first.algorithm):  # one by one would take each seed's store out, and back
+        found = jax.vmap(learn, axis_name=EVERY_SEED)(given)
+    else:
+        found = jax.lax.map(learn, given)
+    sizes = {name: learner.env for name, learner in learners.items()}
+    over = jax.vmap(partial(teams_over, sizes))(dict(steps))
+    after, logs = {}, {}
+    for name, learner in learners.items():
+        (train, store, fresh, log, paid), state, chain = found[name], states[name], learner.algorithm.connectors
+        frozen = state.frozen | (log.fault[:, 0] >= 0)  # the statistics of connectors of a frozen seed stay as well
+        before = connectors.with_statistics(chain, (), state.train.policy)
+        train = connectors.statistics_of(chain, train, before, frozen)
+        told = jax.vmap(partial(newest, learner.newest))(steps[name], over) if learner.newest else ()
+        play = met[name].play
+        play = play._replace(made=jax.vmap(still_open)(play.made, steps[name]))
+        made = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told, paid=paid)
+        after[name] = made.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes))
+        logs[name] = log
+    return after, logs
+
+
+class Met(NamedTuple):
+    """What one behavior has met, as its connectors have left it."""
+
+    train: TrainState
+    play: Play
+    last: TeamView  # after the last step, as policies will see it
+
+
+def end_of(learner: Learner, last_step: Any) -> Any:
+    """The trainer step after which it learns no more."""
+    return learner.max_steps if learner.alone else last_step
+
+
+class Given(NamedTuple):
+    """What one seed of one behavior learns from; fields as in `JittedState`."""
+
+    values: dict[str, Array]
+    train: TrainState
+    store: Any
+    fresh: Array
+    frozen: Array
+    steps: Transitions  # [T, E, A, ...]
+    made: Made  # decisions that were open before the steps
+    last: tuple[TeamView, Any]  # what was seen after them, and what was remembered
+    iteration: Array
+    last_step: Any
+    paid: Any
+
+
+Learnt = tuple[TrainState, Any, Array, IterationLog, Any]
+"""What comes of it: train, store, fresh, log, paid."""
+
+
+def _learn(learners: Learners, team: TeamAlgorithm | None, given: Mapping[str, Given]) -> dict[str, Learnt]:
+    """The update of one seed where the algorithm is ready for it; of a team where it is for one of its behaviors.
+
+    Once the seed has passed max_steps, with all behaviors of its team, nothing is kept any more, as the host loop ends
+    there. Where a number is not finite the seed stays as it was before this iteration, its team with it, and nothing of
+    the iteration is told but the fault. `Given.paid` comes back as it is after the steps.
+    """
+    given = {name: given[name]._replace(steps=from_before(given[name].made, given[name].steps)) for name in learners}
+    algorithms = {name: _of_values(learner.algorithm, given[name].values) for name, learner in learners.items()}
+    rollouts = _stacked(learners, given)
+    frozen = _any(of.frozen for of in given.values())
+    unpassed = _any(given[n].train.step <= end_of(of, given[n].last_step) for n, of in learners.items())
+    seen = {name: first_fault(of.steps, of.last[0]) for name, of in given.items()}
+    active, sighted = ~frozen & unpassed, ~_any(fault[0] >= 0 for fault in seen.values())
+    told, counted, stores, fresh, ready = {}, {}, {}, {}, []
+    for name, of in given.items():
+        algorithm = algorithms[name]
+        told[name] = _paid(algorithm, of.train, rollouts[name], of.paid)
+        counted[name], stores[name] = store_rollout(algorithm, of.train, of.store, rollouts[name], active & sighted)
+        fresh[name] = of.fresh + counted[name].step - of.train.step
+        ready.append(algorithm.storage.can_sample(stores[name], Counts(fresh=fresh[name], total=counted[name].step)))
+    due = active & _any(ready)
+    if team is not None:
+        learned, metrics = team.learn(counted, stores)
+    else:
+        ((name, learner),) = learners.items()
+        train, found = _where_due(learner, algorithms[name], due, counted[name], stores[name])
+        learned, metrics = {name: train}, {name: found}
+    faults = {n: jnp.where(frozen, -1, fault_of(seen[n], due, metrics[n], learned[n])) for n in learners}
+    first = _first_of(list(faults.values()))
+    sound = ~frozen & (first[0] < 0)
+    active, due = active & sound, due & sound
+    sizes, after = {name: learner.env for name, learner in learners.items()}, {}
+    over = teams_over(sizes, {name: of.steps for name, of in given.items()})
+    for name, (learner, of) in {name: (learners[name], given[name]) for name in learners}.items():
+        tags, so_far = told[name]
+        episodes = figures(learner.env, of.steps, over)
+        episodes = episodes._replace(stats={**episodes.stats, **tags})
+        fault = jnp.where(faults[name][:1] < 0, first, faults[name])
+        log = IterationLog(
+            updates=due.astype(jnp.int32),
+            metric_sums={tag: jnp.where(due, value, 0.0) for tag, value in metrics[name].items()},
+            episodes=jax.tree.map(lambda x: jnp.where(sound, x, jnp.zeros_like(x)), episodes),
+            fault=jnp.concatenate([jnp.where(fault[:1] < 0, -1, of.iteration.astype(jnp.int32)[None]), fault]),
+        )
+        both = (learned[name], jnp.zeros_like(fresh[name])), (counted[name], fresh[name])
+        now = jax.tree.map(partial(jnp.where, due), *both)
+        train, count = jax.tree.map(partial(jnp.where, active), now, (of.train, of.fresh))
+        if not learner.alone:  # decisions still count
+            train = train.replace(step=jnp.where(sound, counted[name].step, train.step))
+        so_far = jax.tree.map(partial(jnp.where, sound), so_far, of.paid)
+        after[name] = train, algorithms[name].storage.kept(stores[name]), count, log, so_far
+    return after
+
+
+def _of_values(algorithm: Algorithm, values: dict[str, Array]) -> Algorithm:
+    """The algorithm with a seed's own settings."""
+    if not values or algorithm.with_traced_settings is None:
+        return algorithm
+    other = algorithm.with_traced_settings(values)  # all else may have been replaced
+    return algorithm._replace(learn=other.learn, signal_rewards=other.signal_rewards)
+
+
+def _stacked(learners: Learners, given: Mapping[str, Given]) -> dict[str, Rollout]:
+    """One seed's rollouts, whose rows are those of one team where there are several."""
+    horizon = next(iter(learners.values())).time_horizon
+    if len(learners) > 1:
+        steps, last = ({n: of.steps for n, of in given.items()}, {n: of.last[0] for n, of in given.items()})
+        return stack_team({name: of.env for name, of in learners.items()}, steps, last, time_horizon=horizon)
+    ((name, learner),) = learners.items()
+    rows, of = learner.algorithm.team_rows, given[name]
+    return {name: stack(learner.env, of.steps, *of.last, team_rows=rows, time_horizon=horizon)}
+
+
+def _any(flags: Iterable[Any]) -> Any:
+    """Whether one of some flags holds; one alone as it is."""
+    return reduce(lambda some, more: some | more, flags)
+
+
+def _first_of(faults: Sequence[Array]) -> Array:
+    """The first fault that is one, int32 [3]."""
+    return reduce(lambda found, other: jnp.where(found[0] >= 0, found, other), faults)
+
+
+def _paid(algorithm: Algorithm, train: TrainState, rollout: Rollout, before: Any) -> tuple[dict[str, Moments], Any]:
+    """By tag, what signals have paid in the episodes that ended in one seed's rollout; and so far in the others."""
+    if algorithm.signal_rewards is None:
+        return {}, before
+    found = paid_by_decision(rollout, algorithm.signal_rewards.of(train, rollout))
+    sums, after = episode_sums(before, found)
+    return {tag_of(f"reward/{name}"): moments(x, found.over) for name, x in sums.items()}, after
+
+
+def _where_due(
+    learner: Learner, algorithm: Algorithm, due: Array, state: TrainState, store: Any
+) -> tuple[TrainState, Metrics]:
+    """`learn` of one seed. With a store that goes on it is computed only where it is due for some seed."""
+    mapped = learner.side_by_side or replays(algorithm)
+    if not replays(algorithm) and not learner.by_turns:
+        return algorithm.learn(state, store)
+    _, metrics = jax.eval_shape(algorithm.learn, state, store)
+
+    def wait() -> tuple[TrainState, Metrics]:
+        return state, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+
+    somewhere = jax.lax.pmax(due.astype(jnp.int32), EVERY_SEED) > 0 if mapped else due
+    return jax.lax.cond(somewhere, lambda: algorithm.learn(state, store), wait)
+
+
+def fault_of(seen: Array, due: Array, metrics: Metrics, learned: TrainState) -> Array:
+    """int32 [3]: what of one seed's iteration was not finite first, -1 where everything was.
+
+    The environment's numbers as `first_fault` tells them (`seen`, kinds 0 and 1). Else, of an update that was due, a
+    metric: (its place among the sorted names, 0 nan or 1 inf or 2 -inf, 2), or the parameters: (0, 0, 3).
+    """
+    values = jnp.stack([metrics[name] for name in sorted(metrics)])
+    bad = ~jnp.isfinite(values)
+    at = jnp.argmax(bad)
+    which = jnp.where(jnp.isnan(values[at]), 0, jnp.where(values[at] > 0, 1, 2))
+    of_metric = jnp.stack([at, which, jnp.full_like(at, METRIC)])
+    leaves = [x for x in jax.tree.leaves((learned.policy, learned.critic)) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    whole = jnp.stack([jnp.isfinite(x).all() for x in leaves]).all()
+    of_learner = jnp.where(bad.any(), of_metric, jnp.where(whole, -1, jnp.array([0, 0, PARAMETERS])))
+    return jnp.where(seen[0] >= 0, seen, jnp.where(due, of_learner, -1)).astype(jnp.int32)
