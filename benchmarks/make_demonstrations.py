@@ -45,6 +45,7 @@ ENTRIES = {
     "pyramids": Entry("ppo/pyramids", "jax:pyramids", 20, 1.5, stochastic=True),
     "hallway": Entry("ppo/hallway", "jax:hallway", 30, 0.99),
     "push_block": Entry("ppo/push_block_alone", "jax:push_block_alone", 30, 0.8),
+    "crawler": Entry("ppo/crawler", "jax:crawler", 6, 100.0),
     "ball3d": Entry("zoo:ball3d", "jax:ball3d", 30, 99.0, played=1, decisions=60),
 }
 

@@ -2,6 +2,7 @@
 
     python benchmarks/signals.py                 # all, some minutes
     python benchmarks/signals.py curiosity gail  # these alone
+    python benchmarks/signals.py keeps           # what keeps GAIL's task: 8 seeds of each, some minutes
     python benchmarks/signals.py update          # what an update costs with curiosity and RND, beside one without
 
 The task: on a line from -1 to 1 an agent begins in the middle and goes 0.2 to the left or right with each decision. One
@@ -32,6 +33,7 @@ from jaxrl import make_algorithm, make_jitted_trainer
 from jaxrl.cli.device import choose_device
 from jaxrl.demonstrations import Pair, write
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.settings.traced import by_seed, variable
 from tests.algorithms.team_rollouts import random_rollout
 from tests.helpers import make_spec, settings_of
 
@@ -104,8 +106,10 @@ NETWORK = {"hidden_units": 32, "num_layers": 1}
 PAID = {"extrinsic": {"gamma": 0.95}}
 UNPAID = {"extrinsic": {"gamma": 0.95, "strength": 0.0}}
 GAIL = {"gamma": 0.95, "learning_rate": 1e-3, "network_settings": NETWORK}
-STEADY = {"reward_form": "negative", "learning_rate": 5e-3, "use_actions": True}
-"""Of GAIL: who is done sooner earns more, and the discriminator learns five times as fast as the policy."""
+STEADY = {"reward_form": "negative", "learning_rate": 5e-3, "use_actions": True, "gradient_penalty": 1.0}
+"""Of GAIL: who is done sooner earns more, the discriminator learns five times as fast as the policy, and it may tell
+apart what lies near each other.
+"""
 CASES = {
     "alone": Case("ppo", 16_000, lambda _: PAID),
     "curiosity": Case(
@@ -115,14 +119,14 @@ CASES = {
         "ppo", 16_000, lambda _: {**PAID, "rnd": {"strength": 0.02, "gamma": 0.95, "network_settings": NETWORK}}
     ),
     "gail": Case("ppo", 24_000, lambda demo: {"gail": {"demo_path": demo, **GAIL}}),
-    "gail_negative": Case(
+    "gail_steady": Case(
         "ppo",
         24_000,
         lambda demo: {"gail": {"demo_path": demo, **GAIL, **STEADY}},
         hyper={"learning_rate": 1e-3, "beta": 0.02, "buffer_size": 256},
     ),
     "gail_sac": Case("sac", 6_000, lambda demo: {"gail": {"demo_path": demo, **GAIL}}),
-    "gail_sac_negative": Case(
+    "gail_sac_steady": Case(
         "sac",
         6_000,
         lambda demo: {"gail": {"demo_path": demo, **GAIL, **STEADY}},
@@ -138,8 +142,8 @@ ON_POLICY = {
 SAC = {"batch_size": 64, "buffer_size": 5000, "learning_rate": 3e-3, "steps_per_update": 8, "init_entcoef": 0.1}
 
 
-def learned(name: str, demo: str, overrides: dict[str, Any] | None = None) -> str:
-    """One line of the table."""
+def section(name: str, demo: str) -> dict[str, Any]:
+    """A case as a behavior of a configuration file has it."""
     case = CASES[name]
     written: dict[str, Any] = {
         "hyperparameters": {**(SAC if case.trainer == "sac" else ON_POLICY), **case.hyper},
@@ -149,26 +153,87 @@ def learned(name: str, demo: str, overrides: dict[str, Any] | None = None) -> st
     }
     if case.cloning:
         written["behavioral_cloning"] = {"demo_path": demo, "strength": 1.0}
+    return written
+
+
+def learned(name: str, demo: str, overrides: dict[str, Any] | None = None) -> str:
+    """One line of the table."""
+    case, written = CASES[name], section(name, demo)
     env, began = make_line(2 if case.trainer == "poca" else 1), time.process_time()
     settings = settings_of(case.trainer, {**written, **(overrides or {})})
     trainer = make_jitted_trainer(env, make_algorithm(env.spec, settings), settings, areas=AREAS, seeds=SEEDS)
     state, compiled = trainer.init(range(SEEDS)), time.process_time()
-    each = trainer.steps * AREAS * trainer.agents
-    chunk, curve = max(round(1000 / each), 1), []
-    while len(curve) * chunk * each < case.steps:
-        state, log = trainer.run(state, chunk)
-        curve.append(log.group_reward if env.members > 1 else log.reward)
+    curves, each = curve_of(trainer, state, case.steps, env.members > 1)
     ended = time.process_time()
-    curves = np.array(curve)  # [chunks, S]
-    good = curves >= REACHED
-    first = [int(found.argmax()) if found.any() else -1 for found in good.T]
-    steps = ["never" if at < 0 else f"{(at + 1) * chunk * each:,}" for at in first]
-    lost = sum(at >= 0 and bool((curves[at:, i] < LOST).any()) for i, at in enumerate(first))
+    first, lost = first_and_lost(curves)
+    steps = ["never" if at < 0 else f"{(at + 1) * each:,}" for at in first]
     last = " ".join(f"{x:.2f}" for x in curves[-1])
     return (
         f"| {name} | {case.trainer} | {' '.join(steps)} | {lost} of {SEEDS} | {last} | {ended - began:.1f} s | "
         f"{ended - compiled:.1f} s for {SEEDS} x {case.steps:,} |"
     )
+
+
+RATE, PENALTY = "reward_signals.gail.learning_rate", "reward_signals.gail.gradient_penalty"
+KEEPS: tuple[tuple[str, int, dict[str, Any], list[dict[str, float]]], ...] = (
+    (
+        "gail_steady",
+        48_000,
+        {},
+        [{}, {PENALTY: 0.1}, {PENALTY: 3}, {PENALTY: 10}, {RATE: 1e-3}, {RATE: 1e-3, PENALTY: 10}],
+    ),
+    ("gail_steady", 24_000, {"reward_form": "logit"}, [{}, {PENALTY: 10}]),
+    (
+        "gail_steady",
+        24_000,
+        {"reward_form": "positive"},
+        [{}, {PENALTY: 0.1}, {PENALTY: 10}, {RATE: 1e-3}, {RATE: 1e-3, PENALTY: 10}],
+    ),
+    ("gail_steady", 24_000, {"use_actions": False}, [{}, {PENALTY: 10}]),
+    ("gail_sac_steady", 20_000, {}, [{}, {PENALTY: 10}, {"hyperparameters.tau": 0.02, PENALTY: 10}]),
+)
+"""Case, steps, keys of GAIL beside the case's, and the values of one program's seeds."""
+OF_EACH = 8
+
+
+def kept(name: str, steps: int, keys: dict[str, Any], points: list[dict[str, float]]) -> list[str]:
+    """Lines of the table of what keeps the task: one program."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = section(name, demonstrate(Path(folder) / "line.demo"))
+        written["reward_signals"]["gail"] |= keys
+        settings = settings_of(CASES[name].trainer, written)
+        numbers = [variable(settings) | point for point in points]
+        env, seeds = make_line(), range(OF_EACH * len(points))
+        given = {"values": by_seed(numbers, OF_EACH), "areas": AREAS, "seeds": len(seeds)}
+        trainer = make_jitted_trainer(env, make_algorithm(env.spec, settings), settings, **given)
+    curves, each = curve_of(trainer, trainer.init(seeds), steps)
+    lines = []
+    for point, of in zip(points, np.split(curves, len(points), axis=1), strict=True):
+        first, lost = first_and_lost(of)
+        found = [(at + 1) * each for at in first if at >= 0]
+        low = min((of[at:, i].min() for i, at in enumerate(first) if at >= 0), default=np.nan)
+        changed = ", ".join(f"{key.split('.')[-1]} {value}" for key, value in (keys | point).items())
+        told = f"{min(found):,} to {max(found):,}" if found else "never"
+        of_all = f"{len(found)} of {OF_EACH}"
+        lines.append(f"| {name}, {steps:,} | {changed or 'nothing'} | {of_all} | {told} | {lost} | {low:.2f} |")
+    return lines
+
+
+def curve_of(trainer: Any, state: Any, steps: int, teams: bool = False) -> tuple[np.ndarray, int]:
+    """Mean returns of each thousand steps or so [chunks, S], and how many steps these are."""
+    each = trainer.steps * AREAS * trainer.agents
+    chunk, curve = max(round(1000 / each), 1), []
+    while len(curve) * chunk * each < steps:
+        state, log = trainer.run(state, chunk)
+        curve.append(log.group_reward if teams else log.reward)
+    return np.array(curve), chunk * each
+
+
+def first_and_lost(curves: np.ndarray) -> tuple[list[int], int]:
+    """Of each seed, where the mean is 0.9 or more first, -1 for never; how many seeds fall below 0.5 afterwards."""
+    good = curves >= REACHED
+    first = [int(found.argmax()) if found.any() else -1 for found in good.T]
+    return first, sum(at >= 0 and bool((curves[at:, i] < LOST).any()) for i, at in enumerate(first))
 
 
 SMALL = {"without": {}, "curiosity": {"curiosity": {"strength": 0.02}}, "rnd": {"rnd": {"strength": 0.01}}}
@@ -204,19 +269,27 @@ def updates(signals: Mapping[str, Any], units: int, batch: int, turns: int = 8) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=[*CASES, "update"], metavar="NAME", help="cases (default: all)")
+    parser.add_argument(
+        "names", nargs="*", default=[*CASES, "keeps", "update"], metavar="NAME", help="cases (default: all)"
+    )
     given = parser.parse_args()
-    unknown = sorted({*given.names} - {*CASES, "update"})
+    unknown = sorted({*given.names} - {*CASES, "keeps", "update"})
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(CASES)} and update")
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(CASES)}, keeps and update")
     choose_device("cpu")
-    print("| case | trainer | steps to 0.9 | lost again | at the end | CPU in all | without compilation |")
-    print("|---|---|---|---|---|---|---|")
+    asked = [name for name in given.names if name in CASES]
+    if asked:
+        print("| case | trainer | steps to 0.9 | lost again | at the end | CPU in all | without compilation |")
+        print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         demo = demonstrate(Path(folder) / "line.demo")
-        for name in given.names:
-            if name != "update":
-                print(learned(name, demo), flush=True)
+        for name in asked:
+            print(learned(name, demo), flush=True)
+    if "keeps" in given.names:
+        print("| case, steps | changed | reach 0.9 | after | lost again | lowest mean after it |")
+        print("|---|---|---|---|---|---|")
+        for program in KEEPS:
+            print("\n".join(kept(*program)), flush=True)
     if "update" in given.names:
         print(updates(SMALL, 128, 256))
         print(updates(PYRAMIDS, 512, 128))

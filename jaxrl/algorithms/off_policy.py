@@ -44,8 +44,11 @@ class ReplayHyperparameters(Protocol):
 
 
 def collect_size(hyper: ReplayHyperparameters, memory: MemorySettings | None) -> int:
-    """Decisions from one turn to the next."""
-    return max(COLLECTED if memory is None else ROWS * memory.sequence_length, math.ceil(hyper.steps_per_update))
+    """Decisions from one turn to the next. Where runs of one program differ in `steps_per_update`, it is traced here:
+    how much they collect was read of the settings before.
+    """
+    least, paying = COLLECTED if memory is None else ROWS * memory.sequence_length, hyper.steps_per_update
+    return least if isinstance(paying, jax.Array) else max(least, math.ceil(paying))
 
 
 def storage_of(

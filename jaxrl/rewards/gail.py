@@ -4,13 +4,16 @@ A discriminator D tells the demonstrations' decisions (→ 1) from the policy's 
 also by the action and by whether the episode ended with it.
 
     r = −ln(1 − D (1 − 1e-7))
-    loss = −mean[ln(D(expert) + 1e-7) + ln(1 − D(policy) + 1e-7)] + 10 · mean (‖∇D(x)‖ − 1)² [+ β (KL − 0.5)]
+    loss = −mean[ln(D(expert) + 1e-7) + ln(1 − D(policy) + 1e-7)] + λ · mean (‖∇D(x)‖ − 1)² [+ β (KL − 0.5)]
 
-x lies at a random place between a decision of each, element by element (Gulrajani et al. 2017, arXiv 1704.00028).
-That is never below 0, so that who dallies among demonstrated states earns more than who is done, and an agent in whose
-task the end is the aim learns never to get there; ln D is never above 0, and who ends is spared. `reward_form` (beyond
-ML-Agents): "positive" as above, "negative" ln D, "logit" ln D − ln(1 − D), which is 0 where nothing tells both apart
-(Fu et al. 2018, arXiv 1710.11248; Kostrikov et al. 2019, arXiv 1809.02925).
+x lies at a random place between a decision of each, element by element (Gulrajani et al. 2017, arXiv 1704.00028). λ is
+`gradient_penalty`, 10 as there, where it is the slope of a critic without bounds. A probability of slope 1 goes from 0
+to 1 over a distance of 1: states that lie nearer to each other are paid nearly alike, unless λ is 1 or less.
+
+The reward is never below 0, so that who dallies among demonstrated states earns more than who is done, and an agent in
+whose task the end is the aim learns never to get there; ln D is never above 0, and who ends is spared. `reward_form`
+(beyond ML-Agents): "positive" as above, "negative" ln D, "logit" ln D − ln(1 − D), which is 0 where nothing tells both
+apart (Fu et al. 2018, arXiv 1710.11248; Kostrikov et al. 2019, arXiv 1809.02925).
 
 With `use_vail` (Peng et al. 2019, arXiv 1810.00821) D reads 128 noisy numbers μ + σ · noise of its last layer, of which
 
@@ -48,7 +51,6 @@ from jaxrl.settings.rewards import GAILSettings
 from jaxrl.types import Action, BehaviorSpec
 
 EPSILON = 1e-7
-PENALTY = 10.0
 CODE, INFORMATION, BETA_STEP = 128, 0.5, 5e-4
 """Of VAIL: numbers that D reads, what they may say in nats, and the step of β."""
 
@@ -141,7 +143,7 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
         else:
             squares = jnp.square(slope.obs[0]).sum(1)
         off = jnp.square(jnp.sqrt(squares + EPSILON) - 1.0)
-        return PENALTY * masked_mean(off.reshape(len(valid), -1).mean(-1), valid)
+        return settings.gradient_penalty * masked_mean(off.reshape(len(valid), -1).mean(-1), valid)
 
     def gradient(state: dict[str, Any], seen: Transitions, key: Any) -> tuple[Any, Metrics]:
         policy, valid = _of_policy(spec, seen), seen.valid.reshape(-1)

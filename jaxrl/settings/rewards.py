@@ -67,10 +67,18 @@ class GAILSettings(RewardSignalSettings):
     """Likeness to demonstrations, judged by a discriminator."""
 
     demo_path: Text = Field(description="demonstration file or folder")
-    learning_rate: NonNegative = Field(default=3e-4, description="Adam step size of the discriminator")
+    learning_rate: NonNegative = Field(
+        default=3e-4, description="Adam step size of the discriminator", json_schema_extra=VARIABLE
+    )
     use_actions: Boolean = Field(default=False, description="the discriminator sees actions, not observations alone")
     use_vail: Boolean = Field(default=False, description="variational bottleneck in the discriminator")
     whole_penalty: Boolean = Field(default=False, description="gradient penalty on all inputs, not the first alone")
+    gradient_penalty: NonNegative = Field(
+        default=10.0,
+        description="factor of that penalty; the larger, the less the discriminator tells states apart that lie near "
+        "each other",
+        json_schema_extra=VARIABLE,
+    )
     reward_form: Literal["positive", "logit", "negative"] = Field(
         default="positive",
         description="of D, the estimate: positive -ln(1 - D), as in ML-Agents, pays who lives longer; negative ln D "

@@ -60,6 +60,16 @@ def test_as_many_updates_as_decisions_pay_for() -> None:
     assert float(state.own["owed"]) == pytest.approx((steps - 10) / 2.5 - updates, abs=1e-4)
 
 
+def test_runs_of_one_program_may_differ_in_what_pays_for_an_update() -> None:
+    """Traced, as in a sweep; how much is collected is known before."""
+    algorithm, state, store = made(steps_per_update=100.0)
+    assert algorithm.collect_size == 100 and algorithm.with_traced_settings is not None
+    again = algorithm.with_traced_settings
+    learn = lambda paying: again({"hyperparameters.steps_per_update": paying}).learn(state, store)  # noqa: E731
+    after, _ = jax.eval_shape(learn, jax.ShapeDtypeStruct((), np.float32))
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+
+
 def test_learning_begins_when_both_counts_are_reached() -> None:
     algorithm, state, empty = made(batch_size=8, buffer_init_steps=20)
     _, full = store_rollout(algorithm, state, store_rollout(algorithm, state, empty, rollout_of(0))[1], rollout_of(1))

@@ -68,7 +68,7 @@ def test_what_else_is_refused(tmp_path):
             "demonstrations of two behaviors, 'Walker' and 'Runner' (b.demo): a folder has those of one",
         ),
         (endless, "no episode ends in it: record at least one whole episode"),
-        ("demo:pyramid", "jaxrl has no such demonstrations, only ball3d, hallway, push_block, pyramids"),
+        ("demo:pyramid", "jaxrl has no such demonstrations, only ball3d, crawler, hallway, push_block, pyramids"),
     ):
         assert f"{GAIL}.demo_path: {path}: {words}" in refused(tmp_path, gail(path))
     assert f"{GAIL}.demo_path: this key is required" in refused(tmp_path, {"reward_signals": {"gail": {}}})

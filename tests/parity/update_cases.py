@@ -47,6 +47,7 @@ class Settings(NamedTuple):
     hyperparameters: Hyperparameters
     reward_signals: dict[str, Any]
     max_steps: int
+    places: int | None = None
 
 
 class Layouts(NamedTuple):

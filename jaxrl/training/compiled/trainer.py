@@ -164,7 +164,8 @@ def make_scene_trainer(
 
     Raises SettingsError and JaxEnvError as `make_jitted_trainer`.
     """
-    mesh = mesh_of(list(devices or jax.devices()), seeds, areas)
+    size = max(1 if of.self_play is None else of.self_play.league_size for of in settings.values())
+    mesh = mesh_of(list(devices or jax.devices()), max(seeds // size, 1), areas)  # leagues are not divided
     platform = mesh.devices.flat[0].platform
     cache_by_default()
     plan = plan_of(
