@@ -40,6 +40,7 @@ def run(self_play: dict[str, int] | None, messages: int) -> dict[str, float]:
     behavior = {
         "trainer_type": "ppo", "hyperparameters": hyperparameters, "max_steps": 10_000_000, "summary_freq": 10_000,
         "network_settings": {"hidden_units": 64, "num_layers": 2}, "self_play": self_play,
+        "checkpoint_interval": 500_000,  # ML-Agents' default; the tests' 1000 would be half of the time
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         settings = configured(Path(folder), "run", Duel=behavior)

@@ -40,8 +40,8 @@ from jaxrl.settings import CheckpointSettings
 EVENTS = "events.out.tfevents.*"
 METRICS_TABLE = "metrics.csv"
 """Beside the event files."""
-SEEDS = "seed_*"
-"""Folders of events below `<Behavior>/`, one per seed, in a run with several."""
+SEEDS = "[se][ex]*_*"
+"""Folders of events below `<Behavior>/`, one per seed, in a run with several: `seed_3`; of a league `exploiter_4`."""
 POPULATION = "population.csv"
 """Who of a population learned from whom, in the folder of its run."""
 MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit

@@ -100,6 +100,21 @@ class BehavioralCloningSettings(Section):
     batch_size: Count | None = Field(default=None, description="steps per minibatch; null: the trainer's")
 
 
+class LeagueSettings(Section):
+    """Exploiters beside a main agent, as seeds of one program. Its presence makes a league of them."""
+
+    exploiters: Count = Field(default=1, description="of each main agent; a league takes 1 + exploiters seeds")
+    win_share: Fraction = Field(
+        default=0.7,
+        description="share of its last games, about 50, that an exploiter has to score against the newest main agent "
+        "to join its pool and begin anew",
+    )
+    renew_steps: Count = Field(default=100000, description="trainer steps after which it does so anyway")
+    begin: Literal["fresh", "main"] = Field(
+        default="fresh", description="how it begins anew: with new networks, or with a copy of the main agent's"
+    )
+
+
 class SelfPlaySettings(Section):
     """Self-play against earlier selves. Its presence turns self-play on."""
 
@@ -124,6 +139,16 @@ class SelfPlaySettings(Section):
         exclude_if=lambda value: value == 2.0,
         description="p of pfsp: a snapshot that the learner beats with probability x has the weight (1 - x)^p",
     )
+    league: LeagueSettings | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="main agents and exploiters; compiled runs only",
+    )
+
+    @property
+    def league_size(self) -> int:
+        """Seeds of one league; 1 without."""
+        return 1 if self.league is None else 1 + self.league.exploiters
 
 
 class BehaviorSettings(Section):

@@ -37,6 +37,7 @@ def check_run(settings: RunSettings, source: str = "") -> None:
     check_resume(settings)
     check_own_networks(settings)
     check_teams(settings)
+    check_leagues(settings)
     warn_of_hidden()
     if is_compiled(settings.env_settings.env_path):
         check_compiled(settings)
@@ -179,6 +180,27 @@ def check_teams(settings: RunSettings) -> None:
             for name in names
             if of[name].threaded
         ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def check_leagues(settings: RunSettings) -> None:
+    """Raise SettingsError for exploiters in the host loop, and for seeds that are no whole leagues."""
+    seeds, problems = settings.env_settings.seeds, []
+    compiled = is_compiled(settings.env_settings.env_path)
+    for path, behavior in settings.every_behavior():
+        own = behavior.self_play
+        if own is None or own.league is None:
+            continue
+        if not compiled:
+            problems.append(
+                f"{path}.self_play.league: exploiters are seeds of a compiled run (--env jax:NAME): remove it"
+            )
+        elif seeds % own.league_size:
+            problems.append(
+                f"env_settings.seeds: got {seeds}, expected a multiple of {own.league_size}: a league of "
+                f"{path}.self_play.league takes so many, one main agent and {own.league.exploiters} exploiter(s)"
+            )
     if problems:
         raise SettingsError(problems)
 

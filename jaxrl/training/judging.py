@@ -48,8 +48,12 @@ class Judge:
         self._unseen = dict.fromkeys([*self._rules, *([self._keep_best] if self._keep_best else [])])
 
     def leave_out(self, index: int) -> None:
-        """This seed is left behind."""
+        """This seed is left behind, or never counted."""
         self._waited_for[index] = False
+
+    def counting(self, of_seeds: Sequence[Mapping[str, Summary]]) -> list[Mapping[str, Summary]]:
+        """Of what seeds show, that of those which were not left out."""
+        return [shown for shown, counts in zip(of_seeds, self._waited_for, strict=True) if counts]
 
     def see(self, step: int, summaries: Sequence[Mapping[str, Summary]]) -> Highest | None:
         """By seed, what is written at trainer step `step`. Returns the highest value of the statistic `keep_best`.
@@ -68,7 +72,9 @@ class Judge:
             self._reached[tag] |= row >= rule.patience
             if self.verdict is None and self._waited_for.any() and self._reached[tag][self._waited_for].all():
                 self.verdict = self._sentence(tag, step, values)
-        return None if self._keep_best is None else _highest(_values(summaries, self._keep_best))
+        if self._keep_best is None:
+            return None
+        return _highest(np.where(self._waited_for, _values(summaries, self._keep_best), np.nan))
 
     def _sentence(self, tag: str, step: int, values: np.ndarray) -> str:
         rule = self._rules[tag]

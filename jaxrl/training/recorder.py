@@ -168,7 +168,7 @@ class Recorder:
             track.highest = track.judge.see(step, taken)
         told = {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
         # A new mapping: writers in threads may still read what was taken.
-        together = (taken[0] if len(taken) == 1 else over_seeds(taken)) | told
+        together = (taken[0] if len(taken) == 1 else over_seeds(track.judge.counting(taken))) | told
         self.timers.gauge_summaries(name, together)
         if not track.statistics.group_rewards:
             together.pop(tags.GROUP_CUMULATIVE_REWARD, None)
@@ -183,7 +183,7 @@ class Recorder:
         track = self._tracks[name]
         self.files.summaries(name, step, found)
         track.highest = track.judge.see(step, found)
-        together = over_seeds(found)
+        together = over_seeds(track.judge.counting(found))
         told = ", ".join(f"{tag} {_in_words(summary)}" for tag, summary in together.items())
         log.info("%s. Step: %d. %s.", track.title, step, told or "No evaluation episode was over in time")
 

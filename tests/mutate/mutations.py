@@ -329,4 +329,10 @@ MUTATIONS = (
         "self.learner.state, self.learner.step = state, step",
         "self.learner.state = state",
     ),
+    Mutation(
+        "B27",
+        "training/compiled/league.py",
+        "score >= settings.win_share * games",
+        "score > settings.win_share * GAMES",
+    ),
 )

@@ -28,6 +28,8 @@ VALUE_LOSS = "Losses/Value Loss"
 BASELINE_LOSS = "Losses/Baseline Loss"
 PRETRAINING_LOSS = "Losses/Pretraining Loss"
 ELO = "Self-play/ELO"
+LEAGUE_SHARE = "League/Score against Main Agent"
+LEAGUE_JOINED = "League/Exploiters in Pool so far"
 IS_TRAINING = "Is Training"
 STEP = "Step"
 

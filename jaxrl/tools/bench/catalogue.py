@@ -137,6 +137,7 @@ BENCHMARKS = (
     Benchmark("sac tasks", "sac_tasks.py", by_hand="trains many runs"),
     Benchmark("signals", "signals.py", by_hand="trains many runs"),
     Benchmark("exploitability", "exploitability.py", by_hand="measures no time"),
+    Benchmark("league", "league.py", by_hand="measures no time"),
     Benchmark("self-play", "self_play.py", by_hand="takes its environment from the tests"),
     Benchmark("env transport", "env_transport.py", by_hand="writes no JSON"),
     Benchmark("sampler", "sampler.py", by_hand="writes no JSON"),

@@ -113,11 +113,12 @@ def check_sampling(name: str, behavior: BehaviorSettings) -> None:
 
 
 def check_sides(
-    scene: JaxScene, algorithms: Mapping[str, Algorithm], settings: Mapping[str, BehaviorSettings]
+    scene: JaxScene, algorithms: Mapping[str, Algorithm], settings: Mapping[str, BehaviorSettings], seeds: int = 1
 ) -> dict[str, Sides]:
     """The sides of the contest between the behaviors that learn by self-play; none where no behavior does.
 
-    Raises SettingsError where there is nobody to play against, and for connectors, whose statistics are of one policy.
+    Raises SettingsError where there is nobody to play against, for `seeds` that are no whole leagues, and for
+    connectors, whose statistics are of one policy.
     """
     sides = sides_of(scene, [part.name for part in scene.parts if settings[part.name].self_play is not None])
     if len(sides) == 1 and next(iter(sides.values())).teams == 1:
@@ -126,6 +127,16 @@ def check_sides(
             f"behaviors.{name}.self_play: {scene.name} has one team of {name} and no other behavior with self_play: "
             "there is nobody to play against: remove it"
         )
+    sizes = {name: own.league_size for name in sides if (own := settings[name].self_play) is not None}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{size - 1} of {name}" for name, size in sizes.items())
+        raise SettingsError(
+            f"self_play.league: got exploiters: {told}: a seed is a main agent or an exploiter with all its behaviors: "
+            "write the same number for each"
+        )
+    size = next(iter(sizes.values()), 1)
+    if seeds % size:
+        raise SettingsError(f"seeds: got {seeds}, expected a multiple of {size}, which a league of self_play takes")
     for name in sides:
         if algorithms[name].connectors is not None:
             raise SettingsError(

@@ -23,12 +23,13 @@ from jaxrl.algorithms.interface import (
 )
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.artifacts.metrics.statistics import ELO
-from jaxrl.training.compiled import connectors, opponents
+from jaxrl.training.compiled import connectors, league, opponents
 from jaxrl.training.compiled.collect import collect
 from jaxrl.training.compiled.contest import rivals_of
 from jaxrl.training.compiled.newest_episodes import nothing
 from jaxrl.training.compiled.plan import Learner, Plan
 from jaxrl.training.compiled.play import Play, Transitions, World, begins, start_anew
+from jaxrl.training.compiled.stacking import Moments
 from jaxrl.training.compiled.state import IterationLog, JittedState, Pending, SceneState, add_log, empty_log
 from jaxrl.training.compiled.updates import Learners, Logs, Met, States, end_of, learned
 
@@ -94,13 +95,37 @@ def _contested(
     iteration = next(iter(parts.values())).iteration
     after, new = opponents.scheduled(plan.rivals, met, policies, counts, iteration)
     state = state.replace(parts={name: part.replace(rivals=after.get(name, ())) for name, part in parts.items()})
-    told = {
-        name: log._replace(episodes=log.episodes._replace(stats={**log.episodes.stats, ELO: found.elo[name]}))
-        if name in met
-        else log
-        for name, log in logs.items()
-    }
+    told = {name: _with_stats(log, {ELO: found.elo[name]}) if name in met else log for name, log in logs.items()}
+    if any(of.size > 1 for of in plan.rivals.values()):
+        state, told, renewed = _in_leagues(plan, state, found.games, told)
+        new = new | renewed
     return jax.lax.cond(new.any(), lambda state: begin_anew(plan, state, new), lambda state: state, state), told
+
+
+def _with_stats(log: IterationLog, stats: Mapping[str, Moments]) -> IterationLog:
+    return log._replace(episodes=log.episodes._replace(stats={**log.episodes.stats, **stats}))
+
+
+def _in_leagues(
+    plan: Plan, state: SceneState, games: Mapping[str, Array], logs: Logs
+) -> tuple[SceneState, Logs, Array]:
+    """Exploiters that are done join the pools of their main agents and begin anew: in which seeds, bool [S].
+
+    An exploiter is left behind with its main agent where that one's numbers are not finite.
+    """
+    parts, logs, renewed = dict(state.parts), dict(logs), []
+    for name, of in plan.rivals.items():
+        part, own = parts[name], of.settings.league
+        assert own is not None  # the same of all, see `checks.check_sides`
+        rivals = part.rivals.replace(league=league.with_games(part.rivals.league, games[name]))
+        logs[name] = _with_stats(logs[name], league.figures(own, rivals.league))
+        ready = part.iteration % plan.learners[name].every == 0
+        rivals, which = opponents.joined(of, rivals, part.train.policy, part.train.step, ready)
+        train = league.renewed(own, plan.learners[name].algorithm, part.train, which, part.key, part.iteration)
+        frozen = part.frozen | league.of_main(part.frozen, of.size)
+        parts[name] = part.replace(rivals=rivals, train=train, frozen=frozen)
+        renewed.append(which)
+    return state.replace(parts=parts), logs, jnp.stack(renewed).any(0)
 
 
 def played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Any]]:

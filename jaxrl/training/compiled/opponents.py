@@ -24,7 +24,9 @@ from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState
 from jaxrl.jax_envs.scene import Sizes
+from jaxrl.masks import select
 from jaxrl.settings.behavior import SelfPlaySettings
+from jaxrl.training.compiled import league
 from jaxrl.training.compiled.contest import Sides
 from jaxrl.training.compiled.play import Play, Transitions
 from jaxrl.training.compiled.stacking import Moments
@@ -44,6 +46,11 @@ class Rivals(NamedTuple):
     groups: int  # G
     settings: SelfPlaySettings
 
+    @property
+    def size(self) -> int:
+        """Seeds of one league; 1 without."""
+        return self.settings.league_size
+
 
 class RivalState(struct.PyTreeNode):
     """What self-play continues from, of one behavior. Every array has the leading axis S."""
@@ -60,6 +67,7 @@ class RivalState(struct.PyTreeNode):
     changed: Array  # int32 [S], trainer step when its turn was over last
     key: Array  # typed key [S], never consumed
     met: Any = ()  # with pfsp: float32 [S, W + 1, 2], games of a learner against each row, and what it scored
+    league: Any = ()  # `LeagueState`, where some of the seeds are exploiters of others
 
 
 def groups_of(areas: int, most: int = GROUPS) -> int:
@@ -102,7 +110,7 @@ def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array, initial:
     elo = settings.initial_elo if initial is None else initial
     return RivalState(
         play=play,
-        pool=begin_pool(policy, settings.window),
+        pool=begin_pool(league.of_main(policy, rivals.size), settings.window),
         rating=jnp.full((seeds, settings.window + 1), elo, jnp.float32),
         opponent=jnp.zeros((seeds, rivals.groups, rivals.sides.slots), jnp.int32),
         turn=zeros,
@@ -113,6 +121,7 @@ def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array, initial:
         changed=zeros,
         key=keys,
         met=jnp.zeros((seeds, settings.window + 1, 2)) if settings.opponent_sampling == "pfsp" else (),
+        league=league.begin(seeds) if rivals.size > 1 else (),
     )
 
 
@@ -138,6 +147,7 @@ class Rated(NamedTuple):
     rating: dict[str, Array]  # float32 [S, W + 1]
     met: dict[str, Any]  # as in `RivalState`
     elo: dict[str, Moments]  # of the learner's rating after each game that was rated, float32 [S]
+    games: dict[str, Array]  # float32 [S, 2], games of the learner, told by its members, and what it scored
 
 
 def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Transitions]) -> Rated:
@@ -169,7 +179,12 @@ def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps:
 
     begun = {name: states[name].rating for name in rivals}, {name: states[name].met for name in rivals}
     (rating, met), told = jax.lax.scan(at, begun, results)
-    return Rated(rating, met, {name: _weighted(*told[name]) for name in rivals})
+    elo = {name: _weighted(*told[name]) for name in rivals}
+    games = {
+        name: jnp.stack([counts.sum((0, 2, 3), dtype=jnp.float32), jnp.where(counts, result, 0.0).sum((0, 2, 3))], -1)
+        for name, (result, counts) in results.items()
+    }
+    return Rated(rating, met, elo, games)
 
 
 def _results(steps: Transitions) -> tuple[Array, Array]:
@@ -294,14 +309,39 @@ def scheduled(
 def _snapped(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array) -> RivalState:
     """A snapshot goes into the ring where it is due, with the rating of the learner."""
     due = step - state.saved > rivals.settings.save_steps
+    due = due & league.leads(len(due), rivals.size) if rivals.size > 1 else due
+    state = state.replace(saved=jnp.where(due, step, state.saved))
+    return _saved(rivals, state, due, policy, state.rating[:, -1])
+
+
+def _saved(rivals: Rivals, state: RivalState, due: Array, policy: PolicyState, rating: Array) -> RivalState:
+    """The policies [S, ...] go into the ring of the seeds where it is `due` [S], rated as `rating` [S]."""
     at = jnp.where(due, state.saves % rivals.settings.window, rivals.settings.window + 1)  # beyond: dropped
     return state.replace(
         pool=_put(state.pool, at, policy),
-        rating=jax.vmap(lambda x, at: x.at[at].set(x[-1], mode="drop"))(state.rating, at),
+        rating=jax.vmap(lambda x, at, to: x.at[at].set(to, mode="drop"))(state.rating, at, rating),
         met=jax.vmap(lambda x, at: x.at[at].set(0.0, mode="drop"))(state.met, at) if len(state.met) else (),
         saves=state.saves + due,
-        saved=jnp.where(due, step, state.saved),
     )
+
+
+def joined(
+    rivals: Rivals, state: RivalState, policy: PolicyState, step: Array, ready: Array
+) -> tuple[RivalState, Array]:
+    """Exploiters that are done leave their policies to their main agents: the state, and which, bool [S].
+
+    `ready`: bool [S], whether a seed has learned from all that it has met.
+    """
+    own = rivals.settings.league
+    if own is None:
+        return state, jnp.zeros_like(ready)
+    which, rating = league.due(own, state.league, step) & ready, state.rating[:, -1]
+    for number in range(1, rivals.size):
+        now, of, rated = league.of_next((which, policy, rating), number)
+        state = _saved(rivals, state, now & league.leads(len(step), rivals.size), of, rated)
+    begins = league.of_main(rating, rivals.size) if own.begin == "main" else rivals.settings.initial_elo
+    rated = state.rating.at[:, -1].set(jnp.where(which, begins, rating))
+    return state.replace(rating=rated, league=league.begun_anew(own, state.league, which, step)), which
 
 
 def drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, iteration: Array) -> RivalState:
@@ -315,11 +355,22 @@ def drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, it
     old = jax.vmap(partial(jax.random.uniform, shape=shape))(keys[:, 0])
     some = jax.vmap(partial(_snapshot, settings, shape))(keys[:, 1], filled, state.met)
     chosen = jnp.where(old < 1.0 - settings.play_against_latest_model_ratio, some, settings.window)
+    state = state.replace(pool=_put(state.pool, jnp.where(due, settings.window, settings.window + 1), policy))
+    if rivals.size > 1:
+        lead = league.leads(len(due), rivals.size)
+        chosen, state = select(lead, chosen, 0), _facing_main(rivals, state, policy, due & ~lead)
     return state.replace(
-        pool=_put(state.pool, jnp.where(due, settings.window, settings.window + 1), policy),
         opponent=jnp.where(due[:, None, None], chosen, state.opponent),
         swapped=jnp.where(due, state.ghost, state.swapped),
     )
+
+
+def _facing_main(rivals: Rivals, state: RivalState, policy: PolicyState, due: Array) -> RivalState:
+    """Row 0 of exploiters is their main agent: as it is rated now, and where it is `due` [S] as it plays now."""
+    newest, rating = league.of_main((policy, state.rating[:, -1]), rivals.size)
+    facing = jnp.where(league.leads(len(due), rivals.size), state.rating[:, 0], rating)
+    pool = _put(state.pool, jnp.where(due, 0, rivals.settings.window + 1), newest)
+    return state.replace(pool=pool, rating=state.rating.at[:, 0].set(facing))
 
 
 def _snapshot(settings: SelfPlaySettings, shape: tuple[int, ...], key: Array, filled: Array, met: Any) -> Array:

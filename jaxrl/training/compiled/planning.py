@@ -49,7 +49,7 @@ def plan_of(
     """
     original, differing = scene_of(env), values or {}
     check_jax_env(env)
-    sides = check_sides(original, algorithms, settings)
+    sides = check_sides(original, algorithms, settings, seeds)
     scene = contest(original, sides) if sides else original
     teams = check_teams(scene, algorithms, settings, differing)
     algorithms = {**algorithms, **{name: of for team in teams.values() for name, of in team.kinds.items()}}

@@ -98,9 +98,11 @@ class JittedRecorder(Recorder):
             self.subject.settings,
             self.subject.described(),
             step=step,
-            events=[behavior] if len(seeds) == 1 else [behavior / f"seed_{number}" for number in seeds],
+            events=[behavior] if len(seeds) == 1 else [behavior / name for name in self._folders()],
             title=self._title if len(seeds) == 1 else f"{self._title} ({len(seeds)} seeds)",
         )
+        for index in np.flatnonzero(self.subject.exploits).tolist():
+            self.leave_out(name, index)
         if self._tells:
             self.lessons.tell()
         for index in np.flatnonzero(frozen).tolist():
@@ -114,6 +116,11 @@ class JittedRecorder(Recorder):
             text = "%s: %s %d is none of the run's, %d to %d; the first is taken."
             log.warning(text, self.status.path, EXPORTED_SEED, best, seeds[0], seeds[-1])
             self.status.set(name, EXPORTED_SEED, seeds[0])
+
+    def _folders(self) -> list[str]:
+        """By seed, the name of its folder of events."""
+        both = zip(self.subject.seeds, self.subject.exploits, strict=True)
+        return [f"exploiter_{number}" if exploits else f"seed_{number}" for number, exploits in both]
 
     def add(self, chunk: IterationLog, recent: RecentReturns) -> None:
         """Some iterations have run; `recent` stands after them."""
@@ -165,7 +172,7 @@ class JittedRecorder(Recorder):
         seeds = self.subject.seeds
         best = seeds.index(self.status.get(name, EXPORTED_SEED, seeds[0])) if resumed else self._best(rewards)
         frozen = self._statistics.frozen
-        best = int(np.argmin(frozen)) if frozen[best] else best
+        best = int(np.argmin(frozen | self.subject.exploits)) if frozen[best] else best
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
         moment = step if moment is None else moment
         self.checkpoints.save(name, moment, partial(self._snapshot, state, step, best), reward, final=final)

@@ -51,6 +51,12 @@ class Subject(NamedTuple):
         """Whether a checkpoint keeps what the algorithm stores."""
         return self.algorithm is not None and self.algorithm.storage.saved
 
+    @property
+    def exploits(self) -> np.ndarray:
+        """By seed, whether it is an exploiter of a league, which counts nowhere as a result; bool [S]."""
+        size = 1 if self.settings.self_play is None else self.settings.self_play.league_size
+        return np.arange(len(self.seeds)) % size > 0
+
     def described(self) -> dict[str, Any]:
         """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on, and its seeds."""
         of_run = dict(zip(OF_RUN, (len(self.seeds), self.areas, self.seeds[0]), strict=True))
@@ -263,7 +269,13 @@ def _pool_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     if own is None:
         return {"self_play": None}
     sampling = own.get("opponent_sampling", "uniform")
-    return {"self_play": "on", "self_play.window": own["window"], "self_play.opponent_sampling": sampling}
+    exploiters = (own.get("league") or {}).get("exploiters", 0)
+    return {
+        "self_play": "on",
+        "self_play.window": own["window"],
+        "self_play.opponent_sampling": sampling,
+        "self_play.league": f"{exploiters} exploiter(s)",
+    }
 
 
 def for_all_seeds(one: TrainState, like: TrainState) -> TrainState:

@@ -54,12 +54,12 @@ class SeedStatistics:
     def recent_reward(self) -> np.ndarray:
         """float64 [S], mean return of each seed over about its last 100 episodes; of teams if they earn.
 
-        NaN before any has ended, and of frozen seeds.
+        NaN before any has ended, and of frozen seeds and exploiters.
         """
         if self._recent is None:
             return np.full(len(self._subject.seeds), np.nan)
         chosen = self._recent.group_reward if self.group_rewards else self._recent.reward
-        return np.where(self.frozen, np.nan, chosen.mean())
+        return np.where(self.frozen | self._subject.exploits, np.nan, chosen.mean())
 
     def mean_reward(self) -> float | None:
         """Mean of `recent_reward` over seeds; None before any episode has ended."""

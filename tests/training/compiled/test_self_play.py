@@ -308,24 +308,32 @@ def arrays(run: Path) -> dict[str, np.ndarray]:
 @pytest.mark.usefixtures("runs")
 @pytest.mark.timeout(400)
 def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Pool, ratings, turns and clocks included; the first part ends within a turn, with opponents of the past."""
+    """Pool, ratings, turns and clocks included; the first part ends within a turn, with opponents of the past.
+
+    Seed 4 is an exploiter of seed 3: it joins that one's pool with every second iteration.
+    """
+    own = {"self_play": SMALL["self_play"] | {"league": {"exploiters": 1, "renew_steps": 100}}}
     with quick_compilation(), caplog.at_level(logging.INFO, "jaxrl"):
-        train(configured(tmp_path, "whole"))
+        train(configured(tmp_path, "whole", changes=own))
         assert "without self_play" not in caplog.text and "ELO: 1" in caplog.text
-        train(configured(tmp_path, "half", changes={"max_steps": 250}))
-        train(configured(tmp_path, "half", resume=True))
+        train(configured(tmp_path, "half", changes=own | {"max_steps": 250}))
+        train(configured(tmp_path, "half", changes=own, resume=True))
         whole, half = arrays(tmp_path / "whole"), arrays(tmp_path / "half")
         assert whole.keys() == half.keys() and all(whole[name].tobytes() == half[name].tobytes() for name in whole)
-        assert whole["rivals/turn"].tolist() == [0, 0] and whole["rivals/saves"].tolist() == [5, 5]  # 1 + 128 * 4
+        assert whole["rivals/turn"].tolist() == [0, 0] and whole["rivals/league/joined"].tolist() == [4, 4]
+        assert whole["rivals/saves"].tolist() == [9, 1]  # 1, with every 128 steps its own and its exploiter's
         assert whole["train/step"].tolist() == [
             512,
             512,
         ]  # 64 an iteration: 16 decisions of one of two teams in 4 areas
-        tags = {name: of for _, name, of, *_ in rows(tmp_path / "whole" / "Pong" / "seed_4" / "metrics.csv")}
-        assert float(tags["Self-play/ELO"]) > 1000
+        tags = {name: of for _, name, of, *_ in rows(tmp_path / "whole" / "Pong" / "exploiter_4" / "metrics.csv")}
+        assert float(tags["Self-play/ELO"]) > 1000 and float(tags["League/Exploiters in Pool so far"]) > 1
+        assert 0 < float(tags["League/Score against Main Agent"]) < 1
+        tags = {name for _, name, *_ in rows(tmp_path / "whole" / "Pong" / "seed_3" / "metrics.csv")}
+        assert "League/Exploiters in Pool so far" in tags and "League/Score against Main Agent" not in tags
         newest = load_trained(tmp_path / "whole", behavior="Pong")
         pool = snapshots.of_pool(tmp_path / "whole", newest)
-        assert [of.name for of in pool] == ["snapshot3", "snapshot4"], "5 were taken, 2 are kept"
+        assert [of.name for of in pool] == ["snapshot7", "snapshot8"], "9 were taken, 2 are kept"
         at = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]["seed"] - 3
         bias = "params/params/body/layer_0/bias"
         rows_of = [np.asarray(of.policy.params["params"]["body"]["layer_0"]["bias"]) for of in pool]
@@ -334,6 +342,7 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
         for changes, text in (
             ({"window": 3}, "Pong.self_play.window: got 3, and the pool in this checkpoint was made with 2"),
             ({"opponent_sampling": "pfsp"}, "self_play.opponent_sampling: got pfsp, .* was made with uniform"),
+            ({"window": 2}, r"self_play.league: got 0 exploiter\(s\), .* was made with 1 exploiter\(s\), which"),
             (None, "Pong.self_play: got None, and the pool in this checkpoint was made with on, .*: set it back"),
         ):
             own = configured(tmp_path, "whole", changes={"self_play": changes and SMALL["self_play"] | changes})
@@ -341,7 +350,7 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
             with pytest.raises(CheckpointError, match=text):
                 resumed(path, subject, fresh)  # type: ignore[arg-type]
         noted = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]
-        assert noted["elo"] == whole["rivals/rating"][noted["seed"] - 3, -1]
+        assert noted["seed"] == 3 and noted["elo"] == whole["rivals/rating"][0, -1], "no exploiter is exported"
         train(configured(tmp_path, "other", changes={"max_steps": 1}, initialize_from="whole"))
     other = arrays(tmp_path / "other")
     kernel = next(name for name in other if name.startswith("rivals/pool/params") and name.endswith("kernel"))
