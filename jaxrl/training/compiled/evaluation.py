@@ -6,8 +6,7 @@ values differ by what was learned alone. Nothing of the training's state is used
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import EvaluationSettings
 from jaxrl.training.compiled.collect import collect
 from jaxrl.training.compiled.play import Transitions, World, start_play
-from jaxrl.training.compiled.stacking import EpisodeFigures, figures, together
+from jaxrl.training.compiled.stacking import EpisodeFigures, figures, teams_over, together
 from jaxrl.training.compiled.state import SceneState
 
 Evaluate = Callable[[SceneState], EpisodeFigures]
@@ -43,6 +42,7 @@ def evaluate(
     name: str,
     policies: Mapping[str, PolicyState],
     parameters: Mapping[str, Value],
+    teams: Sequence[Sequence[str]] = (),
 ) -> EpisodeFigures:
     """Of N = `options.episodes` episodes of each seed, float32 [S], of the behavior `name`; all behaviors play.
 
@@ -53,7 +53,9 @@ def evaluate(
       algorithms: from `training.deterministic`, by behavior.
       policies: by behavior, one per seed, leading axis S.
       parameters: of the environment, float32 [S] by name.
+      teams: behaviors whose members are mates of each other: each is told what the whole team got.
     """
+    mates = {of: scene.part(of) for of in next((names for names in teams if name in names), (name,))}
     seeds = jax.tree.leaves(policies)[0].shape[0]
     begin, noise = jax.random.split(jax.random.key(options.seed))
     world = start_play(scene, algorithms, jnp.broadcast_to(begin, (seeds,)), options.episodes, parameters)
@@ -62,11 +64,12 @@ def evaluate(
         key = jax.random.fold_in(noise, number)
         own = {of: key if i == 0 else jax.random.fold_in(key, i) for i, of in enumerate(algorithms)}
         keys = {of: jnp.broadcast_to(one, (1, seeds)) for of, one in own.items()}
-        (areas, plays), steps = collect(scene, algorithms, policies, world, keys, parameters)
+        (areas, plays), steps = collect(scene, algorithms, policies, world, keys, parameters, teams=teams)
         for of, play in plays.items():
             if algorithms[of].connectors is not None:
                 plays[of] = play._replace(connectors=play.connectors.slots)
-        ended = jax.vmap(partial(figures, scene.part(name)), in_axes=1)(of_first_episodes(steps[name], over))
+        first = {of: of_first_episodes(steps[of], over) for of in mates}
+        ended = jax.vmap(lambda of: figures(mates[name], of[name], teams_over(mates, of)), in_axes=1)(first)
         return (areas, plays), over | steps[name].over[0], ended
 
     def step(trial: Trial) -> Trial:

@@ -26,6 +26,7 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution
 from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import BehaviorSettings
+from jaxrl.settings.teams import teams_of
 from jaxrl.training.compiled import trainer_checkpoint
 from jaxrl.training.compiled.arguments import (
     UNFITTING,
@@ -274,8 +275,9 @@ def evaluators(env: JaxEnv | JaxScene, settings: Mapping[str, BehaviorSettings])
     if not any(of.evaluation for of in settings.values()):
         return {}
     algorithms = {part.name: deterministic(part.spec, settings[part.name]) for part in scene.parts}
+    teams = list(teams_of({part.name: settings[part.name] for part in scene.parts}).values())
     programs = {
-        name: jax.jit(partial(evaluate, scene, algorithms, of.evaluation, name))
+        name: jax.jit(partial(evaluate, scene, algorithms, of.evaluation, name, teams=teams))
         for name, of in settings.items()
         if of.evaluation is not None
     }

@@ -19,14 +19,16 @@ from jaxrl.envs.address import parse_address
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.missing import MissingAgents, missing_agents
+from jaxrl.rollout.booking.slots import Slots
 from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings
+from jaxrl.settings.teams import teams_of
 from jaxrl.training.deterministic import deterministic
 from jaxrl.training.host.acting_policy import ActingPolicy, make_acting_policy
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.launch import evaluation_pool
 from jaxrl.training.host.policies import Frozen
 from jaxrl.training.host.programs import compile_programs
-from jaxrl.training.host.routing import decide, whole
+from jaxrl.training.host.routing import Share, decide, joint, whole
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import EnvMessage, JaxrlError, ParameterValue
 
@@ -47,6 +49,7 @@ class Evaluation:
         self._pool: EnvPool | None = None
         self._missing: MissingAgents | None = None  # of the episodes that are played now
         self._shown: set[str] = set()  # behaviors of the environment
+        self._books: dict[str, Slots] = {}  # by team, of the episodes that are played now: who is of it, and was paid
         self._absent: set[str] = set()  # those that it does not have: policies that only a mapping hands out
 
     def due(self, behavior: Behavior, before: int) -> int | None:
@@ -68,6 +71,7 @@ class Evaluation:
         records: list[EpisodeRecords] = []
         for policy in self._policies.values():
             policy.actor.begin_anew()
+        self._books.clear()
         pool, self._missing = self._begun(options, parameters), missing_agents(self._settings.env_settings)
         for number in range(options.max_length * options.episodes):
             with self._interrupt.waiting():
@@ -75,6 +79,9 @@ class Evaluation:
             for loss in pool.losses():
                 for policy in self._policies.values():
                     policy.actor.lose(loss)
+                for book in self._books.values():
+                    for source in book.sources(loss.worker, loss.incarnation):
+                        book.discard(source, None if loss.agents is None else loss.agents.get(source.behavior_id, ()))
                 if self._missing is not None:
                     self._missing.forget(loss)
             records += self._step(pool, result, behaviors).get(name, [])
@@ -117,8 +124,31 @@ class Evaluation:
         shares, chosen = whole([result]), {result.worker: {}}
         self._shown |= shares.keys()
         over = decide(shares, {name: self._policy(name, behaviors) for name in shares}, chosen)
+        for team, names in teams_of(self._settings.behaviors).items():
+            over |= self._of_team(team, {name: behaviors[name] for name in names if name in behaviors}, shares)
         pool.send(0, {name: chosen[result.worker][name] for name in asked})
         return over
+
+    def _of_team(
+        self, team: str, mates: Mapping[str, Behavior], shares: Mapping[str, Share]
+    ) -> dict[str, list[EpisodeRecords]]:
+        """By behavior of a team, the episodes that are over: its members act each for itself and are paid together."""
+        share = joint(dict(shares), list(mates))
+        if share is None:
+            return {}
+        if team not in self._books:
+            (first, *others), environment = mates.values(), self._settings.env_settings
+            self._books[team] = Slots(
+                first.spec,
+                team_rows=True,
+                rows=1,
+                members=1,
+                beside={mate.name: mate.spec for mate in others},
+                max_length=first.settings.max_episode_length,
+                interrupt_overdue=environment.missing == "carry",
+            )
+        found = self._books[team].ingest(share.messages)
+        return {name: kind.episodes for name, kind in zip(mates, found.kinds, strict=False)}
 
     def _policy(self, name: str, behaviors: Mapping[str, Behavior]) -> Frozen:
         behavior = behaviors.get(name)

@@ -15,8 +15,9 @@ from jaxrl.algorithms.interface import Decision
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.lock import LENGTH, make_lock, make_lock_and_key
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep, scene_of
-from jaxrl.settings import SettingsError, behavior_settings_for, load_run_settings
+from jaxrl.settings import EvaluationSettings, SettingsError, behavior_settings_for, load_run_settings
 from jaxrl.training.compiled.collect import collect
+from jaxrl.training.compiled.evaluation import evaluate
 from jaxrl.training.compiled.iteration import iterate_several
 from jaxrl.training.compiled.planning import plan_of
 from jaxrl.training.compiled.play import start_play
@@ -107,6 +108,31 @@ def test_a_team_of_two_behaviors_has_the_rows_of_one_behavior_with_all_members()
     np.testing.assert_allclose(lone, expected.mates_reward, rtol=1e-6)
 
 
+def test_an_evaluation_tells_a_seer_who_left_what_its_team_got() -> None:
+    """A seer that sets the dial to the code and a runner that pulls what the dial says: 1 in every episode, of both."""
+    scene, options = make_lock(), EvaluationSettings(interval=1, episodes=3)
+
+    def knows(spec):
+        def act(policy, obs, action_mask, carry, key):
+            named = jnp.argmax(obs[0][..., :4], -1).astype(jnp.int32)[..., None]
+            action = Action(jnp.zeros((*named.shape[:-1], 0)), named)
+            return Decision(action, action, {"log_prob": jnp.zeros(named.shape)}, ())
+
+        return ALGORITHMS["poca"](spec, lock_settings())._replace(act=act, noise=None)
+
+    algorithms = {part.name: knows(part.spec) for part in scene.parts}
+    policies = {name: jnp.zeros(1) for name in algorithms}  # nobody reads them
+
+    @quick_jit
+    def played(leaves):
+        given, teams = (policies, {"seer_leaves": leaves}), [list(algorithms)]
+        of = [evaluate(scene, algorithms, options, name, *given, teams) for name in algorithms]
+        return [(found.group_reward.mean, found.group_reward.count) for found in of]
+
+    for leaves in (0.0, 1.0):
+        assert [[float(x[0]) for x in of] for of in played(jnp.full(1, leaves))] == [[1.0, 3.0], [1.0, 3.0]]
+
+
 def lock_settings(**more):
     sizes = {"hyperparameters__buffer_size": 64, "hyperparameters__batch_size": 32}
     return settings_of("poca", {**SMALL, **sizes, "team": "lock", **more})
@@ -121,8 +147,11 @@ def trainer_of(scene, settings, *, areas, seeds):
 def test_an_iteration_of_a_team_of_three_gives_back_what_it_was_given() -> None:
     """Traced, not compiled: each behavior keeps its own part of the critic, and all learn in one iteration."""
     scene = make_lock_and_key()
-    settings = {part.name: lock_settings() for part in scene.parts}
+    curious = {"reward_signals": {"extrinsic": {}, "curiosity": {"network_settings": {"hidden_units": 4}}}}
+    settings = {part.name: lock_settings(count_by="env_steps", **curious) for part in scene.parts}
     algorithms = {part.name: ALGORITHMS["poca"](part.spec, settings[part.name]) for part in scene.parts}
+    assert plan_of(scene, algorithms, settings, areas=4, seeds=2, platform="cpu").steps == 16  # 64 of 4 areas
+    settings = {name: of.model_copy(update={"count_by": "agent_steps"}) for name, of in settings.items()}
     plan = plan_of(scene, algorithms, settings, areas=4, seeds=2, platform="cpu")
     assert plan.steps == 6 and list(plan.teams["lock"].kinds) == ["Seer", "Runner", "Carrier"]  # 64 of 4 x 3 members
     before = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((2,), np.uint32))
@@ -130,7 +159,9 @@ def test_an_iteration_of_a_team_of_three_gives_back_what_it_was_given() -> None:
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), before)
     for name, part in after.parts.items():
         assert ("attention" in part.train.critic["params"]) == (name == "Seer")
-        assert {"policy_loss", "baseline_loss", "value_estimate/extrinsic"} <= set(logs[name].metric_sums)
+        assert {"policy_loss", "baseline_loss", "value_estimate/extrinsic", "value_estimate/curiosity"} <= set(
+            logs[name].metric_sums
+        )
 
 
 @pytest.mark.slow

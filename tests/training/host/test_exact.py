@@ -33,6 +33,7 @@ from jaxrl.training.host.learner import compile_ahead
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.types import EnvMessage
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.trainer import config
 
@@ -50,13 +51,23 @@ BEHAVIOR = {
 }
 
 
-def make_toy(settings: ToySettings, worker: int) -> ToyEnv:
-    return ToyEnv(worker, settings)
+class TeamToy(ToyEnv):
+    """Whose areas have one team of all behaviors: nobody dies, so that they begin and end together."""
+
+    def _result(self, ended: Mapping[str, list[tuple]]) -> EnvMessage:
+        for first, *others in zip(*self._areas.values(), strict=True):
+            for area in others:
+                area.group_id = first.group_id
+        return super()._result(ended)
+
+
+def make_toy(settings: ToySettings, make: type[ToyEnv], worker: int) -> ToyEnv:
+    return make(worker, settings)
 
 
 @contextlib.contextmanager
-def environment(toy: ToySettings) -> Iterator[tuple[Interrupt, EnvPool]]:
-    factory = partial(make_toy, toy)
+def environment(toy: ToySettings, make: type[ToyEnv] = ToyEnv) -> Iterator[tuple[Interrupt, EnvPool]]:
+    factory = partial(make_toy, toy, make)
     with Interrupt() as interrupt, EnvPool(factory, WORKERS, inline=True, wait=False) as pool:
         yield interrupt, pool
 
@@ -69,6 +80,7 @@ def run(
     toy: ToySettings = TOY,
     changes: Any = None,
     parameters: Any = None,
+    make: type[ToyEnv] = ToyEnv,
 ) -> Path:
     """Train in this process; the run's folder. `changes` are keys of every behavior, `parameters` the environment's."""
     names = [behavior.partition("?")[0] for behavior in toy.behaviors]
@@ -81,7 +93,7 @@ def run(
     enable_compilation_cache()  # of the session: the resumed run compiles nothing
     results.mkdir(exist_ok=True)
     (results / "run.yaml").write_text(yaml.safe_dump(written))
-    with environment(toy) as started:
+    with environment(toy, make) as started:
         train(settings_of(results / "run.yaml"), started=started)
     return results / "run"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint.folder import checkpoints
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.status import read
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.loop import HostLoop
 from jaxrl.training.host.open_episodes import OpenEpisodes
@@ -17,7 +20,7 @@ from jaxrl.training.host.run import train
 from jaxrl.types import EnvMessage
 from tests.toy_runs import configured, environment
 from tests.trainer import ROOT
-from tests.training.host.test_exact import BEHAVIOR, EQUAL, diff, run, stopped
+from tests.training.host.test_exact import BEHAVIOR, EQUAL, TWO, TeamToy, diff, run, stopped
 from tests.training.host.test_odd_agents import Watching
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(400)]
@@ -49,6 +52,28 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path: Path, capsys:
     assert diff(whole, again, capsys)[3] != EQUAL[3]
     run(tmp_path / "stopped", resume=True, changes=changes)
     assert diff(whole, again, capsys) == EQUAL
+
+
+@pytest.mark.slow
+def test_a_team_of_two_behaviors_goes_on_with_all_of_it(tmp_path: Path, capsys: Any) -> None:
+    """Complete episodes, counted by steps of areas, with curiosity and lessons; the lesson is over before the stop."""
+    ends = {"measure": "progress", "behavior": "Other", "threshold": 0.3, "min_lesson_length": 1}
+    lessons = {
+        "curriculum": [{"name": "one", "value": 0.1, "completion_criteria": ends}, {"name": "two", "value": 1.0}]
+    }
+    curious = {"reward_signals": {"extrinsic": {}, "curiosity": {"strength": 0.1}}}
+    given: dict[str, Any] = {
+        "changes": {"team": "both"} | WHOLE | FRAMES | curious,
+        "parameters": {"unknown": lessons},
+        "toy": replace(TWO, deaths=0.0),
+        "make": TeamToy,
+    }
+    whole = run(tmp_path / "whole", **given)
+    again = stopped(whole, tmp_path / "stopped", 1)
+    assert len(checkpoints(whole / "Toy")) >= 2 and diff(whole, again, capsys)[3] != EQUAL[3]
+    run(tmp_path / "stopped", resume=True, **given)
+    assert diff(whole, again, capsys) == EQUAL
+    assert read(RunFolder(whole.parent, "run").status)["unknown"]["lesson_num"] == 1
 
 
 def cartpole(results: Path, *, resume: bool = False, **place: Any) -> Path:

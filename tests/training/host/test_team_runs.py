@@ -88,7 +88,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder, text, said = tmp_path_factory.mktemp("played"), Lines(), Lines()
     logging.getLogger("jaxrl").addHandler(said)
     logging.getLogger("jaxrl").setLevel(logging.INFO)
-    early, changes = {}, {"Seer": {"max_steps": 15, "summary_freq": 14} | NORMALIZED, "Runner": {"max_steps": 20}}
+    seers = {"max_steps": 15, "summary_freq": 14, "evaluation": {"interval": 14, "episodes": 3}} | NORMALIZED
+    early, changes = {}, {"Seer": seers, "Runner": {"max_steps": 20}}
     with host_loop(settings_of(folder, "script", changes)) as loop:
         for number, _ in enumerate(loop.iterate(), 1):
             if number == ROUND + 1:
@@ -201,6 +202,11 @@ def test_each_has_files_steps_and_statistics_and_the_team_ends_with_its_last(pla
     assert list(values(played.run, "Seer", LOSS)) == [14] and list(values(played.run, "Runner", LOSS)) == [32]
     learned = [array for path, array in kept(played.run, "Seer").items() if "connectors" in path]
     assert learned and all(np.any(array) for array in learned), "what its connectors see is theirs alone"
+
+
+def test_an_evaluation_tells_a_seer_who_left_what_its_team_got(played: Played) -> None:
+    """8, 0 and 1 in the first round."""
+    assert values(played.run, "Seer", "Evaluation/Group Cumulative Reward") == {14: pytest.approx((8 + 0 + 1) / 3)}
 
 
 def test_the_team_goes_on_where_it_was(played: Played) -> None:
