@@ -7,15 +7,17 @@ Rules. Lengths are in units of the field's half width, times in decisions. One d
 1. Actions, three branches of 3 as in the scene: along the way one looks (1 forward, 2 back), sideways (1 left,
    2 right), turn (1 left, 2 right); 0 does nothing. A player turns by `turn` radians. Then its velocity becomes `glide`
    times what it was plus `push` along its own axes, at most `push` in length.
-2. Players move. Of each pair that overlaps, both are moved apart by half the overlap. Walls and the goals' lines hold
-   them in.
+2. Players move. Of each pair that overlaps, both are moved apart by half the overlap. They may step over the lines, by
+   `run_off` at most: who cannot be behind a ball at a wall can only press it there, and games end in scrums.
 3. Each player that overlaps the ball strikes it, along the line n from its centre to the ball's: the ball is moved out
    of the player, and its speed along n rises to the player's (if that is above 0) plus `kick`, if it is below.
-4. The ball's velocity becomes `roll` times what it was, at most `ball_speed` in length, and it moves. Walls return it
-   with `bounce` of its speed, except through the mouth of a goal.
+4. The ball's velocity becomes `roll` times what it was, at most `ball_speed` in length, and it moves. Walls on
+   the lines, which are for the ball alone, return it with `bounce` of its speed, except through the mouth of a goal.
 5. Past the line within the mouth it is a goal: members of the team that attacks it get the group reward
-   1 - clock / `episode_limit`, the others -1, and all terminate. After `episode_limit` decisions without a goal all are
-   truncated, as in the scene: nobody sees the clock.
+   1 - `time_penalty` clock / `episode_limit`, the others -1, and all terminate. After `episode_limit` decisions without
+   a goal all are truncated, as in the scene: nobody sees the clock.
+The environment parameter `time_penalty` is usually 1, as in the scene, where a late goal is worth less to one team than
+it costs the other, so that both would rather have none; with 0 a goal is worth what it costs.
 A player that strikes the ball gets the reward `ball_touch`, an environment parameter, usually 0. Each member gets the
 group reward `ball_forward`, another one, times the way of the ball towards the goal that it attacks, in lengths of the
 field: what its opponents lose (Ng et al. 1999, shaping by a potential, here with discount 1).
@@ -57,6 +59,7 @@ class SoccerSettings(NamedTuple):
     mouth: float = 0.4  # half the width of a goal
     player_radius: float = 0.12
     ball_radius: float = 0.08
+    run_off: float = 0.12  # how far beyond the lines the middle of a player may be
     push: float = 0.08  # largest speed of a player, and what one decision adds to it
     glide: float = 0.5
     turn: float = 0.4  # radians
@@ -81,6 +84,7 @@ class SoccerState(NamedTuple):
     clock: Array  # int32 [], decisions made
     ball_touch: Array  # float32 [], reward of a player that strikes the ball
     ball_forward: Array | float = 0.0  # float32 [], group reward for a ball that goes the length of the field
+    time_penalty: Array | float = 1.0  # float32 [], what a goal with the last decision is worth less
 
 
 def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
@@ -91,11 +95,11 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
     """
     if not settings.ball_radius < settings.mouth < 1.0:
         raise ValueError(f"mouth = {settings.mouth}: must lie between ball_radius = {settings.ball_radius} and 1")
-    defaults = {"ball_touch": 0.0, "ball_forward": 0.0}
+    defaults = {"ball_touch": 0.0, "ball_forward": 0.0, "time_penalty": 1.0}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, TeamView]:
-        touch, forward = (jnp.asarray(parameters.get(name, of), jnp.float32) for name, of in defaults.items())
-        state = _kick_off(settings, key)._replace(ball_touch=touch, ball_forward=forward)
+        given = {name: jnp.asarray(parameters.get(name, of), jnp.float32) for name, of in defaults.items()}
+        state = _kick_off(settings, key)._replace(**given)
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: TeamActions) -> tuple[SoccerState, TeamStep]:
@@ -181,7 +185,7 @@ def run_players(settings: SoccerSettings, state: SoccerState, action: Array) -> 
     apart = position[:, None] - position  # [A, A, 2], from the second to the first
     overlap = jnp.maximum(2.0 * settings.player_radius - _length(apart), 0.0)
     position += jnp.sum(0.5 * overlap * apart / _length(apart), axis=1)
-    room = np.array([settings.half_length, 1.0], np.float32) - settings.player_radius
+    room = np.array([settings.half_length, 1.0], np.float32) + settings.run_off
     return state._replace(position=jnp.clip(position, -room, room), velocity=velocity, way=way)
 
 
@@ -215,7 +219,7 @@ def _judge(settings: SoccerSettings, state: SoccerState, struck: Array, forward:
     goal = jnp.abs(state.ball[0]) > settings.half_length  # elsewhere than in a mouth the wall held it
     attacker = _SIDE[:, 0] == jnp.sign(state.ball[0])
     late = (state.clock >= settings.episode_limit) & ~goal
-    prize = jnp.where(attacker, 1.0 - state.clock / settings.episode_limit, -1.0)
+    prize = jnp.where(attacker, 1.0 - state.time_penalty * state.clock / settings.episode_limit, -1.0)
     figures = {"Goal": goal, "Goal Of Team 0": goal & attacker[0], "Length": state.clock}
     return TeamStep(
         view=_view(settings, state, goal | late),
@@ -270,12 +274,12 @@ BLUE, RED = "#3a6ea5", "#c1440e"
 def draw_field(
     settings: SoccerSettings, state: SoccerState, colours: Sequence[str], goals: Mapping[float, str]
 ) -> Scene:
-    """The field with a strip for the goals behind either line, players with the way they look, and the ball.
+    """The field with a strip around it, the goals behind the lines, players with the way they look, and the ball.
 
     `goals`: the side of each goal, 1 for +x or -1, and the colour of the team that defends it.
     """
-    strip, length = 0.2, settings.half_length
-    middle = np.array([length + strip, 1.0])
+    strip, length = max(0.2, settings.run_off + settings.player_radius), settings.half_length
+    middle = np.array([length, 1.0]) + strip
 
     def point(place: Array | np.ndarray) -> tuple[float, float]:
         x, y = np.asarray(place) + middle
@@ -289,4 +293,4 @@ def draw_field(
         shapes.append(Disc(point(place), settings.player_radius, colour))
         shapes.append(Line(point(place), point(place + settings.player_radius * way), 0.03, "#ffffff"))
     shapes.append(Disc(point(state.ball), settings.ball_radius, "#ffffff"))
-    return Scene((2 * (length + strip), 2.0), tuple(shapes))
+    return Scene((2 * (length + strip), 2 * (1.0 + strip)), tuple(shapes))

@@ -29,6 +29,7 @@ def place(**changes) -> SoccerState:
         clock=jnp.int32(0),
         ball_touch=jnp.float32(0.25),
         ball_forward=jnp.float32(0.0),
+        time_penalty=jnp.float32(1.0),
     )
     return state._replace(**{name: jnp.asarray(value, getattr(state, name).dtype) for name, value in changes.items()})
 
@@ -66,10 +67,27 @@ def test_a_turn_comes_before_the_run():
     np.testing.assert_allclose(state.velocity[0], [0.08 * np.cos(0.4), 0.08 * np.sin(0.4)], atol=1e-6)
 
 
-def test_players_push_each_other_apart_and_stay_within_the_walls():
-    state, _ = act(place(position=[[0.5, 0.5], [0.6, 0.5], [1.0, -0.95], [1.45, 0.0]]))
-    # 0.1 apart, radii add up to 0.24: each is moved by 0.07; walls hold centres within 1.5 - 0.12 and 1 - 0.12
-    np.testing.assert_allclose(state.position, [[0.43, 0.5], [0.67, 0.5], [1.0, -0.88], [1.38, 0.0]], atol=1e-6)
+def test_players_push_each_other_apart_and_stay_near_the_field():
+    state, _ = act(place(position=[[0.5, 0.5], [0.6, 0.5], [1.0, -1.15], [1.65, 0.0]]))
+    # 0.1 apart, radii add up to 0.24: each is moved by 0.07; centres get 0.12 over the lines, to 1.62 and 1.12
+    np.testing.assert_allclose(state.position, [[0.43, 0.5], [0.67, 0.5], [1.0, -1.12], [1.62, 0.0]], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ball", "behind", "action"),
+    [
+        ((0.3, 0.92), (0.3, 1.12), (0, 2, 0)),
+        ((1.42, 0.8), (1.62, 0.8), (2, 0, 0)),
+        ((1.42, 0.92), (1.56, 1.06), (2, 2, 0)),
+    ],
+)
+def test_a_ball_at_a_wall_can_be_played_off_it(ball, behind, action):
+    others = [[-1.0, -0.5], [1.0, -0.5], [1.0, 0.5]]
+    state, step = act(place(position=[list(behind), *others], ball=list(ball)), action)
+    away = np.sign(np.array(ball) - behind)  # from the wall, or from both
+    assert step.reward[0] > 0
+    moved = away * (state.ball - np.array(ball))  # without the step over the line it is pressed where it lies
+    np.testing.assert_array_less(0.05 * np.abs(away), moved + 1e-6)
 
 
 def test_a_struck_ball_leaves_with_the_players_speed_and_the_kick():
@@ -110,6 +128,9 @@ def test_a_goal_pays_by_the_clock_and_ends_the_episode(side, prizes):
     np.testing.assert_allclose(step.group_reward, prizes)  # 1 - 50 / 200
     assert step.over and step.terminated.all() and not step.truncated.any() and not step.view.alive.any()
     assert step.stats["Environment/Goal"] == 1 and step.stats["Environment/Goal Of Team 0"] == (side == 1)
+    for penalty, prize in ((0.0, 1.0), (0.5, 0.875)):
+        _, step = act(place(ball=[1.45 * side, 0.1], ball_velocity=[0.1 * side, 0.0], clock=49, time_penalty=penalty))
+        assert step.group_reward.tolist() == [prize, prize, -1, -1][::side]
 
 
 def test_the_way_of_the_ball_is_paid_where_it_is_worth_something():
@@ -169,7 +190,7 @@ def crowd(count: int) -> tuple[SoccerState, jax.Array]:
     angle = rng.uniform(-np.pi, np.pi, (count, 4))
     ball = rng.uniform(-1, 1, (count, 2)) * [1.5, 1.0]
     fields = {
-        "position": np.clip(ball[:, None] + rng.uniform(-0.4, 0.4, (count, 4, 2)), -0.88, 0.88),
+        "position": np.clip(ball[:, None] + rng.uniform(-0.4, 0.4, (count, 4, 2)), -1.1, 1.1),
         "velocity": rng.uniform(-0.08, 0.08, (count, 4, 2)),
         "way": np.stack([np.cos(angle), np.sin(angle)], axis=-1),
         "ball": ball,
@@ -177,6 +198,7 @@ def crowd(count: int) -> tuple[SoccerState, jax.Array]:
         "clock": rng.integers(0, 200, count),
         "ball_touch": rng.uniform(0, 1, count),
         "ball_forward": np.linspace(0, 1, count),
+        "time_penalty": np.ones(count),
     }
     state = SoccerState(**{name: jnp.asarray(x, getattr(place(), name).dtype) for name, x in fields.items()})
     return state, jnp.asarray(rng.integers(0, 3, (count, 4, 3)), jnp.int32)
@@ -242,7 +264,7 @@ def test_the_environment_says_what_it_is_and_knows_its_parameter():
     assert (env.name, env.teams, env.members, env.truncates) == ("SoccerTwos", 2, 2, True)
     reset = quick_jit(lambda key: (env.reset(key, {})[0], env.reset(key, {"ball_touch": 0.5})[0]))
     usual, paid = reset(jax.random.key(0))
-    assert usual.ball_touch == 0.0 and paid.ball_touch == 0.5
+    assert usual.ball_touch == 0.0 and paid.ball_touch == 0.5 and usual.time_penalty == paid.time_penalty == 1.0
     with pytest.raises(ValueError, match=r"mouth = 0.05: must lie between ball_radius = 0.08 and 1"):
         make_soccer_twos(SoccerSettings(mouth=0.05))
 
@@ -250,7 +272,7 @@ def test_the_environment_says_what_it_is_and_knows_its_parameter():
 def test_the_picture_shows_players_and_ball_where_they_are():
     assert ENV.draw is not None
     scene = ENV.draw(jax.tree.map(np.asarray, place()))
-    assert scene.size == (3.4, 2.0)  # the field and 0.2 behind either line
+    np.testing.assert_allclose(scene.size, (3.48, 2.48))  # the field and 0.24 around it, for players beyond the lines
     discs = [shape for shape in scene.shapes if isinstance(shape, Disc)]
-    centres = [(0.7, 1.5), (0.7, 0.5), (2.7, 0.5), (2.7, 1.5), (1.7, 1.0)]
+    centres = [(0.74, 1.74), (0.74, 0.74), (2.74, 0.74), (2.74, 1.74), (1.74, 1.24)]
     np.testing.assert_allclose([disc.centre for disc in discs], centres)

@@ -85,6 +85,9 @@ def test_the_best_moment_is_that_of_the_highest_seed() -> None:
     assert two.see(1, [written(reward=1.0), written(reward=3.0)]) == Highest(3.0, 1)
     assert two.see(2, [written(reward=2.0), {}]) == Highest(2.0, 0)
     assert two.see(3, [written(loss=2.0), {}]) is None
+    two.leave_out(1)  # an exploiter, which shows what it does all the same
+    shown = [written(reward=1.0), written(reward=3.0)]
+    assert two.see(4, shown) == Highest(1.0, 0) and two.counting(shown) == shown[:1]
     assert judge(2).see(1, [written(reward=1.0), {}]) is None
 
 

@@ -136,6 +136,7 @@ BENCHMARKS = (
     Benchmark("sac", "sac.py", by_hand="writes no JSON"),
     Benchmark("sac tasks", "sac_tasks.py", by_hand="trains many runs"),
     Benchmark("signals", "signals.py", by_hand="trains many runs"),
+    Benchmark("signals host", "signals_host.py", by_hand="measures whole processes"),
     Benchmark("exploitability", "exploitability.py", by_hand="measures no time"),
     Benchmark("league", "league.py", by_hand="measures no time"),
     Benchmark("self-play", "self_play.py", by_hand="takes its environment from the tests"),

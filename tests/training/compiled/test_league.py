@@ -66,9 +66,10 @@ def test_who_has_won_joins_the_pool_and_begins_anew() -> None:
     assert after.league.begun.tolist() == [0, 100, 0, 0]
     later, which = joined(of, after, policy, jnp.full(4, 101), ~NOBODY)
     assert which.tolist() == [False, False, False, True] and later.pool[2, 1].tolist() == [3]
+    twice = state.replace(league=state.league.replace(played=2 * played))  # seed 1 has 30 of 40
     for ready, share in ((NOBODY, 0.7), (~NOBODY, 0.76)):
         of, _ = begun(policy, league={"win_share": share})
-        assert not joined(of, state, policy, jnp.full(4, 100), ready)[1].any()
+        assert not joined(of, twice, policy, jnp.full(4, 100), ready)[1][1]
     copies, _ = begun(policy, league={"begin": "main"}, opponent_sampling="pfsp")
     assert joined(copies, state, policy, jnp.full(4, 100), ~NOBODY)[0].rating[1, -1] == 1210
 
