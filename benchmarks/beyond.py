@@ -6,11 +6,12 @@
 Compiled loop: PPO in Simple Spread, 2 x 64 units, 64 areas over all processes (`--hosts`), 4 epochs of 4 minibatches.
 With P processes on C cores, each held to one of them, an iteration of W seconds on one core is predicted to take
 
-    T(P) = W / min(P, C) + n a(P) + m b(P)
+    T(P) = W / min(P, C) + n a(P) + k c(P) + m b(P)
 
-n collectives in an iteration, counted in the compiled program, and m bytes, those of the rollout, which every process
-gathers; a(P) the seconds of a sum of one number over all processes, b(P) those of each further byte, measured beside it
-(gloo, on a busy machine the median). What follows for machines that nobody has run is in docs/scale.md.
+n sums of one number and k of arrays in an iteration, counted in the compiled program (gloo adds up each array of a
+collective for itself), and m bytes, those of the rollout, which every process gathers; a(P) the seconds of a sum of one
+number over all processes, c(P) of 1,000 numbers, b(P) those of each further byte, measured beside it (the median). What
+follows for machines that nobody has run is in docs/scale.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 AREAS, UNITS, EPOCHS, MINIBATCHES, STEPS = 64, 64, 4, 4, 32
 MEMBERS, BYTES = 3, 150  # of Simple Spread; what a rollout holds of an agent step
-SIZES = (1, 25_000, 250_000)
+SIZES = (1, 1_000, 250_000)
 """Numbers in a sum over all processes."""
 REPEATS = 50
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
@@ -94,8 +95,8 @@ def summed(size: int, count: int) -> Any:
     return lambda: jax.block_until_ready(program(given))
 
 
-def counted() -> dict[str, float]:
-    """Collectives in an iteration of the compiled loop over two devices, and the bytes that they add up."""
+def counted() -> dict[str, list[int]]:
+    """`collectives` of an iteration of the compiled loop over two devices."""
     import jax
 
     jax.config.update("jax_num_cpu_devices", 2)
@@ -117,25 +118,28 @@ def counted() -> dict[str, float]:
     return collectives(text)
 
 
-def collectives(text: str) -> dict[str, float]:
-    """Of a compiled program: collectives in a minibatch step, in a step of the environment, and in the rest.
+def collectives(text: str) -> dict[str, list[int]]:
+    """Of a compiled program: sums of one number and of arrays in a minibatch step, in a step of the environment, else.
 
     They stand in the computation of their loop: that with the gradient's sum is a minibatch step, one with nothing but
     a sum of a truth value looks whether an episode is over. Each other one is counted once.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[list[str]]] = {}
     computation = ""
     for line in text.splitlines():
         if line.endswith("{") and not line.startswith(" "):
             computation = line.split()[0]
         match = re.search(rf"= (.*?) ({'|'.join(COLLECTIVES)})\(", line)
         if match:
-            found.setdefault(computation, []).append(match[1])
+            found.setdefault(computation, []).append(re.findall(r"\w+\[[\d,]*\]", match[1]))
     kernel = f"f32[{UNITS},{UNITS}]"
-    minibatch = sum(len(of) for of in found.values() if any(kernel in shape for shape in of))
-    looks = sum(of == ["pred[]"] for of in found.values())
-    rest = sum(map(len, found.values())) - minibatch - looks
-    return {"minibatch": minibatch, "step": looks, "rest": rest}
+    counts = {"minibatch": [0, 0], "step": [0, 0], "rest": [0, 0]}
+    for of in found.values():
+        where = "minibatch" if any(kernel in each for each in of) else "step" if of == [["pred[]"]] else "rest"
+        shapes = [shape for each in of for shape in each]
+        numbers = sum(shape.endswith("[]") for shape in shapes)
+        counts[where] = [counts[where][0] + numbers, counts[where][1] + len(shapes) - numbers]
+    return counts
 
 
 def cores() -> int:
@@ -179,21 +183,23 @@ def main() -> None:
     command = [sys.executable, __file__, "--collectives"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
     each = json.loads(ended.stdout.splitlines()[-1])
-    number = each["minibatch"] * EPOCHS * MINIBATCHES + each["step"] * STEPS + each["rest"]
-    print(
-        f"collectives: {each['minibatch']} in each of {EPOCHS * MINIBATCHES} minibatch steps, {number} in an iteration"
-    )
+    times = {"minibatch": EPOCHS * MINIBATCHES, "step": STEPS, "rest": 1}
+    numbers, arrays = (sum(each[where][i] * times[where] for where in times) for i in range(2))
+    print(f"sums of one number and of arrays: {each} ({times}), {numbers} and {arrays} in an iteration")
     rows = [
         {"processes": count, **together(count, 2.0 if given.quick else given.seconds)}
         for count in ((1, 2) if given.quick else (1, 2, 4))
     ]
-    print("| processes | one sum, us | 1 MB more, us | predicted, ms | measured, ms | predicted / measured |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| processes | 1 number, us | 1,000, us | 1 MB more, us | predicted, ms | measured, ms | predicted / measured |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for row in rows:
-        row |= {"collectives": number, "predicted": predicted(rows[0]["iteration"], row, number)}
-        one, large = row[str(SIZES[0])], row[str(SIZES[-1])]
+        row |= {"numbers": numbers, "arrays": arrays}
+        row["predicted"] = predicted(rows[0]["iteration"], row)
+        one, some, large = (1e6 * row[str(size)] for size in SIZES)
         print(
-            f"| {row['processes']} | {1e6 * one:.0f} | {1e6 * (large - one):.0f} | {1e3 * row['predicted']:.1f} | "
+            f"| {row['processes']} | {one:.0f} | {some:.0f} | {large - some:.0f} | {1e3 * row['predicted']:.1f} | "
             f"{1e3 * row['iteration']:.1f} | {row['predicted'] / row['iteration']:.2f} |"
         )
     if given.json:
@@ -201,13 +207,14 @@ def main() -> None:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def predicted(alone: float, row: dict[str, Any], number: int) -> float:
+def predicted(alone: float, row: dict[str, Any]) -> float:
     """T(P) of the head of this file, in seconds. Each byte of an agent step's observations travels once."""
     if row["processes"] == 1:
         return alone
-    one, large = row[str(SIZES[0])], row[str(SIZES[-1])]
+    one, some, large = (row[str(size)] for size in SIZES)
     moved = AREAS * STEPS * MEMBERS * BYTES
-    return alone / min(row["processes"], cores()) + number * one + moved * (large - one) / (4 * SIZES[-1])
+    each_byte = (large - some) / (4 * SIZES[-1])
+    return alone / min(row["processes"], cores()) + row["numbers"] * one + row["arrays"] * some + moved * each_byte
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tests.parity.runner import find, run_case
 
 LONG = (  # half of the time of all
     "d_poca_trajectories_lstm", "d_ppo_trajectories_lstm", "f_sac_lstm_continuous_norm", "g_streams_ppo_curiosity_rnd",
-    "g_streams_ppo_gail",
+    "g_streams_ppo_gail", "j_sac_signals_curiosity_continuous",
 )  # fmt: skip
 
 

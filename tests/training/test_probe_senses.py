@@ -50,7 +50,7 @@ def with_slow(*fast: tuple, slow: list[tuple]) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("loop", "trainer"),
-    with_slow(("compiled", "ppo"), slow=[("host", "ppo"), *((loop, "poca") for loop in LOOPS)]),
+    with_slow(slow=[(loop, trainer) for loop in LOOPS for trainer in ("ppo", "poca")]),
 )
 def test_entities(loop: str, trainer: str) -> None:
     """None at all in a third of the episodes. Blind: 1 / 3."""
@@ -86,7 +86,7 @@ def test_memory(loop: str, trainer: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("loop", "trainer"),
-    with_slow(("compiled", "poca"), slow=[("host", "poca"), *((loop, t) for loop in LOOPS for t in ("mappo", "coma"))]),
+    with_slow(slow=[(loop, trainer) for loop in LOOPS for trainer in ("poca", "mappo", "coma")]),
 )
 def test_memory_of_teams(loop: str, trainer: str) -> None:
     """Two members with a cue each; the share that is right is their group reward. Without memory: 1 / 2."""

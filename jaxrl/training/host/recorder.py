@@ -299,10 +299,10 @@ class HostRecorder(Recorder):
         saver.publish(behavior.name, behavior.step, self.folder, self.status, reward)
 
     def _notice_lone_members(self, behavior: Behavior) -> None:
-        places, actor = behavior.algorithm.places, behavior.actor
-        if places is None or not isinstance(actor, ActingPolicy):
+        places = behavior.algorithm.places
+        if places is None or not isinstance(behavior.actor, ActingPolicy):
             return
-        if actor.paged is None or actor.paged.slots.members > 1:
+        if behavior.actor.paged is None or behavior.actor.paged.slots.members > 1:
             return
         log.warning(
             "%s: hyperparameters.share_policy is false, but no team has had a second member so far: all agents follow "
