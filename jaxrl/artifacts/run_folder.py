@@ -40,8 +40,8 @@ from jaxrl.settings import CheckpointSettings
 EVENTS = "events.out.tfevents.*"
 METRICS_TABLE = "metrics.csv"
 """Beside the event files."""
-SEEDS = "[se][ex]*_*"
-"""Folders of events below `<Behavior>/`, one per seed, in a run with several: `seed_3`; of a league `exploiter_4`."""
+SEEDS = ("seed_*", "exploiter_*")
+"""Folders of events below `<Behavior>/`, one per seed, in a run with several; the second ones in a league."""
 POPULATION = "population.csv"
 """Who of a population learned from whom, in the folder of its run."""
 MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit
@@ -55,6 +55,11 @@ _log = logging.getLogger(__name__)
 def only_evaluates(options: CheckpointSettings) -> bool:
     """--inference with --resume: the policy of a run is played, and its folder stays as it is, bit for bit."""
     return options.inference and options.resume
+
+
+def seed_folders(behavior: Path) -> list[Path]:
+    """Those of `SEEDS` that are there."""
+    return [path for seed in SEEDS for path in behavior.glob(seed) if path.is_dir()]
 
 
 class RunFolder:
@@ -90,7 +95,7 @@ class RunFolder:
             "*.onnx",
             "run_logs/t*.json",
             f"*/{EVENTS}",
-            f"*/{SEEDS}/{EVENTS}",
+            *(f"*/{seed}/{EVENTS}" for seed in SEEDS),
             "*/*.onnx",
             "*/*.pt",
         )
@@ -205,7 +210,7 @@ class RunFolder:
         """Behavior folders: those with events, a checkpoint pointer, or checkpoints (also unfinished ones)."""
         marks = (
             EVENTS,
-            f"{SEEDS}/{EVENTS}",
+            *(f"{seed}/{EVENTS}" for seed in SEEDS),
             checkpoints.POINTER,
             f"*/{checkpoints.METADATA}",
             f"*/{checkpoints.MANIFEST}",
@@ -303,13 +308,15 @@ class RunFolder:
 
     def _remove_old_run(self) -> None:
         for folder in self._behaviors():
-            for events in sorted([*folder.glob(EVENTS), *folder.glob(f"{SEEDS}/{EVENTS}")]):
+            seeds = seed_folders(folder)
+            for events in sorted(file for place in (folder, *seeds) for file in place.glob(EVENTS)):
                 _log.warning("%s was left over from a previous run. Deleting.", events)
                 _unlink(events)
-            for table in [*folder.glob(METRICS_TABLE), *folder.glob(f"{SEEDS}/{METRICS_TABLE}")]:
+            for table in [file for place in (folder, *seeds) for file in place.glob(METRICS_TABLE)]:
                 _unlink(table)
-            for seed in [path for path in folder.glob(SEEDS) if path.is_dir() and not any(path.iterdir())]:
-                seed.rmdir()
+            for seed in seeds:
+                if not any(seed.iterdir()):
+                    seed.rmdir()
             for item in checkpoints.checkpoints(folder):
                 checkpoints.remove(item)
             checkpoints.remove_best(folder)

@@ -27,7 +27,7 @@ from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.checkpoint.tree import Leaves, leaf_paths, leaves_of
 from jaxrl.artifacts.onnx import export as onnx
-from jaxrl.artifacts.run_folder import SEEDS, RunFolder
+from jaxrl.artifacts.run_folder import RunFolder, seed_folders
 from jaxrl.artifacts.status import CHECKPOINTS, TrainingStatus
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import Chain
@@ -291,7 +291,7 @@ def _grown(
 
 def _seed_name(folder: Path, index: int, count: int) -> str:
     """In words, with the seed's number where the folders of events of all seeds are still there to tell it."""
-    names = (path.name.rpartition("_")[2] for path in folder.glob(SEEDS))
+    names = (path.name.rpartition("_")[2] for path in seed_folders(folder))
     numbers = sorted(int(name) for name in names if name.isdigit())
     place = f"index {index} of its {count} seeds"
     return f"seed {numbers[index]} ({place})" if len(numbers) == count else f"the seed at {place}"

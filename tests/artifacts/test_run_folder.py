@@ -176,6 +176,17 @@ def test_force_keeps_the_old_run_until_training_begins(old_run, log):
     assert "events.out.tfevents.1.host" in log.text
 
 
+def test_force_removes_events_of_seeds_and_exploiters_and_of_no_other_folder(old_run):
+    for name in ("seed_3", "exploiter_4", "sextant_5", "sets_6"):
+        (old_run.path / "Walker" / name).mkdir()
+        (old_run.path / "Walker" / name / "events.out.tfevents.1.host").write_text("events")
+        (old_run.path / "Walker" / name / "metrics.csv").write_text("table")
+    old_run.begin(resume=False)
+    left = {path.parent.name for path in (old_run.path / "Walker").glob("*/*")}
+    assert left == {"sextant_5", "sets_6"}
+    assert {path.name for path in (old_run.path / "Walker").iterdir()} == {"notes.txt", "sextant_5", "sets_6"}
+
+
 def test_resume_keeps_everything_but_unfinished_saves(old_run, log):
     before = everything(old_run)
     (old_run.behavior("Walker") / "Walker-300.partial").mkdir()
