@@ -42,7 +42,7 @@ from jaxrl.algorithms.off_policy import collect_size, turn
 from jaxrl.algorithms.parts import applied
 from jaxrl.algorithms.policy_gradient import CLONING, signal_rewards, with_clones
 from jaxrl.algorithms.sac_acting import act, critic_step, estimate, watch
-from jaxrl.algorithms.sac_branches import expected_q, policy_cost, soft_of, taken_q, temperature_loss
+from jaxrl.algorithms.sac_branches import Soft, expected_q, soft_of, taken_q
 from jaxrl.algorithms.sac_parts import Parts, groups_of, memories_of, parts_of, temperatures_of
 from jaxrl.learning import replay as replays
 from jaxrl.learning.adam import ADAM, descended
@@ -265,8 +265,8 @@ def _losses(
     value = applied(parts.value)(critic["value"], obs, memory.value)
     value_loss = 0.5 * mean(jnp.square(value - still(worth - cost[..., None])).mean(-1))
 
-    policy_loss = masked_mean(policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
-    entropy_loss = temperature_loss(parts, jax.tree.map(still, soft), alpha, valid)
+    policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
+    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, valid)
     told = {
         "q1_loss": q_losses[0],
         "q2_loss": q_losses[1],
@@ -275,6 +275,30 @@ def _losses(
         "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), valid),
     } | {f"value/{name}": masked_mean(value[..., i], valid) for i, name in enumerate(parts.value.signals)}
     return sum(q_losses) + value_loss + policy_loss + entropy_loss, told
+
+
+def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
+    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward signals."""
+    spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
+    if spec.continuous_size:
+        cost += alpha["continuous"][0] * soft.log_prob
+    if not spec.discrete_branches:
+        return cost - q[..., 0]
+    expected = expected_q(q[..., None, :], soft, parts)[..., 0, :].sum(-1)
+    cost += (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
+    return cost - (2.0 if spec.continuous_size else 1.0) * expected
+
+
+def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
+    """Moves each temperature until the policy has its target entropy."""
+    spec, loss = parts.spec.action, jnp.zeros(())
+    if spec.continuous_size:
+        loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
+    if spec.discrete_branches:
+        targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
+        gap = soft.negentropy + as_row(targets, soft.negentropy)
+        loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)
+    return loss
 
 
 def _example(parts: Parts, signals: Signals, state: TrainState, key: jax.Array) -> tuple[Metrics, Metrics]:

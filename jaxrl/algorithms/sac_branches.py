@@ -1,4 +1,4 @@
-"""What SAC's losses take over branches: expected Q, entropies, the policy's cost and the temperatures' loss.
+"""What SAC's losses take over branches: Q as expected and as taken, and entropies.
 
 Minibatches [n], R reward signals, K outputs of Q (the choices of all branches, or one), D branches.
 """
@@ -11,10 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.sac_parts import Parts
-from jaxrl.learning.losses import masked_mean
 from jaxrl.networks import actions
 from jaxrl.networks.actions import ActionDistribution
-from jaxrl.networks.shapes import as_row
 from jaxrl.types import Action
 
 
@@ -57,27 +55,3 @@ def taken_q(q: jax.Array, action: Action, parts: Parts) -> jax.Array:
         for i, x in enumerate(_by_branch(q, parts))
     ]
     return jnp.concatenate(chosen, axis=-1).mean(-1)
-
-
-def policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
-    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward signals."""
-    spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
-    if spec.continuous_size:
-        cost += alpha["continuous"][0] * soft.log_prob
-    if not spec.discrete_branches:
-        return cost - q[..., 0]
-    expected = expected_q(q[..., None, :], soft, parts)[..., 0, :].sum(-1)
-    cost += (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).sum(-1)
-    return cost - (2.0 if spec.continuous_size else 1.0) * expected
-
-
-def temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
-    """Moves each temperature until the policy has its target entropy."""
-    spec, loss = parts.spec.action, jnp.zeros(())
-    if spec.continuous_size:
-        loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
-    if spec.discrete_branches:
-        targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
-        gap = soft.negentropy + as_row(targets, soft.negentropy)
-        loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)
-    return loss
