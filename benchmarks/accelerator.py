@@ -7,12 +7,12 @@ Updates: PPO and MA-POCA (teams of 3) over 10,304 agent steps of 32 numbers, 256
 of 84 x 84 x 3. Loop: PPO in Simple Spread, one iteration of E areas and S seeds as one program, 2 x 64 units; 4 epochs
 of 4 minibatches.
 
-`predicted` is a roofline: each part of a program takes the larger of its operations over the device's rate and its
-bytes over the device's bandwidth (on a CPU the sum of both), and a launch for each kernel. XLA counts a loop's body
-once, so parts are counted apart and multiplied. Rates are the makers' for matrix products as JAX does them by default
-(TF32 on newer GPUs, bfloat16 passes on TPUs), which small networks do not reach: a prediction is a bound, not a
-promise. Those of a CPU are measured here, for arrays of the networks' size, and all times there are CPU-seconds of the
-process.
+`predicted` is a roofline (`program_costs.py`): each part of a program takes the larger of its operations over the
+device's rate and its bytes over the device's bandwidth, and a launch for each kernel. XLA counts a loop's body once, so
+parts are counted apart and multiplied. Rates are the makers' for matrix products as JAX does them by default (TF32 on
+newer GPUs, bfloat16 passes on TPUs), which small networks do not reach: such a prediction is a bound, not a promise. On
+a CPU rates are measured here, by the shape of each product and the size of arrays, and added up; all times there are
+CPU-seconds of the process.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from phases import Phases, phases_of
+from program_costs import Processor, Rates, seconds_of
 from sensors import SENSORS
 from update_phase import QUICK_STEPS, SPEC, STEPS, behavior_settings, full_buffer
 
@@ -52,26 +50,16 @@ ITERATION = 20.0
 """Seconds; no larger case is tried after an iteration that took longer."""
 
 
-class Rates(NamedTuple):
-    """Of a device."""
-
-    flops: float  # operations per second of matrix products
-    bandwidth: float  # bytes per second
-    launch: float  # seconds between two kernels
-    told_by: str = "its maker"
-    overlaps: bool = True  # it moves and multiplies at the same time; a CPU's core does one after the other
-
-
 RATES = {
-    "H200": Rates(495e12, 4.8e12, 4e-6),
-    "H100": Rates(495e12, 3.35e12, 4e-6),
-    "A100": Rates(156e12, 1.56e12, 4e-6),
-    "L40S": Rates(183e12, 0.86e12, 4e-6),
-    "L4": Rates(60e12, 0.30e12, 4e-6),
-    "T4": Rates(8.1e12, 0.32e12, 4e-6),
-    "V100": Rates(15.7e12, 0.90e12, 4e-6),
-    "RTX 4090": Rates(82.6e12, 1.01e12, 4e-6),
-    "RTX 3090": Rates(35.6e12, 0.94e12, 4e-6),
+    "H200": Rates(495e12, 4.8e12),
+    "H100": Rates(495e12, 3.35e12),
+    "A100": Rates(156e12, 1.56e12),
+    "L40S": Rates(183e12, 0.86e12),
+    "L4": Rates(60e12, 0.30e12),
+    "T4": Rates(8.1e12, 0.32e12),
+    "V100": Rates(15.7e12, 0.90e12),
+    "RTX 4090": Rates(82.6e12, 1.01e12),
+    "RTX 3090": Rates(35.6e12, 0.94e12),
     "TPU v4": Rates(275e12, 1.23e12, 1e-6),
     "TPU v5 lite": Rates(197e12, 0.82e12, 1e-6),
     "TPU v5": Rates(459e12, 2.77e12, 1e-6),
@@ -80,58 +68,25 @@ RATES = {
 """By a part of JAX's name of the device; the first that fits."""
 
 
+Device = Rates | Processor
+
+
 class Part(NamedTuple):
     """A piece of a program whose loops run once, and how often it runs."""
 
     program: Any  # compiled
     times: float
 
-    def seconds(self, rates: Rates) -> float:
-        """As the rates predict."""
-        found = self.program.cost_analysis() or {}
-        work, moved = found.get("flops", 0.0) / rates.flops, found.get("bytes accessed", 0.0) / rates.bandwidth
-        work = max(work, moved) if rates.overlaps else work + moved
-        return self.times * (work + rates.launch * kernels(self.program))
+    def seconds(self, device: Device) -> float:
+        """As the device's rates predict."""
+        return self.times * device.seconds(self.program)
 
 
-def kernels(program: Any) -> int:
-    """Instructions that a device starts one by one: all but those inside fusions and those that move nothing."""
-    free = (" parameter(", " constant(", " get-tuple-element(", " tuple(", " bitcast(", " while(", " conditional(")
-    count, inside = 0, False
-    for line in program.as_text().splitlines():
-        if line.endswith("{"):
-            inside = "fused" in line.split(" ")[0] or "region" in line.split(" ")[0]
-        elif " = " in line and not inside and not any(word in line for word in free):
-            count += 1
-    return count
-
-
-def rates_of(device: Any) -> Rates | None:
+def rates_of(device: Any) -> Device | None:
     """From the table, or measured on a CPU; None for a device that is not known."""
     if device.platform == "cpu":
-        return Rates(*_of_cpu(), 0.0, "measured", overlaps=False)
+        return Processor()
     return next((rates for name, rates in RATES.items() if name.lower() in device.device_kind.lower()), None)
-
-
-def _of_cpu(rows: int = 1024, units: int = 256, inner: int = 200) -> tuple[float, float]:
-    """Operations per CPU-second of x @ w, bytes per CPU-second of x / 2 + y; arrays of the networks' size."""
-    x, w = jnp.ones((rows, units), jnp.float32), jnp.ones((units, units), jnp.float32)
-    product = jax.jit(lambda x: jax.lax.fori_loop(0, inner, lambda _, x: x @ w * 0.004, x))
-    addition = jax.jit(lambda y: jax.lax.fori_loop(0, inner, lambda _, x: x * 0.5 + y, y))
-    flops = 2.0 * rows * units * units * inner / seconds_of(lambda: product(x), 9)
-    return flops, 3.0 * x.nbytes * inner / seconds_of(lambda: addition(x), 9)
-
-
-def seconds_of(call: Callable[[], Any], repeats: int) -> float:
-    """Median of calls after one that compiles: CPU-seconds of the process on a CPU, which others may share."""
-    clock = time.process_time if jax.devices()[0].platform == "cpu" else time.perf_counter
-    jax.block_until_ready(call())
-    seconds = []
-    for _ in range(repeats):
-        begun = clock()
-        jax.block_until_ready(call())
-        seconds.append(clock() - begun)
-    return statistics.median(seconds)
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -163,7 +118,7 @@ def update(
     settings: BehaviorSettings,
     members: int,
     steps: int,
-    rates: Rates | None,
+    rates: Device | None,
     repeats: int,
 ) -> Row:
     """Both phases of an update."""
@@ -189,11 +144,11 @@ def update(
     return Row(what, 1000.0 * seconds, _predicted(parts, rates), steps)
 
 
-def _predicted(parts: Sequence[Part], rates: Rates | None) -> float | None:
+def _predicted(parts: Sequence[Part], rates: Device | None) -> float | None:
     return None if rates is None else 1000.0 * sum(part.seconds(rates) for part in parts)
 
 
-def loop(areas: int, seeds: int, rates: Rates | None, repeats: int) -> Row:
+def loop(areas: int, seeds: int, rates: Device | None, repeats: int) -> Row:
     """One iteration of PPO in Simple Spread."""
     env = make_environment("jax:simple_spread")
     steps = max(8, min(LONGEST, 2**20 // areas))
@@ -258,7 +213,7 @@ def _of_loop(env: Any, algorithm: Any, settings: BehaviorSettings, areas: int, s
     ]
 
 
-def rows(rates: Rates | None, quick: bool, repeats: int, largest: int) -> Any:
+def rows(rates: Device | None, quick: bool, repeats: int, largest: int) -> Any:
     """One after the other, as they are measured."""
     steps, case = QUICK_STEPS if quick else STEPS, SENSORS["nature_cnn"]
     images = make_settings(
@@ -288,11 +243,7 @@ def main() -> None:
     device = jax.devices()[0]
     largest = given.largest or (4096 if device.platform == "cpu" else 2**22)
     rates = rates_of(device)
-    told = (
-        "not known, no prediction"
-        if rates is None
-        else (f"{rates.flops / 1e9:,.0f} GFLOP/s, {rates.bandwidth / 1e9:,.0f} GB/s, told by {rates.told_by}")
-    )
+    told = "not known, no prediction" if rates is None else rates
     print(f"{device.device_kind} ({device.platform}), jax {jax.__version__}; rates: {told}")
     print("what                          measured ms  predicted ms  predicted / measured")
     for row in rows(rates, given.quick, 2 if given.quick else given.repeats, largest):

@@ -74,16 +74,23 @@ def test_each_point_is_a_run_with_its_own_numbers(folder):
     means = [point["mean"] for point in told["points"]]
     assert means == sorted(means, reverse=True) and ended.stdout.rstrip().endswith("--out report.html")
 
+    again = sweep(folder, "grid", *TWO, "--seeds", "2")
+    assert again.returncode == 1 and "already holds a run" in again.stderr
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on(folder):
+    """After a part of it is lost its numbers are those of the whole; and for longer."""
+    assert sweep(folder, "lost", *TWO, "--seeds", "2").returncode == 0
+    place = folder / "results" / "lost"
+    told = json.loads((place / "sweep.json").read_text())
     shutil.rmtree(place / told["points"][0]["runs"][0])  # as if an interrupt had come before it
-    ended = sweep(folder, "grid", *TWO, "--seeds", "2", "--seed", "-1", "--resume")
+    ended = sweep(folder, "lost", *TWO, "--seeds", "2", "--seed", "-1", "--resume")
     assert ended.returncode == 0, ended.stderr
     again = json.loads((place / "sweep.json").read_text())
     scores, before = ({p["point"]: p["scores"] for p in of["points"]} for of in (again, told))
     assert scores == before and all(p["steps"] == 600 for p in again["points"])
-
-    again = sweep(folder, "grid", *TWO, "--seeds", "2")
-    assert again.returncode == 1 and "already holds a run" in again.stderr
-    longer = sweep(folder, "grid", *TWO, "--seeds", "2", "--resume", "--set", "max_steps=800")
+    longer = sweep(folder, "lost", *TWO, "--seeds", "2", "--resume", "--set", "max_steps=800")
     assert longer.returncode == 0, longer.stderr
     points = json.loads((place / "sweep.json").read_text())["points"]
     assert [p["steps"] for p in points] == [800] * 4 and {p["point"] for p in points} == before.keys()
