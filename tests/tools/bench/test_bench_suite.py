@@ -200,8 +200,9 @@ def test_scripts_in_the_package_go_before_those_of_a_folder_beside_it(tmp_path, 
 
 def test_every_benchmark_has_its_script_and_every_script_its_benchmark():
     """Those that others import, or that draw for them, are no benchmarks."""
-    helpers = {"counted_loop", "phases", "sensors", "sensors_player", "paper_figure", "paper_report", "paper_tasks"}
-    helpers |= {"paper_toy", "paper_training", "make_zoo", "make_demonstrations", "crowd", "scale_points"}
+    helpers = {"counted_loop", "phases", "program_costs", "sensors", "sensors_player", "crowd", "scale_points"}
+    helpers |= {f"paper_{name}" for name in ("figure", "report", "tasks", "toy", "training")}
+    helpers |= {"make_zoo", "make_demonstrations"}
     scripts = {path.stem for path in FOLDER.glob("[!_]*.py")}
     assert {benchmark.script.removesuffix(".py") for benchmark in BENCHMARKS} == scripts - helpers
     for benchmark in BENCHMARKS:
