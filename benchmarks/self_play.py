@@ -70,7 +70,7 @@ def swap_of(loop) -> dict[str, float]:
     began = time.perf_counter()
     for _ in range(count):
         team = next(team for team in side.teams if team != side.learning)
-        opponents._frozen[f"Duel?team={team}"].actor.policy = game._drawn(side).policy
+        opponents._ghosts.send(f"Duel?team={team}", game._drawn(side))
     swap = (time.perf_counter() - began) / count
     return {"swap, microseconds": 1e6 * swap}
 

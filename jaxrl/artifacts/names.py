@@ -47,6 +47,11 @@ def behavior_name(behavior_id: str) -> str:
     return name
 
 
+def exploiter_name(behavior: str, place: int) -> str:
+    """What an exploiter of a behavior is called in the host loop; its events have the folder of this name."""
+    return f"{behavior}/exploiter_{place}"
+
+
 @lru_cache(maxsize=1024)
 def team_of(behavior_id: str) -> int:
     """The number of a behavior's team: "Soccer?team=1" gives 1. Without one, or with what is no number, 0."""

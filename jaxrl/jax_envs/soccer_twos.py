@@ -14,8 +14,8 @@ Rules. Lengths are in units of the field's half width, times in decisions. One d
 4. The ball's velocity becomes `roll` times what it was, at most `ball_speed` in length, and it moves. Walls on
    the lines, which are for the ball alone, return it with `bounce` of its speed, except through the mouth of a goal.
 5. Past the line within the mouth it is a goal: members of the team that attacks it get the group reward
-   1 - `time_penalty` clock / `episode_limit`, the others -1, and all terminate. After `episode_limit` decisions without
-   a goal all are truncated, as in the scene: nobody sees the clock.
+   1 - `time_penalty` t / `episode_limit` after t decisions before this one, the others -1, and all terminate. After
+   `episode_limit` decisions without a goal all are truncated, as in the scene: nobody sees the clock.
 The environment parameter `time_penalty` is usually 1, as in the scene, where a late goal is worth less to one team than
 it costs the other, so that both would rather have none; with 0 a goal is worth what it costs.
 A player that strikes the ball gets the reward `ball_touch`, an environment parameter, usually 0. Each member gets the
@@ -219,7 +219,8 @@ def _judge(settings: SoccerSettings, state: SoccerState, struck: Array, forward:
     goal = jnp.abs(state.ball[0]) > settings.half_length  # elsewhere than in a mouth the wall held it
     attacker = _SIDE[:, 0] == jnp.sign(state.ball[0])
     late = (state.clock >= settings.episode_limit) & ~goal
-    prize = jnp.where(attacker, 1.0 - state.time_penalty * state.clock / settings.episode_limit, -1.0)
+    waited = (state.clock - 1) / settings.episode_limit  # below 1: the last goal pays something, or it were a draw
+    prize = jnp.where(attacker, 1.0 - state.time_penalty * waited, -1.0)
     figures = {"Goal": goal, "Goal Of Team 0": goal & attacker[0], "Length": state.clock}
     return TeamStep(
         view=_view(settings, state, goal | late),

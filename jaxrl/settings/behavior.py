@@ -101,9 +101,11 @@ class BehavioralCloningSettings(Section):
 
 
 class LeagueSettings(Section):
-    """Exploiters beside a main agent, as seeds of one program. Its presence makes a league of them."""
+    """Exploiters beside a main agent, as seeds of one program or in workers. Its presence makes a league of them."""
 
-    exploiters: Count = Field(default=1, description="of each main agent; a league takes 1 + exploiters seeds")
+    exploiters: Count = Field(
+        default=1, description="of each main agent; a league takes 1 + exploiters seeds or workers"
+    )
     win_share: Fraction = Field(
         default=0.7,
         description="share of its last games, about 50, that an exploiter has to score against the newest main agent "
@@ -142,12 +144,12 @@ class SelfPlaySettings(Section):
     league: LeagueSettings | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="main agents and exploiters; compiled runs only",
+        description="main agents and exploiters",
     )
 
     @property
     def league_size(self) -> int:
-        """Seeds of one league; 1 without."""
+        """Seeds, or workers, of one league; 1 without."""
         return 1 if self.league is None else 1 + self.league.exploiters
 
 

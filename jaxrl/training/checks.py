@@ -5,6 +5,7 @@ No JAX here: the command line asks before environments start.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from jaxrl.settings.environment_parameters import Curriculum
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.settings.teams import differences, teams_of
 from jaxrl.training.registries import warn_of_hidden
+from jaxrl.training.self_play.league import check_copies
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -185,24 +187,30 @@ def check_teams(settings: RunSettings) -> None:
 
 
 def check_leagues(settings: RunSettings) -> None:
-    """Raise SettingsError for exploiters in the host loop, and for seeds that are no whole leagues."""
-    seeds, problems = settings.env_settings.seeds, []
-    compiled = is_compiled(settings.env_settings.env_path)
-    for path, behavior in settings.every_behavior():
-        own = behavior.self_play
-        if own is None or own.league is None:
+    """Raise SettingsError for copies of the game that are no whole leagues, and for what exploiters cannot have.
+
+    Copies are seeds of a compiled run, and workers in the host loop, where all behaviors that play have one league.
+    """
+    environment = settings.env_settings
+    compiled = is_compiled(environment.env_path)
+    playing = [(path, of, of.self_play) for path, of in settings.every_behavior() if of.self_play is not None]
+    for path, behavior, own in playing:
+        if own.league is None:
             continue
-        if not compiled:
-            problems.append(
-                f"{path}.self_play.league: exploiters are seeds of a compiled run (--env jax:NAME): remove it"
-            )
-        elif seeds % own.league_size:
-            problems.append(
-                f"env_settings.seeds: got {seeds}, expected a multiple of {own.league_size}: a league of "
-                f"{path}.self_play.league takes so many, one main agent and {own.league.exploiters} exploiter(s)"
-            )
-    if problems:
-        raise SettingsError(problems)
+        if compiled:
+            check_copies("env_settings.seeds", environment.seeds, own.league_size)
+            continue
+        check_copies("env_settings.num_envs", environment.num_envs, own.league_size)
+        for other, _, theirs in playing:
+            if theirs.league_size != own.league_size:
+                raise SettingsError(
+                    f"{other}.self_play.league: got {theirs.league_size - 1} exploiter(s), expected "
+                    f"{own.league.exploiters}, as {path}: a worker is the main agents' or one exploiter's"
+                )
+        for key, usual in (("threaded", False), ("count_by", "agent_steps"), ("team", None)):
+            if getattr(behavior, key) != usual:
+                got, expected = (json.dumps(x) for x in (getattr(behavior, key), usual))
+                raise SettingsError(f"{path}.{key}: got {got}, expected {expected} with self_play.league")
 
 
 def check_own_networks(settings: RunSettings) -> None:

@@ -88,15 +88,16 @@ class StatisticsFiles:
 
     def _place(self, name: str, folder: Path, resume_step: int | None) -> Place:
         """What writers are told of one event file."""
-        seed = "" if folder == self._folder.behavior(name) else folder.name
+        behavior = name.partition("/")[0]  # of an exploiter: see `exploiter_name`
+        seed = "" if folder == self._folder.behavior(behavior) else folder.name
         return Place(
             run_id=self._folder.run_id,
-            behavior=name,
+            behavior=behavior,
             seed=seed,
             folder=folder,
             logs=self._folder.logs,
             resume_step=resume_step,
-            identity=self._identity(name, seed) if asked_for(self._settings.record_settings) else "",
+            identity=self._identity(behavior, seed) if asked_for(self._settings.record_settings) else "",
             configuration=self._settings.model_dump(mode="json", exclude={"default_settings", "behaviors"}),
             told=self._told,
             run=self._of_run,

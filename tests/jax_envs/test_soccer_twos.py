@@ -124,12 +124,12 @@ def test_walls_return_the_ball_except_in_a_mouth(ball, velocity, at, after):
 
 @pytest.mark.parametrize(("side", "prizes"), [(1, [0.75, 0.75, -1, -1]), (-1, [-1, -1, 0.75, 0.75])])
 def test_a_goal_pays_by_the_clock_and_ends_the_episode(side, prizes):
-    _, step = act(place(ball=[1.45 * side, 0.1], ball_velocity=[0.1 * side, 0.0], clock=49))
+    _, step = act(place(ball=[1.45 * side, 0.1], ball_velocity=[0.1 * side, 0.0], clock=50))
     np.testing.assert_allclose(step.group_reward, prizes)  # 1 - 50 / 200
     assert step.over and step.terminated.all() and not step.truncated.any() and not step.view.alive.any()
     assert step.stats["Environment/Goal"] == 1 and step.stats["Environment/Goal Of Team 0"] == (side == 1)
     for penalty, prize in ((0.0, 1.0), (0.5, 0.875)):
-        _, step = act(place(ball=[1.45 * side, 0.1], ball_velocity=[0.1 * side, 0.0], clock=49, time_penalty=penalty))
+        _, step = act(place(ball=[1.45 * side, 0.1], ball_velocity=[0.1 * side, 0.0], clock=50, time_penalty=penalty))
         assert step.group_reward.tolist() == [prize, prize, -1, -1][::side]
 
 
@@ -137,7 +137,7 @@ def test_the_way_of_the_ball_is_paid_where_it_is_worth_something():
     """From 0.3 to 0.3 + 0.95 * 0.1: 0.095 of 3, the length of the field, forward for team 0 and back for team 1."""
     _, step = act(place(ball=[0.3, 0.1], ball_velocity=[0.1, 0.0], ball_forward=2.0))
     np.testing.assert_allclose(step.group_reward, 2 * 0.095 / 3 * np.array([1, 1, -1, -1]), rtol=1e-5)
-    _, step = act(place(ball=[1.45, 0.1], ball_velocity=[0.1, 0.0], ball_forward=2.0, clock=49))
+    _, step = act(place(ball=[1.45, 0.1], ball_velocity=[0.1, 0.0], ball_forward=2.0, clock=50))
     np.testing.assert_allclose(
         step.group_reward, np.array([0.75, 0.75, -1, -1]) + 2 * 0.095 / 3 * np.array([1, 1, -1, -1]), rtol=1e-5
     )
@@ -166,6 +166,7 @@ def test_the_limit_truncates_unless_it_is_a_goal():
     assert step.over and step.truncated.all() and not step.terminated.any() and not step.group_reward.any()
     _, step = act(place(clock=199, ball=[1.45, 0.0], ball_velocity=[0.1, 0.0]))
     assert step.over and step.terminated.all() and not step.truncated.any()
+    np.testing.assert_allclose(step.group_reward, [0.005, 0.005, -1, -1], rtol=1e-5)  # no draw
     assert not act(place(clock=198))[1].over
 
 
@@ -251,7 +252,7 @@ def test_random_play_keeps_the_contract():
     np.testing.assert_array_equal(step.view.alive, ~ended)
     for obs in (*step.view.obs, *result.view.obs):
         assert np.isfinite(obs).all() and abs(obs).max() < 1.3
-    goals, wins = step.terminated[..., 0], step.terminated & (step.group_reward >= 0)  # 0 with the last step
+    goals, wins = step.terminated[..., 0], step.terminated & (step.group_reward > 0)
     np.testing.assert_array_equal(wins.sum(-1), 2 * goals)  # one team wins
     np.testing.assert_array_equal((step.group_reward == -1).sum(-1), 2 * goals)
     assert wins[..., 0].sum() > 5 and wins[..., 2].sum() > 5  # also by chance, on both sides

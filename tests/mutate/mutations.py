@@ -331,8 +331,20 @@ MUTATIONS = (
     ),
     Mutation(
         "B27",
-        "training/compiled/league.py",
+        "training/self_play/league.py",
         "score >= settings.win_share * games",
         "score > settings.win_share * GAMES",
+    ),
+    Mutation(
+        "B27",
+        "training/host/league.py",
+        "            self._renew(own, main, exploiter, standing.joined)\n",
+        "",
+    ),
+    Mutation(
+        "B27",
+        "training/host/policies.py",
+        "return worker % self._league_size",
+        "return 0",
     ),
 )

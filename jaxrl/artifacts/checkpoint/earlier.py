@@ -98,7 +98,8 @@ def prune(folder: Path) -> None:
 
 def _named(state: Mapping[str, Any]) -> set[str]:
     """Names of the files that a side of the game needs."""
-    names = {each["weights"] for each in (*state["snapshots"], *state["playing"].values())}
+    exploiters = [each for of in state.get("league", ()) for each in of["playing"].values()]
+    names = {each["weights"] for each in (*state["snapshots"], *state["playing"].values(), *exploiters)}
     return {name for name in names if name is not None}
 
 

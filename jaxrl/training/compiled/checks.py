@@ -29,6 +29,7 @@ from jaxrl.training.compiled.state import IterationLog
 from jaxrl.training.compiled.updates import METRIC, PARAMETERS
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.memory import free_bytes
+from jaxrl.training.self_play.league import check_copies
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -135,8 +136,7 @@ def check_sides(
             "write the same number for each"
         )
     size = next(iter(sizes.values()), 1)
-    if seeds % size:
-        raise SettingsError(f"seeds: got {seeds}, expected a multiple of {size}, which a league of self_play takes")
+    check_copies("seeds", seeds, size)
     for name in sides:
         if algorithms[name].connectors is not None:
             raise SettingsError(

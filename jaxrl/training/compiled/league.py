@@ -1,10 +1,8 @@
 """A small league: exploiters, which learn against the newest main agent alone and leave what has beaten it in its pool.
 
-After AlphaStar's main exploiters (Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent
-reinforcement learning", methods). A league is some seeds of the program one after the other: the first is the main
-agent, which learns by self-play as without a league, the others are its exploiters. For an exploiter row 0 of its pool
-is the newest main agent, and it meets nobody else. Once it scores `win_share` of its last games there, or has learned
-for `renew_steps`, its policy becomes a snapshot of the main agent, and it begins anew.
+The rules are those of `self_play/league.py`. A league is some seeds of the program one after the other: the first is
+the main agent, which learns by self-play as without a league, the others are its exploiters. For an exploiter row 0 of
+its pool is the newest main agent, and it meets nobody else.
 
 Letters as in `opponents.py`. All of a league lie on one device.
 """
@@ -23,10 +21,9 @@ from jaxrl.artifacts.metrics.statistics import LEAGUE_JOINED, LEAGUE_SHARE
 from jaxrl.masks import select
 from jaxrl.settings.behavior import LeagueSettings
 from jaxrl.training.compiled.stacking import Moments
+from jaxrl.training.self_play import league as rules
 from jaxrl.training.self_play import sampling
 
-GAMES = 20
-"""An exploiter has won nothing before so many games."""
 _BEGIN = 2**31 - 3
 """What the key of an exploiter is folded with for its new networks, apart from iterations."""
 
@@ -74,8 +71,8 @@ def with_games(state: LeagueState, games: Array) -> LeagueState:
 def due(settings: LeagueSettings, state: LeagueState, step: Array) -> Array:
     """Whose policy joins the pool of its main agent now, bool [S]; `step` of the trainers, int32 [S]."""
     games, score = state.played.T
-    won = (games >= GAMES) & (score >= settings.win_share * games)
-    return ~leads(len(step), 1 + settings.exploiters) & (won | (step - state.begun > settings.renew_steps))
+    over = rules.due(settings, games, score, step - state.begun)
+    return ~leads(len(step), 1 + settings.exploiters) & over
 
 
 def begun_anew(settings: LeagueSettings, state: LeagueState, which: Array, step: Array) -> LeagueState:

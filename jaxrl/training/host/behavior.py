@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,8 @@ class Behavior(NamedTuple):
     learner: Learner
     actor: ActingPolicy | KindPolicy
     team: Sequence[Behavior] = ()  # those that it learns together with, itself included
+    exploiters: Sequence[Behavior] = ()  # of its league, which its checkpoints hold
+    main: str | None = None  # of an exploiter: whose checkpoints hold it
 
     @property
     def mates(self) -> list[Behavior]:
@@ -91,9 +93,9 @@ class Behavior(NamedTuple):
         return self.actor.decisions
 
     @property
-    def moment(self) -> tuple[int, int, int]:
+    def moment(self) -> tuple[Any, ...]:
         """Changes whenever a checkpoint would."""
-        return self.step, self.updates, self.decisions
+        return self.step, self.updates, self.decisions, *(of.moment for of in self.exploiters)
 
     def restore(self, state: TrainState, *, step: int, decisions: int) -> None:
         """Continue from a checkpoint: parameters, optimiser, normaliser, keys, trainer step and decisions."""
@@ -118,6 +120,11 @@ class Behavior(NamedTuple):
         """Start from other weights."""
         self.learner.state = state
         self.actor.policy = self.learner.policy
+
+    def renew(self, key: jax.Array, other: TrainState | None) -> None:
+        """Go on with new networks and a new optimizer, or those of `other`; steps and draws go on. Consumes the key."""
+        fresh = self.learner.fresh_state(key) if other is None else jax.tree.map(jnp.copy, other)
+        self.begin_from(fresh.replace(step=self.state.step, key=self.state.key))
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, for checking an exported policy."""

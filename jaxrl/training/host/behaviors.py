@@ -11,7 +11,7 @@ from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.artifacts.checkpoint.mismatch import spec_differences
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
-from jaxrl.artifacts.run_folder import behavior_name
+from jaxrl.artifacts.names import behavior_name, exploiter_name
 from jaxrl.connectors import make_chain
 from jaxrl.envs.spec_limits import check_spec
 from jaxrl.networks.observations import check_observations
@@ -114,7 +114,8 @@ class Behaviors(dict[str, Behavior]):
         self._hold(met)
         self._gathering.miss(len(results))
         for behavior in newcomers.values():
-            self._recorder.load(behavior)
+            if behavior.main is None:
+                self._recorder.load(behavior)
             if self._together is not None and self._together.starts_elsewhere:
                 behavior.begin_as_first(self._together)
         for name, behavior in newcomers.items():
@@ -141,6 +142,11 @@ class Behaviors(dict[str, Behavior]):
             if behavior_id not in self._told:
                 self._told.add(behavior_id)
                 log.info("Connected new brain: %s", behavior_id)
+
+    @property
+    def saved(self) -> list[Behavior]:
+        """Those with checkpoints of their own: all but exploiters."""
+        return [behavior for behavior in self.values() if behavior.main is None]
 
     def decided(self) -> int:
         """Decisions of all behaviors in the whole run."""
@@ -193,13 +199,21 @@ class Behaviors(dict[str, Behavior]):
         return Kind(spec, settings, algorithm, programs, self._key_of(name))
 
     def _made(self, name: str, spec: BehaviorSpec, behavior_id: str) -> dict[str, Behavior]:
-        """A behavior that was met, by name; none, or several, of a team that learns together. Raises as `make`.
+        """A behavior that was met, by name; none, or several: of a league, or of a team that learns together.
+
+        Raises as `make`.
 
         Where nobody learns, behaviors of a team act each for itself.
         """
-        team = behavior_settings_for(self._settings, name).team
+        settings = behavior_settings_for(self._settings, name)
+        team, league = settings.team, None if settings.self_play is None else settings.self_play.league
         if team is None or not self._training:
-            return {name: self.make(name, spec, behavior_id=behavior_id)}
+            made = self.make(name, spec, behavior_id=behavior_id)
+            places = range(1, 1 + league.exploiters) if league is not None and self._training else ()
+            exploiters = [
+                self.make(exploiter_name(name, place), spec, settings)._replace(main=name) for place in places
+            ]
+            return {of.name: of for of in (made._replace(exploiters=exploiters), *exploiters)}
         kinds = self._gathering.add(team, name, self._kind(name, spec, behavior_id=behavior_id))
         if kinds is None:
             return {}

@@ -33,7 +33,7 @@ class Followable(Protocol):
         """time_horizon of a behavior id."""
         ...
 
-    def own(self, behavior_id: str) -> str:
+    def own(self, worker: int, behavior_id: str) -> str:
         """The policy of agents that are not assigned."""
         ...
 
@@ -136,7 +136,7 @@ class Following:
         agent.mapped = True
         answers = (assignment(agent, episode) for assignment in self._assignments)
         answer = next((answer for answer in answers if answer is not None), None)
-        agent.policy, agent.samples = answer or Follows(self._policies.own(agent.behavior_id))
+        agent.policy, agent.samples = answer or Follows(self._policies.own(episode.worker, agent.behavior_id))
         if answer is not None:
             self._policies.check(agent.policy, agent.behavior_id)
 

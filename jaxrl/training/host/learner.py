@@ -243,6 +243,10 @@ class Learner:
         """For the actor that it learns from; with inference for one that nobody learns from."""
         return acting(self.algorithm, self.state) if self.training else self.state.policy
 
+    def fresh_state(self, key: jax.Array) -> TrainState:
+        """Of new networks. The key is consumed."""
+        return self._programs.start(self.algorithm, key)[0]
+
     def begin_anew(self) -> None:
         """Nothing has been collected yet; what was learned stays, and what a checkpoint keeps of the store."""
         self.fresh, self.earned = 0, EpisodeSums()

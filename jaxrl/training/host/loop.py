@@ -107,7 +107,7 @@ class HostLoop:
                 self.together.leave(next((behavior.learner for behavior in self.behaviors.values()), None))
             failed = self.updates.join()
             kept = self.recorder.exact and (self.interrupt.requested or cause is not None)  # the last exact checkpoint
-            self.recorder.finish([] if kept else list(self.behaviors.values()), cause or failed)
+            self.recorder.finish([] if kept else self.behaviors.saved, cause or failed)
             if failed is not None and cause is None:
                 raise failed
 
@@ -158,7 +158,7 @@ class HostLoop:
     def pause(self, end: EnvironmentClosed) -> None:
         """Save everything, and wait for Play from now on."""
         self.paused = True
-        self.recorder.pause(list(self.behaviors.values()))
+        self.recorder.pause(self.behaviors.saved)
         log.warning("%s", paused(end, self.settings))
         self.pool.reopen(worker=0)
 
@@ -201,10 +201,10 @@ class HostLoop:
             self.break_off({})
         if self.policies.asked_to_save:
             self.policies.asked_to_save = False
-            self.recorder.save(list(self.behaviors.values()))
+            self.recorder.save(self.behaviors.saved)
         if self.recorder.due and self.turn.learned:
             self.begin_anew()
-        self.recorder.show_progress(list(self.behaviors.values()))
+        self.recorder.show_progress(self.behaviors.saved)
         return self.unfinished()
 
     def reset(self, steps: Mapping[str, int]) -> None:
@@ -231,10 +231,10 @@ class HostLoop:
     def begin_anew(self) -> None:
         """A checkpoint of everybody, and from there on as in a run that is resumed from it (see exact.py)."""
         self.meet(self.receive(self.pool.num_envs))  # what is dropped may show a behavior for the first time
-        self.recorder.save_all(list(self.behaviors.values()))
+        self.recorder.save_all(self.behaviors.saved)
         self.episodes.begin_anew()
         with self.recorder.timers(nodes.RESET):
-            self.reset({behavior.name: behavior.step for behavior in self.behaviors.values()})
+            self.reset({behavior.name: behavior.step for behavior in self.behaviors.saved})
 
     def unfinished(self) -> bool:
         """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""
@@ -256,7 +256,7 @@ class HostLoop:
     def evaluate(self, evaluation: Evaluation, acted: Sequence[Acted]) -> None:
         """Episodes of the deterministic policies, where their step is reached, with the policies as they are now."""
         for behavior, before, _ in acted:
-            due = evaluation.due(behavior, before)
+            due = evaluation.due(behavior, before) if behavior.main is None else None
             if due is not None:
                 with self.recorder.timers(nodes.EVALUATION):
                     found = evaluation.play(behavior.name, self.behaviors, self.curricula.lessons.values())

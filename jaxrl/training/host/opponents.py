@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.settings import RunSettings, SelfPlaySettings
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.behaviors import Behaviors
-from jaxrl.training.host.policies import Acted, Frozen, copied
+from jaxrl.training.host.ghosts import Ghosts, Weights
+from jaxrl.training.host.league import League
+from jaxrl.training.host.policies import Acted, copied
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.self_play.game import Game, Played, Sent
@@ -33,18 +35,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 100
 """Messages after which a second team is missed."""
-
-
-class Weights:
-    """A policy as it was."""
-
-    def __init__(self, policy: PolicyState) -> None:
-        self.policy = policy
-
-    @cached_property
-    def name(self) -> str:
-        """Of the file that keeps it."""
-        return earlier.pack(self.policy)[0]
 
 
 class Opponents:
@@ -57,10 +47,9 @@ class Opponents:
         self._behaviors = behaviors
         self._plays = not settings.checkpoint_settings.inference
         self._policy: dict[str, str] = {}  # behavior id → the frozen policy of its team
-        self._frozen: dict[str, Frozen] = {}  # by name
-        self._acting: dict[str, Weights] = {}  # likewise, what they act with
-        self._counted: dict[str, int] = {}  # likewise, ghost steps
-        self._restored: dict[str, Mapping[str, Any]] = {}  # by behavior, of a run that goes on
+        self._ghosts = Ghosts(behaviors.policies)
+        self.league = League(settings.env_settings.seed, recorder, behaviors, self.game, self._ghosts)
+        self._restored: dict[str, Mapping[str, Any]] = {}  # by behavior, what a run that goes on has noted
         self._messages: int | None = 0  # as long as there is one team only; None: that was said
         recorder.amend = self.amend
 
@@ -94,12 +83,13 @@ class Opponents:
         while changed and self._lagging():
             for name in self._lagging():
                 self._take_turn(name, {})
+        left = self.league.turn(over, learned, changed)
         if changed:
             self._route()
             log.info(
                 "Self-play: team %s learns from here on. All environments begin anew.", self.game.rotation.learning
             )
-        return changed
+        return changed or left
 
     def amend(self, behavior: Behavior, snapshot: Snapshot) -> Snapshot:
         """A checkpoint of the behavior, with its side of the game."""
@@ -113,12 +103,13 @@ class Opponents:
                 packed.update([earlier.pack(weights.policy)])
             return weights.name
 
-        playing = {}
-        for team in side.teams:
-            policy = _name(name, team)
-            acts = None if self.game.learns(name, team) else kept(self._acting[policy])
-            playing[str(team)] = {"weights": acts, "decisions": self._frozen[policy].actor.decisions}
+        playing = {
+            str(team): self._ghosts.state(_name(name, team), None if self.game.learns(name, team) else kept)
+            for team in side.teams
+        }
         state = self.game.state(name, kept) | {"playing": playing, "random": self._random.bit_generator.state}
+        if behavior.exploiters:
+            state["league"] = self.league.state(behavior, kept)
         return snapshot._replace(
             described={**snapshot.described, SELF_PLAY: state},
             notes={**snapshot.notes, ELO: side.pool.elo},
@@ -133,12 +124,10 @@ class Opponents:
         elo = self._recorder.status.get(name, ELO) if name in self._recorder.resumed else None
         self.game.join(name, team, settings, latest, step=behavior.step, elo=elo)
         policy = self._policy[behavior_id] = _name(name, team)
-        if policy not in self._frozen:
-            kept = self._restored.get(name, {}).get(str(team))
-            weights = latest if kept is None or kept["weights"] is None else self._read(behavior, kept["weights"])
-            self._frozen[policy] = self._behaviors.policies.freeze(policy, name, weights.policy)
-            self._frozen[policy].actor.decisions = 0 if kept is None else kept["decisions"]
-            self._acting[policy], self._counted[policy] = weights, 0
+        if policy not in self._ghosts:
+            noted, read = self._restored.get(name, {}), partial(self._read, behavior)
+            self._ghosts.restore(policy, name, noted.get("playing", {}).get(str(team)), latest, read)
+            self.league.join(behavior, team, latest, noted.get("league", ()), read)
         self._route()
 
     def _restore(self, behavior: Behavior, settings: SelfPlaySettings) -> None:
@@ -152,7 +141,7 @@ class Opponents:
         found = {each["weights"]: self._read(behavior, each["weights"]) for each in state["snapshots"]}
         latest = Weights(self._policy_of(behavior.name))
         self.game.restore(behavior.name, settings, state, latest, found.__getitem__)
-        self._restored[behavior.name] = state["playing"]
+        self._restored[behavior.name] = state
         elo = self.game.sides[behavior.name].pool.elo
         log.info("%s: self-play goes on with %d snapshots, ELO %.3f.", behavior.name, len(found), elo)
 
@@ -166,10 +155,7 @@ class Opponents:
     def _played(self, name: str, team: int, records: Sequence[EpisodeRecords]) -> Played:
         if self.game.learns(name, team):
             return Played(last_rewards=[reward for each in records for reward in each.last_rewards])
-        policy = _name(name, team)
-        finished = self._frozen[policy].actor.finished
-        steps, self._counted[policy] = finished - self._counted[policy], finished
-        return Played(steps=steps)
+        return Played(steps=self._ghosts.steps(_name(name, team)))
 
     def _take_turn(self, name: str, played: Mapping[int, Played], trained: Weights | None = None) -> bool:
         turn = self.game.turn(name, played, self._behaviors[name].step, trained)
@@ -180,8 +166,7 @@ class Opponents:
     def _send(self, name: str, sent: Sequence[Sent]) -> None:
         """Frozen policies act with other weights; who learns has the newest anyway."""
         for team, weights in sent:
-            policy = _name(name, team)
-            self._acting[policy], self._frozen[policy].actor.policy = weights, weights.policy
+            self._ghosts.send(_name(name, team), weights)
 
     def _lagging(self) -> list[str]:
         """Sides that took their turn before another side ended that of the learning team."""
@@ -190,8 +175,9 @@ class Opponents:
     def _route(self) -> None:
         """Who learns follows the behavior, everybody else the frozen policy of the team."""
         for behavior_id, policy in self._policy.items():
-            learns = self.game.learns(behavior_name(behavior_id), team_of(behavior_id))
-            self._behaviors.policies.route(behavior_id, None if learns else policy)
+            name, team = behavior_name(behavior_id), team_of(behavior_id)
+            self._behaviors.policies.route(behavior_id, None if self.game.learns(name, team) else policy)
+            self.league.route(self._behaviors[name], behavior_id, team)
 
     def _miss(self, messages: int) -> None:
         """Say once that nobody plays against the learner."""

@@ -140,7 +140,10 @@ class Policies:
         self._key_of = key_of
         self._behaviors = behaviors
         self._frozen: dict[str, Frozen] = {}
-        self._follows: dict[str, str] = {}  # by behavior id, where that is not the behavior's policy
+        self._league_size = max(
+            (of.self_play.league_size for _, of in settings.every_behavior() if of.self_play is not None), default=1
+        )
+        self._follows: dict[tuple[int, str], str] = {}  # by place in a league and behavior id; else the behavior's own
         self._teams: dict[str, Team] = {}  # by name, of behaviors that learn together
         self._waiting: dict[str, Frozen] = {}  # by behavior, until all of its team have been seen
         self._make = make
@@ -182,16 +185,23 @@ class Policies:
         for behavior in team.names:
             self._waiting.pop(behavior, None)
 
-    def own(self, behavior_id: str) -> str:
-        """The policy that agents of a team follow unless they are assigned another."""
-        return self._follows.get(behavior_id) or behavior_name(behavior_id)
+    def place(self, worker: int) -> int:
+        """Who of a league plays in a worker: 0 the main agents, else the exploiters of that number."""
+        return worker % self._league_size
 
-    def route(self, behavior_id: str, policy: str | None) -> None:
-        """Agents of a team follow this frozen policy from their next episode on; None: that of their behavior."""
+    def own(self, worker: int, behavior_id: str) -> str:
+        """The policy that agents of a team follow unless they are assigned another."""
+        return self._follows.get((self.place(worker), behavior_id)) or behavior_name(behavior_id)
+
+    def route(self, behavior_id: str, policy: str | None, place: int = 0) -> None:
+        """Agents of a team follow this policy from their next episode on; None: that of their behavior.
+
+        `place`: in the workers of this place in a league.
+        """
         if policy is None:
-            self._follows.pop(behavior_id, None)
+            self._follows.pop((place, behavior_id), None)
         else:
-            self._follows[behavior_id] = policy
+            self._follows[place, behavior_id] = policy
 
     def freeze(self, name: str, like: str, policy: PolicyState) -> Frozen:
         """A frozen policy that is there from now on, with weights of its own, of behavior `like`."""

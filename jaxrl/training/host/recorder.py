@@ -94,10 +94,11 @@ class HostRecorder(Recorder):
                     earlier.check(self.folder.behavior(behavior.name), noted[SELF_PLAY])
                 self.resumed[behavior.name] = path
         else:
-            like = behavior.state, behavior.spec, behavior.settings
-            state = saver.initialized(self.settings, self.folder, behavior.name, *like)
-            if state is not None:
-                behavior.begin_from(state)
+            for of in (behavior, *behavior.exploiters):
+                like = of.state, of.spec, of.settings
+                state = saver.initialized(self.settings, self.folder, behavior.name, *like)
+                if state is not None:
+                    of.begin_from(state)
 
     def first_policy(self, name: str, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings) -> PolicyState:
         """What a behavior acts with that learns with others which have not been seen: of `fresh`, or as a run goes on.
@@ -116,13 +117,14 @@ class HostRecorder(Recorder):
     def open(self, behavior: Behavior) -> None:
         """Open the event file of a behavior that has its weights."""
         statistics = EpisodeStatistics(behavior.settings, teams=behavior.algorithm.team_rows)
+        folder = self.folder.behavior(behavior.main or behavior.name)
         self.open_track(
             behavior.name,
             statistics,
             behavior.settings,
             saver.settings_of(behavior.settings),
             step=behavior.step,
-            events=[self.folder.behavior(behavior.name)],
+            events=[folder if behavior.main is None else self.folder.path / behavior.name],
         )
         self._statistics[behavior.name], self._opened[behavior.name] = statistics, behavior
 
@@ -136,7 +138,8 @@ class HostRecorder(Recorder):
             alone = before <= behavior.settings.max_steps and not behavior.stopped
             learns = alone or (bool(behavior.team) and behavior.unfinished())  # with its mates it goes on
             self._summary(behavior, reached.summary, training=behavior.training and learns)
-        if behavior.training and (reached.checkpoint or self.checkpoints.are_old(behavior.name)):
+        keeps = behavior.training and behavior.main is None
+        if keeps and (reached.checkpoint or self.checkpoints.are_old(behavior.name)):
             self.due = self.exact
             if not self.exact:
                 self._save(behavior)
@@ -196,8 +199,9 @@ class HostRecorder(Recorder):
         shown = self._shown.setdefault(result.worker, {})
         shown |= dict.fromkeys(behavior_name(behavior_id) for behavior_id in (*result.new_specs, *result.steps))
         for name in shown if result.stats else ():
-            if name in self._statistics:  # not while others of its team have not been seen
-                self._statistics[name].environment(result.stats, result.worker)
+            if name in self._opened:  # not while others of its team have not been seen
+                league = (name, *(of.name for of in self._opened[name].exploiters))
+                self._statistics[league[result.worker % len(league)]].environment(result.stats, result.worker)
 
     def reported(self, values: Sequence[tuple[str, float]]) -> None:
         """Statistics that callbacks gave, by tag: they belong to every behavior."""
@@ -211,6 +215,10 @@ class HostRecorder(Recorder):
             self._statistics[name].reported(tags.ELO, elo)
         if elos:
             self.lessons.rated(name, elos[-1])
+
+    def told(self, name: str, tag: str, value: float) -> None:
+        """A statistic of this behavior alone."""
+        self._statistics[name].reported(tag, value)
 
     def lost(self, name: str, loss: Loss, dropped: int) -> None:
         """A worker's process is no more, and `dropped` agents' episodes, with one open decision each (X11).
@@ -272,7 +280,12 @@ class HostRecorder(Recorder):
         self.judged(behavior)
 
     def judged(self, behavior: Behavior) -> None:
-        """What was written last has consequences: the best checkpoint so far, or the end of the training."""
+        """What was written last has consequences: the best checkpoint so far, or the end of the training.
+
+        Not what exploiters show, who are no results.
+        """
+        if behavior.main is not None:
+            return
         self.keep_best(behavior.name, lambda _: host_saver.snapshot_of(behavior))
         verdict = self.verdict(behavior.name)
         if verdict is not None and behavior.unfinished():
@@ -290,7 +303,8 @@ class HostRecorder(Recorder):
 
     def _noted(self) -> dict[str, Any]:
         """What an exact continuation needs to know of the others at this moment (see exact.py)."""
-        moment = {name: [behavior.step, behavior.decisions] for name, behavior in self._opened.items()}
+        saved = {name: behavior for name, behavior in self._opened.items() if behavior.main is None}
+        moment = {name: [behavior.step, behavior.decisions] for name, behavior in saved.items()}
         return {MOMENT: moment, LESSONS: [self.lessons.state()]}
 
     def _save_final(self, behavior: Behavior) -> None:

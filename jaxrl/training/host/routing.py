@@ -27,8 +27,8 @@ Assignment = Callable[[AgentRecord, Episode], Follows | None]
 team's own policy acts. The episode knows its `worker` and `group_id`, the team is part of `agent.behavior_id`."""
 Chosen = dict[int, dict[str, Action]]
 """Worker → behavior id → actions of its deciding agents, in their order."""
-Own = Callable[[str], str]
-"""Behavior id → the policy of its agents that are not assigned: that of the behavior, or an opponent."""
+Own = Callable[[int, str], str]
+"""(worker, behavior id) → the policy of its agents that are not assigned: that of the behavior, or an opponent."""
 Record = Callable[[Source, int], AgentRecord | None]
 """(source, agent id) → the record of a living agent."""
 
@@ -55,13 +55,18 @@ class Share:
     deciding: dict[Source, np.ndarray] = field(default_factory=dict)  # places in the whole message; without: all
 
 
-def whole(results: Sequence[EnvMessage], own: Own = behavior_name) -> dict[str, Share]:
+def of_behavior(worker: int, behavior_id: str) -> str:
+    """Everybody follows the policy of its behavior."""
+    return behavior_name(behavior_id)
+
+
+def whole(results: Sequence[EnvMessage], own: Own = of_behavior) -> dict[str, Share]:
     """Where nobody is assigned: each behavior id, that is team, follows its own policy."""
     shares: dict[str, Share] = {}
     for result in results:
         for behavior_id, steps in result.steps.items():
             source = Source(result.worker, behavior_id, result.incarnation)
-            shares.setdefault(own(behavior_id), Share()).messages[source] = steps
+            shares.setdefault(own(result.worker, behavior_id), Share()).messages[source] = steps
     return shares
 
 
@@ -92,7 +97,7 @@ def joint(shares: dict[str, Share], team: Sequence[str]) -> Share | None:
 class Router:
     """Remembers which policy each living agent followed last: what it brings belongs to that one."""
 
-    def __init__(self, record: Record, own: Own = behavior_name) -> None:
+    def __init__(self, record: Record, own: Own = of_behavior) -> None:
         self._record = record
         self._own = own
         self._followed: dict[Source, dict[int, str]] = {}
@@ -107,7 +112,7 @@ class Router:
         for result in results:
             for behavior_id, steps in result.steps.items():
                 source = Source(result.worker, behavior_id, result.incarnation)
-                self._share_out(source, steps, self._own(behavior_id), shares)
+                self._share_out(source, steps, self._own(result.worker, behavior_id), shares)
         return shares
 
     def removed(self, policy: str) -> None:

@@ -11,6 +11,7 @@ from flax import struct
 
 from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.checkpoint.loop import require_loop
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.training import saver
@@ -27,6 +28,7 @@ class Saved(struct.PyTreeNode):
     train: TrainState
     step: np.int64  # [], trainer step
     decisions: np.int64  # [], calls of `decide`: fixes the next action noise
+    exploiters: tuple[Saved, ...] = ()  # of its league
 
 
 def snapshot_of(behavior: Behavior) -> Snapshot:
@@ -35,7 +37,7 @@ def snapshot_of(behavior: Behavior) -> Snapshot:
     return Snapshot(
         name=behavior.name,
         step=behavior.step,
-        contents=Saved(train=state, step=np.int64(behavior.step), decisions=np.int64(behavior.decisions)),
+        contents=_saved(behavior),
         policy=state.policy,
         network=behavior.algorithm.policy,
         learned=(state.policy, state.critic),
@@ -45,6 +47,27 @@ def snapshot_of(behavior: Behavior) -> Snapshot:
         samples=behavior.recorded(),
         store=behavior.learner.store if behavior.algorithm.storage.saved else (),
     )
+
+
+def _saved(behavior: Behavior) -> Saved:
+    return Saved(
+        train=behavior.state,
+        step=np.int64(behavior.step),
+        decisions=np.int64(behavior.decisions),
+        exploiters=tuple(map(_saved, behavior.exploiters)),
+    )
+
+
+def _check_league(behavior: Behavior, path: Path) -> None:
+    """Raise CheckpointError where a checkpoint has another number of exploiters than this run."""
+    leaves = (leaf.split("/") for leaf in checkpoint.read_info(path).leaves)
+    there, here = len({leaf[1] for leaf in leaves if leaf[0] == "exploiters"}), len(behavior.exploiters)
+    if there != here:
+        raise CheckpointError(
+            f"{path}: behaviors.{behavior.name}.self_play.league: {here} exploiter(s) here, and {there} in this "
+            "checkpoint: set it back, or begin a new pool with this policy: "
+            f"--initialize-from={path.absolute().parents[1].name} and another --run-id."
+        )
 
 
 def first_policy(fresh: TrainState, path: Path, spec: BehaviorSpec, settings: BehaviorSettings) -> PolicyState:
@@ -62,21 +85,26 @@ def _acting(state: TrainState) -> TrainState:
 def resume(behavior: Behavior, path: Path) -> None:
     """Continue from a checkpoint of this run. Raises CheckpointError when it does not fit.
 
-    Who only acts takes its policy alone where the rest is that of a team, which has a critic of its own kind.
+    Who only acts takes its policy alone where the rest is that of a team, which has a critic of its own kind, or of a
+    league.
     """
     require_loop(path, compiled=False)
-    state, part = behavior.state, not behavior.training and behavior.settings.team is not None
-    template = Saved(train=_acting(state) if part else state, step=np.int64(0), decisions=np.int64(0))
+    own = behavior.settings.self_play
+    shares = behavior.settings.team is not None or (own is not None and own.league is not None)
+    state, part = behavior.state, not behavior.training and shares
+    if not part:
+        _check_league(behavior, path)
+    template = Saved(train=_acting(state), step=np.int64(0), decisions=np.int64(0)) if part else _saved(behavior)
     spec, settings, described = behavior.spec, behavior.settings, saver.settings_of(behavior.settings)
     saved = checkpoint.restore(path, template, spec=spec, settings=described, part=part)
     if part:
         saved = saved.replace(train=state.replace(policy=saved.train.policy))
-    step, learner, keeps = int(saved.step), behavior.learner, behavior.algorithm.storage.saved
+    learner, keeps = behavior.learner, behavior.algorithm.storage.saved
     if behavior.training:
         learner.store = saver.resumed_store(learner.store, path, spec, settings, described, saved=keeps)
-    behavior.restore(
-        saved.train.replace(step=jnp.int32(min(step, LARGEST_STEP))), step=step, decisions=int(saved.decisions)
-    )
-    log.info("%s: resuming from %s at step %d.", behavior.name, path, step)
+    for of, its in zip((behavior, *behavior.exploiters), (saved, *saved.exploiters), strict=True):
+        step = int(its.step)
+        of.restore(its.train.replace(step=jnp.int32(min(step, LARGEST_STEP))), step=step, decisions=int(its.decisions))
+        log.info("%s: resuming from %s at step %d.", of.name, path, step)
     if not behavior.unfinished():
         log.warning("%s: %s", behavior.name, behavior.settings.passed_text)

@@ -116,6 +116,11 @@ class Game:
             sent += [Sent(team, self._drawn(side)) for team in side.teams if team != new]
         return Turn(sent, changed, elos)
 
+    def facing(self) -> Side | None:
+        """The side whose team plays against the learning one, the last of several; None: there is no other team."""
+        others = [home for team, home in self._home.items() if team != self.rotation.learning]
+        return others[-1] if others else None
+
     def state(self, name: str, kept: Callable[[Any], Any]) -> dict[str, Any]:
         """All that the turns of a side depend on, but for its latest weights, as plain JSON values.
 
@@ -161,12 +166,13 @@ class Game:
 
         Nothing changes where there is no other team (ML-Agents rates that as a game against 0).
         """
-        others = [home for team, home in self._home.items() if team != self.rotation.learning]
-        if others:
-            change = rating.change(side.pool.elo, others[-1].pool.opponent_elo, result)
-            for home in others:
-                home.pool.ratings[home.pool.opponent] -= change
-                home.pool.played(result)
+        foe = self.facing()
+        if foe is not None:
+            change = rating.change(side.pool.elo, foe.pool.opponent_elo, result)
+            for team, home in self._home.items():
+                if team != self.rotation.learning:
+                    home.pool.ratings[home.pool.opponent] -= change
+                    home.pool.played(result)
             side.pool.ratings[LATEST] += change
         return side.pool.elo
 

@@ -56,12 +56,12 @@ class Pool:
         """The rating of who plays against the learner."""
         return self.ratings[self.opponent]
 
-    def save(self, weights: Any, step: int) -> Snapshot:
-        """The learner as it is now goes into the next slot, with its rating."""
+    def save(self, weights: Any, step: int, elo: float | None = None) -> Snapshot:
+        """A policy goes into the next slot, rated `elo`; None: the learner as it is now, with its rating."""
         slot = self.saved % self.window
         snapshot = Snapshot(step, weights)
         self.snapshots[slot : slot + 1] = [snapshot]
-        self.ratings[slot] = self.elo
+        self.ratings[slot] = self.elo if elo is None else elo
         self.met[slot] = (0.0, 0.0)
         self.saved += 1
         return snapshot

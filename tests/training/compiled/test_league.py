@@ -13,7 +13,7 @@ from jaxrl import make_settings
 from jaxrl.algorithms import make_algorithm
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.settings import SettingsError
-from jaxrl.settings.behavior import LeagueSettings
+from jaxrl.settings.behavior import LeagueSettings, SelfPlaySettings
 from jaxrl.training.checks import check_leagues
 from jaxrl.training.compiled import league
 from jaxrl.training.compiled.checks import check_sides
@@ -118,17 +118,30 @@ def test_an_exploiter_begins_anew_with_its_own_steps_and_draws(begin: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("env", "seeds", "text"),
+    ("env", "more", "text"),
     [
-        ("player:pong", 1, "behaviors.Pong.self_play.league: exploiters are seeds of a compiled run .*: remove it"),
-        ("jax:pong", 3, "env_settings.seeds: got 3, expected a multiple of 2: a league of behaviors.Pong.self_play"),
+        (
+            {"env_path": "jax:pong", "seeds": 3},
+            {},
+            "env_settings.seeds: got 3, expected a multiple of 2: a league of s",
+        ),
+        ({"num_envs": 3}, {}, "env_settings.num_envs: got 3, expected a multiple of 2: a league of self_play takes so"),
+        ({"num_envs": 2}, {"threaded": True}, "Pong.threaded: got true, expected false with self_play.league"),
+        ({"num_envs": 2}, {"count_by": "env_steps"}, 'Pong.count_by: got "env_steps", expected "agent_steps" with'),
     ],
 )
-def test_what_is_no_league_is_refused(env: str, seeds: int, text: str, tmp_path: Any) -> None:
-    settings = configured(tmp_path, "run", env={"env_path": env, "seeds": 2}, changes={"self_play": {"league": {}}})
-    options = settings.env_settings.model_copy(update={"seeds": seeds})
+def test_what_is_no_league_is_refused(env: Any, more: Any, text: str, tmp_path: Any) -> None:
+    settings = configured(tmp_path, "run", changes={"self_play": {"league": {}}})
+    behaviors = {name: of.model_copy(update=more) for name, of in settings.behaviors.items()}
+    options = settings.env_settings.model_copy(update={"env_path": "player:pong", "seeds": 1} | env)
+    changed = settings.model_copy(update={"env_settings": options, "behaviors": behaviors})
     with pytest.raises(SettingsError, match=text):
-        check_leagues(settings.model_copy(update={"env_settings": options}))
+        check_leagues(changed)
+    other = settings.behaviors["Pong"].model_copy(update={"self_play": SelfPlaySettings()})
+    options = options.model_copy(update={"env_path": "player:pong", "num_envs": 2})
+    mixed = settings.model_copy(update={"env_settings": options, "behaviors": {**settings.behaviors, "Other": other}})
+    with pytest.raises(SettingsError, match=r"Other\.self_play\.league: got 0 exploiter\(s\), expected 1, as beh"):
+        check_leagues(mixed)
 
 
 def test_behaviors_of_one_contest_have_one_league() -> None:

@@ -132,7 +132,7 @@ def test_a_team_meets_who_is_assigned_to_it_in_an_episode() -> None:
         def horizon(self, behavior_id: str) -> int:
             return 1
 
-        def own(self, behavior_id: str) -> str:
+        def own(self, worker: int, behavior_id: str) -> str:
             return "Push"
 
     tracker = EpisodeTracker(0)
@@ -153,7 +153,7 @@ def test_a_team_meets_who_is_assigned_to_it_in_an_episode() -> None:
     assert policies["Push"].asked[4:] == [1, 2, 3] * 2 and len(unassigned[1]["Push?team=1"].discrete) == 1
 
     policies = {"Push": Constant(1.0), "past": Constant(2.0)}
-    decide(whole(results, lambda team: "past" if team.endswith("1") else "Push"), policies, {0: {}, 1: {}})
+    decide(whole(results, lambda _, team: "past" if team.endswith("1") else "Push"), policies, {0: {}, 1: {}})
     assert [policies[name].asked for name in policies] == [[1, 2, 1, 2], [3, 3]], "a team's own policy"
 
 

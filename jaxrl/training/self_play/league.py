@@ -1,0 +1,55 @@
+"""Exploiters of a league: when one has done its work, and how many copies of a game a league takes. No JAX.
+
+After AlphaStar's main exploiters (Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent
+reinforcement learning", methods). What both loops share is arithmetic, over numbers or arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jaxrl.settings import SettingsError
+from jaxrl.settings.behavior import LeagueSettings
+from jaxrl.training.self_play import rating, sampling
+
+GAMES = 20
+"""An exploiter has won nothing before so many games."""
+
+
+def due(settings: LeagueSettings, games: Any, score: Any, steps: Any) -> Any:
+    """Whether an exploiter joins the pool of its main agent and begins anew, as it began `steps` ago."""
+    won = (games >= GAMES) & (score >= settings.win_share * games)
+    return won | (steps > settings.renew_steps)
+
+
+def check_copies(key: str, copies: int, size: int) -> None:
+    """Raise SettingsError unless so many `copies` of a game, named by `key`, are whole leagues of `size`."""
+    if copies % size:
+        raise SettingsError(
+            f"{key}: got {copies}, expected a multiple of {size}: a league of self_play takes so many, one for the "
+            f"main agent and {size - 1} for exploiter(s)"
+        )
+
+
+@dataclass
+class Standing:
+    """What a run knows of one exploiter."""
+
+    elo: float
+    games: float = 0.0  # its last ones against the main agent, as `sampling.remembered`
+    score: float = 0.0
+    begun: int = 0  # its trainer step when it began anew last
+    joined: int = 0  # policies that it has left
+    ghost_step: int = 0  # decisions of the main agents against it
+    swapped: int = 0  # ghost step at which it met the newest of them last
+
+    def played(self, result: float, opponent_elo: float) -> None:
+        """A game against a main agent of this rating: 1 win, 0.5 draw, 0 loss."""
+        self.games, self.score = sampling.remembered(self.games, self.score, 1, result)
+        self.elo += rating.change(self.elo, opponent_elo, result)
+
+    def leave(self, step: int, elo: float) -> None:
+        """Its policy has joined the pool, and another begins at this trainer step, rated `elo`."""
+        self.elo, self.games, self.score, self.begun = elo, 0.0, 0.0, step
+        self.joined += 1
