@@ -38,7 +38,7 @@ from jaxrl.algorithms.policy_gradient import no_obs
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic
-from jaxrl.networks.memory import start
+from jaxrl.networks.memory import both_of, of_all, of_both, start
 from jaxrl.networks.models import Actor
 from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
@@ -109,7 +109,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         places=settings.places,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,
-        shared=SharedCritic(shared_init, shared_estimates),
+        shared=SharedCritic(shared_init, shared_judge),
     )
 
 
@@ -128,7 +128,8 @@ def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
     place, widths = names.index(name), [places_of(parts) for parts in team.values()]
     before, after = (sum(own for own, _ in some) for some in (widths[:place], widths[place + 1 :]))
     others = [jnp.zeros((1, width)) for width in (before, after, sum(of_value for _, of_value in widths[1:]))]
-    return critic_of(team[name]).init(key, one_member(team[name]), others, place == 0, method=JointCritic.beside)
+    given = one_member(team[name]), others, place == 0, start(team[name].settings.network_settings.memory, (1, 1, 2))
+    return critic_of(team[name]).init(key, *given, method=JointCritic.beside)
 
 
 def one_member(parts: Parts) -> tuple[Any, jax.Array, jax.Array]:
@@ -144,23 +145,26 @@ def places_of(parts: Parts) -> tuple[int, int]:
     return found.places.shape[1] * found.places.shape[2], found.of_value.shape[-1]
 
 
-def shared_estimates(
+def shared_judge(
     team: Mapping[str, Parts], params: Mapping[str, Groups], seen: Mapping[str, Seen], _: Any
-) -> tuple[jax.Array, jax.Array]:
-    """V of the whole team, as that of each member, and b_i of each, [..., A, R], A being the members of all."""
+) -> tuple[jax.Array, jax.Array, Any]:
+    """V of the whole team, as that of each member, b_i of each, [..., A, R], A being the members of all; memory."""
     names, members = list(team), []
     for name, parts in team.items():
         encoding = actions.one_hot(seen[name].action, parts.spec.action)
         read = applied(critic_of(parts), JointCritic.members)
         members.append(read(params[name]["critic"], seen[name].obs, encoding, seen[name].present))
     places = [of.places.reshape(len(of.places), -1) for of in members]
-    none, baselines = places[0][:, :0], []
+    memories = [of_both(seen[name].memory_of("critic")) for name in names]
+    none, found = places[0][:, :0], []
     for i, name in enumerate(names):
-        before, after = (jnp.concatenate([none, *some], axis=-1) for some in (places[:i], places[i + 1 :]))
+        around = [jnp.concatenate([none, *some], axis=-1) for some in (places[:i], places[i + 1 :])]
         own = partial(applied(critic_of(team[name]), JointCritic.baseline), params[name]["critic"], members[i])
-        baselines.append(own(before, after, seen[name].present.shape[-1]))
+        found.append(own(around, seen[name].present, memories[i][1]))
+    baseline, of_baselines = (of_all(some, -2) for some in zip(*found, strict=True))
     present = jnp.concatenate([seen[name].present for name in team], axis=-1)
-    judge = applied(critic_of(team[names[0]]), lambda critic, x: critic.value.judge(x))
-    value = judge(params[names[0]]["critic"], jnp.concatenate([of.of_value for of in members], axis=-1))
-    value = of_each_member(value.reshape(*present.shape[:-1], -1), present)
-    return value, jnp.concatenate(baselines, axis=1).reshape(*present.shape, -1)
+    judge = applied(critic_of(team[names[0]]), lambda critic, *given: critic.value.judge(*given))
+    places = jnp.concatenate([of.of_value for of in members], axis=-1)
+    memory = of_all((of_value for of_value, _ in memories), present.ndim - 1)
+    value, of_values = judge(params[names[0]]["critic"], places, present, memory)
+    return of_each_member(value, present), baseline, both_of(of_values, of_baselines)

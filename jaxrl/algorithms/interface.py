@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -108,6 +108,17 @@ class WithTracedSettings(NamedTuple):
         return self.make(values)
 
 
+CriticStep = Callable[
+    [Sequence[PolicyState], Sequence[tuple[jax.Array, ...]], Sequence[jax.Array], Sequence[Decision]], Sequence[Any]
+]
+"""`Algorithm.critic_step` of several behaviors that share rows, each with members and a policy of its own."""
+
+
+def alone(step: Callable[..., Any]) -> CriticStep:
+    """`Algorithm.critic_step` of one behavior as that of several."""
+    return lambda *of_each: [step(*arguments) for arguments in zip(*of_each, strict=True)]
+
+
 class _Fields(NamedTuple):
     init: Callable[[jax.Array], TrainState]
     act: Callable[[PolicyState, tuple[Any, ...], Any, Any, jax.Array], Decision]
@@ -204,9 +215,12 @@ def nothing_remembered(algorithm: Algorithm, lead: tuple[int, ...] = ()) -> Any:
     return {name: jnp.zeros((*lead, *shape), jnp.float32) for name, shape in algorithm.memories} or ()
 
 
-def acting(algorithm: Algorithm, state: TrainState) -> PolicyState:
-    """The policy as it acts where somebody learns from what happens: with the critic, if that remembers as well."""
-    return state.policy if algorithm.critic_step is None else state.policy.replace(critic=state.critic)
+def acting(learns: Algorithm | Any, state: TrainState) -> PolicyState:
+    """The policy as it acts where somebody learns from what happens: with the critic, if that remembers as well.
+
+    learns: its algorithm, or the `TeamAlgorithm` of all that it learns with.
+    """
+    return state.policy if learns.critic_step is None else state.policy.replace(critic=state.critic)
 
 
 def replays(algorithm: Algorithm) -> bool:

@@ -38,7 +38,7 @@ from jaxrl.algorithms.parts import (
 from jaxrl.algorithms.policy_gradient import no_obs
 from jaxrl.learning import losses
 from jaxrl.networks.joint import JointValue
-from jaxrl.networks.memory import start
+from jaxrl.networks.memory import of_all, start
 from jaxrl.networks.models import Actor
 from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
@@ -98,7 +98,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         team_rows=True,
         places=settings.places,
         memories={"actor": (), "critic": ()},
-        shared=SharedCritic(shared_init, shared_estimates),
+        shared=SharedCritic(shared_init, shared_judge),
     )
 
 
@@ -118,7 +118,8 @@ def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
     if name != first:
         return critic_of(team[name]).init(key, *seen, method=JointValue.places)
     widths = [places_of(team[other]) for other in others]
-    return critic_of(team[name]).init(key, *seen, jnp.zeros((1, sum(widths))), method=JointValue.beside)
+    others, memory = jnp.zeros((1, sum(widths))), start(team[name].settings.network_settings.memory, (1, 1))
+    return critic_of(team[name]).init(key, *seen, others, memory, method=JointValue.beside)
 
 
 def places_of(parts: Parts) -> int:
@@ -128,10 +129,10 @@ def places_of(parts: Parts) -> int:
     return jax.eval_shape(lambda: made(jax.random.key(0), *seen)[0]).shape[-1]
 
 
-def shared_estimates(
+def shared_judge(
     team: Mapping[str, Parts], params: Mapping[str, Groups], seen: Mapping[str, Seen], _: Any
-) -> tuple[jax.Array, None]:
-    """V of the whole team, as that of each member, [..., A, R], A being the members of all."""
+) -> tuple[jax.Array, None, Any]:
+    """V of the whole team, as that of each member, [..., A, R], A being the members of all; memory."""
     places = [
         applied(critic_of(parts), JointValue.places)(params[name]["critic"], seen[name].obs, seen[name].present)
         for name, parts in team.items()
@@ -139,5 +140,6 @@ def shared_estimates(
     present = jnp.concatenate([seen[name].present for name in team], axis=-1)
     first = next(iter(team))
     judge = applied(critic_of(team[first]), JointValue.judge)
-    value = judge(params[first]["critic"], jnp.concatenate(places, axis=-1))
-    return of_each_member(value.reshape(*present.shape[:-1], -1), present), None
+    memory = of_all((seen[name].memory_of("critic") for name in team), present.ndim - 1)
+    value, after = judge(params[first]["critic"], jnp.concatenate(places, axis=-1), present, memory)
+    return of_each_member(value, present), None, after

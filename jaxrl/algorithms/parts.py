@@ -106,12 +106,13 @@ class SharedCritic(NamedTuple):
 
     init:      (team, name, key) → what behavior `name` keeps of the critic: of the first one also all that is shared,
                of the others what reads their own members. The key is consumed.
-    estimates: (team, parameters by name and group, `Seen` by name, own of the first one) → V and b, each [..., A, R],
-               whose A are the members of all, one behavior after the other. b None: the baseline is V.
+    judge:     (team, parameters by name and group, `Seen` by name, own of the first one) → V and b, each [..., A, R],
+               whose A are the members of all, one behavior after the other, b None where the baseline is V; and what
+               the critic remembers of each after it, [..., A, *], () without memory.
     """
 
     init: Callable[[Mapping[str, Any], str, jax.Array], Params]
-    estimates: Callable[..., tuple[jax.Array, jax.Array | None]]
+    judge: Callable[..., tuple[jax.Array, jax.Array | None, Any]]
 
 
 class AddedLoss(NamedTuple):

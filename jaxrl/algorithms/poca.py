@@ -51,7 +51,7 @@ from jaxrl.algorithms.parts import (
 from jaxrl.algorithms.policy_gradient import no_obs
 from jaxrl.learning import losses
 from jaxrl.networks import actions
-from jaxrl.networks.memory import start
+from jaxrl.networks.memory import of_all, start
 from jaxrl.networks.models import Actor, TeamCritic, update_max_team
 from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
@@ -119,7 +119,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         chunk=1024,
         own={"max_team": np.float32(1.0)},  # the largest team seen so far
         watch=lambda own, rollout: {**own, "max_team": update_max_team(own["max_team"], rollout.present)},
-        shared=SharedCritic(shared_init, shared_estimates),
+        shared=SharedCritic(shared_init, shared_judge),
     )
 
 
@@ -137,14 +137,15 @@ def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
     encoding = jnp.zeros((1, 1, spec.action.continuous_size + spec.action.mask_size), jnp.float32)
     seen = no_obs(spec), encoding, jnp.ones((1, 1), bool)
     if name == next(iter(team)):
-        return critic.init(key, *seen, jnp.ones((), jnp.float32))
+        both = start(team[name].settings.network_settings.memory, (1, 1, 2))
+        return critic.init(key, *seen, jnp.ones((), jnp.float32), both)
     return critic.init(key, *seen, method=TeamCritic.embed)
 
 
-def shared_estimates(
+def shared_judge(
     team: Mapping[str, Parts], params: Mapping[str, Groups], seen: Mapping[str, Seen], own: Any
-) -> tuple[jax.Array, jax.Array]:
-    """V of the whole team, as that of each member, and b_i of each, [..., A, R], A being the members of all."""
+) -> tuple[jax.Array, jax.Array, Any]:
+    """V of the whole team, as that of each member, b_i of each, [..., A, R], A being the members of all; memory."""
     members = []
     for name, parts in team.items():
         encoding = actions.one_hot(seen[name].action, parts.spec.action)
@@ -154,5 +155,6 @@ def shared_estimates(
     present = jnp.concatenate([seen[name].present for name in team], axis=-1)
     first = next(iter(team))
     judge = applied(critic_of(team[first]), TeamCritic.judge)
-    (value, baseline), _ = judge(params[first]["critic"], o, oa, present, own["max_team"])
-    return of_each_member(value, present), baseline
+    memory = of_all((seen[name].memory_of("critic") for name in team), present.ndim - 1)
+    (value, baseline), after = judge(params[first]["critic"], o, oa, present, own["max_team"], memory)
+    return of_each_member(value, present), baseline, after

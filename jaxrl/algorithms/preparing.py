@@ -34,7 +34,6 @@ ACTOR_CHUNK = 4096
 
 def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> tuple[TrainState, Batch, Metrics]:
     """A rollout [T, B, A], flattened to states [T·B, A]: V, b, the λ-return R of V, the advantage."""
-    memory = parts.settings.network_settings.memory
     state, rollout = observe(parts, state, rollout)
     state = state.replace(own=parts.watch(state.own, rollout))
     obs, value, baseline, metrics = evaluated(parts, state, rollout)
@@ -47,22 +46,35 @@ def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout)
         target,
         advantage=parts.advantage(target, value, value if baseline is None else baseline, rollout),
         baseline=value[..., :0] if baseline is None else baseline,
-        length=None if memory is None else memory.sequence_length,
+        length=length_of(parts),
         inputs={name: one.inputs(state, rollout) for name, one in parts.added.items()} or (),
         seen=transitions(rollout) if signals.in_minibatches else (),
     )
     return state, batch, metrics
 
 
-def observe(parts: Parts, state: TrainState, rollout: Rollout) -> tuple[TrainState, Rollout]:
+def length_of(parts: Parts) -> int | None:
+    """States of a sequence; None without memory."""
+    memory = parts.settings.network_settings.memory
+    return None if memory is None else memory.sequence_length
+
+
+def moves_of(rollout: Rollout) -> jax.Array:
+    """bool [T, B, A]: members whose memory goes on here, and those that are trained on."""
+    return (rollout.present & ~rollout.waiting) | rollout.acted
+
+
+def observe(
+    parts: Parts, state: TrainState, rollout: Rollout, moves: jax.Array | None = None
+) -> tuple[TrainState, Rollout]:
     """Bring the normaliser up to date, before values are estimated (as ML-Agents).
 
     The log-probabilities of the rollout move along: they become those that the policy which acted gives to the same
     actions when it sees what is trained on. Otherwise the first update of a run would take the change of its input for
     a change of the policy. For decisions that an older policy has made, the same difference is added. With memory it
-    goes along the sequences of `make_batch`, for it is made of what is seen.
+    goes along the sequences of `make_batch`, for it is made of what is seen. `moves`: as there.
     """
-    spec, memory = parts.spec, parts.settings.network_settings.memory
+    spec, length = parts.spec, length_of(parts)
     chex.assert_rank(rollout.acted, 3)
     chex.assert_shape(rollout.obs, [(*rollout.acted.shape, *sensor.shape) for sensor in spec.observations])
     chex.assert_shape(rollout.extras["log_prob"], (*rollout.acted.shape, spec.action.columns))
@@ -82,12 +94,11 @@ def observe(parts: Parts, state: TrainState, rollout: Rollout) -> tuple[TrainSta
         return change(*jax.tree.map(lambda x: x[None], sequence))[0]
 
     inputs = (rollout.obs, rollout.action_mask, rollout.action)
-    if memory is None:
+    if length is None:
         moved = in_chunks(change, (*inputs, ()), ACTOR_CHUNK)
     else:
-        along = _along(rollout)
-        counts = along.moves | rollout.acted
-        pieces = sequences.cut((*inputs, part(along, "actor")), counts, memory.sequence_length)
+        counts = moves_of(rollout) if moves is None else moves
+        pieces = sequences.cut((*inputs, part(_along(rollout), "actor")), counts, length)
         moved = sequences.joined(in_chunks(of_one, pieces, ACTOR_CHUNK), counts)
     log_prob = rollout.extras["log_prob"] + jnp.where(rollout.acted[..., None], moved, 0.0)
     return state, rollout._replace(extras={**rollout.extras, "log_prob": log_prob})
@@ -181,13 +192,15 @@ def make_batch(
     advantage: jax.Array,
     baseline: jax.Array,
     length: int | None = None,
+    moves: jax.Array | None = None,
     inputs: Any = (),
     seen: Any = (),
     normalized: jax.Array | None = None,
 ) -> Batch:
     """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...], without states `between`.
 
-    With memory it becomes sequences [N, L, A, ...], L = min(`length`, T), see `sequences.cut`.
+    With memory it becomes sequences [N, L, A, ...], L = min(`length`, T), see `sequences.cut`. `moves`,
+    bool [T, B, *], as `moves_of` with members who are not in this rollout; None: there are no such.
 
     The advantage [T, B, A, R] is averaged over the reward signals, then normalised over all that acted; `normalized`
     [T, B, A] is what it is where that was done already, with members who are not in this rollout.
@@ -211,7 +224,7 @@ def make_batch(
     )
     chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 3)
     if length is not None:
-        return sequences.cut(batch, batch.memory.moves | batch.acted, length)
+        return sequences.cut(batch, moves_of(rollout) if moves is None else moves, length)
     if isinstance(rollout.between, EverySecond):  # half as much to shuffle and to pick from
         batch = each_second(batch, 0)
     return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), batch)

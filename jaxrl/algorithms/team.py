@@ -32,7 +32,7 @@ behavior with all members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,7 +40,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import policy_gradient, preparing, updating
-from jaxrl.algorithms.interface import Algorithm, Metrics, TrainState, WithTracedSettings
+from jaxrl.algorithms.interface import (
+    Algorithm,
+    CriticStep,
+    Decision,
+    Metrics,
+    PolicyState,
+    TrainState,
+    WithTracedSettings,
+)
 from jaxrl.algorithms.parts import Batch, Groups, Judged, Now, Parts, Seen, groups_of
 from jaxrl.algorithms.preparing import by_stream
 from jaxrl.algorithms.updating import Kind
@@ -68,6 +76,7 @@ class TeamAlgorithm(NamedTuple):
     learn:    (states, stores) → (states, metrics), as `Algorithm.learn`; stores are rollouts.
     estimate: (states, rollouts) → metrics, as `Algorithm.estimate`.
     collect_size: decisions of the whole team from one update to the next.
+    critic_step: as `Algorithm.critic_step`, of all kinds. None: the critic remembers nothing.
     """
 
     name: str
@@ -76,6 +85,7 @@ class TeamAlgorithm(NamedTuple):
     learn: Callable[[States, Mapping[str, Rollout]], tuple[States, dict[str, Metrics]]]
     estimate: Callable[[States, Mapping[str, Rollout]], dict[str, Metrics]]
     collect_size: int
+    critic_step: CriticStep | None = None
 
 
 def make_team(
@@ -96,6 +106,8 @@ def make_team(
     def init(key: jax.Array) -> States:
         return {of: kind.init(jax.random.fold_in(key, i)) for i, (of, kind) in enumerate(kinds.items())}
 
+    remembers = all(of.critic_step is not None for of in algorithms.values())
+
     def clean(rollouts: Mapping[str, Rollout]) -> dict[str, Rollout]:
         return {of: masked(rollouts[of]) for of in kinds}
 
@@ -106,6 +118,7 @@ def make_team(
         learn=lambda states, rollouts: learn(bound, states, clean(rollouts)),
         estimate=lambda states, rollouts: estimate(bound, states, clean(rollouts)),
         collect_size=next(iter(kinds.values())).collect_size,
+        critic_step=partial(critic_step, parts) if remembers else None,
     )
 
 
@@ -138,7 +151,7 @@ def _kind(name: str, parts: Mapping[str, Parts], behavior: str, algorithm: Algor
     def refused(*_: Any) -> Any:
         raise ValueError(f"{behavior} learns with its team {name}: call `learn` and `estimate` of the TeamAlgorithm")
 
-    return algorithm._replace(init=init, learn=refused, estimate=refused, with_traced_settings=None)
+    return algorithm._replace(init=init, learn=refused, estimate=refused, with_traced_settings=None, critic_step=None)
 
 
 def learn(
@@ -167,9 +180,10 @@ def prepare(
     kinds: Mapping[str, Kind], states: Mapping[str, TrainState], rollouts: dict[str, Rollout]
 ) -> tuple[States, dict[str, Batch], dict[str, Metrics]]:
     """As `preparing.prepare`, of rollouts [T, B, A_k] by behavior: batches [T·B, A_k]."""
-    first = next(iter(kinds.values()))
-    found = {name: preparing.observe(kind.parts, states[name], rollouts[name]) for name, kind in kinds.items()}
-    team = whole({name: rollout for name, (_, rollout) in found.items()})
+    first, team = next(iter(kinds.values())), whole(rollouts)
+    moves = preparing.moves_of(team)
+    observed = partial(preparing.observe, moves=moves)
+    found = {name: observed(kind.parts, states[name], rollouts[name]) for name, kind in kinds.items()}
     group_reward = of_kinds(extrinsic.group_reward(team), rollouts)
     rollouts = {name: rollout._replace(group_reward=group_reward[name]) for name, (_, rollout) in found.items()}
     states = {name: state.replace(own=kinds[name].parts.watch(state.own, team)) for name, (state, _) in found.items()}
@@ -194,6 +208,8 @@ def prepare(
             advantage=returns[name],
             normalized=scaled[name],
             baseline=own[name],
+            length=preparing.length_of(kind.parts),
+            moves=moves,
             inputs={each: one.inputs(after[name], rollouts[name]) for each, one in kind.parts.added.items()} or (),
             seen=transitions(rollouts[name]) if kind.signals.in_minibatches else (),
         )
@@ -208,7 +224,7 @@ def evaluated(
     """Normalised observations by behavior, V and b of the whole team [T, B, A, R], and means of both by behavior."""
     obs = {name: normalizer.normalize_all(states[name].policy.normalizer, of.obs) for name, of in rollouts.items()}
     params = {name: groups_of(kind.parts, states[name]) for name, kind in kinds.items()}
-    seen = {name: Seen(obs[name], of.action, of.present, ()) for name, of in rollouts.items()}
+    seen = {name: Seen(obs[name], of.action, of.present, of.carry) for name, of in rollouts.items()}
     judge = partial(_judged, kinds, params, own=states[next(iter(kinds))].own)
     first = next(iter(kinds.values())).parts
     settings = first.settings  # whose order of signals is that of the estimates
@@ -243,7 +259,25 @@ def _judged(
     parts = {name: kind.parts for name, kind in kinds.items()}
     shared = next(iter(parts.values())).shared
     assert shared is not None
-    return shared.estimates(parts, params, seen, own)
+    return shared.judge(parts, params, seen, own)[:2]
+
+
+def critic_step(
+    parts: Mapping[str, Parts],
+    policies: Sequence[PolicyState],
+    obs: Sequence[tuple[jax.Array, ...]],
+    present: Sequence[jax.Array],
+    decided: Sequence[Decision],
+) -> list[dict[str, Any]]:
+    """The memory of each kind after a decision of the team, that of its critic too; arguments in order."""
+    seen, params = {}, {}
+    for name, policy, shown, there, made in zip(parts, policies, obs, present, decided, strict=True):
+        seen[name] = Seen(normalizer.normalize_all(policy.normalizer, shown), made.action, there, made.carry)
+        params[name] = {"critic": policy.critic}
+    first = next(iter(parts.values()))
+    assert first.shared is not None
+    after = of_kinds(first.shared.judge(parts, params, seen, first.own)[-1], seen)
+    return [{**made.carry, "critic": after[name]} for name, made in zip(parts, decided, strict=True)]
 
 
 def whole(rollouts: Mapping[str, Rollout]) -> Rollout:

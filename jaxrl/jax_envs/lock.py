@@ -13,11 +13,14 @@ Rules. The lock has a code, 0 to `codes` - 1. One decision of the team goes in t
 `seer_leaves` (parameter, 0 or 1): the seer is gone after decision 2, before the group is paid. All that it can be
 credited with is what its team is worth without it, when the runner sees the open lock.
 
+`glance` (parameter, 0 or 1): the code is shown before the three decisions and no longer: one for which nothing is done
+comes first, with a clock of zeros. A seer without memory can set the dial by chance alone.
+
 By chance the group has 1 / `codes`^2, where only the runner has learned 1 / `codes`, with a carrier a third of each;
 together 1.
 
 Observations, vectors in [0, 1]:
-- Seer: the code, one-hot · the dial, one-hot (0 before it is set) · clock, one-hot of 3.
+- Seer: the code, one-hot (0 where it is not shown) · the dial, one-hot (0 before it is set) · clock, one-hot of 3.
 - Runner: the dial, one-hot (0 before) · whether the lock is open · clock, one-hot.
 - Carrier: the keyhole, one-hot of 3 · whether the lock is open · clock, one-hot.
 Actions: seer and runner a branch of `codes`, the carrier two numbers, the way to which it turns.
@@ -47,6 +50,7 @@ class LockSettings(NamedTuple):
 
     codes: int = 4  # at least 2
     seer_leaves: bool = False  # parameter `seer_leaves`
+    glance: bool = False  # parameter `glance`
 
 
 DEFAULTS = LockSettings()
@@ -59,8 +63,9 @@ class LockState(NamedTuple):
     keyhole: Array  # int32 [], the key that fits; 0 without a carrier
     dial: Array  # int32 []; -1: not set yet
     open: Array  # bool []
-    clock: Array  # int32 [], decisions made
+    clock: Array  # int32 [], decisions made; from -1 on with `glance`
     leaves: Array  # bool [], the seer does
+    glance: Array  # bool []
 
 
 def make_lock(settings: LockSettings = DEFAULTS) -> JaxScene:
@@ -77,14 +82,14 @@ def _make(name: str, settings: LockSettings, *, carrier: bool) -> JaxScene:
     if settings.codes < 2:
         raise ValueError(f"codes = {settings.codes}: must be at least 2")
     parts = _parts(settings, carrier)
-    usual = {"seer_leaves": float(settings.seer_leaves)}
+    usual = {"seer_leaves": float(settings.seer_leaves), "glance": float(settings.glance)}
 
     def reset(key: Array, parameters: EnvParams = usual) -> tuple[LockState, dict[str, TeamView]]:
-        leaves = jnp.asarray(parameters.get("seer_leaves", usual["seer_leaves"])) > 0.5
+        leaves, glance = (jnp.asarray(parameters.get(name, usual[name])) > 0.5 for name in usual)
         code_key, key_key = jax.random.split(key)
         code = jax.random.randint(code_key, (), 0, settings.codes)
         fits = jax.random.randint(key_key, (), 0, KEYS) if carrier else jnp.int32(0)
-        state = LockState(code, fits, jnp.int32(-1), jnp.bool_(False), jnp.int32(0), leaves)
+        state = LockState(code, fits, jnp.int32(-1), jnp.bool_(False), -glance.astype(jnp.int32), leaves, glance)
         return state, _views(settings, parts, state)
 
     return JaxScene(name, parts, usual, reset, partial(_step, settings, parts))
@@ -145,7 +150,8 @@ def _step(
 
 def _views(settings: LockSettings, parts: tuple[BehaviorPart, ...], state: LockState) -> dict[str, TeamView]:
     clock, opened = jax.nn.one_hot(state.clock, LENGTH), state.open.astype(jnp.float32)[None]
-    code, dial = (jax.nn.one_hot(x, settings.codes) for x in (state.code, state.dial))
+    shown = jnp.where(state.glance & (state.clock >= 0), -1, state.code)
+    code, dial = (jax.nn.one_hot(x, settings.codes) for x in (shown, state.dial))
     seen = {
         SEER: (code, dial, clock),
         RUNNER: (dial, opened, clock),

@@ -17,11 +17,13 @@ def cut(states: Any, counts: jax.Array, length: int) -> Any:
     """[T, B, A, ...] -> [N, L, A, ...] for all arrays of a pytree: N = B ceil(T / L) sequences, L = min(length, T).
 
     States that do not count are moved behind those that do, which keep their order, so that sequences are as full as
-    can be. `counts`, bool [T, B, A]: somebody's memory goes on here. Zeros fill the last sequence of a row.
+    can be. `counts`, bool [T, B, *]: somebody's memory goes on here, one of these members or another of the row. Zeros
+    fill the last sequence of a row.
 
     Raises AssertionError for leading axes that differ.
     """
-    chex.assert_equal_shape_prefix([counts, *jax.tree.leaves(states)], 3)
+    chex.assert_equal_shape_prefix(jax.tree.leaves(states), 3)
+    chex.assert_equal_shape_prefix([counts, *jax.tree.leaves(states)], 2)
     time, rows, _ = counts.shape
     length = min(length, time)
     pieces = -(-time // length)

@@ -24,7 +24,7 @@ import numpy as np
 from jaxrl.networks.body import NetworkBody
 from jaxrl.networks.initializers import head_uniform
 from jaxrl.networks.linear import Linear, on_columns
-from jaxrl.networks.memory import Carry, Sequences, of_both
+from jaxrl.networks.memory import Carry, Sequences, both_of, of_both
 from jaxrl.networks.settings import NetworkShape
 from jaxrl.settings.teams import TeamCapacityError
 from jaxrl.types import BehaviorSpec
@@ -53,11 +53,7 @@ class JointValue(nn.Module):
 
     def step(self, obs: Obs, present: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
         """Value, and the memory after these observations."""
-        features = self.network.hidden(self.places(obs, present)).reshape(*present.shape[:-1], -1)
-        if self.settings.memory is not None:
-            features = jnp.broadcast_to(features[..., None, :], (*present.shape, features.shape[-1]))
-        features, carry = self.network.remember(features, memory)
-        return on_columns(self.values, features, from_columns=True), carry
+        return self.judge(self.places(obs, present), present, memory)
 
     def places(self, obs: Obs, present: jax.Array) -> jax.Array:
         """What the hidden layers read of these members: [N, capacity * (E + 1)]."""
@@ -65,14 +61,17 @@ class JointValue(nn.Module):
         places = _places(self.network.encode(rows), present_rows)
         return places.reshape(places.shape[0], -1)
 
-    def judge(self, places: jax.Array) -> jax.Array:
-        """Value [N, R] without memory of the `places` of all members, also those that other encoders have made."""
-        features, _ = self.network.remember(self.network.hidden(places), ())
-        return on_columns(self.values, features, from_columns=True)
+    def judge(self, places: jax.Array, present: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
+        """As `step`, of the `places` [N, *] of all members in `present`, also those that other encoders have made."""
+        features = self.network.hidden(places).reshape(*present.shape[:-1], -1)
+        if self.settings.memory is not None:
+            features = jnp.broadcast_to(features[..., None, :], (*present.shape, features.shape[-1]))
+        features, carry = self.network.remember(features, memory)
+        return on_columns(self.values, features, from_columns=True), carry
 
-    def beside(self, obs: Obs, present: jax.Array, others: jax.Array) -> jax.Array:
+    def beside(self, obs: Obs, present: jax.Array, others: jax.Array, memory: Carry) -> tuple[jax.Array, Carry]:
         """`judge` of these members and of others, whose places [N, *] stand behind."""
-        return self.judge(jnp.concatenate([self.places(obs, present), others], axis=-1))
+        return self.judge(jnp.concatenate([self.places(obs, present), others], axis=-1), present, memory)
 
 
 class JointCritic(nn.Module):
@@ -116,15 +115,10 @@ class JointCritic(nn.Module):
         memory: Carry | Sequences,
     ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
         """Value and baseline, and the memory after these observations and actions."""
-        members, (of_value, of_baseline) = present.shape[-1], of_both(memory)
-        rows, present_rows = padded_teams((*obs, action_encoding), present, self.capacity)
-        x = self.network.encode(rows[:-1])
-        places = _places(jnp.concatenate([x, rows[-1].astype(x.dtype)], axis=-1), present_rows)
-        features = self.network.hidden(self._joint(x, places, members)).reshape(*present.shape, -1)
-        features, baseline_carry = self.network.remember(features, of_baseline)
-        value, value_carry = self.value.step(obs, present, of_value)
-        carry = () if self.settings.memory is None else jnp.stack([value_carry, baseline_carry], axis=-2)
-        return (value, on_columns(self.baselines, features, from_columns=True)), carry
+        own, (of_value, of_baseline) = self.members(obs, action_encoding, present), of_both(memory)
+        baseline, baseline_carry = self.baseline(own, (), present, of_baseline)
+        value, value_carry = self.value.judge(own.of_value, present, of_value)
+        return (value, baseline), both_of(value_carry, baseline_carry)
 
     def members(self, obs: Obs, action_encoding: jax.Array, present: jax.Array) -> Members:
         """These members as the two networks read them."""
@@ -133,18 +127,27 @@ class JointCritic(nn.Module):
         places = _places(jnp.concatenate([x, rows[-1].astype(x.dtype)], axis=-1), present_rows)
         return Members(x, places, self.value.places(obs, present))
 
-    def baseline(self, own: Members, before: jax.Array, after: jax.Array, members: int) -> jax.Array:
-        """Baselines [N, A, R] without memory of A `members`, with the places [N, *] of others before and after them."""
-        joint = self._joint(own.x, own.places, members, before, after)
-        features, _ = self.network.remember(self.network.hidden(joint), ())
-        return on_columns(self.baselines, features, from_columns=True).reshape(len(own.x), members, -1)
+    def baseline(
+        self, own: Members, around: Several[jax.Array], present: jax.Array, memory: Carry | Sequences
+    ) -> tuple[jax.Array, Carry]:
+        """Baselines [..., A, R] of `own`, and the memory after it; `around`: places [N, *] of others before and after.
 
-    def beside(self, seen: tuple[Obs, jax.Array, jax.Array], others: Several[jax.Array], value: bool) -> None:
+        `memory`: of baselines alone, [..., A, m].
+        """
+        joint = self._joint(own.x, own.places, present.shape[-1], *around)
+        features = self.network.hidden(joint).reshape(*present.shape, -1)
+        features, carry = self.network.remember(features, memory)
+        return on_columns(self.baselines, features, from_columns=True), carry
+
+    def beside(
+        self, seen: tuple[Obs, jax.Array, jax.Array], others: Several[jax.Array], value: bool, memory: Carry
+    ) -> None:
         """All that a behavior of a team keeps of it. `others`: places before and after; of their values, if `value`."""
-        own, (before, after, of_value) = self.members(*seen), others
-        self.baseline(own, before, after, seen[-1].shape[-1])
+        own, present, (*around, beside) = self.members(*seen), seen[-1], others
+        of_value, of_baseline = of_both(memory)
+        self.baseline(own, around, present, of_baseline)
         if value:
-            self.value.judge(jnp.concatenate([own.of_value, of_value], axis=-1))
+            self.value.judge(jnp.concatenate([own.of_value, beside], axis=-1), present, of_value)
 
     def _joint(self, x: jax.Array, places: jax.Array, members: int, *around: jax.Array) -> jax.Array:
         """[N·A, *]: member i's encoding, then the places of the others, those of other behaviors `around` them."""

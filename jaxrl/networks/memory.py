@@ -15,7 +15,7 @@ others 0. Nothing is drawn orthogonal: see `initializers`. Letters: N sequences 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -65,7 +65,12 @@ def of_both(memory: Carry | Sequences) -> tuple[Any, Any]:
     if isinstance(memory, Sequences):
         first, second = (memory._replace(stored=memory.stored[..., i, :]) for i in range(2))
         return first, second
-    return (memory[..., 0, :], memory[..., 1, :]) if isinstance(memory, jax.Array) else ((), ())
+    return ((), ()) if isinstance(memory, tuple) else (memory[..., 0, :], memory[..., 1, :])
+
+
+def both_of(first: Carry, second: Carry) -> Carry:
+    """The way back from `of_both`, of carries; of none, none."""
+    return () if isinstance(first, tuple) else jnp.stack([first, second], axis=-2)
 
 
 def side_by_side(memory: Carry | Sequences) -> Carry | Sequences:
@@ -76,6 +81,11 @@ def side_by_side(memory: Carry | Sequences) -> Carry | Sequences:
     return memory._replace(
         begin=jnp.broadcast_to(memory.begin[..., None], lead), moves=jnp.broadcast_to(memory.moves[..., None], lead)
     )
+
+
+def of_all(memories: Iterable[Carry | Sequences], axis: int) -> Any:
+    """Memories of several kinds of members, one kind after the other on the axis of members; of none, none."""
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=axis), *memories)
 
 
 class Memory(nn.Module):

@@ -22,8 +22,11 @@ COMMON = (
     "threaded",
     "network_settings.hidden_units",
     "network_settings.compute_dtype",
+    "network_settings.memory.sequence_length",
+    "network_settings.memory.memory_size",
+    "network_settings.memory.memory_type",
 )
-"""Keys of what is one for the whole team: its rows, returns and minibatches, and the width of its critic."""
+"""Keys of what is one for the whole team: its rows, returns and minibatches, and the width and memory of its critic."""
 _OF_SIGNAL = ("gamma", "strength", "episodic")
 
 
@@ -62,9 +65,8 @@ def differences(settings: Mapping[str, BehaviorSettings]) -> Iterator[str]:
     """One text, path first, for each reason why these behaviors cannot be one team."""
     first, *others = settings
     for behavior, of in settings.items():
-        for key, advice in (("self_play", "one of the two"), ("network_settings.memory", "the memory, or the team")):
-            if _at(of, key) is not None:
-                yield f"behaviors.{behavior}.{key}: not together with team ({of.team}): remove {advice}"
+        if of.self_play is not None:
+            yield f"behaviors.{behavior}.self_play: not together with team ({of.team}): remove one of the two"
     for other in others:
         one, two = settings[first], settings[other]
         if set(one.reward_signals) != set(two.reward_signals):

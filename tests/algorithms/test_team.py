@@ -11,7 +11,8 @@ import optax
 import pytest
 from team_rollouts import SMALL, assert_close, fresh, members, pad_members, params_of, quick_jit, random_rollout
 
-from jaxrl.algorithms import coma, mappo, poca, policy_gradient, ppo, team, updating
+from jaxrl.algorithms import ALGORITHMS, coma, mappo, poca, policy_gradient, ppo, team, updating
+from jaxrl.algorithms.interface import Decision, acting
 from jaxrl.algorithms.parts import Seen
 from jaxrl.algorithms.updating import Kind
 from jaxrl.learning import minibatches
@@ -24,7 +25,8 @@ SETTINGS = poca_settings(**SMALL)
 PARTS = {"mappo": mappo, "coma": coma}
 SPEC, SEER = make_spec((3,), continuous=1, branches=(2,)), make_spec((4,), branches=(3,))
 FIRST, OTHERS = slice(0, 1), slice(1, 3)
-SHARED = ("attention", "body", "values")
+SHARED = ("attention", "body", "values", "memory")
+MEMORY = {"network_settings__memory": {"memory_size": 4, "sequence_length": 3}}
 
 
 def cut(rollout, of: slice):
@@ -42,6 +44,17 @@ def mixed(seed: int):
 
 def own_fields() -> tuple[str, ...]:
     return ("obs", "carry", "action_mask", "action", "extras", "between")
+
+
+def remembering(rollout, seed: int, both: bool = True):
+    """With memories before each state, of actor and critic, and episodes that begin inside of rows."""
+    rng, lead = np.random.default_rng(seed), rollout.present.shape
+
+    def numbers(*axes: int) -> np.ndarray:
+        return rng.normal(size=(*lead, *axes, 4)).astype(np.float32)
+
+    carry = {"actor": numbers(), "critic": numbers(2) if both else numbers()}
+    return rollout._replace(carry=carry, begin=rollout.acted & (rng.random(lead) < 0.4))
 
 
 @cache
@@ -75,12 +88,14 @@ def tied_gradient(gradients):
     return {"actor": jax.tree.map(jnp.add, one["actor"], two["actor"]), "critic": {"params": critic}}
 
 
-def test_equal_specs_with_tied_parameters_learn_what_one_behavior_learns() -> None:
+@pytest.mark.parametrize("more", [{}, pytest.param(MEMORY, marks=pytest.mark.slow)], ids=["", "memory"])
+def test_equal_specs_with_tied_parameters_learn_what_one_behavior_learns(more) -> None:
     """A whole update: normaliser apart, which each kind has for itself. 1e-6 and not bits: sums in another order."""
-    plain = poca_settings(**SMALL | {"network_settings__normalize": False})
+    plain = poca_settings(**SMALL | {"network_settings__normalize": False} | more)
     algorithm = poca.make_poca(SPEC, plain)
     kinds = dict.fromkeys(("First", "Second"), Kind(algorithm.parts, bind(SPEC, plain)))
     state, rollout = fresh(algorithm), random_rollout(3, t=6, b=8, spec=SPEC)
+    rollout = remembering(rollout, 3) if more else rollout
     expected, _ = quick_jit(algorithm.learn)(state, rollout)
 
     @quick_jit
@@ -109,7 +124,7 @@ def test_equal_specs_with_tied_parameters_learn_what_one_behavior_learns() -> No
             apply,
             (params_of(state), optimizer(state)),
             batches,
-            jnp.concatenate([of.acted for of in batches.values()], -1),
+            jnp.concatenate([of.acted.reshape(len(of.acted), -1) for of in batches.values()], -1),
             key,
             size=plain.hyperparameters.batch_size,
             epochs=plain.hyperparameters.num_epoch,
@@ -203,10 +218,11 @@ def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> Non
     assert float(states["Seer"].own["max_team"]) == 1.0  # before: the state that was given
 
 
-@pytest.mark.parametrize("trainer", ["mappo", "coma"])
-def test_a_critic_with_places_sees_two_kinds_as_it_sees_one(trainer) -> None:
+@pytest.mark.parametrize(("trainer", "more"), [("mappo", {}), ("coma", {}), ("mappo", MEMORY), ("coma", MEMORY)])
+def test_a_critic_with_places_sees_two_kinds_as_it_sees_one(trainer, more) -> None:
     """V and b of 1 + 2 members with tied parameters; a fresh team has parameters of the same shapes."""
-    rollout, plain = random_rollout(8, spec=SPEC), {**SMALL, "network_settings__normalize": False}
+    rollout, plain = random_rollout(8, spec=SPEC), {**SMALL, "network_settings__normalize": False, **more}
+    rollout = remembering(rollout, 8, trainer == "coma") if more else rollout
     capacity = {"First": 1, "Second": 2, "All": 3}
     parts = {
         name: PARTS[trainer].parts_of(SPEC, settings_of(trainer, {**plain, "hyperparameters__team_capacity": count}))
@@ -220,9 +236,9 @@ def test_a_critic_with_places_sees_two_kinds_as_it_sees_one(trainer) -> None:
         groups, _ = whole.init(key)
         made = {name: whole.shared.init(parts, name, jax.random.key(1)) for name in parts}
         shared = {name: {"critic": only(groups["critic"], of)} for name, of in made.items()}
-        seen = {name: Seen(of.obs, of.action, of.present, ()) for name, of in kinds.items()}
-        all_seen = Seen(rollout.obs, rollout.action, rollout.present, ())
-        return whole.estimates(groups, all_seen, {}), whole.shared.estimates(parts, shared, seen, {}), made, shared
+        seen = {name: Seen(of.obs, of.action, of.present, of.carry) for name, of in kinds.items()}
+        all_seen = Seen(rollout.obs, rollout.action, rollout.present, rollout.carry)
+        return whole.estimates(groups, all_seen, {}), whole.shared.judge(parts, shared, seen, {})[:2], made, shared
 
     expected, found, made, shared = both(jax.random.key(0))
     present = rollout.present[..., None]
@@ -231,6 +247,43 @@ def test_a_critic_with_places_sees_two_kinds_as_it_sees_one(trainer) -> None:
             assert_close(np.where(present, ours, 0.0), np.where(present, theirs, 0.0), 1e-6)
     assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, {name: of["critic"] for name, of in shared.items()})
     assert len(jax.tree.leaves(made["Second"])) < len(jax.tree.leaves(made["First"]))
+
+
+@pytest.mark.parametrize("trainer", ["poca", "coma"])
+def test_what_a_critic_remembers_of_two_kinds_is_what_it_remembers_of_one(trainer) -> None:
+    """After a decision, with tied parameters and capacities that fit; members that are absent remember whatever."""
+    rollout = remembering(random_rollout(9, t=1, spec=SPEC), 9)
+    capacity = {"First": 1, "Second": 2, "All": 3}
+    settings = {
+        name: settings_of(
+            trainer, SMALL | MEMORY | ({"hyperparameters__team_capacity": n} if trainer == "coma" else {})
+        )
+        for name, n in capacity.items()
+    }
+    algorithms = {name: ALGORITHMS[trainer](SPEC, of) for name, of in settings.items()}
+    whole, state = algorithms.pop("All"), fresh(algorithms["First"])
+    together = team.make_team("x", algorithms, {name: settings[name] for name in algorithms})
+    rollouts = [cut(rollout, FIRST), cut(rollout, OTHERS)]
+
+    def decided(of):
+        return Decision(of.action, of.action, {}, of.carry)
+
+    @quick_jit
+    def both(state, key):
+        state = state.replace(critic=whole.init(key).critic)
+        policy = acting(whole, state)
+        parts = [kind.init(key).critic for kind in together.kinds.values()]
+        policies = [policy.replace(critic=only(policy.critic, of)) for of in parts]
+        expected = whole.critic_step(policy, rollout.obs, rollout.present, decided(rollout))
+        of_each = ([of.obs for of in rollouts], [of.present for of in rollouts], [decided(of) for of in rollouts])
+        return expected, together.critic_step(policies, *of_each)
+
+    expected, found = both(state, jax.random.key(0))
+    present = rollout.present[..., None]
+    critic = np.concatenate([of["critic"] for of in found], axis=2)
+    assert_close(np.where(present[..., None], critic, 0), np.where(present[..., None], expected["critic"], 0), 1e-6)
+    assert_close([of["actor"] for of in found], [of.carry["actor"] for of in rollouts], 0)
+    assert (critic != rollout.carry["critic"]).all()
 
 
 def only(tree, like):

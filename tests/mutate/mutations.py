@@ -264,6 +264,24 @@ MUTATIONS = (
         "decided |= (other.cells.acted & held).any(-1, keepdims=True)",
         "pass",
     ),
+    Mutation(
+        "P28",
+        "training/compiled/collect.py",
+        "for names, critic_step in {**critics, **shared}.items():",
+        "for names, critic_step in critics.items():",
+    ),
+    Mutation(
+        "P28",
+        "training/host/decide.py",
+        "made._replace(action=trajectory.standing(state, message.deciding, made.action))",
+        "made",
+    ),
+    Mutation(
+        "P28",
+        "algorithms/coma.py",
+        "memory = of_all((of_value for of_value, _ in memories)",
+        "memory = of_all((of_value for _, of_value in memories)",
+    ),
     Mutation("P29", "training/host/gathering.py", "if len(seen) < len(self._wanted[team]):", "if len(seen) < 0:"),
     Mutation("P27", "training/host/statistics.py", "        self._since_update.clear()\n", ""),
     # Manager of environment processes

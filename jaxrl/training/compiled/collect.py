@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState
-from jaxrl.jax_envs.interface import TeamActions, TeamStep, TeamView
+from jaxrl.algorithms.interface import Algorithm, CriticStep, Decision, PolicyState, alone
+from jaxrl.jax_envs.interface import TeamActions, TeamStep
 from jaxrl.jax_envs.sampling import Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes, advance_scene, step_of_behavior
 from jaxrl.masks import select
@@ -37,7 +37,7 @@ from jaxrl.training.compiled.play import (
     remembered,
     split,
 )
-from jaxrl.types import Action
+from jaxrl.types import NOTHING, Action
 
 
 def collect(
@@ -49,6 +49,7 @@ def collect(
     parameters: Mapping[str, Value],
     untold: Collection[str] = (),
     teams: Sequence[Sequence[str]] = (),
+    shared: Mapping[tuple[str, ...], CriticStep] = NOTHING,
 ) -> tuple[World, dict[str, Any]]:
     """Act and step T times. Everything is by behavior but the areas and the parameters.
 
@@ -58,6 +59,7 @@ def collect(
       parameters: float32 [S] by name or a distribution [S], for episodes that begin.
       untold: behaviors that nobody learns from: of these only the number of decisions is told, int32 [T, S].
       teams: behaviors whose members are mates of each other.
+      shared: of behaviors whose critic is one and remembers, `TeamAlgorithm.critic_step`.
 
     Returns:
       The areas after it, and the plays, whose `connectors` are a whole `ChainState`, with statistics; what happened.
@@ -68,13 +70,14 @@ def collect(
     noise = {name: noise_of(of, keys[name], plays[name].view.alive.shape[1:]) for name, of in algorithms.items()}
     begun = {name: with_statistics(of, plays[name], policies[name]) for name, of in algorithms.items()}
     begun = {name: play._replace(made=()) for name, play in begun.items()}
+    critics = {(name,): alone(of.critic_step) for name, of in algorithms.items() if of.critic_step is not None}
 
     def step(world: World, noise: dict[str, Any]) -> tuple[World, dict[str, Any]]:
         areas, plays = world
-        chosen = {
-            name: choose(scene.part(name), of, policies[name], plays[name], noise[name])
-            for name, of in algorithms.items()
-        }
+        chosen = {name: choose(of, policies[name], plays[name], noise[name]) for name, of in algorithms.items()}
+        for names, critic_step in {**critics, **shared}.items():
+            of_each = [(_row_of(scene.part(n), algorithms[n]), policies[n], plays[n], chosen[n]) for n in names]
+            chosen |= zip(names, _remembered(critic_step, *zip(*of_each, strict=True)), strict=True)
         sent = {name: join(choice.sent) for name, choice in chosen.items()}
         moved, result = advance_scene(scene, join(areas), sent, values)
         done, views = split(result.step, seeds), split(result.view, seeds)
@@ -107,18 +110,18 @@ class Choice(NamedTuple):
     made: Made  # also rows of members that do not decide
     alive: Array  # bool [S, E, A], those who decide
     doing: Any  # what everybody does, those who pause too, `Action` or (), as in `Open`
-    after: Any  # memory after the decision
+    after: Any  # memory after the decision; that of critics joins when all have chosen
     sent: TeamActions  # what the environment gets, [S, E, A, ...]
     connectors: Any  # their state after the decision
 
 
-def choose(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, key: Array) -> Choice:
+def choose(algorithm: Algorithm, policy: PolicyState, play: Play, key: Array) -> Choice:
     """What the members decide now. `key`: of one step for each seed [S], or what `noise` has drawn from it."""
     chain = algorithm.connectors
     begin = begins(play)
     connected, view = connectors.observed(chain, play.connectors, play.view, begin)
     carry = remembered(play)
-    decision = jax.vmap(partial(_decide, env, algorithm))(policy, view, play.open, carry, key)
+    decision = jax.vmap(algorithm.act)(policy, view.obs, view.action_mask, carry, key)
     doing = () if play.open.action == () else _standing(view.alive, decision.action, play.open)
     after = jax.tree.map(partial(select, view.alive), decision.carry, carry)  # the dead remember what they knew
     connected, action = connectors.sent(chain, connected, decision, view.alive)
@@ -258,12 +261,12 @@ def still_open(made: Made, steps: Transitions) -> Made:
     return jax.tree.map(lambda x: select(waits, x, jnp.zeros_like(x)), known)
 
 
-def none_made(env: Sizes, algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array) -> Made:
+def none_made(algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array) -> Made:
     """Zeros, as before the first decision of S seeds. `keys` [S] are used for their shape alone."""
 
     def made(policy: PolicyState, play: Play, keys: Array) -> Made:
         noise = noise_of(algorithm, keys[None], play.view.alive.shape[1:])
-        return choose(env, algorithm, policy, with_statistics(algorithm, play, policy), noise[0]).made
+        return choose(algorithm, policy, with_statistics(algorithm, play, policy), noise[0]).made
 
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made, policy, play, keys))
 
@@ -282,23 +285,32 @@ def _standing(alive: Array, action: Action, before: Open) -> Action:
     return jax.tree.map(partial(select, alive), action, before.action)
 
 
-def _decide(
-    env: Sizes, algorithm: Algorithm, policy: PolicyState, view: TeamView, before: Open, carry: Any, key: Array
-) -> Decision:
-    """One seed's decisions, [E, A, ...]; what critics remember is told in rows, as the algorithm wants them."""
-    decision = algorithm.act(policy, view.obs, view.action_mask, carry, key)
-    if algorithm.critic_step is None:
-        return decision
-    lead, members = view.alive.shape, env.members if algorithm.team_rows else 1
-    teams = lead[0] * lead[1] // members
+def _row_of(env: Sizes, algorithm: Algorithm) -> int:
+    """Members of a row, as the algorithm wants them."""
+    return env.members if algorithm.team_rows else 1
 
-    def rows(x: Array) -> Array:
-        return x.reshape(teams, members, *x.shape[2:])
 
-    doing = decision._replace(action=_standing(view.alive, decision.action, before))
-    obs, present, of_rows = jax.tree.map(rows, (view.obs, view.alive | before.waits, doing))
-    after = algorithm.critic_step(policy, obs, present, of_rows)
-    return decision._replace(carry=jax.tree.map(lambda x: x.reshape(*lead, *x.shape[2:]), after))
+def _remembered(
+    critic_step: CriticStep,
+    members: Sequence[int],
+    policies: Sequence[PolicyState],
+    plays: Sequence[Play],
+    chosen: Sequence[Choice],
+) -> list[Choice]:
+    """The choices of behaviors with one critic, in rows of so many `members` of each, with what it remembers after."""
+
+    def rows(count: int, x: Any) -> Any:  # [S, E, A, ...] → [S, E * A / count, count, ...]
+        return jax.tree.map(lambda y: y.reshape(y.shape[0], y.shape[1] * y.shape[2] // count, count, *y.shape[3:]), x)
+
+    made = [Decision(of.doing, of.doing, {}, of.after) for of in chosen]
+    there = [of.alive | play.open.waits for of, play in zip(chosen, plays, strict=True)]
+    given = ([of.made.obs for of in chosen], there, made)
+    in_rows = [[rows(count, x) for count, x in zip(members, of_each, strict=True)] for of_each in given]
+    found = []
+    for of, after in zip(chosen, jax.vmap(critic_step)(policies, *in_rows), strict=True):
+        after = jax.tree.map(lambda x, y: x.reshape(y.shape), after, of.after)
+        found.append(of._replace(after=jax.tree.map(partial(select, of.alive), after, of.after)))
+    return found
 
 
 def _add_up(

@@ -131,16 +131,18 @@ def _in_leagues(
 def played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Any]]:
     """T decisions, [T, S, ...]."""
     keys, policies = {}, {}
+    learns = plan.algorithms | {name: team for team in plan.teams.values() for name in team.kinds}
     for name, part in state.parts.items():
         draws = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(key, n), plan.steps))
         keys[name] = jnp.swapaxes(draws(part.key, part.iteration), 0, 1)
-        policies[name] = acting(plan.learners[name].algorithm, part.train)
+        policies[name] = acting(learns[name], part.train)
         if name in plan.rivals:
             own = rivals_of(name)
             keys[own] = jnp.swapaxes(draws(part.rivals.key, part.iteration), 0, 1)
             policies[own] = opponents.opponents(part.rivals)
-    rivals, mates = [rivals_of(name) for name in plan.rivals], [list(team.kinds) for team in plan.teams.values()]
-    return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.episodes, rivals, mates)
+    rivals, mates = [rivals_of(name) for name in plan.rivals], [tuple(team.kinds) for team in plan.teams.values()]
+    steps = {tuple(team.kinds): team.critic_step for team in plan.teams.values() if team.critic_step is not None}
+    return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.episodes, rivals, mates, steps)
 
 
 def _after(

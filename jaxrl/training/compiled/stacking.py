@@ -67,9 +67,14 @@ def stack(
 
 
 def stack_team(
-    sizes: Mapping[str, Sizes], steps: Mapping[str, Transitions], last: Mapping[str, TeamView], *, time_horizon: int
+    sizes: Mapping[str, Sizes],
+    steps: Mapping[str, Transitions],
+    last: Mapping[str, TeamView],
+    memory: Mapping[str, Any],
+    *,
+    time_horizon: int,
 ) -> dict[str, Rollout]:
-    """The rollouts [T', B, A_k] of the behaviors of a team, whose row b is the same team, without memory.
+    """The rollouts [T', B, A_k] of the behaviors of a team, whose row b is the same team; arguments as of `stacked`.
 
     Who is there, who waits, what was earned and how it ended is that of one row with the members of all.
     """
@@ -90,7 +95,7 @@ def stack_team(
     row = stacked(whole, everybody, seen, (), team_rows=True, time_horizon=time_horizon)
     found, start = {}, 0
     for name, env in sizes.items():
-        own = stacked(env, steps[name], last[name], (), team_rows=True, time_horizon=time_horizon)
+        own = stacked(env, steps[name], last[name], memory[name], team_rows=True, time_horizon=time_horizon)
         mine = slice(start, start := start + env.members)
         found[name] = masked(own._replace(**{field: getattr(row, field)[:, :, mine] for field in _OF_ROW}))
     return found

@@ -10,9 +10,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.algorithms.interface import (
-    acting,
-)
 from jaxrl.jax_envs.sampling import Distribution, Value
 from jaxrl.training.compiled import opponents
 from jaxrl.training.compiled.collect import none_made
@@ -50,7 +47,7 @@ def _start_learners(learner: Learner, init_keys: Array, keys: Array, play: Play)
     """A fresh learner for each seed beside the areas that it begins with. Both keys [S] are consumed."""
     algorithm = learner.algorithm
     store, train = algorithm.storage.init(), jax.vmap(algorithm.init)(init_keys)
-    made = none_made(learner.env, algorithm, acting(algorithm, train), play, keys)
+    made = none_made(algorithm, train.policy, play, keys)
     return JittedState(
         train=train,
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), store),

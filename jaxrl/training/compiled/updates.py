@@ -203,8 +203,9 @@ def _stacked(learners: Learners, given: Mapping[str, Given]) -> dict[str, Rollou
     """One seed's rollouts, whose rows are those of one team where there are several."""
     horizon = next(iter(learners.values())).time_horizon
     if len(learners) > 1:
-        steps, last = ({n: of.steps for n, of in given.items()}, {n: of.last[0] for n, of in given.items()})
-        return stack_team({name: of.env for name, of in learners.items()}, steps, last, time_horizon=horizon)
+        steps = {n: of.steps for n, of in given.items()}
+        last, memory = ({n: of.last[i] for n, of in given.items()} for i in range(2))
+        return stack_team({name: of.env for name, of in learners.items()}, steps, last, memory, time_horizon=horizon)
     ((name, learner),) = learners.items()
     rows, of = learner.algorithm.team_rows, given[name]
     return {name: stack(learner.env, of.steps, *of.last, team_rows=rows, time_horizon=horizon)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jaxrl.algorithms.interface import Algorithm, Decision, PolicyState
+from jaxrl.algorithms.interface import Algorithm, CriticStep, Decision, PolicyState, alone
 from jaxrl.rollout import noise
 from jaxrl.rollout.booking.records import Moved, RowsMessage
 from jaxrl.rollout.buffer import external_actions, kinds, repaging, trajectory, whole_episodes
@@ -63,11 +63,16 @@ def decide(
       Actions for the environment, dense [B, A, ...], the buffer, and what the connectors remember (`connectors`).
     """
     connected, steps = _received(algorithm, connected, steps, moved)
-    return _decide(Acting(algorithm, time_horizon), policy, state, steps, key_data, connected, moved)
+    carry = trajectory.memory(state, steps, _origin(moved))
+    decided = [_decided(algorithm, policy, steps, carry, key_data)]
+    if algorithm.critic_step is not None and policy.critic != ():  # a critic comes with policies that are learned from
+        decided = _remembered(alone(algorithm.critic_step), [policy], [state], [steps], decided)
+    return _appended(Acting(algorithm, time_horizon), state, steps, decided[0], connected, moved)
 
 
 def decide_together(
     acting: Sequence[Acting],
+    critic_step: CriticStep | None,
     policies: Sequence[PolicyState],
     state: KindTrajectories,
     steps: Sequence[RowsMessage],
@@ -75,16 +80,20 @@ def decide_together(
     connected: Sequence[Any],
     moved: Sequence[Moved | None],
 ) -> tuple[tuple[Action, ...], KindTrajectories, tuple[Any, ...]]:
-    """The same for teams of several kinds of members, each with a policy, a buffer and a message of its own."""
+    """The same for teams of several kinds of members, each with a policy, a buffer and a message of its own.
+
+    `critic_step`: of the `TeamAlgorithm`.
+    """
     algorithms = [kind.algorithm for kind in acting]
-    shown = [_received(*kind) for kind in zip(algorithms, connected, steps, moved, strict=True)]
-    rows = trajectory.rows_of(*(message for _, message in shown))
-    done = [
-        _decide(kind, policy, own, message, key, remembered, came, rows)
-        for kind, policy, own, key, came, (remembered, message) in zip(
-            acting, policies, state.kinds, key_data, moved, shown, strict=True
-        )
-    ]
+    received = [_received(*kind) for kind in zip(algorithms, connected, steps, moved, strict=True)]
+    connected, steps = zip(*received, strict=True)
+    rows, origins = trajectory.rows_of(*steps), map(_origin, moved)
+    carries = [trajectory.memory(*kind) for kind in zip(state.kinds, steps, origins, strict=True)]
+    decided = [_decided(*kind) for kind in zip(algorithms, policies, steps, carries, key_data, strict=True)]
+    if critic_step is not None:
+        decided = _remembered(critic_step, policies, state.kinds, steps, decided)
+    of_each = zip(acting, state.kinds, steps, decided, connected, moved, strict=True)
+    done = [_appended(kind, *of_kind[:4], moved=of_kind[4], rows=rows) for kind, *of_kind in of_each]
     sent, buffers, connected = zip(*done, strict=True)
     return sent, KindTrajectories(buffers), connected
 
@@ -95,38 +104,55 @@ def _received(algorithm: Algorithm, connected: Any, steps: RowsMessage, moved: M
     return connectors.received(algorithm.connectors, connected, steps, moved)
 
 
-def _decide(
+def _origin(moved: Moved | None) -> Any:
+    return None if moved is None else moved.origin
+
+
+def _decided(algorithm: Algorithm, policy: PolicyState, steps: RowsMessage, carry: Any, key_data: Any) -> Decision:
+    """What members choose that `carry` is remembered of."""
+    return algorithm.act(policy, tuple(o[1] for o in steps.obs), steps.action_mask, carry, noise.typed(key_data))
+
+
+def _remembered(
+    critic_step: CriticStep,
+    policies: Sequence[PolicyState],
+    states: Sequence[TrajectoryState],
+    steps: Sequence[RowsMessage],
+    decided: Sequence[Decision],
+) -> list[Decision]:
+    """The decisions of all kinds, with what the critic remembers after them."""
+    doing = [
+        made._replace(action=trajectory.standing(state, message.deciding, made.action))
+        for made, state, message in zip(decided, states, steps, strict=True)
+    ]
+    obs, present = [tuple(o[1] for o in message.obs) for message in steps], [message.present[1] for message in steps]
+    after = critic_step(policies, obs, present, doing)
+    return [made._replace(carry=carry) for made, carry in zip(decided, after, strict=True)]
+
+
+def _appended(
     acting: Acting,
-    policy: PolicyState,
     state: TrajectoryState,
     steps: RowsMessage,
-    key_data: Any,
+    decision: Decision,
     connected: Any,
     moved: Moved | None,
     rows: Rows | None = None,
 ) -> tuple[Action, TrajectoryState, Any]:
-    """`decide` after its connectors; `rows` where members of other kinds share them."""
+    """What `decide` returns; `rows` where members of other kinds share them."""
     algorithm, time_horizon = acting
-    origin = None if moved is None else moved.origin
-    obs = tuple(o[1] for o in steps.obs)
-    carry = trajectory.memory(state, steps, origin)
-    decision: Decision = algorithm.act(policy, obs, steps.action_mask, carry, noise.typed(key_data))
-    after = decision.carry
-    if algorithm.critic_step is not None and policy.critic != ():  # a critic comes with policies that are learned from
-        doing = trajectory.standing(state, steps.deciding, decision.action)
-        after = algorithm.critic_step(policy, obs, steps.present[1], decision._replace(action=doing))
-    made = (decision.action, decision.extras, after)
-    state = trajectory.add(state, steps, *made, time_horizon=time_horizon, origin=origin, rows=rows)
+    made = (decision.action, decision.extras, decision.carry)
+    state = trajectory.add(state, steps, *made, time_horizon=time_horizon, origin=_origin(moved), rows=rows)
     if algorithm.connectors is None:
         return decision.sent, state, connected
     connected, sent = connectors.sent(algorithm.connectors, connected, decision.action, decision.sent, steps.deciding)
     return sent, state, connected
 
 
-def uncompiled(acting: Sequence[Acting]) -> ActorPrograms:
+def uncompiled(acting: Sequence[Acting], critic_step: CriticStep | None = None) -> ActorPrograms:
     """The programs of an actor of several kinds of members, as ordinary functions."""
     return ActorPrograms(
-        decide=lambda *arguments: decide_together(acting, *arguments),
+        decide=lambda *arguments: decide_together(acting, critic_step, *arguments),
         turn=kinds.turn,
         discard=lambda buffer: kinds.take(buffer)[1],
         turn_whole=kinds.turn_whole,

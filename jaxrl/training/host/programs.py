@@ -66,8 +66,8 @@ def compile_team(
     """The programs of a team of several behaviors; `like`: those of each, were it alone, in the team's order."""
     quick = quick_options()
     acting = [Acting(algorithm, limit) for algorithm, limit in zip(team.kinds.values(), time_horizons, strict=True)]
-    actor = uncompiled(acting)._replace(
-        decide=jax.jit(partial(decide_together, acting), donate_argnums=(1, 4)),
+    actor = uncompiled(acting, team.critic_step)._replace(
+        decide=jax.jit(partial(decide_together, acting, team.critic_step), donate_argnums=(1, 4)),
         allocate=like[0].actor.allocate,
         turn=jax.jit(kinds.turn, donate_argnums=0, compiler_options=quick),
         turn_whole=jax.jit(kinds.turn_whole, donate_argnums=0, compiler_options=quick),

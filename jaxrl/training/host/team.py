@@ -69,7 +69,7 @@ def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environmen
     for of, kind in kinds.items():
         algorithm = together.kinds[of]
         known = (of, kind.spec, kind.settings, algorithm)
-        own = KindLearner(*known, learner, kind.key, training=True, team=learners)
+        own = KindLearner(*known, learner, kind.key, training=True, together=together, team=learners)
         acts = (of, kind.spec, algorithm, kind.programs.actor, own.policy, own.run_key, environment)
         policies.append(KindPolicy(*acts, kind.settings.team_capacity))
         behaviors.append(Behavior(own, policies[-1], behaviors))

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from jaxrl.algorithms.interface import Metrics, TrainState, store_rollout
+from jaxrl.algorithms.interface import Metrics, PolicyState, TrainState, acting, store_rollout
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.rollout.buffer import kinds
 from jaxrl.rollout.buffer.kinds import KindTrajectories
@@ -39,14 +39,23 @@ def estimate(team: TeamAlgorithm, states: dict[str, TrainState], buffer: KindTra
 class KindLearner(Learner):
     """The part of one behavior in a team, which goes on until all of its behaviors are done. Arguments as `Learner`.
 
-    team: by name, those that were made before, in the order of the `TeamAlgorithm`; this one joins them.
+    together: what it learns with.
+    team: by name, those that were made before, in the order of `together`; this one joins them.
     """
 
-    def __init__(self, name: str, *arguments: Any, team: dict[str, KindLearner], **keywords: Any) -> None:
+    def __init__(
+        self, name: str, *arguments: Any, together: TeamAlgorithm, team: dict[str, KindLearner], **keywords: Any
+    ) -> None:
         super().__init__(name, *arguments, **keywords)
+        self.together = together
         team[name] = self
         self.team = team
         self._told: dict[str, float] = {}  # metrics of the newest update, until somebody takes them
+
+    @property
+    def policy(self) -> PolicyState:
+        """As of `Learner`; the critic is the team's."""
+        return acting(self.together, self.state)
 
     def unfinished(self) -> bool:
         """Whether a behavior of the team has something left to do."""

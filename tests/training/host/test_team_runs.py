@@ -25,6 +25,7 @@ from jaxrl.training.checks import check_run
 from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.loop import HostLoop
 from jaxrl.training.host.run import host_loop, train
+from jaxrl.training.host.team_learner import KindLearner
 from tests import trainer
 from tests.envs.team_player import ROUND
 from tests.event_files import read_events
@@ -34,7 +35,7 @@ pytestmark = trainer.MARKS
 TINY = {
     "trainer_type": "poca",
     "hyperparameters": {"batch_size": 8, "buffer_size": 24, "num_epoch": 1, "learning_rate": 0.01},
-    "network_settings": {"hidden_units": 4, "num_layers": 1},
+    "network_settings": {"hidden_units": 4, "num_layers": 1, "memory": {"memory_size": 4, "sequence_length": 4}},
     "summary_freq": 16,
     "team": "lock",
 }
@@ -70,11 +71,27 @@ def booked(loop: HostLoop) -> dict[str, Rollout]:
     return {name: jax.tree.map(np.asarray, rollouts[name]) for name in NAMES}
 
 
+def remembered(loop: HostLoop, rollouts: dict[str, Rollout]) -> dict[str, Any]:
+    """What members remember after each state of `rollouts`, by behavior, as the policies are now."""
+    kinds = {name: loop.behaviors[name] for name in ("Runner", "Seer")}  # the order of the team
+    learner = kinds["Seer"].learner
+    assert isinstance(learner, KindLearner) and learner.together.critic_step is not None
+    decided = []
+    for name, kind in kinds.items():
+        of = rollouts[name]
+        made = kind.algorithm.act(kind.actor.policy, of.obs, of.action_mask, of.carry, jax.random.key(0))
+        decided.append(made._replace(action=of.action))
+    seen, policies = [rollouts[name] for name in kinds], [kind.actor.policy for kind in kinds.values()]
+    given = policies, [of.obs for of in seen], [of.present for of in seen], decided
+    return jax.tree.map(np.asarray, dict(zip(kinds, learner.together.critic_step(*given), strict=True)))
+
+
 class Played(NamedTuple):
     """One whole run."""
 
     run: Path
     booked: dict[str, Rollout]  # after one round and the first message of the next
+    remembered: dict[str, Any]  # after each state of it, by behavior
     steps: list[tuple[int, int]]  # of each then, and how many decisions its actor held
     collected: int  # at the end
     again: dict[str, Rollout]  # when the process was lost and another message has come
@@ -95,6 +112,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
             if number == ROUND + 1:
                 early = {name: (loop.behaviors[name].step, loop.behaviors[name].actor.held) for name in NAMES}
                 first = booked(loop)
+                after_each = remembered(loop, first)
         loop.recorder.finish(list(loop.behaviors.values()), None)
         logging.getLogger("jaxrl").removeHandler(said)
         logging.getLogger("jaxrl").addHandler(text)
@@ -103,7 +121,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         collected = loop.behaviors["Seer"].actor.fresh
         loop.advance(loop.receive(1))
         run = folder / "results" / "run"
-        return Played(run, first, list(early.values()), collected, booked(loop), text.lines, said.lines)
+        return Played(run, first, after_each, list(early.values()), collected, booked(loop), text.lines, said.lines)
 
 
 class Lines(logging.Handler):
@@ -173,6 +191,24 @@ def test_steps_of_each_and_a_process_that_is_lost(played: Played) -> None:
     wanted = [said.format("Seer", 0, 0), said.format("Runner", 2, 2)]
     assert [text.partition(" are ")[0] for text in sorted(played.lost, reverse=True)] == wanted
     assert sum(rollout.acted.sum() for rollout in played.again.values()) == played.collected
+
+
+def test_actors_and_the_critic_of_both_kinds_remember_from_one_decision_to_the_next(played: Played) -> None:
+    """What a member remembers before a state: nothing where an episode begins, else what follows from its last one.
+
+    The critic saw then who was there and what everybody was doing, those who waited too.
+    """
+    states = slice(0, ROUND)
+    for name in NAMES:
+        of = played.booked[name]
+        moves, ended = of.present & ~of.waiting, of.terminated | of.truncated | of.left
+        goes_on = (of.present[1:] & of.present[:-1] & ~of.begin[1:] & ~ended[:-1])[states]
+        assert (goes_on & moves[states]).any() and (name == "Seer" or (goes_on & ~moves[states]).any())
+        for network, before in of.carry.items():
+            moved = moves.reshape(moves.shape + (1,) * (before.ndim - 3))
+            after = np.where(moved, played.remembered[name][network], before)
+            np.testing.assert_allclose(before[1:][states][goes_on], after[states][goes_on], atol=1e-6)
+            assert np.abs(before[1:][states][goes_on]).max() > 0 and not before[of.begin].any()
 
 
 def values(run: Path, name: str, tag: str) -> dict[int, float]:
