@@ -14,6 +14,7 @@ from jaxrl.algorithms.interface import Decision as Decided
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import Chain
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
+from jaxrl.rollout.booking.row_arrays import by_place
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled import connectors as compiled
@@ -142,7 +143,7 @@ class ConnectedHost(Host):
 
         def dense(x: Any) -> np.ndarray:
             table = np.zeros((self.slots.rows, self.slots.members, *x.shape[2:]), x.dtype)
-            table[places] = x[played.alive]
+            by_place(table)[places] = x[played.alive]
             return table
 
         chosen = Action(*map(dense, decision.action))

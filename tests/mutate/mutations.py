@@ -19,7 +19,10 @@ MUTATIONS = (
         "decided = newest",
     ),
     Mutation(
-        "A3", "rollout/booking/row_arrays.py", "self._reward[old] = rewards\n", "self._reward[old] = 2 * rewards\n"
+        "A3",
+        "rollout/booking/row_arrays.py",
+        "here.reward[old] = pairs(rewards)\n",
+        "here.reward[old] = pairs(2 * rewards)\n",
     ),
     Mutation(
         "A4",
@@ -57,11 +60,14 @@ MUTATIONS = (
     Mutation(
         "A9",
         "rollout/booking/row_arrays.py",
-        "            table[0][own] = last\n",
-        "            table[0][places] = table[1][places]\n",
+        "            table[own] = last\n",
+        "            table[own] = self._kinds[kind].newest[0][own]\n",
     ),
     Mutation(
-        "A10", "rollout/booking/episodes.py", "        self.lengths[slots] += 1\n", "        self.lengths[slots] += 2\n"
+        "A10",
+        "rollout/booking/episodes.py",
+        "        lengths[slots] += 1\n",
+        "        lengths[slots] += 2\n",
     ),
     Mutation(
         "A11",

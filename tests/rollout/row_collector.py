@@ -125,7 +125,7 @@ class RowCollector:
         self.finished += ingested.finished
         for source, places in ingested.decisions.items():
             own = messages[source].deciding.obs[0]
-            np.testing.assert_array_equal(action.continuous[places][:, 0], chosen(own[:, 0], own[:, 1]))
+            np.testing.assert_array_equal(action.continuous.reshape(-1)[places], chosen(own[:, 0], own[:, 1]))
         self.check()
         return ingested
 

@@ -45,7 +45,7 @@ class Seen:
         waiting = self.homes | self.gone  # for what came of their decision
         for source, steps in messages.items():
             self.gone |= {i: self.homes.pop(i) for i in steps.ended.agent_id.tolist()}
-            places = zip(*(axis.tolist() for axis in ingested.decisions[source]), strict=True)
+            places = (divmod(place, self.slots.members) for place in ingested.decisions[source].tolist())
             self.homes |= dict(zip(steps.deciding.agent_id.tolist(), places, strict=True))
         parts = (ingested.steps, *ingested.beside)
         told: dict[int, tuple[Any, ...]] = {}

@@ -56,7 +56,7 @@ def says(ended=None, deciding=None, source=ONE):
 
 
 def places(ingested, source=ONE) -> list[tuple[int, int]]:
-    rows, members = ingested.decisions[source]
+    rows, members = np.divmod(ingested.decisions[source], ingested.rows.deciding.shape[1])
     return list(zip(rows.tolist(), members.tolist(), strict=True))
 
 
@@ -281,7 +281,7 @@ def test_a_member_has_the_lowest_free_place_of_its_team_and_the_next_episode_has
     def places(asks: list[int], ended: tuple[int, ...] = ()) -> list[int]:
         gone = terminal_steps(spec, ended, groups=[7] * len(ended))
         part = message(spec, gone, decision_steps(spec, asks, groups=[7] * len(asks)))
-        return slots.ingest({ONE: part}).decisions[ONE][1].tolist()
+        return slots.ingest({ONE: part}).decisions[ONE].tolist()
 
     assert places([4, 5]) == [0, 1]
     assert places([4, 5, 6]) == [0, 1, 2] and slots.members == 3

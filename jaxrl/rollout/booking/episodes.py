@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrl.rollout.booking.occupants import Source, Team
+from jaxrl.rollout.booking.occupants import Places, Source, Team
 from jaxrl.types import NO_GROUP, TerminalSteps
 
 
@@ -61,6 +61,11 @@ def reward_columns(reward: np.ndarray, group_reward: np.ndarray) -> np.ndarray:
     return both
 
 
+def pairs(rewards: np.ndarray) -> np.ndarray:
+    """A view of own and group rewards [..., 2] as complex numbers [...], which are moved and added as one item each."""
+    return rewards.view(np.complex64 if rewards.dtype == np.float32 else np.complex128)[..., 0]
+
+
 class Episodes:
     """Running sums of every slot, and who belongs to which team."""
 
@@ -86,6 +91,7 @@ class Episodes:
         self.sums = np.pad(self.sums, [*more, (0, 0)])
         self.lengths = np.pad(self.lengths, more)
         self._mates, self._open, self._paid = (np.pad(x, more) for x in (self._mates, self._open, self._paid))
+        self._by_place = tuple(x.reshape(-1) for x in (pairs(self.sums), self.lengths, self._paid))
 
     def start(
         self, slot: tuple[int, int], source: Source, group_id: int, so_far: SoFar | None = None, *, kind: int = 0
@@ -119,20 +125,20 @@ class Episodes:
         self._leave_team(slot)
         self._join(slot, source, group_id, kind)
 
-    def decide(self, slots: tuple[np.ndarray, np.ndarray], rewards: np.ndarray) -> None:
+    def decide(self, slots: Places, rewards: np.ndarray) -> None:
         """Agents that had a decision before decide again; rewards float32 [N, 2], own and group."""
-        self.sums[slots] += rewards
-        self.lengths[slots] += 1
-        self._paid[slots] = rewards[:, 0]
+        sums, lengths, paid = self._by_place
+        sums[slots] += pairs(rewards)
+        lengths[slots] += 1
+        paid[slots] = rewards[:, 0]
 
-    def end(
-        self, rows: np.ndarray, members: np.ndarray, ended: TerminalSteps, index: np.ndarray, *, kind: int = 0
-    ) -> EpisodeRecords:
+    def end(self, slots: Places, ended: TerminalSteps, index: np.ndarray, *, kind: int = 0) -> EpisodeRecords:
         """Entries `index` of `ended`, of one kind, which lived in these slots, are over.
 
         What that means for other kinds of their teams stands in `others` until the message is over. A kind whose
         members had all ended before is told the team's return.
         """
+        rows, members = np.divmod(slots, self.lengths.shape[1])
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
         self.sums[rows, members] += rewards
         self._open[rows, members] = False

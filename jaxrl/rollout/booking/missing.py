@@ -52,14 +52,15 @@ class Overdue:
 
     def asked(self, source: Source, places: Places, again: np.ndarray | slice) -> None:
         """These agents of the newest message ask; those in `again` had asked before."""
-        if not len(places[0]):
+        if not len(places):
             return
         number = self._numbers[source.worker, source.incarnation]
         now = self._messages[number]
-        before = self._at[places][again]
+        before = self._at.take(places)[again]
         self._gaps += len(before) * int(now) - int(before.sum())
         self._again += len(before)
-        self._of[places], self._at[places] = number, now
+        self._of.put(places, number)
+        self._at.put(places, now)
 
     def __call__(self, alive: np.ndarray) -> np.ndarray:
         """bool [B, A], agents that are overdue; nobody unless these are more than those that ask as usual."""
@@ -166,7 +167,7 @@ def limited(message: BehaviorMessage, homes: Mapping[int, Occupant], lengths: np
     deciding = message.deciding
     ids = deciding.agent_id.tolist()
     known = [(i, homes[agent]) for i, agent in enumerate(ids) if agent in homes]
-    decided = lengths[places_of([home for _, home in known])]
+    decided = lengths.take(places_of([home for _, home in known], lengths.shape[1]))
     late = [known[i][0] for i in np.flatnonzero(decided >= most - 1).tolist()]
     ended = set(message.ended.agent_id.tolist()) if late else ()
     late = [i for i in late if ids[i] not in ended]

@@ -14,7 +14,8 @@ import numpy as np
 
 from jaxrl.types import NO_GROUP, BehaviorMessage
 
-Places = tuple[np.ndarray, np.ndarray]  # rows [N], members [N]
+Places = np.ndarray
+"""int64 [N], slots by number: row * A + member. One index into flat arrays takes NumPy a fifth of the time of two."""
 
 
 class Source(NamedTuple):
@@ -74,10 +75,9 @@ def _first_sizes(
     return max(len(teams) + lone, 1), [max([1, *(team[kind] for team in teams.values())]) for kind in range(kinds)]
 
 
-def places_of(homes: Sequence[Occupant]) -> Places:
-    """Their slots, in their order."""
-    pairs = np.array([(home.row, home.member) for home in homes], np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
+def places_of(homes: Sequence[Occupant], members: int) -> Places:
+    """Their slots, in their order, in rows of so many members."""
+    return np.array([home.row * members + home.member for home in homes], np.int64)
 
 
 class Occupants:

@@ -12,11 +12,11 @@ members alone, so that no kind is padded to another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.rollout.booking.episodes import reward_columns
+from jaxrl.rollout.booking.episodes import pairs, reward_columns
 from jaxrl.rollout.booking.occupants import Places
 from jaxrl.rollout.booking.records import Ending, Gone, RowsMessage
 from jaxrl.types import BehaviorSpec, DecisionSteps
@@ -29,6 +29,24 @@ class _Kind:
         self.columns = np.zeros(0, np.int64)  # its members among all of a row, in the order of their coming
         self.obs = tuple(np.zeros((2, 0, 0, *s.shape), s.dtype) for s in spec.observations)
         self.action_mask = np.ones((0, 0, spec.action.mask_size), bool)
+        # The same over the places of its members, [B * A, *shape], views:
+        self.last, self.newest, self.masks = self.obs, self.obs, self.action_mask
+
+    def resize(self, rows: int, members: int) -> None:
+        """Room for so many; contents keep their place."""
+        self.obs = tuple(_fit(x, 1, rows, members) for x in self.obs)
+        self.action_mask = _fit(self.action_mask, 0, rows, members, fill=True)
+        self.last, self.newest = (tuple(by_place(x[i]) for x in self.obs) for i in range(2))
+        self.masks = by_place(self.action_mask)
+
+
+class _ByPlace(NamedTuple):
+    """Views of the arrays of `RowArrays` that are written for everybody who asks, over places [B * A]."""
+
+    deciding: np.ndarray
+    earned: np.ndarray
+    ending: np.ndarray
+    reward: np.ndarray  # complex64, own and group reward as `pairs`
 
 
 class RowArrays:
@@ -38,6 +56,7 @@ class RowArrays:
         self.alive = np.zeros((0, 0), bool)
         self.gone_now = np.zeros((0, 0), bool)  # left with this message
         self._gone = np.zeros((0, 0), np.uint8)  # `Gone` since the row's newest state
+        self._departures, self._untold = False, False  # whether any `gone_now`, any `_gone`: mostly nobody
         self.departed_with = np.zeros((0, 0, 2), np.float32)  # rewards of who left last
         self._kinds = [_Kind(spec) for spec in specs]
         self._place = np.zeros(0, np.int64)  # [A], of each member among those of its kind
@@ -47,6 +66,7 @@ class RowArrays:
         self.ending = np.zeros((0, 0), np.uint8)
         self._present = np.zeros((2, 0, 0), bool)
         self._deciding = np.zeros((0, 0), bool)
+        self._by_place: _ByPlace
 
     def columns(self, kind: int) -> np.ndarray:
         """int64 [A of the kind], its members among all of a row."""
@@ -61,12 +81,12 @@ class RowArrays:
             known, more = len(self._place), count - len(kind.columns)
             self._place = np.concatenate([self._place, np.arange(len(kind.columns), count)])
             kind.columns = np.concatenate([kind.columns, np.arange(known, known + more)])
-            kind.obs = tuple(_fit(x, 1, rows, count) for x in kind.obs)
-            kind.action_mask = _fit(kind.action_mask, 0, rows, count, fill=True)
+            kind.resize(rows, count)
         everybody = len(self._place)
         for name in ("alive", "gone_now", "_gone", "departed_with", "_reward", "_earned", "ending", "_deciding"):
             setattr(self, name, _fit(getattr(self, name), 0, rows, everybody))
         self._present = _fit(self._present, 1, rows, everybody)
+        self._by_place = _ByPlace(*map(by_place, (self._deciding, self._earned, self.ending, pairs(self._reward))))
 
     def begin_message(self) -> None:
         """Nothing has arrived yet."""
@@ -74,7 +94,8 @@ class RowArrays:
         self.ending[:] = Ending.OPEN
         self._present[:] = False
         self._deciding[:] = False
-        self.gone_now[:] = False
+        if self._departures:
+            self.gone_now[:] = self._departures = False
 
     def depart(
         self, kind: int, places: Places, how: np.ndarray, rewards: np.ndarray, obs: tuple[np.ndarray, ...]
@@ -86,28 +107,28 @@ class RowArrays:
           rewards: float32 [N, 2], own and group reward.
           obs: of each sensor [N, *shape].
         """
-        self.alive[places] = False
-        self._gone[places] = how
-        self.gone_now[places] = True
-        self.departed_with[places] = rewards
-        self._earned[places] = rewards[:, 0]
-        own = self._own(places)
-        for table, last in zip(self._kinds[kind].obs, obs, strict=True):
-            table[0][own] = last
+        self._departures = self._untold = True
+        self.alive.put(places, False)
+        self._gone.put(places, how)
+        self.gone_now.put(places, True)
+        self.departed_with.reshape(-1, 2)[places] = rewards
+        self._earned.put(places, rewards[:, 0])
+        own = self.own(kind, places)
+        for table, last in zip(self._kinds[kind].last, obs, strict=True):
+            table[own] = last
 
     def drop(self, places: Places) -> None:
         """Members of any kind vanish, and what became of their open decision will never be known."""
         for number, kind in enumerate(self._kinds):
-            of_kind = np.isin(places[1], kind.columns)
-            gone, count = (places[0][of_kind], places[1][of_kind]), int(of_kind.sum())
-            if count:
-                how, rewards = np.full(count, Gone.DROPPED), np.zeros((count, 2), np.float32)
+            gone = places[np.isin(places % len(self._place), kind.columns)]
+            if len(gone):
+                how, rewards = np.full(len(gone), Gone.DROPPED), np.zeros((len(gone), 2), np.float32)
                 self.depart(number, gone, how, rewards, self.newest(number, gone))
 
     def newest(self, kind: int, places: Places) -> tuple[np.ndarray, ...]:
         """What members [N] of a kind saw when they last asked, of each sensor [N, *shape]."""
-        own = self._own(places)
-        return tuple(table[1][own] for table in self._kinds[kind].obs)
+        own = self.own(kind, places)
+        return tuple(table[own] for table in self._kinds[kind].newest)
 
     def close(self) -> np.ndarray:
         """Tell what followed for everybody who left a row whose last member has gone with this message.
@@ -119,7 +140,7 @@ class RowArrays:
 
         Returns these rows, int64 [K].
         """
-        if not self.gone_now.any():
+        if not self._departures:
             return np.zeros(0, np.int64)
         rows = np.flatnonzero(self.gone_now.any(-1) & ~self.alive.any(-1))
         gone, now = self._gone[rows], self.gone_now[rows]
@@ -141,17 +162,17 @@ class RowArrays:
 
         Returns their places [K], and float32 [K, 2], own and group reward.
         """
-        self._deciding[places] = True
-        mine, own = self._kinds[kind], self._own(places)
-        mine.action_mask[own] = deciding.action_mask
-        for table, obs in zip(mine.obs, deciding.obs, strict=True):
-            table[1][own] = obs
+        here, mine, own = self._by_place, self._kinds[kind], self.own(kind, places)
+        here.deciding[places] = True
+        mine.masks[own] = deciding.action_mask
+        for table, obs in zip(mine.newest, deciding.obs, strict=True):
+            table[own] = obs
         # The reward in an agent's first request belongs to no decision of its own and is left out, as in ML-Agents.
-        old = places[0][again], places[1][again]
+        old = places[again]
         rewards = reward_columns(deciding.reward, deciding.group_reward)[again]
-        self._reward[old] = rewards
-        self._earned[old] = rewards[:, 0]
-        self.ending[old] = Ending.CONTINUES
+        here.reward[old] = pairs(rewards)
+        here.earned[old] = rewards[:, 0]
+        here.ending[old] = Ending.CONTINUES
         return old, rewards
 
     def finish_message(self) -> tuple[list[RowsMessage], RowsMessage | None]:
@@ -162,8 +183,9 @@ class RowArrays:
         kinds. Of these also what is asked of all members.
         """
         acts = np.asarray(self._deciding.any(-1))
-        if self._gone.any():
+        if self._untold:
             self._tell(np.flatnonzero(acts), np.uint8(Ending.LEFT))
+            self._untold = bool(self._gone.any())
         self._present[1] = self.alive & acts[:, None]
         flags = self._reward, self._earned, self.ending, self._present, self._deciding
         if len(self._kinds) == 1:
@@ -185,9 +207,12 @@ class RowArrays:
         at = np.unravel_index(np.resize(living, alive.size), alive.shape)
         return tuple(table[1][at] for table in kind.obs), kind.action_mask[at]
 
-    def _own(self, places: Places) -> Places:
-        """The same places among the members of their kind."""
-        return places if len(self._kinds) == 1 else (places[0], self._place[places[1]])
+    def own(self, kind: int, places: Places) -> Places:
+        """The same places in rows of the members of their kind alone."""
+        if len(self._kinds) == 1:
+            return places
+        rows, members = np.divmod(places, len(self._place))
+        return rows * len(self._kinds[kind].columns) + self._place[members]
 
     def _tell(self, rows: np.ndarray, ending: np.ndarray | np.uint8) -> None:
         """Endings and rewards of the members of `rows` that left: [K, A], or one for all."""
@@ -196,6 +221,11 @@ class RowArrays:
         self._reward[left] = self.departed_with[left]
         self.ending[left] = np.broadcast_to(ending, (len(rows), self.alive.shape[1]))[at, members]
         self._gone[left] = Gone.NOBODY
+
+
+def by_place(table: np.ndarray) -> np.ndarray:
+    """A view of a table [B, A, *shape] as [B * A, *shape]."""
+    return table.reshape(table.shape[0] * table.shape[1], *table.shape[2:])
 
 
 def _message(kind: _Kind, reward: Any, earned: Any, ending: Any, present: Any, deciding: Any) -> RowsMessage:

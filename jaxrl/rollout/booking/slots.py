@@ -65,6 +65,7 @@ class Slots:
         self._untrained = UntrainedDecisions(self._action_of, leave_out_taken=leave_out_taken)
         self._occupants = Occupants(team_rows=team_rows)
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
+        self._decisions: dict[Source, Places] = {}  # of this message
         self._moving: dict[tuple[Source, int], tuple[SoFar, Occupant]] = {}  # (source, agent id) between two rows
         self._moved: list[tuple[Occupant, Occupant]] = []  # from and to, with this message
         self._discarded: dict[Source, Collection[int] | None] = {}  # ids; None: all
@@ -114,7 +115,7 @@ class Slots:
         vanished = sum(finished)
         taken = self._untrained.taken(messages, self._occupants)
         self._end_discarded()
-        decisions = {}
+        decisions = self._decisions = {}
         if self.max_length is not None:
             homes, lengths = self._occupants.of, self._episodes.lengths
             messages = {s: limited(steps, homes(s), lengths, self.max_length) for s, steps in messages.items()}
@@ -129,10 +130,11 @@ class Slots:
             self._occupants.free(row)
         self._overdue.message(source for source, steps in messages.items() if len(steps.deciding.agent_id))
         for source, steps in messages.items():
-            decisions[source], again = self._place(source, steps.deciding)
-            self._overdue.asked(source, decisions[source], again)
+            places, again = self._place(source, steps.deciding)
+            decisions[source] = places
+            self._overdue.asked(source, places, again)
             kind = self._kind(source)
-            old, rewards = self._arrays.decide(kind, decisions[source], again, steps.deciding)
+            old, rewards = self._arrays.decide(kind, places, again, steps.deciding)
             self._episodes.decide(old, rewards)
             finished[kind] += len(rewards)
         episodes += self._episodes.others
@@ -181,6 +183,10 @@ class Slots:
         """Those of one process of a worker that have ever shown an agent."""
         return [s for s in self._occupants.sources() if (s.worker, s.incarnation) == (worker, incarnation)]
 
+    def own(self, kind: int, places: Places) -> Places:
+        """These places of members of a kind, in rows of such members alone."""
+        return self._arrays.own(kind, places)
+
     @property
     def living(self) -> np.ndarray:
         """bool [B], rows with a member that lives; a discarded one does until the next `ingest`."""
@@ -208,10 +214,9 @@ class Slots:
         self._discarded.clear()
         if not homes:
             return
-        places = places_of(homes)
-        for slot in zip(*(axis.tolist() for axis in places), strict=True):
-            self._episodes.leave(slot)
-        self._arrays.drop(places)
+        for home in homes:
+            self._episodes.leave((home.row, home.member))
+        self._arrays.drop(places_of(homes, self.members))
 
     def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[tuple[int, EpisodeRecords]]:
         """Agents that vanished without an ending make room, if newcomers need it and they are the most that live here.
@@ -227,7 +232,7 @@ class Slots:
             homes = self._occupants.of(source)
             gone = {i: home for i, home in homes.items() if overdue[home.row, home.member] and i not in here}
             if gone:
-                newest = self._arrays.newest(self._kind(source), places_of(list(gone.values())))
+                newest = self._arrays.newest(self._kind(source), places_of(list(gone.values()), self.members))
                 ended = interrupted(list(gone), [home.group for home in gone.values()], newest)
                 records.append((self._kind(source), self._end(source, ended)))
         return records
@@ -265,7 +270,7 @@ class Slots:
                 self._occupants.settle(source, agent, home._replace(group=groups[i]))
                 self._episodes.change_team((home.row, home.member), source, groups[i], kind=self._kind(source))
             return 0
-        places, index = places_of([home for _, _, home in moved]), [i for i, _, _ in moved]
+        places, index = places_of([home for _, _, home in moved], self.members), [i for i, _, _ in moved]
         rewards = reward_columns(deciding.reward, deciding.group_reward)[index]
         self._episodes.decide(places, rewards)
         for _, agent, home in moved:
@@ -281,12 +286,12 @@ class Slots:
         unknown = len(homes) - len(index)
         if not len(index):
             return NO_EPISODES._replace(lengths=[0] * unknown)
-        places = places_of([home for home in homes if home is not None])
+        places = places_of([home for home in homes if home is not None], self.members)
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
         how = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
         self._arrays.depart(self._kind(source), places, how, rewards, tuple(obs[index] for obs in ended.obs))
         self._cached.pop(source, None)
-        records = self._episodes.end(*places, ended, index, kind=self._kind(source))
+        records = self._episodes.end(places, ended, index, kind=self._kind(source))
         return records._replace(lengths=records.lengths + [0] * unknown)
 
     def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray | slice]:
@@ -297,12 +302,11 @@ class Slots:
             return cached[1], slice(None)
         ids, homes = deciding.agent_id.tolist(), self._occupants.of(source)
         again = np.array([agent in homes for agent in ids], bool)
-        places = places_of(
-            [
-                homes.get(agent) or self._settle(source, agent, group)
-                for agent, group in zip(ids, deciding.group_id.tolist(), strict=True)
-            ]
-        )
+        found = [
+            homes.get(agent) or self._settle(source, agent, group)
+            for agent, group in zip(ids, deciding.group_id.tolist(), strict=True)
+        ]
+        places = places_of(found, self.members)  # of which there may be more by now
         self._cached[source] = (who, places)
         return places, again
 
@@ -343,7 +347,9 @@ class Slots:
 
     def _resize(self, rows: int) -> None:
         """Room for so many rows, and for the members in `_counts`."""
-        members = sum(self.counts)
+        before, members = self.members, sum(self.counts)
+        for source, places in self._decisions.items():
+            self._decisions[source] = places // before * members + places % before
         self._occupants.add_rows(rows)
         self._arrays.resize(rows, self.counts)
         self._untrained.resize(rows, members)

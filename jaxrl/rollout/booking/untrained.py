@@ -83,13 +83,13 @@ class UntrainedDecisions:
         told = self.open & (ending != Ending.OPEN)
         finished = self.open & (gone_now | (ending == Ending.CONTINUES))
         self.open &= ~told
-        for source, (rows, members) in decisions.items():
+        for source, places in decisions.items():
             steps = messages[source]
             mute = {agent for agent, about in steps.infos.items() if not about.get(TRAINING_ENABLED, True)}
             mute.update(untrained.get(source, ()))
             if mute:
                 at = [i for i, agent in enumerate(steps.deciding.agent_id.tolist()) if agent in mute]
-                self.open[rows[at], members[at]] = True
+                self.open.put(places[at], True)
         self._any = bool(self.open.any())
         return (told if told.any() else None), finished
 

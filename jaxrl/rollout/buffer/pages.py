@@ -22,7 +22,9 @@ class Pages:
 
     def append(self, steps: RowsMessage) -> None:
         """One message was added."""
-        self.size += steps.present[0].any(-1).astype(np.int64) + steps.deciding.any(-1)
+        self.size += steps.deciding.any(-1)
+        if steps.present[0].any():  # seldom
+            self.size += steps.present[0].any(-1)
 
     @property
     def scarce(self) -> bool:

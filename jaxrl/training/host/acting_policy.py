@@ -14,8 +14,9 @@ import numpy as np
 from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
 from jaxrl.rollout import noise
 from jaxrl.rollout.booking.episodes import EpisodeRecords
-from jaxrl.rollout.booking.occupants import first_size
+from jaxrl.rollout.booking.occupants import Places, first_size
 from jaxrl.rollout.booking.records import Ingested
+from jaxrl.rollout.booking.row_arrays import by_place
 from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.settings import BehaviorSettings, EnvironmentSettings
 from jaxrl.training.host import connectors
@@ -81,8 +82,7 @@ class ActingPolicy(Collector):
         Raises ExternalActionError for what agents cannot have done, or what cannot be learned from.
         """
         ingested, action = self.book(messages, untrained)
-        chosen = Action(continuous=np.asarray(action.continuous), discrete=np.asarray(action.discrete))
-        by_source = {source: at(chosen, places) for source, places in ingested.decisions.items()}
+        by_source = {source: at(action, places) for source, places in ingested.decisions.items()}
         return by_source, ingested.episodes, ingested.finished
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
@@ -186,6 +186,6 @@ def make_acting_policy(
     )
 
 
-def at(action: Action, places: Any) -> Action:
+def at(action: Action, places: Places) -> Action:
     """The actions [N, ...] of those who live at these places, of actions over rows."""
-    return Action(continuous=action.continuous[places], discrete=action.discrete[places])
+    return Action(*(by_place(np.asarray(x)).take(places, axis=0) for x in action))

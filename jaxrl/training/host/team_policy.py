@@ -174,11 +174,11 @@ class TeamPolicy(Collector):
         got their reward. Raises ExternalActionError.
         """
         ingested, actions = self.book(messages, untrained)
-        chosen = [Action(np.asarray(action.continuous), np.asarray(action.discrete)) for action in actions]
-        own = self._own_places()
+        assert self.paged is not None
         by_source = {}
-        for source, (rows, members) in ingested.decisions.items():
-            by_source[source] = at(chosen[self._place[behavior_name(source.behavior_id)]], (rows, own[members]))
+        for source, places in ingested.decisions.items():
+            kind = self._place[behavior_name(source.behavior_id)]
+            by_source[source] = at(actions[kind], self.paged.slots.own(kind, places))
         finished = {}
         for kind, brought in zip(self.kinds.values(), ingested.kinds, strict=True):
             kind.finished += brought.finished
@@ -207,15 +207,6 @@ class TeamPolicy(Collector):
         for kind in self.kinds.values():
             kind.env_steps = 0
 
-    def _own_places(self) -> np.ndarray:
-        """int64 [A of all kinds], each member's place among those of its kind."""
-        assert self.paged is not None
-        slots = self.paged.slots
-        own = np.zeros(slots.members, np.int64)
-        for number in range(len(self.kinds)):
-            own[slots.columns(number)] = np.arange(slots.counts[number])
-        return own
-
     def _decide(self, paged: PagedBuffer, ingested: Ingested) -> tuple[Action, ...]:
         self._amend(paged, ingested)
         kinds = list(self.kinds.values())
@@ -236,11 +227,11 @@ class TeamPolicy(Collector):
         kinds = list(self.kinds.values())
         if moved is None:
             return (None,) * len(kinds)
-        own, found = self._own_places(), []
+        found = []
         for number, kind in enumerate(kinds):
-            columns, count = slots.columns(number), slots.counts[number]
-            row, member = np.divmod(moved.origin[:, columns], slots.members)
-            origin = np.where(row >= 0, row * count + own[member], -1).astype(np.int32)
+            columns = slots.columns(number)
+            origin = moved.origin[:, columns]
+            origin = np.where(origin >= 0, slots.own(number, origin), -1).astype(np.int32)
             remembers = bool(kind.algorithm.memories) or kind.algorithm.connectors is not None
             found.append(Moved(origin, moved.reward[:, columns]) if remembers else None)
         return tuple(found)

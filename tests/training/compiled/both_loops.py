@@ -14,6 +14,7 @@ from jaxrl.algorithms.parts import Batch
 from jaxrl.envs.player.teams import AreasOutcome, Teams
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.row_arrays import by_place
 from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.rollout import Rollout
@@ -99,7 +100,7 @@ class Host:
 
         def dense(x: Any) -> np.ndarray:
             table = np.zeros((self.slots.rows, self.slots.members, *x.shape[2:]), x.dtype)
-            table[places] = x[played.alive]
+            by_place(table)[places] = x[played.alive]
             return table
 
         chosen = Action(*map(dense, decision.action))
