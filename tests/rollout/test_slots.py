@@ -290,3 +290,13 @@ def test_a_member_has_the_lowest_free_place_of_its_team_and_the_next_episode_has
     assert places([9, 10, 11], ended=(5, 6, 8)) == [0, 1, 2], "all at once begin anew, in their order"
     with pytest.raises(TeamCapacityError, match=r"team_capacity: 3, but this behavior has teams of 4 members"):
         places([9, 10, 11, 12])
+
+
+def test_places_of_one_source_stay_right_where_a_team_of_another_grows_in_the_same_message() -> None:
+    slots = make_slots(rows=4, members=1)
+    ingested = slots.ingest(
+        says(deciding=asks(1, 2, groups=[7, 8])) | says(deciding=asks(1, 2, groups=[7, 7]), source=TWO)
+    )
+    assert slots.members == 2
+    assert places(ingested) == [(0, 0), (1, 0)] and places(ingested, TWO) == [(2, 0), (2, 1)]
+    assert ingested.steps.deciding.tolist() == [[True, False], [True, False], [True, True], [False, False]]

@@ -188,7 +188,7 @@ class Episodes:
 
         Also for those of members that ended with it: all of them acted in the state that the reward belongs to.
         """
-        if self._open.shape[1] > 1 and (self._over or self._moved or self._paid.any()):
+        if self._open.shape[1] > 1 and (self._over or self._moved or np.count_nonzero(self._paid)):
             earned = self._paid.sum(-1)
             for row, own, _, _ in self._over:
                 earned[row] += own

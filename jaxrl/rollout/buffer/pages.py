@@ -23,7 +23,7 @@ class Pages:
     def append(self, steps: RowsMessage) -> None:
         """One message was added."""
         self.size += steps.deciding.any(-1)
-        if steps.present[0].any():  # seldom
+        if np.count_nonzero(steps.present[0]):  # seldom
             self.size += steps.present[0].any(-1)
 
     @property
