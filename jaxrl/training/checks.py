@@ -177,11 +177,6 @@ def check_teams(settings: RunSettings) -> None:
         if len(names) == 1:
             problems.append(f"behaviors.{names[0]}.team: got {team}, which no other behavior has: remove it")
         problems += differences(of)
-        problems += [
-            f"behaviors.{name}.threaded: got true, expected false with team ({team}), which learns between two messages"
-            for name in names
-            if of[name].threaded
-        ]
     if problems:
         raise SettingsError(problems)
 

@@ -291,6 +291,9 @@ MUTATIONS = (
     Mutation("P29", "training/host/gathering.py", "if len(seen) < len(self._wanted[team]):", "if len(seen) < 0:"),
     Mutation("P27", "training/host/statistics.py", "        self._since_update.clear()\n", ""),
     # Manager of environment processes
+    Mutation(
+        "S28", "training/host/behavior.py", "behavior.actor.policy = behavior.learner.policy", "behavior.learner.policy"
+    ),
     Mutation("S6", "training/host/behaviors.py", "elif known != spec:", "elif known is None:"),
     Mutation("S8", "envs/workers/pool.py", "        self._inbox.drop()\n", ""),
     Mutation(

@@ -187,9 +187,13 @@ class Behavior(NamedTuple):
         Returns the metrics of the update, nothing where there was none. Raises DivergedError.
         """
         metrics = self.learner.learn(self.actor)
+        self.follow()
+        return metrics
+
+    def follow(self) -> None:
+        """Actors go on with the policies that learners have, of a team all of them."""
         for behavior in self.team or (self,):
             behavior.actor.policy = behavior.learner.policy
-        return metrics
 
 
 def make_behavior(

@@ -279,7 +279,12 @@ class Learner:
 
     def _given(self, actor: Collected) -> tuple[Any, ...]:
         """What an update is computed from."""
-        return self.state, self.store, actor.buffer, *actor.begin
+        return *self._known, actor.buffer, *actor.begin
+
+    @property
+    def _known(self) -> tuple[Any, Any]:
+        """Of that, what is not the actor's."""
+        return self.state, self.store
 
     def _lasts(self, sizes: tuple[Any, Any]) -> bool:
         """Whether sizes that nothing is compiled for have been the same for `CALM` messages: growth comes in waves."""
@@ -317,9 +322,14 @@ class Learner:
         if not self._prepared(actor):
             return {}
         rows = actor.rows
-        self.state, self.store, buffer, metrics = self._update(*self._given(actor))
+        state, store, buffer, metrics = self._update(*self._given(actor))
         actor.taken(buffer)
-        self.updates, self.fresh = self.updates + 1, 0
+        self.fresh = 0
+        return self._learned(state, store, metrics, rows)
+
+    def _learned(self, state: Any, store: Any, metrics: Any, rows: np.ndarray) -> dict[str, float]:
+        """An update is done, of pages that `rows` have written. Its metrics as floats. Raises as `learn`."""
+        self.state, self.store, self.updates = state, store, self.updates + 1
         self.earned.add(metrics, rows)
         return self.checked({name: float(value) for name, value in metrics.items() if name != PAID})
 

@@ -78,6 +78,8 @@ def compile_team(
         learn=jax.jit(partial(team_learner.learn, team), donate_argnums=(0, 1, 2)),
         start=like[0].learner.start,
         estimate=jax.jit(partial(team_learner.estimate, team), compiler_options=quick),
+        take=jax.jit(kinds.take, donate_argnums=0, compiler_options=quick),
+        learn_from=jax.jit(partial(team_learner.learn_from, team), donate_argnums=1),  # actors decide with the old ones
         ahead=WeakValueDictionary(),
     )
     return actor, learner

@@ -17,6 +17,7 @@ from jaxrl.training.host.paged_buffer import Wanted
 from jaxrl.training.host.programs import compile_team
 from jaxrl.training.host.team_learner import KindLearner
 from jaxrl.training.host.team_policy import KindPolicy, TeamPolicy
+from jaxrl.training.host.threaded import ThreadedKindLearner
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
@@ -69,9 +70,11 @@ def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environmen
     for of, kind in kinds.items():
         algorithm = together.kinds[of]
         known = (of, kind.spec, kind.settings, algorithm)
-        own = KindLearner(*known, learner, kind.key, training=True, together=together, team=learners)
+        learns = ThreadedKindLearner if kind.settings.threaded else KindLearner
+        own = learns(*known, learner, kind.key, training=True, together=together, team=learners)
         acts = (of, kind.spec, algorithm, kind.programs.actor, own.policy, own.run_key, environment)
-        policies.append(KindPolicy(*acts, kind.settings.team_capacity))
+        watch = own.watch if isinstance(own, ThreadedKindLearner) else None
+        policies.append(KindPolicy(*acts, kind.settings.team_capacity, watch))
         behaviors.append(Behavior(own, policies[-1], behaviors))
     settings = next(iter(kinds.values())).settings
     wanted = Wanted(

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxrl.algorithms.interface import Metrics, PolicyState, TrainState, acting, store_rollout
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.rollout.buffer import kinds
 from jaxrl.rollout.buffer.kinds import KindTrajectories
+from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host.learner import Collected, Held, Learner, signals_paid
 from jaxrl.training.signal_rewards import PAID
 
@@ -23,12 +25,20 @@ def learn(
 ) -> tuple[dict[str, TrainState], Any, KindTrajectories, dict[str, Metrics]]:
     """Take all rows and learn from them: the one call per update. States and metrics by behavior."""
     rollouts, buffer = kinds.take(buffer, *begin)
+    states, store, metrics = learn_from(team, states, store, rollouts)
+    return states, store, buffer, metrics
+
+
+def learn_from(
+    team: TeamAlgorithm, states: dict[str, TrainState], store: Any, rollouts: tuple[Rollout, ...]
+) -> tuple[dict[str, TrainState], Any, dict[str, Metrics]]:
+    """Learn from rollouts that were taken before, in the order of the team, while collection goes on."""
     paid, stores, counted = {}, {}, {}
     for (name, algorithm), rollout in zip(team.kinds.items(), rollouts, strict=True):
         paid[name] = signals_paid(algorithm, states[name], rollout)
         counted[name], stores[name] = store_rollout(algorithm, states[name], store, rollout)
     states, metrics = team.learn(counted, stores)
-    return states, store, buffer, {name: metrics[name] | paid[name] for name in team.kinds}
+    return states, store, {name: metrics[name] | paid[name] for name in team.kinds}
 
 
 def estimate(team: TeamAlgorithm, states: dict[str, TrainState], buffer: KindTrajectories) -> dict[str, Metrics]:
@@ -61,17 +71,17 @@ class KindLearner(Learner):
         """Whether a behavior of the team has something left to do."""
         return any(Learner.unfinished(kind) for kind in self.team.values())
 
-    def learn(self, actor: Collected) -> dict[str, float]:
-        """One update of the whole team; the others' metrics are theirs to take (`take_told`).
-
-        Raises DivergedError if one of its own is not finite.
-        """
-        held, rows = Held(actor.env_steps, actor.fresh), actor.rows
+    def _prepared(self, actor: Collected) -> bool:
+        """As of `Learner`: a team learns from everything at once."""
         self._warn_of_few(actor.fresh)
-        states, _, buffer, metrics = self._update(*self._given(actor))
-        actor.taken(buffer)
+        for kind in self.team.values():
+            kind.held = Held(actor.env_steps, actor.fresh)
+        return True
+
+    def _learned(self, state: Any, store: Any, metrics: Any, rows: np.ndarray) -> dict[str, float]:
+        """One update of the whole team; the others' metrics are theirs to take (`take_told`)."""
         for name, kind in self.team.items():
-            kind.state, kind.held, kind.updates = states[name], held, kind.updates + 1
+            kind.state, kind.updates = state[name], kind.updates + 1
             kind.earned.add(metrics[name], rows)
             kind._told = {tag: float(value) for tag, value in metrics[name].items() if tag != PAID}
         return self.take_told()
@@ -88,6 +98,6 @@ class KindLearner(Learner):
         found = self._programs.estimate({name: kind.state for name, kind in self.team.items()}, actor.buffer)
         return {tag: float(value) for tag, value in jax.device_get(found[self.name]).items()}
 
-    def _given(self, actor: Collected) -> tuple[Any, ...]:
-        states = {name: kind.state for name, kind in self.team.items()}
-        return states, self.store, actor.buffer, *actor.begin
+    @property
+    def _known(self) -> tuple[Any, Any]:
+        return {name: kind.state for name, kind in self.team.items()}, self.store

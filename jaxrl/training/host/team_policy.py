@@ -23,7 +23,7 @@ from jaxrl.rollout.buffer.kinds import KindTrajectories
 from jaxrl.settings import EnvironmentSettings
 from jaxrl.training.host import connectors
 from jaxrl.training.host.acting_policy import at, unseen
-from jaxrl.training.host.collector import USUAL, Collector
+from jaxrl.training.host.collector import USUAL, Collector, Watch
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
@@ -36,6 +36,7 @@ class KindPolicy:
       programs: of this kind alone, for policies that are like it and act by themselves; actions are replaced with them.
       run_key: two words; with the number of a decision they fix its noise.
       most: members of this kind in a team, at most; None: any number.
+      watch: is told of each message that was booked, of what it says of this kind.
     """
 
     def __init__(
@@ -48,13 +49,14 @@ class KindPolicy:
         run_key: list[int],
         environment: EnvironmentSettings = USUAL,
         most: int | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.name = name
         self.spec = spec
         self.algorithm = algorithm
         self.programs = programs
         self.policy = policy  # whoever learns replaces it after each update
-        self.run_key, self.most = run_key, most
+        self.run_key, self.most, self.watch = run_key, most, watch
         self.environment = environment
         self.finished = 0  # decisions of this kind whose reward has arrived, ever
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
@@ -180,7 +182,11 @@ class TeamPolicy(Collector):
             kind = self._place[behavior_name(source.behavior_id)]
             by_source[source] = at(actions[kind], self.paged.slots.own(kind, places))
         finished = {}
-        for kind, brought in zip(self.kinds.values(), ingested.kinds, strict=True):
+        for kind, brought, rows in zip(
+            self.kinds.values(), ingested.kinds, (ingested.steps, *ingested.beside), strict=True
+        ):
+            if kind.watch is not None:
+                kind.watch(rows)
             kind.finished += brought.finished
             finished[kind.name] = brought.finished
         episodes = {name: brought.episodes for name, brought in zip(self.kinds, ingested.kinds, strict=True)}

@@ -21,14 +21,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms.interface import TrainState
 from jaxrl.rollout.booking.records import Ending, RowsMessage
-from jaxrl.rollout.rollout import Rollout
-from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.learner import Collected, Learner
-from jaxrl.training.host.team_policy import KindPolicy
+from jaxrl.training.host.team_learner import KindLearner
 from jaxrl.training.interrupt import await_telling
-from jaxrl.training.signal_rewards import PAID
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +60,11 @@ class Staleness:
 
 
 class Learned(NamedTuple):
-    """What the thread hands back."""
+    """What the thread hands back; of a team state and metrics are by behavior."""
 
-    state: TrainState
+    state: Any
     store: Any
-    metrics: dict[str, float]
-    told: dict[str, Any]  # `PAID` among it, if signals pay
+    metrics: Any  # on the host
     seconds: float
 
 
@@ -106,7 +101,7 @@ class ThreadedLearner(Learner):
         sizes = (actor.buffer.shape, ())  # a rollout has the pages' shape, however many rows write them
         if self._lasts(sizes) or (at_once and self._sizes != sizes):
             rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
-            self._compile(sizes, self._programs.learn_from, self.state, self.store, rollout)
+            self._compile(sizes, self._programs.learn_from, *self._known, rollout)
 
     def await_program(self, actor: Collected) -> None:
         """Nothing to wait for: the thread of the update does."""
@@ -123,19 +118,20 @@ class ThreadedLearner(Learner):
         assert actor.buffer is not None
         now = time.perf_counter()
         elapsed = now - self._begun if self._begun else 0.0
-        self._lag = {
-            "staleness": self.staleness.take(self.updates),
-            "time_waited": self._waited / elapsed if elapsed else 0.0,
-        }
+        self._note_lag(self._waited / elapsed if elapsed else 0.0)
         self._begun, self._waited = now, 0.0
         self._rows = actor.rows
         rollout, buffer = self._programs.take(actor.buffer, *actor.begin)
         actor.taken(buffer)
         thread = ThreadPoolExecutor(1, "jaxrl-learn")
-        self._under_way = thread.submit(self._work, self._ahead, self.state, self.store, rollout)
+        self._under_way = thread.submit(self._work, self._ahead, *self._known, rollout)
         thread.shutdown(wait=False)  # it ends with this update
         self.fresh = 0
         return {}
+
+    def _note_lag(self, waited: float) -> None:
+        """What is told of an update that begins now, beside its metrics."""
+        self._lag = {"staleness": self.staleness.take(self.updates), "time_waited": waited}
 
     def wait(self) -> None:
         """Wait until the update that is under way is done, as long as it takes; says every minute what for."""
@@ -152,8 +148,8 @@ class ThreadedLearner(Learner):
         """Which update is under way, since when, in words."""
         return f"update {self.updates + 1}, which has been running for {time.perf_counter() - self._begun:.0f} s"
 
-    def publish(self, actor: ActingPolicy | KindPolicy) -> dict[str, float]:
-        """Take over the state of the update that is done; the actor goes on with its policy.
+    def publish(self) -> dict[str, float]:
+        """Take over the state of the update that is done; actors go on with `policy`.
 
         Returns its metrics, with `staleness` and `time_waited`.
         Raises DivergedError, or whatever went wrong in the thread.
@@ -161,17 +157,42 @@ class ThreadedLearner(Learner):
         assert self._under_way is not None
         under_way, self._under_way = self._under_way, None
         learned = under_way.result()
-        self.state, self.store, self.seconds = learned.state, learned.store, learned.seconds
-        self.updates += 1
-        self.earned.add(learned.told, self._rows)
-        actor.policy = self.policy
-        return self.checked({**learned.metrics, **self._lag})
+        self.seconds = learned.seconds
+        return self._learned(learned.state, learned.store, learned.metrics, self._rows) | self._lag
 
-    def _work(self, ahead: Future[Any] | None, state: TrainState, store: Any, rollout: Rollout) -> Learned:
+    def _work(self, ahead: Future[Any] | None, state: Any, store: Any, rollout: Any) -> Learned:
         """In the thread. What `state` and `rollout` hold is not given away: others read them."""
         begun = time.perf_counter()
         learn = self._programs.learn_from if ahead is None else ahead.result()
         assert learn is not None
         state, store, metrics = jax.block_until_ready(learn(state, store, rollout))
-        values = {name: float(value) for name, value in metrics.items() if name != PAID}
-        return Learned(state, store, values, metrics, time.perf_counter() - begun)
+        return Learned(state, store, jax.device_get(metrics), time.perf_counter() - begun)
+
+
+class ThreadedKindLearner(ThreadedLearner, KindLearner):
+    """The part of one behavior in a team whose updates have a thread, which is that of its first behavior."""
+
+    @property
+    def first(self) -> ThreadedKindLearner:
+        """Who learns for all."""
+        first = next(iter(self.team.values()))
+        assert isinstance(first, ThreadedKindLearner)
+        return first
+
+    def await_program(self, actor: Collected) -> None:
+        """As of `ThreadedLearner`."""
+        self.first.compile_for(actor, at_once=True)
+
+    def learn(self, actor: Collected) -> dict[str, float]:
+        """Begin an update of the whole team. Gives no metrics yet."""
+        return super().learn(actor) if self is self.first else self.first.learn(actor)
+
+    def take_told(self) -> dict[str, float]:
+        """As of `KindLearner`, with how old the policy of this behavior was that made its decisions."""
+        found = super().take_told()
+        return found | self._lag if found else found
+
+    def _note_lag(self, waited: float) -> None:
+        for kind in self.team.values():
+            if isinstance(kind, ThreadedKindLearner):
+                ThreadedLearner._note_lag(kind, waited)

@@ -33,12 +33,15 @@ class Updates:
         self._recorder = recorder
         self._interrupt = interrupt
         self._told: Mapping[str, Learned] = _NOTHING
-        self._threaded: dict[str, tuple[Behavior, ThreadedLearner]] = {}  # by name
+        self._threaded: dict[
+            str, tuple[Behavior, ThreadedLearner]
+        ] = {}  # by name; of a team the first, whose thread it is
 
     def meet(self, behavior: Behavior) -> None:
         """A behavior is part of the loop from now on."""
-        if isinstance(behavior.learner, ThreadedLearner):
-            self._threaded[behavior.name] = behavior, behavior.learner
+        first = next(iter(behavior.team), behavior)
+        if isinstance(first.learner, ThreadedLearner):
+            self._threaded[behavior.name] = first, first.learner
 
     def use_up(self, behavior: Behavior) -> None:
         """Learn from what has been collected, or forget it where nobody learns (any more).
@@ -55,9 +58,7 @@ class Updates:
             with self._interrupt.waiting():
                 behavior.learner.await_program(behavior.actor)
             metrics = behavior.learn()
-        self._tell(behavior, metrics)
-        for mate in behavior.mates:
-            self._tell(mate, mate.learner.take_told())
+        self._tell_all(behavior, metrics)
 
     def told(self) -> Mapping[str, Learned]:
         """Updates that came in since the last call, by behavior."""
@@ -102,9 +103,16 @@ class Updates:
         self._publish(behavior, learner)
 
     def _publish(self, behavior: Behavior, learner: ThreadedLearner) -> None:
-        metrics = learner.publish(behavior.actor)
+        metrics = learner.publish()
+        behavior.follow()
         self._recorder.timers.add(nodes.THREADS, learner.seconds, is_parallel=True)
+        self._tell_all(behavior, metrics)
+
+    def _tell_all(self, behavior: Behavior, metrics: dict[str, float]) -> None:
+        """What a behavior tells of an update, and what the others of its team do."""
         self._tell(behavior, metrics)
+        for mate in behavior.mates:
+            self._tell(mate, mate.learner.take_told())
 
     def _tell(self, behavior: Behavior, metrics: dict[str, float]) -> None:
         self._recorder.updated(behavior, metrics)

@@ -291,10 +291,7 @@ def test_nothing_counts_before_all_behaviors_of_a_team_are_known(tmp_path: Path,
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {"Seer": {"threaded": True}, "Runner": {"threaded": True}},
-            r"behaviors\.Seer\.threaded: got true, expected fal",
-        ),
+        ({"Seer": {"threaded": True}}, r"behaviors\.Seer\.threaded: got True, expected False as behaviors\.Runner has"),
         ({"Seer": {"team": None}}, r"behaviors\.Runner\.team: got lock, which no other behavior has: remove it"),
         (
             {"Seer": {"time_horizon": 8}},
@@ -306,6 +303,28 @@ def test_nothing_counts_before_all_behaviors_of_a_team_are_known(tmp_path: Path,
 def test_what_a_team_cannot_do_is_refused_before_anything_starts(changes: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=words):
         check_run(settings_of(tmp_path, "script", changes))
+
+
+@pytest.mark.slow
+def test_a_team_learns_in_a_thread_what_it_learns_between_two_messages(tmp_path: Path) -> None:
+    """Waited for at once: states and updates of both behaviors, each of which tells how old its decisions were."""
+    found, told = [], {}
+    for threaded in (False, True):
+        folder = tmp_path / str(threaded)
+        folder.mkdir()
+        with host_loop(settings_of(folder, "script", {name: {"threaded": threaded} for name in NAMES})) as loop:
+            for number, _ in enumerate(loop.iterate(), 1):
+                told |= loop.turn.learned
+                loop.updates.await_all()
+                if number == 3 * ROUND:
+                    break
+            learners = {name: loop.behaviors[name].learner for name in NAMES}
+            found.append(trees.to_arrays({name: learner.state for name, learner in learners.items()}))
+            assert [learner.updates for learner in learners.values()] == [2, 2]
+            assert all(loop.behaviors[name].actor.policy.params is learners[name].state.policy.params for name in NAMES)
+    for path, array in found[0].items():
+        np.testing.assert_allclose(found[1][path], array, rtol=1e-5, atol=1e-6, err_msg=path)
+    assert all({"staleness", "time_waited", "policy_loss"} <= told[name].metrics.keys() for name in NAMES)
 
 
 @pytest.mark.slow

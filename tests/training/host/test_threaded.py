@@ -77,7 +77,14 @@ def say(behavior: Behavior, times: int = 1) -> None:
 def published(behavior: Behavior, learner: ThreadedLearner, gate: Gate) -> dict[str, float]:
     gate.open.set()
     learner.wait()
-    return learner.publish(behavior.actor)
+    return learned(behavior, learner)
+
+
+def learned(behavior: Behavior, learner: ThreadedLearner) -> dict[str, float]:
+    """What is told of the update that is done; the actor goes on with what it has learned."""
+    metrics = learner.publish()
+    behavior.follow()
+    return metrics
 
 
 def test_s28_m23_collection_goes_on_with_the_policy_before_until_the_newest_is_there() -> None:
@@ -172,7 +179,7 @@ def test_an_update_with_bad_numbers_is_named() -> None:
     behavior.learn()
     learner.wait()
     with pytest.raises(DivergedError, match="policy_loss"):
-        learner.publish(behavior.actor)
+        learned(behavior, learner)
 
 
 def test_u46_b21_the_end_waits_for_a_thread_within_bounds() -> None:
@@ -185,7 +192,7 @@ def test_u46_b21_the_end_waits_for_a_thread_within_bounds() -> None:
     assert "update 1, which has been running for 0 s" in learner.diagnosis()
     gate.open.set()
     assert learner.join(30)
-    learner.publish(behavior.actor)
+    learned(behavior, learner)
     assert not learner.under_way and behavior.updates == 1
 
 
