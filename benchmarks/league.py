@@ -137,12 +137,12 @@ def chances(log_prob: np.ndarray) -> np.ndarray:
     return np.exp(log_prob.sum(-1))
 
 
-def keys_of(own: dict[str, Any], beta: float, rate: float) -> dict[str, Any]:
-    """Of the behavior, in both loops."""
+def keys_of(own: dict[str, Any], beta: float, rate: float, swap_steps: int = 1) -> dict[str, Any]:
+    """Of the behavior, in both loops: the host loop changes opponents within games, so it has to do so seldom."""
     constant = {f"{key}_schedule": "constant" for key in ("learning_rate", "beta", "epsilon")}
     return {
         "max_steps": 10**9,
-        "self_play": {"save_steps": 5 * UPDATE, "team_change": 10**8, "swap_steps": 1, "window": 40, **own},
+        "self_play": {"save_steps": 5 * UPDATE, "team_change": 10**8, "swap_steps": swap_steps, "window": 40, **own},
         "hyperparameters": {
             "batch_size": 256, "buffer_size": UPDATE, "beta": beta, "learning_rate": rate, **constant,
         },
@@ -231,7 +231,7 @@ if __name__ == "__main__":
             continue
         size = 2 if "league" in own else 1
         if options.host:
-            keys = keys_of(own, options.beta, options.rate)
+            keys = keys_of(own, options.beta, options.rate, swap_steps=UPDATE)
             runs = [play_in_host(own, seed, options.updates, keys) for seed in range(options.seeds)]
             mine, left = np.stack([chance for chance, _ in runs], axis=1), np.array([count for _, count in runs])
         else:
