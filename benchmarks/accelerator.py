@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from phases import Phases, phases_of
+from phases import Phases, counted, phases_of
 from program_costs import Processor, Rates, seconds_of
 from sensors import SENSORS
 from update_phase import QUICK_STEPS, SPEC, STEPS, behavior_settings, full_buffer
@@ -137,9 +137,10 @@ def update(
     learn = compiled(phases.update, prepared, batch)
     seconds = seconds_of(partial(prepare, state, buffer), repeats)
     seconds += seconds_of(partial(learn, prepared, batch), repeats)
+    minibatches = steps / settings.hyperparameters.batch_size * settings.hyperparameters.num_epoch
     parts = [
-        Part(prepare, 1.0),
-        Part(learn, steps / settings.hyperparameters.batch_size * settings.hyperparameters.num_epoch),
+        Part(counted(take_and_prepare, state, buffer), 1.0),
+        Part(counted(phases.update, prepared, batch), minibatches),
     ]
     return Row(what, 1000.0 * seconds, _predicted(parts, rates), steps)
 

@@ -1,12 +1,11 @@
-"""Gradient steps of image encoders in a loop, as an update is one: our convolutions beside XLA's and plain im2col.
+"""Gradient steps of image encoders in a loop, as an update is one: our convolutions beside XLA's.
 
     taskset -c 0 python benchmarks/convolutions.py            # one core
     taskset -c 0 python benchmarks/convolutions.py --repeats 9 --json FILE
 
 Each case is ten steps of gradient descent of one encoder on a minibatch, inside `lax.scan`, uint8 pictures in, 128
-units. `jaxrl` is `networks/convolution.py`; `XLA` has the library's convolutions and their derived gradients; `im2col`
-gathers all places of a filter side by side and makes one product of it. Milliseconds per step, medians of cases that
-take turns.
+units. `jaxrl` is `networks/filters.py` and `convolution.py`; `XLA` has the library's convolutions and their derived
+gradients. Milliseconds of CPU time per step, medians of cases that take turns.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.networks import convolution
+from jaxrl.networks import convolution, filters, resnet
 from jaxrl.networks.visual import VisualEncoder
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import ObservationSpec
@@ -32,27 +31,13 @@ CASES = {"simple": (20, 256), "nature_cnn": (84, 64), "resnet": (84, 4)}
 STEPS = 10
 
 
-def xla(x: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.Array:
-    """`convolve` by the library alone."""
-    sides = ((padding, padding), (padding, padding))
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), sides, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+def library(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
+    """`convolution.padded` by the library alone."""
+    return convolution.library(x, kernel, 1, padding)
 
 
-def im2col(x: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.Array:
-    """`convolve` as one product of all that the filter's places see."""
-    x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    side, features = kernel.shape[0], kernel.shape[3]
-    height, width = (convolution.convolved(size, side, stride, 0) for size in x.shape[1:3])
-    seen = [
-        x[:, i : i + stride * (height - 1) + 1 : stride, j : j + stride * (width - 1) + 1 : stride]
-        for i in range(side)
-        for j in range(side)
-    ]
-    columns = jnp.concatenate(seen, axis=-1).reshape(-1, side * side * x.shape[-1])
-    return (columns @ kernel.reshape(-1, features)).reshape(-1, height, width, features)
-
-
-WAYS: dict[str, Callable[..., jax.Array]] = {"jaxrl": convolution.convolve, "XLA": xla, "im2col": im2col}
+WAYS = {"jaxrl": (filters.in_tiles, convolution.padded), "XLA": (filters.by_library, library)}
+"""Layers without padding, and with it."""
 
 
 def program_of(encoder: str, way: str) -> Callable[[], jax.Array]:
@@ -66,7 +51,8 @@ def program_of(encoder: str, way: str) -> Callable[[], jax.Array]:
         gradient = jax.grad(lambda p: jnp.mean(jnp.square(module.apply(p, batch))))(params)  # pyright: ignore
         return jax.tree.map(lambda p, g: p - 1e-3 * g, params, gradient), ()
 
-    with mock.patch.object(convolution, "convolve", WAYS[way]):
+    layers, padded = WAYS[way]
+    with mock.patch.object(filters, "in_tiles", layers), mock.patch.object(resnet, "padded", padded):
         compiled = jax.jit(lambda p, x: jax.lax.scan(step, p, x)[0]).lower(params, images).compile()
     return lambda: jax.block_until_ready(compiled(params, images))
 
@@ -85,9 +71,9 @@ def main() -> None:
         taken: dict[str, list[float]] = {way: [] for way in WAYS}
         for _ in range(1 if options.quick else options.repeats):
             for way, program in programs.items():
-                begun = time.perf_counter()
+                begun = time.process_time()
                 program()
-                taken[way].append(1e3 * (time.perf_counter() - begun) / STEPS)
+                taken[way].append(1e3 * (time.process_time() - begun) / STEPS)
         found = {way: statistics.median(times) for way, times in taken.items()}
         size = f"{rows} x {side} x {side}"
         print(f"{encoder:<12}{size:>14}" + "".join(f"{ms:10.1f}" for ms in found.values()), end="")

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from phases import Phases, phases_of
+from phases import Phases, counted, phases_of
 from sensors import SENSORS, bytes_of, random_obs
 
 from jaxrl import make_settings
@@ -89,14 +89,20 @@ def full_buffer(
 
 
 def median_seconds(call: Callable[[], Any], repeats: int) -> float:
-    """Median wall time of `call`, after one that compiles."""
+    """Median time of `call` after one that compiles; on one core CPU time, which others disturb less."""
+    clock = time.process_time if cores() == 1 else time.perf_counter
     jax.block_until_ready(call())
     seconds = []
     for _ in range(repeats):
-        begun = time.perf_counter()
+        begun = clock()
         jax.block_until_ready(call())
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(clock() - begun)
     return statistics.median(seconds)
+
+
+def cores() -> int | None:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def matmul_flops(repeats: int = 50) -> float:
@@ -114,8 +120,7 @@ def matmul_flops(repeats: int = 50) -> float:
 
 def step_flops(phases: Phases, state: Any, batch: Batch, count: int) -> float:
     """FLOP of the matrix products of one update, counted by XLA on one minibatch's share of the program."""
-    compiled = jax.jit(phases.update).lower(state, batch).compile()
-    analysis = compiled.cost_analysis()
+    analysis = counted(phases.update, state, batch).cost_analysis()
     return float(analysis["flops"]) * count if analysis else float("nan")
 
 
@@ -198,8 +203,7 @@ def main() -> None:
     if options.quick:
         cases, steps, options.repeats = cases[:1], QUICK_STEPS, 2
     peak = matmul_flops()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    print(f"{cores} core(s), {jax.devices()[0].device_kind}, jax {jax.__version__}, matmul {peak / 1e9:.0f} GFLOP/s")
+    print(f"{cores()} core(s), {jax.devices()[0].device_kind}, jax {jax.__version__}, matmul {peak / 1e9:.0f} GFLOP/s")
     if options.sensors:
         print_sensors(options.sensors, options.repeats, peak)
         return
@@ -217,7 +221,7 @@ def main() -> None:
         )
         if options.json:
             with open(options.json, "a") as file:
-                row = {**case._asdict(), "steps": steps, **found, "matmul": peak, "cores": cores}
+                row = {**case._asdict(), "steps": steps, **found, "matmul": peak, "cores": cores()}
                 file.write(json.dumps(row) + "\n")
 
 

@@ -90,16 +90,13 @@ def observe(
         given = (action, mask, spec.action)
         return actions.log_prob(new, *given) - actions.log_prob(old, *given)
 
-    def of_one(*sequence: Any) -> jax.Array:  # [L, A, ...]
-        return change(*jax.tree.map(lambda x: x[None], sequence))[0]
-
     inputs = (rollout.obs, rollout.action_mask, rollout.action)
     if length is None:
         moved = in_chunks(change, (*inputs, ()), ACTOR_CHUNK)
     else:
         counts = moves_of(rollout) if moves is None else moves
         pieces = sequences.cut((*inputs, part(_along(rollout), "actor")), counts, length)
-        moved = sequences.joined(in_chunks(of_one, pieces, ACTOR_CHUNK), counts)
+        moved = sequences.joined(in_chunks(change, pieces, ACTOR_CHUNK), counts)
     log_prob = rollout.extras["log_prob"] + jnp.where(rollout.acted[..., None], moved, 0.0)
     return state, rollout._replace(extras={**rollout.extras, "log_prob": log_prob})
 

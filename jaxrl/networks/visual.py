@@ -1,6 +1,6 @@
 """Images (cameras, grids) as vectors: filters, then one linear layer. All five encoders of ML-Agents.
 
-An image encoder is a trunk, images [N, H, W, C] -> features [N, h, w, c], and one line of `IMAGE_ENCODERS` below. What
+An image encoder is a trunk, images [N, C, H, W] -> features [N, c·h·w], and one line of `IMAGE_ENCODERS` below. What
 follows is the same for all: the features, channel by channel as in ML-Agents, into a linear layer of `hidden_units`.
 """
 
@@ -14,8 +14,9 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from jaxrl.networks.convolution import Convolution, convolution_onnx, convolved
+from jaxrl.networks.convolution import convolution_onnx, convolved
 from jaxrl.networks.encoders import EncoderInput, as_float
+from jaxrl.networks.filters import SLOPE, Filters, FilterTrunk
 from jaxrl.networks.initializers import fan_in_normal
 from jaxrl.networks.onnx_graph import ExportError, OnnxGraph
 from jaxrl.networks.own import own_module, own_output
@@ -24,39 +25,16 @@ from jaxrl.networks.settings import NetworkShape
 from jaxrl.own_code import OwnCodeError
 from jaxrl.types import ObservationSpec
 
-SLOPE = 0.01
-"""Of the leaky ReLU behind every filter and linear layer."""
-
-
-class Filters(NamedTuple):
-    """One layer of filters without padding."""
-
-    features: int
-    side: int
-    stride: int
-
 
 class ImageEncoder(NamedTuple):
     """One line of the registry."""
 
     smallest: int  # side of the smallest image, pixels
-    trunk: Callable[..., nn.Module]  # (name=...) → module: [N, H, W, C] → [N, h, w, c]
+    trunk: Callable[..., nn.Module]  # (dtype=..., name=...) → module: [N, C, H, W] → [N, c·h·w]
     trunk_onnx: Callable[[OnnxGraph, str, str], str] | None  # (graph, tensor [batch, C, H, W], path) → [batch, c, h, w]
     features: Callable[[tuple[int, ...]], tuple[int, int, int]]  # (C, H, W) → (c, h, w)
     layers: tuple[Filters, ...] = ()  # of a trunk that is nothing else
     leaky: bool = True  # behind the linear layer: leaky ReLU, or plain
-
-
-class FilterTrunk(nn.Module):
-    """Layers of filters, leaky ReLU behind each: [N, H, W, C] -> [N, h, w, c]. No layer: the image itself."""
-
-    layers: tuple[Filters, ...]
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for i, layer in enumerate(self.layers):
-            x = nn.leaky_relu(Convolution(*layer, name=f"convolution_{i}")(x), SLOPE)
-        return x
 
 
 def filters(smallest: int, layers: tuple[Filters, ...]) -> ImageEncoder:
@@ -75,7 +53,7 @@ def filters(smallest: int, layers: tuple[Filters, ...]) -> ImageEncoder:
             channels = layer.features
         return channels, height, width
 
-    return ImageEncoder(smallest, lambda **name: FilterTrunk(layers, **name), onnx, features, layers)
+    return ImageEncoder(smallest, partial(FilterTrunk, layers), onnx, features, layers)
 
 
 class VisualEncoder(nn.Module):
@@ -88,11 +66,9 @@ class VisualEncoder(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         encoder = image_encoder(self.settings)
         dtype = self.settings.compute_dtype
-        images = as_float(x.reshape(-1, *self.observation.shape).transpose(0, 2, 3, 1), dtype)
-        features = encoder.trunk(name="trunk")(images)
-        features = features.transpose(0, 3, 1, 2) if features.ndim == 4 else features
+        features = encoder.trunk(dtype=dtype, name="trunk")(x.reshape(-1, *self.observation.shape))
         dense = nn.Dense(self.settings.hidden_units, dtype=dtype, kernel_init=fan_in_normal(1.41), name="dense")
-        out = dense(features.reshape(features.shape[0], -1))
+        out = dense(features)
         out = nn.leaky_relu(out, SLOPE) if encoder.leaky else nn.relu(out)
         return out.reshape(*x.shape[:-3], -1)
 
@@ -144,16 +120,19 @@ def image_encoder(settings: NetworkShape) -> ImageEncoder:
 
 
 class OwnTrunk(nn.Module):
-    """An image encoder of one's own, [N, H, W, C] -> [N, ...]; its parameters are those of the module itself."""
+    """An image encoder of one's own, which sees [N, H, W, C]; its parameters are those of the module itself."""
 
     address: str
+    dtype: str
 
     def setup(self) -> None:
         self.module = own_module(_KEY, self.address)
         nn.share_scope(self, self.module)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return own_output(_KEY, self.address, self.module, None, x)
+        images = as_float(x.transpose(0, 2, 3, 1), self.dtype)
+        features = own_output(_KEY, self.address, self.module, None, images)
+        return (features.transpose(0, 3, 1, 2) if features.ndim == 4 else features).reshape(len(x), -1)
 
 
 def _own(address: str) -> ImageEncoder:

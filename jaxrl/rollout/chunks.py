@@ -24,8 +24,15 @@ def in_chunks(estimate: Callable[..., Any], inputs: Any, members: int, team: int
     leaves = jax.tree.leaves(inputs)
     chex.assert_equal_shape_prefix(leaves, 3 if team is None else 2)
     length, rows, columns = *leaves[0].shape[:2], team or leaves[0].shape[2]
-    chunks = min(-(-length * rows * columns // members), length)  # equal ones where possible: a rest is compiled anew
-    return jax.lax.map(lambda at: estimate(*at), inputs, batch_size=-(-length // chunks))
+    size = -(-length // min(-(-length * rows * columns // members), length))
+    whole = length // size * size
+    chunks = jax.tree.map(lambda x: x[:whole].reshape(whole // size, size, *x.shape[1:]), inputs)
+    found = jax.lax.map(lambda at: estimate(*at), chunks)
+    found = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), found)
+    if whole == length:
+        return found
+    rest = estimate(*jax.tree.map(lambda x: x[whole:], inputs))
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), found, rest)
 
 
 def of_states(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from jaxrl.networks import convolution
+from jaxrl.networks import convolution, filters
 from jaxrl.networks.encoders import UnsupportedObservationError
 from jaxrl.networks.observations import ObservationEncoder, check_observations, encoding_size
 from jaxrl.networks.visual import IMAGE_ENCODERS, VisualEncoder
@@ -174,36 +176,44 @@ def test_of_equal_pixels_the_first_gets_the_gradient_of_the_maximum():
     np.testing.assert_array_equal(gradient, expected)
 
 
-@pytest.mark.parametrize(
-    ("size", "side", "stride", "padding"), [((9, 7), 3, 1, 1), ((9, 8), 4, 2, 0), ((7, 8), 3, 1, 0), ((9, 10), 3, 2, 0)]
-)
-def test_gradients_of_filters_are_those_of_the_library(size, side, stride, padding):
-    """Padded; in blocks of 2 x 2 pixels, of which the last column is left over; plain; a stride that leaves blocks."""
+def score_and_gradients(function, *arguments):
+    def score(*arguments):
+        out = function(*arguments)
+        return jnp.sum(jnp.sin(out)), out
+
+    return jax.tree.leaves(jax.jit(jax.value_and_grad(score, argnums=(0, 1), has_aux=True))(*arguments))
+
+
+def test_gradients_of_padded_filters_are_those_of_the_library():
     rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.normal(size=(3, *size, 4)), jnp.float32)
-    kernel = jnp.asarray(rng.normal(size=(side, side, 4, 5)), jnp.float32)
-
-    def library(x, kernel):
-        pads = ((padding, padding), (padding, padding))
-        numbers = ("NHWC", "HWIO", "NHWC")
-        return jax.lax.conv_general_dilated(x, kernel, (stride, stride), pads, dimension_numbers=numbers)
-
-    def ours(x, kernel):
-        return convolution.convolve(x, kernel, stride, padding)
-
-    def both(function):
-        def score(*arguments):
-            out = function(*arguments)
-            return jnp.sum(jnp.sin(out)), out
-
-        return jax.jit(jax.value_and_grad(score, argnums=(0, 1), has_aux=True))
-
+    x, kernel = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in ((3, 9, 7, 4), (3, 3, 4, 5)))
+    ours, library = partial(convolution.padded, padding=1), partial(convolution.library, stride=1, padding=1)
     for found, expected in zip(
-        jax.tree.leaves(both(ours)(x, kernel)), jax.tree.leaves(both(library)(x, kernel)), strict=True
+        score_and_gradients(ours, x, kernel), score_and_gradients(library, x, kernel), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     several = jax.vmap(ours)(jnp.stack([x, 2 * x]), jnp.stack([kernel, kernel]))
     np.testing.assert_allclose(several[1], 2 * library(x, kernel), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("images", "tiles"), [(3, (1, 3)), (19, (2, 16))])
+def test_gradients_of_filters_in_tiles_are_those_of_the_library(images, tiles, monkeypatch):
+    """Blocks of 2 x 2 pixels, of which the last column is left over, then filters without a stride. Tiles of up to 16
+    images: one that is not filled up, and two with 13 images that are none."""
+    monkeypatch.setattr(filters, "TILE_PIXELS", 16 * 9 * 11 + 50)
+    assert filters.tiles_of(images, 9 * 11) == tiles
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(images, 3, 9, 11)), jnp.float32)
+    sizes = (((4, 4, 3, 5), 5), ((2, 2, 5, 6), 6))
+    weights = tuple((0.3 * rng.normal(size=of_kernel), rng.normal(size=of_bias)) for of_kernel, of_bias in sizes)
+    weights = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), weights)
+    ours, library = (partial(way, strides=(2, 1), dtype="float32") for way in (filters.in_tiles, filters.by_library))
+    for found, expected in zip(
+        score_and_gradients(ours, x, weights), score_and_gradients(library, x, weights), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    several = jax.vmap(ours, in_axes=(0, None))(jnp.stack([x, x + 1]), weights)
+    np.testing.assert_allclose(several[1], library(x + 1, weights), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)

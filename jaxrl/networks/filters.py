@@ -1,0 +1,149 @@
+"""Image trunks of plain layers of filters, without padding, as a CPU computes them fast.
+
+XLA's own convolutions are fast on a CPU in the forward direction only: inside a loop, and an update is a loop over
+minibatches, their gradients take 10 to 60 times as long as products. Here a convolution is one matrix product
+    y [F, h·w·n] = kernelᵀ [F, k·k·C] · places [k·k·C, h·w·n]
+over all that the filter's places see, and so are both its gradients. Two things make it fast:
+  - images stand along the last axis, [C, H, W, n], so that all copies are of long rows, and no product has to
+    transpose what it reads;
+  - a few images at a time go through all layers, so that what lies between the layers stays in the caches.
+A stride disappears first, as blocks of pixels become channels. Accelerators have good convolutions; there XLA's own,
+with their gradients, are taken.
+
+Letters: N images, n of them in a tile, C channels, F features, k side of a filter.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.mesh import rows_are_spread
+from jaxrl.networks.convolution import Kernel, convolved, library
+from jaxrl.networks.encoders import as_float
+from jaxrl.networks.shapes import as_row
+
+SLOPE = 0.01
+"""Of the leaky ReLU behind every filter and linear layer."""
+TILE_PIXELS, LANES = 8 * 84 * 84, 8
+"""Pixels of a tile, whose places then fill about what a core caches, and what numbers of images are rounded up to."""
+
+
+Weights = tuple[tuple[jax.Array, jax.Array], ...]
+"""Of each layer, kernel [k, k, C, F] and bias [F]."""
+
+
+class Filters(NamedTuple):
+    """One layer of filters without padding. The stride divides the side."""
+
+    features: int
+    side: int
+    stride: int
+
+
+class FilterTrunk(nn.Module):
+    """Layers of filters, leaky ReLU behind each: [N, C, H, W] -> [N, c·h·w] of `dtype`. No layer: the image itself."""
+
+    layers: tuple[Filters, ...]
+    dtype: str
+
+    @nn.compact
+    def __call__(self, images: jax.Array) -> jax.Array:
+        if not self.layers:
+            return as_float(images, self.dtype).reshape(len(images), -1)
+        channels, weights = images.shape[1], []
+        for i, layer in enumerate(self.layers):
+            weights.append(Kernel(layer.features, layer.side, name=f"convolution_{i}")(channels, self.dtype))
+            channels = layer.features
+        strides = tuple(layer.stride for layer in self.layers)
+        ways = (partial(way, strides=strides, dtype=self.dtype) for way in (in_tiles, by_library))
+        return jax.lax.platform_dependent(images, tuple(weights), **dict(zip(("cpu", "default"), ways, strict=True)))
+
+
+def by_library(images: jax.Array, weights: Weights, *, strides: tuple[int, ...], dtype: str) -> jax.Array:
+    """[N, C, H, W] -> [N, c·h·w], by XLA's convolutions."""
+    x = as_float(images.transpose(0, 2, 3, 1), dtype)
+    for (kernel, bias), stride in zip(weights, strides, strict=True):
+        x = nn.leaky_relu(library(x, kernel, stride, 0) + as_row(bias, x), SLOPE)
+    return x.transpose(0, 3, 1, 2).reshape(len(images), -1)
+
+
+def in_tiles(images: jax.Array, weights: Weights, *, strides: tuple[int, ...], dtype: str) -> jax.Array:
+    """As `by_library`, by products over a few images at a time."""
+    count = images.shape[0]
+    tiles, tile = tiles_of(count, images.shape[2] * images.shape[3])
+    images = jnp.pad(images, [(0, tiles * tile - count)] + [(0, 0)] * 3).reshape(tiles, tile, *images.shape[1:])
+    layers = partial(_columns, weights=weights, strides=strides, dtype=dtype)
+    columns = jax.lax.map(layers, images) if tiles > 1 else layers(images[0])[None]
+    return jnp.swapaxes(columns, 1, 2).reshape(tiles * tile, -1)[:count]
+
+
+def tiles_of(images: int, pixels: int) -> tuple[int, int]:
+    """Number of tiles and images of each, for so many images of so many pixels; one where devices share them."""
+    if rows_are_spread():
+        return 1, images
+    tiles = -(-images // max(TILE_PIXELS // pixels, LANES))
+    tile = -(-images // tiles)
+    return tiles, tile if tiles == 1 else -(-tile // LANES) * LANES
+
+
+def _columns(images: jax.Array, *, weights: Weights, strides: tuple[int, ...], dtype: str) -> jax.Array:
+    """A tile, [n, C, H, W] -> [c·h·w, n]."""
+    x = images.reshape(len(images), -1).T.reshape(*images.shape[1:], -1)
+    for (kernel, bias), stride in zip(weights, strides, strict=True):
+        x, kernel = _in_blocks(x, kernel, stride)
+        x = nn.leaky_relu(convolve(as_float(x, dtype), kernel) + bias.reshape(-1, 1, 1, 1), SLOPE)
+    return x.reshape(-1, len(images))
+
+
+def _in_blocks(x: jax.Array, kernel: jax.Array, stride: int) -> tuple[jax.Array, jax.Array]:
+    """x [C, H, W, n] and its kernel, with blocks of stride x stride pixels as channels: the same with stride 1."""
+    side, channels, features = kernel.shape[1:]
+    if stride == 1:
+        return x, kernel
+    height, width, places = x.shape[1] // stride, x.shape[2] // stride, side // stride
+    blocks = x[:, : height * stride, : width * stride].reshape(channels, height, stride, width, stride, -1)
+    blocks = blocks.transpose(2, 4, 0, 1, 3, 5).reshape(stride * stride * channels, height, width, -1)
+    kernel = kernel.reshape(places, stride, places, stride, channels, features).transpose(0, 2, 1, 3, 4, 5)
+    return blocks, kernel.reshape(places, places, -1, features)
+
+
+@jax.custom_vjp
+def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """x [C, H, W, n] with kernel [k, k, C, F] -> [F, H - k + 1, W - k + 1, n]."""
+    side, features = kernel.shape[0], kernel.shape[3]
+    height, width = (convolved(size, side, 1, 0) for size in x.shape[1:3])
+    return _product(kernel.reshape(-1, features), _places(x, side), 0, 0).reshape(features, height, width, -1)
+
+
+def _backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, kernel = saved
+    side, features = kernel.shape[0], kernel.shape[3]
+    height, width = gradient.shape[1:3]
+    flat = gradient.reshape(features, -1)
+    by_places = _product(kernel.reshape(-1, features), flat, 1, 0).reshape(side, side, -1, height, width, x.shape[3])
+    by_x = jnp.zeros_like(x)
+    for i in range(side):
+        for j in range(side):
+            so_far = by_x[:, i : i + height, j : j + width]
+            by_x = jax.lax.dynamic_update_slice(by_x, so_far + by_places[i, j], (0, i, j, 0))
+    return by_x, _product(_places(x, side), flat, 1, 1).reshape(kernel.shape)
+
+
+convolve.defvjp(lambda x, kernel: (convolve(x, kernel), (x, kernel)), _backward)
+
+
+def _places(x: jax.Array, side: int) -> jax.Array:
+    """What each place of a filter sees: x [C, H, W, n] -> [k·k·C, h·w·n]."""
+    height, width = (convolved(size, side, 1, 0) for size in x.shape[1:3])
+    seen = [x[:, i : i + height, j : j + width] for i in range(side) for j in range(side)]
+    return jnp.concatenate(seen).reshape(side * side * x.shape[0], -1)
+
+
+def _product(a: jax.Array, b: jax.Array, of_a: int, of_b: int) -> jax.Array:
+    """The product of two matrices over an axis of each."""
+    return jax.lax.dot_general(a, b, (((of_a,), (of_b,)), ((), ())))
