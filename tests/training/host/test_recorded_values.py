@@ -39,6 +39,7 @@ class Scripted:
 
     def __init__(self, settings: Any, estimates: Any, *, training: bool) -> None:
         self.settings, self.training, self.step = settings, training, 0
+        self.main, self.exploiters = None, ()
         self.estimates = estimates or dict
         self.learner = SimpleNamespace(earned=EpisodeSums())
         self.algorithm = ALGORITHMS[settings.trainer_type](SPEC, settings)
