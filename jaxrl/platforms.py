@@ -138,6 +138,29 @@ def interrupts_unblocked() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """What `END_SIGNALS` would do is done after the block: nothing that it begins is torn apart or forgotten.
+
+    Unlike blocked signals, held ones reach a process that is started inside.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in END_SIGNALS}
+    held = {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+    for number in held:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
 # Files
 
 

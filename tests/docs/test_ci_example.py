@@ -30,7 +30,7 @@ def test_every_python_that_the_package_names_is_tested_or_trains():
 
 
 def test_it_lints_as_this_repositorys_own_checks_do():
-    own = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    own = [line.strip() for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
     tools = [line for line in own if line.split(" ")[0] in ("ruff", "pyright", "lint-imports")]
     assert commands("lint")[-len(tools) :] == tools and len(tools) == 4
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -67,6 +70,28 @@ def test_a_stopped_player_goes_with_its_killed_worker(build: str) -> None:
         pool.send(0, actions(len(next(iter(result.steps.values())).deciding.agent_id)))
         (result,) = pool.recv()
         assert result.incarnation == 1
+
+
+def test_a_signal_while_the_player_starts_leaves_no_player(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own `Popen` forgets a process if a signal's handler raises in it; the fixture looks for the player."""
+    popen, started = subprocess.Popen, []
+
+    def interrupted(*words: Any, **more: Any) -> Any:
+        started.append(popen(*words, **more))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started[-1]
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            make(build, free_port(), 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert started and comes_true(lambda: started[0].poll() is not None)
 
 
 PARENT = """

@@ -120,7 +120,7 @@ def test_ctrl_c_of_one_ends_all(hosts: Any, told: int) -> None:
     run = hosts(3).begin()
     run.processes[told].send_signal(signal.SIGINT)
     codes, said = run.ends()
-    assert codes == [0, 0, 0] and all(text.endswith("ended\n") for text in said)
+    assert codes == [0, 0, 0] and all("ended\n" in text for text in said)
 
 
 def test_a_host_that_computes_is_interrupted_once(hosts: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_host_that_computes_is_interrupted_once(hosts: Any) -> None:
     run = hosts(2, does={0: "computes", 1: "saves"}).begin()
     run.processes[1].send_signal(signal.SIGINT)
     codes, said = run.ends()
-    assert codes == [0, 0] and all(text.endswith("ended\n") for text in said)
+    assert codes == [0, 0] and all("ended\n" in text for text in said)
 
 
 def test_what_one_fails_of_is_told_by_all(hosts: Any) -> None:

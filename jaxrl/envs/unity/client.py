@@ -10,8 +10,10 @@ import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
+from jaxrl import platforms
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
 from jaxrl.envs.protobuf import messages, register
 from jaxrl.envs.sensors import WireSpec, unmarked_last
@@ -77,13 +79,17 @@ class UnityClient(_package.UnityEnvironment):
         self._brains: dict[str, Any] = {}
         self._wires: dict[str, WireSpec] = {}
         self._unmarked_last = True  # until the package has told its version
+        self._launching = ExitStack()
         channels = list(side_channels)
         if SilentChannel.ID not in (channel.channel_id for channel in channels):
             channels.append(SilentChannel())  # else the package appends one that tells of versions
         try:
             super().__init__(side_channels=channels, **settings)
         except BaseException:
-            self._close()
+            try:
+                self._launching.close()
+            finally:
+                self._close()
             raise
         self._side_channel_manager = ChannelManager(channels)
 
@@ -133,10 +139,16 @@ class UnityClient(_package.UnityEnvironment):
     def _get_communicator(self, worker_id: int, base_port: int, timeout_wait: float) -> Communicator:
         return Communicator(base_port + worker_id, timeout_wait, self._listen, self._megabytes)
 
+    def _executable_args(self) -> list[str]:
+        """A signal that comes while the package starts the player waits until we know which process it is."""
+        self._launching.enter_context(platforms.signals_held())
+        return super()._executable_args()
+
     def _send_academy_parameters(self, init_parameters: Any) -> Any:
         if self._process is not None:
             self._communicator.peers.process = self._process.pid
             self._guard = Guard(self._process.pid)
+        self._launching.close()
         output = super()._send_academy_parameters(init_parameters)
         self.connection = introduced(output.rl_initialization_output)
         self._unmarked_last = unmarked_last(output.rl_initialization_output.package_version)

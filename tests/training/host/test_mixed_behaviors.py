@@ -7,18 +7,20 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import pytest
 import yaml
 from rich.console import Console
 
 import jaxrl
-from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import RunSettings, load_run_settings
+from jaxrl.training.host.behavior import make_behavior
+from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.run import train
-from jaxrl.training.host.statistics import EpisodeStatistics
 from jaxrl.types import Aggregation, EnvironmentStat, EnvMessage
 from tests import trainer
 from tests.envs.countdown_player import SPEC
@@ -83,19 +85,23 @@ def lines_of(log: pytest.LogCaptureFixture, name: str) -> list[tuple[int, str]]:
 def test_statistics_of_an_environment_belong_to_all_that_it_has_shown(tmp_path: Path) -> None:
     settings = RunSettings(behaviors={name: jaxrl.make_settings("ppo") for name in "ABC"})
     recorder = HostRecorder(settings, RunFolder(tmp_path, "run"), ProgressBar(Console(file=io.StringIO())))
-    kept = {name: EpisodeStatistics(behavior, teams=False) for name, behavior in settings.behaviors.items()}
-    recorder._statistics.update(kept)
+    algorithm = ALGORITHMS["ppo"](SPEC, settings.behaviors["A"])
+    programs = compile_programs(algorithm, 4)
+    with recorder:
+        for name, behavior in settings.behaviors.items():
+            recorder.open(make_behavior(name, SPEC, behavior, algorithm, programs, jax.random.key(0), training=True))
+        kept = recorder._statistics
 
-    def told(worker: int, steps: tuple[str, ...], new: tuple[str, ...] = ()) -> list[str]:
-        arrived: dict[str, Any] = dict.fromkeys(steps)
-        stats = (EnvironmentStat("Light", 1.0, Aggregation.AVERAGE),)
-        recorder.environment(EnvMessage(worker, arrived, dict.fromkeys(new, SPEC), stats, 0.0))
-        return [name for name, statistics in kept.items() if "Light" in statistics.take()[0]]
+        def told(worker: int, steps: tuple[str, ...], new: tuple[str, ...] = ()) -> list[str]:
+            arrived: dict[str, Any] = dict.fromkeys(steps)
+            stats = (EnvironmentStat("Light", 1.0, Aggregation.AVERAGE),)
+            recorder.environment(EnvMessage(worker, arrived, dict.fromkeys(new, SPEC), stats, 0.0))
+            return [name for name, statistics in kept.items() if "Light" in statistics.take()[0]]
 
-    assert told(0, ("A?team=0", "A?team=1"), ("A?team=0", "A?team=1")) == ["A"]
-    assert told(0, ("B?team=0",), ("B?team=0",)) == ["A", "B"]
-    assert told(2, (), ("C?team=0",)) == ["C"], "announced before any agent of it is seen"
-    assert told(0, ()) == ["A", "B"] and told(1, ("B?team=0",)) == ["B"]
+        assert told(0, ("A?team=0", "A?team=1"), ("A?team=0", "A?team=1")) == ["A"]
+        assert told(0, ("B?team=0",), ("B?team=0",)) == ["A", "B"]
+        assert told(2, (), ("C?team=0",)) == ["C"], "announced before any agent of it is seen"
+        assert told(0, ()) == ["A", "B"] and told(1, ("B?team=0",)) == ["B"]
 
 
 def test_b18_b23_p22_one_is_done_while_two_teams_that_take_turns_go_on(

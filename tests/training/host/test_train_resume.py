@@ -198,6 +198,7 @@ def test_saving_between_acting_and_learning_changes_nothing(tmp_path):
     twin.restore(restored.train, step=int(restored.step), decisions=int(restored.decisions))
     paged = twin.actor.paged = copy.copy(behavior.actor.paged)
     paged.slots, paged.pages = copy.deepcopy(paged.slots), copy.deepcopy(paged.pages)
+    paged.slots._resize(paged.slots.rows)  # views of its arrays, which a copy of each would no longer be
     paged.buffer, twin.actor.fresh = jax.tree.map(lambda x: x.copy(), paged.buffer), behavior.actor.fresh
 
     assert behavior.learn() == twin.learn()
