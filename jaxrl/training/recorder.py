@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -210,10 +210,10 @@ class Recorder:
         best = Best(statistic, found.value, seeds[found.index] if len(seeds) > 1 else None)
         self.checkpoints.keep_best(name, best, partial(snapshot, found.index), track.statistics.mean_reward())
 
-    def say_results(self, place: str = "") -> None:
-        """How the run ended for each behavior, on the console, behind `place`."""
-        for name, track in self._tracks.items():
-            line = track.statistics.result_line(name)
+    def say_results(self, names: Iterable[str], place: str = "") -> None:
+        """How the run ended for these behaviors, on the console, behind `place`."""
+        for name in names:
+            line = self._tracks[name].statistics.result_line(name)
             if line is not None:
                 log.info("%s%s", place, line)
 

@@ -203,7 +203,7 @@ class JittedRecorder(Recorder):
         if not self.writes:
             return
         if self._tells:
-            self.say_results(self._prefix)
+            self.say_results([self.subject.name], self._prefix)
         self.save(state, step, final=True, moment=moment)
         highest = np.nanmax(self._statistics.recent_reward(), initial=-np.inf)
         reward = float(highest) if np.isfinite(highest) else None

@@ -252,13 +252,18 @@ class HostRecorder(Recorder):
         finished one decision is not saved: a model of step 0 is nobody's result.
         """
         if played:
-            self.say_results()
+            self.say_results(self._saved)
         for name, spent in self.times.by_name().items():
             self.timers.gauge(f"Time.{name.replace(' ', '')}.mean_ms", spent.mean)
             self.timers.gauge(f"Time.{name.replace(' ', '')}.smoothed_ms", spent.smoothed)
         log.debug("%s", self.times.table())
         trained = [behavior for behavior in behaviors if behavior.training and (cause is None or behavior.step > 0)]
         take_all([*(partial(self._save_final, behavior) for behavior in trained), self.checkpoints.tell_saved], cause)
+
+    @property
+    def _saved(self) -> dict[str, Behavior]:
+        """Those that are somebody's result: all but exploiters."""
+        return {name: behavior for name, behavior in self._opened.items() if behavior.main is None}
 
     def _summary(self, behavior: Behavior, label: int, *, training: bool) -> None:
         statistics = self._statistics[behavior.name]
@@ -303,8 +308,7 @@ class HostRecorder(Recorder):
 
     def _noted(self) -> dict[str, Any]:
         """What an exact continuation needs to know of the others at this moment (see exact.py)."""
-        saved = {name: behavior for name, behavior in self._opened.items() if behavior.main is None}
-        moment = {name: [behavior.step, behavior.decisions] for name, behavior in saved.items()}
+        moment = {name: [behavior.step, behavior.decisions] for name, behavior in self._saved.items()}
         return {MOMENT: moment, LESSONS: [self.lessons.state()]}
 
     def _save_final(self, behavior: Behavior) -> None:

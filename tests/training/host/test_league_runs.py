@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from functools import partial
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +49,7 @@ class Run(NamedTuple):
     folder: Path
     turns: list[Turn]
     follows: set[tuple[str, ...]]
+    results: list[str]  # how the run ended, as the log tells
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +75,13 @@ def league(runs: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
             ids = [(worker, f"Duel?team={team}") for worker in (0, 1) for team in (0, 1)]
             follows.add(tuple(loop.policies.own(*each) for each in ids))
         assert main.step == rival.step == 1104
+        heard = BufferingHandler(1000)
+        log = logging.getLogger("jaxrl")  # the fixture `runs` has it as it was afterwards
+        log.addHandler(heard)
+        log.setLevel(logging.INFO)
         loop.recorder.finish(loop.behaviors.saved, None)
-    return Run(folder, turns, follows)
+    said = [record.getMessage() for record in heard.buffer]
+    return Run(folder, turns, follows, [line for line in said if "mean reward" in line])
 
 
 def test_an_exploiter_has_workers_of_its_own_and_meets_the_newest_main_agent(league: Run) -> None:
@@ -108,6 +116,7 @@ def test_files_are_those_of_the_main_agent_and_statistics_beside_it(league: Run)
     assert all(path.name.startswith(("metrics.csv", "events")) for path in (folder / RIVAL).iterdir())
     assert [path.name for path in folder.glob("**/*.onnx") if "exploiter" in path.name] == []
     assert list(json.loads((folder / "run_logs" / "training_status.json").read_text())) >= ["Duel"]
+    assert [line.split(":")[0] for line in league.results] == ["Duel"], "exploiters are no results"
     (standing,) = (each["standing"] for each in state_of(league.folder)["league"])
     assert standing["joined"] == 2 and standing["begun"] == 1040 and standing["ghost_step"] == 1104
 
