@@ -88,7 +88,7 @@ def test_a_stranger_is_refused_without_harm_and_named_once(start, caplog):
     with caplog.at_level(logging.WARNING, "jaxrl"):
         told: list[str] = []
         gained = largest(lambda: told.extend(stranger(port, 100_000_000, 6)))
-    assert told == ["PERMISSION_DENIED"] * 6 and gained < 50_000_000, (told, gained)
+    assert told == ["PERMISSION_DENIED"] * 6 and gained < 90_000_000, (told, gained)  # not one of the six
     assert set(env.step(actions()).steps) == {BEHAVIOR}
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning.startswith(f"port {port}: refused ipv") and f"{sys.executable} -c" in warning
