@@ -15,6 +15,7 @@ from script import ONE, Script, brief, script
 
 from jaxrl.algorithms.ppo import make_ppo
 from jaxrl.networks import actions, normalizer
+from jaxrl.rollout.booking.slots import Slots
 from jaxrl.rollout.booking.untrained import ExternalActionError
 from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import EnvironmentSettings
@@ -75,6 +76,14 @@ def test_the_decision_before_one_that_is_left_out_restarts_from_its_state() -> N
     trained = say.collector.take()
     assert brief(trained) == [(1, 1, "continues", 32.0), (2, 1, "continues", 32.0), (2, 2, "terminated", 0.0)]
     assert [t.reward for t in trained] == [1.0, 2.0, 8.0] and say.collector.finished == 3
+
+
+def test_the_step_does_not_go_back_when_a_source_is_lost_whose_decisions_are_left_out() -> None:
+    """Decisions without an outcome do not count, whether somebody would have learned from them or not."""
+    slots = Slots(SPEC, team_rows=True, rows=2, members=2)
+    slots.ingest({ONE: message(SPEC, deciding=decision_steps(SPEC, [1, 2]))}, {ONE: {1, 2}})
+    assert slots.discard(ONE) == 2
+    assert slots.ingest({ONE: message(SPEC, deciding=decision_steps(SPEC, [1]))}).finished == 0
 
 
 def test_a_member_that_left_is_left_out_when_it_is_told_also_after_an_update() -> None:

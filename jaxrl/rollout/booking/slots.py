@@ -114,7 +114,7 @@ class Slots:
             finished[kind] += len(records.returns)
         vanished = sum(finished)
         taken = self._untrained.taken(messages, self._occupants)
-        self._end_discarded()
+        dropped = self._end_discarded()
         decisions = self._decisions = {}
         if self.max_length is not None:
             homes, lengths = self._occupants.of, self._episodes.lengths
@@ -143,8 +143,10 @@ class Slots:
         left_out: np.ndarray | None = None
         found: list[tuple[np.ndarray, Action] | None] = [None] * len(finished)
         if taken or self._untrained.concerns(messages, untrained):  # nearly never
+            ended = self._arrays.gone_now.copy()
+            ended.put(places_of(dropped, self.members), False)  # theirs do not count in any case
             left_out, fewer = self._untrained.tell(
-                decisions, messages, untrained, ending=self._arrays.ending, gone_now=self._arrays.gone_now
+                decisions, messages, untrained, ending=self._arrays.ending, ended=ended
             )
             for kind, action in enumerate(self._actions):
                 own = self.columns(kind)
@@ -205,18 +207,18 @@ class Slots:
             moved.reward[place.row, place.member] = self._arrays.departed_with[home.row, home.member]
         return moved
 
-    def _end_discarded(self) -> None:
-        """The rows of discarded agents end here."""
-        homes = []
+    def _end_discarded(self) -> list[Occupant]:
+        """The rows of discarded agents end here. Returns where they lived."""
+        homes: list[Occupant] = []
         for source, agents in self._discarded.items():
             homes += self._occupants.forget(source, agents)
             self._cached.pop(source, None)
         self._discarded.clear()
-        if not homes:
-            return
-        for home in homes:
-            self._episodes.leave((home.row, home.member))
-        self._arrays.drop(places_of(homes, self.members))
+        if homes:
+            for home in homes:
+                self._episodes.leave((home.row, home.member))
+            self._arrays.drop(places_of(homes, self.members))
+        return homes
 
     def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[tuple[int, EpisodeRecords]]:
         """Agents that vanished without an ending make room, if newcomers need it and they are the most that live here.

@@ -69,19 +69,20 @@ class UntrainedDecisions:
         untrained: Mapping[Source, Collection[int]],
         *,
         ending: np.ndarray,
-        gone_now: np.ndarray,
+        ended: np.ndarray,
     ) -> tuple[np.ndarray | None, np.ndarray]:
         """After the messages were booked: untrained decisions whose outcome came, and note the new ones.
 
         Args:
           decisions: slots of the deciding agents.
           ending: uint8 [B, A], of the open decisions.
-          gone_now: bool [B, A], members that left with these messages; the outcome of some is told later.
+          ended: bool [B, A], members that left with these messages, but for discarded ones; the outcome of some is told
+            later.
 
         Returns bool [B, A], None if all are False, and which of the finished decisions were untrained, bool [B, A].
         """
         told = self.open & (ending != Ending.OPEN)
-        finished = self.open & (gone_now | (ending == Ending.CONTINUES))
+        finished = self.open & (ended | (ending == Ending.CONTINUES))
         self.open &= ~told
         for source, places in decisions.items():
             steps = messages[source]
