@@ -18,7 +18,8 @@ from jaxrl.cli import main
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.behaviors import Behaviors
-from jaxrl.training.host.policies import make_frozen, weights_of
+from jaxrl.training.host.ghosts import Ghosts, Weights
+from jaxrl.training.host.policies import copied, make_frozen, weights_of
 from tests import trainer
 from tests.envs.countdown_player import SPEC
 from tests.helpers import decision_steps, message
@@ -117,6 +118,29 @@ def test_x4_r20_a_frozen_policy_has_the_statistics_of_its_model_and_keeps_them(f
         model.act({SOURCE: spoken})
     counts = [next(iter(actor.statistics[1].values())).count for actor in (held.actor, model.actor)]
     assert counts == [1.0 + 9.0, 1.0 + 27.0]
+
+
+def test_an_opponent_and_a_renewed_exploiter_have_the_statistics_of_what_they_act_as(finished: Path) -> None:
+    """Nine agents: an opponent that has acted with those of nobody is sent the model's; then the model begins anew."""
+    settings = load_run_settings(finished / "run" / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
+    nobody: Any = None
+    behaviors = Behaviors(settings, nobody, nobody, 1, nobody, nobody)
+    model = behaviors[NAMED] = behaviors.make(NAMED, SPEC)
+    ghosts = Ghosts(behaviors.policies)
+    ghosts.add("ghost", NAMED, Weights(copied(model.state.policy)))
+    opponent = behaviors.policies._frozen["ghost"]
+    spoken = {SOURCE: message(SPEC, deciding=decision_steps(SPEC, list(range(1, 10))))}
+
+    def counts() -> list[float]:
+        for policy in (opponent, model):
+            policy.act(spoken)
+        return [float(next(iter(of.statistics[1].values())).count) for of in (opponent.actor, model.actor)]
+
+    assert counts() == [1.0, 1.0 + 9.0]
+    ghosts.send("ghost", Weights(copied(model.state.policy)))
+    assert counts() == [1.0 + 9.0, 1.0 + 18.0]
+    model.renew(jax.random.key(2), None)
+    assert counts() == [1.0 + 9.0, 1.0 + 9.0]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,10 @@ class ActingPolicy(Collector):
         """What its connectors have learned of their input, as `PolicyState.connectors`."""
         return self._connected.state.shared if self._connected else self.policy.connectors
 
+    def act_as(self, policy: PolicyState) -> None:
+        """Another policy from now on, with what its own connectors have learned of their input."""
+        self.policy, self._connected = policy, connectors.with_statistics(self._connected, policy.connectors)
+
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
     ) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:

@@ -119,7 +119,7 @@ class Behavior(NamedTuple):
     def begin_from(self, state: TrainState) -> None:
         """Start from other weights."""
         self.learner.state = state
-        self.actor.policy = self.learner.policy
+        self.actor.act_as(self.learner.policy)
 
     def renew(self, key: jax.Array, other: TrainState | None) -> None:
         """Go on with new networks and a new optimizer, or those of `other`; steps and draws go on. Consumes the key."""

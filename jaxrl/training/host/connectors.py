@@ -41,6 +41,13 @@ def resize(connected: Connected, lead: tuple[int, int]) -> Connected:
     return Connected(state._replace(slots=jax.tree.map(room, state.slots)), jax.tree.map(room, seen))
 
 
+def with_statistics(connected: Any, shared: tuple[Any, ...]) -> Any:
+    """The same memory beside the statistics of another policy, in arrays of its own; before the first message none."""
+    if not connected:
+        return connected
+    return connected._replace(state=connected.state._replace(shared=jax.tree.map(jnp.array, shared)))
+
+
 def received(
     chain: Chain, connected: Connected, steps: RowsMessage, moved: Moved | None = None
 ) -> tuple[Connected, RowsMessage]:

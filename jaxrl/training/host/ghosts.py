@@ -43,7 +43,8 @@ class Ghosts:
 
     def send(self, name: str, weights: Weights) -> None:
         """It acts with these from now on."""
-        self._acting[name], self._frozen[name].actor.policy = weights, weights.policy
+        self._acting[name] = weights
+        self._frozen[name].actor.act_as(weights.policy)
 
     def steps(self, name: str) -> int:
         """Its decisions with their outcome since the last call."""

@@ -118,6 +118,10 @@ class KindPolicy:
         """What its connectors have learned of their input, as `PolicyState.connectors`."""
         return self.connected.state.shared if self.connected else self.policy.connectors
 
+    def act_as(self, policy: PolicyState) -> None:
+        """As `ActingPolicy`."""
+        self.policy, self.connected = policy, connectors.with_statistics(self.connected, policy.connectors)
+
     def taken(self, buffer: Any) -> None:
         """Somebody has learned from the team's buffer."""
         self.team.taken(buffer)
