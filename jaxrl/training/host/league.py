@@ -65,19 +65,26 @@ class League:
             policy = exploiter.name if learns else _name(exploiter, team)
             self._behaviors.policies.route(behavior_id, policy, place)
 
-    def turn(self, over: Mapping[str, Sequence[EpisodeRecords]], learned: Collection[str], changed: bool) -> bool:
+    def turn(
+        self,
+        over: Mapping[str, Sequence[EpisodeRecords]],
+        learned: Collection[str],
+        changed: bool,
+        foe: Side | None,
+    ) -> bool:
         """What follows from one message; after the turns of the main agents. True: all have to begin anew.
 
         Args:
           over: by behavior, the episodes that ended.
           learned: names of those that have been updated.
           changed: another team learns from now on.
+          foe: whose main agent was met in these episodes, before that.
         """
         left = False
         for name, side in self._game.sides.items():
             main = self._behaviors[name]
             for exploiter in main.exploiters:
-                self._play(side, main, exploiter, over.get(exploiter.name, ()), changed)
+                self._play(side, main, exploiter, over.get(exploiter.name, ()), changed, foe)
                 if exploiter.name in learned:
                     left |= self._learned(side, main, exploiter)
             if main.exploiters and name in learned:
@@ -97,13 +104,18 @@ class League:
         ]
 
     def _play(
-        self, side: Side, main: Behavior, exploiter: Behavior, episodes: Sequence[EpisodeRecords], changed: bool
+        self,
+        side: Side,
+        main: Behavior,
+        exploiter: Behavior,
+        episodes: Sequence[EpisodeRecords],
+        changed: bool,
+        foe: Side | None,
     ) -> None:
         """Its games, and whom it meets from now on."""
         standing = self.standings[exploiter.name]
         if not main.unfinished():
             exploiter.stop()
-        foe = self._game.facing()
         for reward in (reward for records in episodes for reward in records.last_rewards):
             if foe is not None:
                 standing.played(rating.result(reward), foe.pool.elo)

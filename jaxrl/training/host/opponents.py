@@ -76,14 +76,14 @@ class Opponents:
         if not self.game.sides:
             return False
         over = {behavior.name: records for behavior, _, records in acted}
-        changed = False
+        foe, changed = self.game.facing(), False
         for name, side in self.game.sides.items():
             played = {team: self._played(name, team, over.get(name, ())) for team in side.teams}
             changed |= self._take_turn(name, played, Weights(self._policy_of(name)) if name in learned else None)
         while changed and self._lagging():
             for name in self._lagging():
                 self._take_turn(name, {})
-        left = self.league.turn(over, learned, changed)
+        left = self.league.turn(over, learned, changed, foe)
         if changed:
             self._route()
             log.info(

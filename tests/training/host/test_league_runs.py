@@ -8,6 +8,7 @@ import shutil
 from functools import partial
 from logging.handlers import BufferingHandler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +17,13 @@ import pytest
 
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
+from jaxrl.rollout.booking.episodes import NO_EPISODES
+from jaxrl.settings import behavior_settings_for
+from jaxrl.training.host.opponents import Opponents
 from jaxrl.training.host.run import host_loop
+from jaxrl.types import EnvMessage
 from tests.envs.duel_env import DuelEnv, DuelSettings
+from tests.helpers import make_spec
 from tests.toy_runs import environment
 from tests.training.host.test_opponents import SELF_PLAY_KEYS, duels, run, settings_of, state_of
 
@@ -163,3 +169,33 @@ def test_an_exact_league_goes_on_bit_for_bit(tmp_path: Path) -> None:
     part(tmp_path / "parts", 1300, resume=True)
     whole, parts = (state_of(tmp_path / name) for name in ("whole", "parts"))
     assert whole["league"][0]["standing"]["joined"] == 2 and parts == whole
+
+
+class Rated(dict[str, Any]):
+    """Behaviors of two names that learn by turns, each with one exploiter; nobody acts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        actor = SimpleNamespace(finished=0, decisions=0, act_as=lambda _: None)
+        self.policies = SimpleNamespace(freeze=lambda *_: SimpleNamespace(actor=actor), route=lambda *_: None)
+        for name in ("A", "B"):
+            rival = SimpleNamespace(name=f"{name}/exploiter_1", step=0)
+            settings = behavior_settings_for(settings_of(Path(), name, **keys()), name)
+            state = SimpleNamespace(policy=())
+            self[name] = SimpleNamespace(
+                name=name, step=0, settings=settings, state=state, exploiters=[rival], unfinished=lambda: True
+            )
+
+
+def test_games_that_end_with_the_turn_of_their_team_are_rated_against_who_was_met(tmp_path: Path) -> None:
+    """A's exploiter has met B, which is rated 1600, and A's turn ends: half a point less 1 / 11 is not expected."""
+    behaviors: Any = Rated()
+    recorder: Any = SimpleNamespace(resumed={}, rated=lambda *_: None, told=lambda *_: None)
+    opponents = Opponents(settings_of(tmp_path, "A", "B", **keys()), recorder, behaviors)
+    opponents.meet([EnvMessage(0, {}, dict.fromkeys(("A?team=0", "B?team=1"), make_spec((1,))), (), 0.0)])
+    opponents.game.sides["B"].pool.ratings[-1] = 1600.0
+    behaviors["A"].step = 501
+    drawn = NO_EPISODES._replace(last_rewards=[0.0])
+    assert opponents.turn([(behaviors["A"].exploiters[0], 0, [drawn])], ())
+    assert opponents.game.rotation.learning == 1
+    assert opponents.league.standings["A/exploiter_1"].elo == pytest.approx(1200 + 1 / 2 - 1 / 11)
