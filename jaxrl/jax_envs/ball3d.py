@@ -30,8 +30,8 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from jaxrl.jax_envs.drawing import Box, Disc, Point, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 HALF_PLATE = 2.5
 MOST_TILT = 2.0 * math.asin(0.25)  # radians
@@ -65,10 +65,9 @@ def make_ball3d(episode_limit: int = 1000) -> JaxEnv:
     """
     if episode_limit < 1:
         raise ValueError(f"episode_limit = {episode_limit}: an episode needs at least 1 decision")
-    sensor = ObservationSpec("VectorSensor_size8", (8,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="3DBall",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=2, discrete_branches=())),
+        spec=BehaviorSpec((vector_sensor(8),), ActionSpec(continuous_size=2, discrete_branches=())),
         members=1,
         parameters=DEFAULTS,
         reset=_reset,

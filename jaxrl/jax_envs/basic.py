@@ -20,8 +20,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 POSITIONS = 20
 START, SMALL_GOAL, LARGE_GOAL = 10, 7, 17
@@ -37,10 +37,9 @@ class BasicState(NamedTuple):
 
 def make_basic() -> JaxEnv:
     """Basic; it has no sizes and no parameters."""
-    sensor = ObservationSpec(f"VectorSensor_size{POSITIONS}", (POSITIONS,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="Basic",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(len(_MOVES),))),
+        spec=BehaviorSpec((vector_sensor(POSITIONS),), ActionSpec(continuous_size=0, discrete_branches=(len(_MOVES),))),
         members=1,
         parameters={},
         reset=_reset,

@@ -38,8 +38,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 BRANCHES = (3, 3)  # move, turn
 FORWARD, BACK = 1, 2
@@ -92,17 +92,13 @@ def make_baton_pass(settings: BatonSettings = DEFAULTS) -> JaxEnv:
         state = _place(settings, key, jnp.maximum(jnp.round(life), 1).astype(jnp.int32))
         return state, _view(settings, state, left=jnp.bool_(False), before=state)
 
-    def step(key: Array, state: BatonState, actions: TeamActions) -> tuple[BatonState, TeamStep]:
-        return _step(settings, key, state, actions.discrete)
-
-    sensor = ObservationSpec(f"VectorSensor_size{OBS_SIZE}", (OBS_SIZE,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="BatonPass",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=BRANCHES)),
+        spec=BehaviorSpec((vector_sensor(OBS_SIZE),), ActionSpec(continuous_size=0, discrete_branches=BRANCHES)),
         members=settings.rows,
         parameters=defaults,
         reset=reset,
-        step=step,
+        step=lambda key, state, actions: _step(settings, key, state, actions.discrete),
         draw=lambda state: _draw(settings, state),
     )
 

@@ -29,8 +29,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 AT_REST = np.array(
     [[-0.8, 0.6], [0.0, 0.6], [0.8, 0.6], [-0.5, 1.1], [0.5, 1.1], [-0.4, 0.0], [0.4, 0.0]], dtype=np.float32
@@ -73,10 +73,9 @@ def make_crawler(episode_limit: int = 200) -> JaxEnv:
     if episode_limit < 1:
         raise ValueError(f"episode_limit = {episode_limit}: an episode needs at least 1 decision")
     size = 5 * len(AT_REST)
-    sensor = ObservationSpec(f"VectorSensor_size{size}", (size,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="Crawler",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=len(MUSCLES), discrete_branches=())),
+        spec=BehaviorSpec((vector_sensor(size),), ActionSpec(continuous_size=len(MUSCLES), discrete_branches=())),
         members=1,
         parameters=DEFAULTS,
         reset=_reset,

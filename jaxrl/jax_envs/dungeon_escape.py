@@ -39,8 +39,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 NUM_ACTIONS = 7
 ATTACK = 5
@@ -99,18 +99,14 @@ def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
         state = _place(settings, key, chosen)
         return state, _view(settings, state)
 
-    def step(key: Array, state: DungeonState, actions: TeamActions) -> tuple[DungeonState, TeamStep]:
-        return _step(settings, state, actions.discrete[:, 0])
-
     length = 18 + 4 * (settings.capacity - 1)
-    sensor = ObservationSpec(f"VectorSensor_size{length}", (length,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="DungeonEscape",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
+        spec=BehaviorSpec((vector_sensor(length),), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
         members=settings.capacity,
         parameters=defaults,
         reset=reset,
-        step=step,
+        step=lambda _, state, actions: _step(settings, state, actions.discrete[:, 0]),
         draw=lambda state: draw_dungeon(settings.size, state),
         tell=tell_dungeon,
     )

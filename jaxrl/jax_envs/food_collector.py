@@ -33,8 +33,8 @@ from jax import Array
 
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.jax_envs.drawing import Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 CHANNELS = 5
 GOOD, BAD, MOVING, FROZEN, WALL = range(CHANNELS)
@@ -95,7 +95,7 @@ def make_food_collector(settings: FoodSettings = DEFAULTS) -> JaxEnv:
         return state, _judge(settings, state, reward)
 
     grid = ObservationSpec("GridSensor", (CHANNELS, settings.cells, settings.cells), IMAGE_PROPERTIES, dtype="uint8")
-    vector = ObservationSpec("VectorSensor_size4", (4,), (DimensionProperty.NONE,))
+    vector = vector_sensor(4)
     return JaxEnv(
         name="FoodCollector",
         spec=BehaviorSpec((grid, vector), ActionSpec(continuous_size=3, discrete_branches=(2,))),

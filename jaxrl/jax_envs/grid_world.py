@@ -27,7 +27,7 @@ from jax import Array
 
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.jax_envs.drawing import Box, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, lone_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 KINDS = 2
@@ -74,7 +74,7 @@ def make_grid_world(settings: GridWorldSettings = DEFAULTS) -> JaxEnv:
 def make_grid_world_grid(settings: GridWorldSettings = DEFAULTS) -> JaxEnv:
     """Seen by a grid sensor. Raises ValueError as `make_grid_world`."""
     grid = ObservationSpec("GridSensor", (3, settings.size, settings.size), IMAGE_PROPERTIES, dtype="uint8")
-    return _make("GridWorldGrid", settings, grid, _gridded)
+    return _make("GridWorldGrid", settings, grid, lambda *of: jnp.where(_layers(*of), 255, 0).astype(jnp.uint8))
 
 
 def _make(name: str, settings: GridWorldSettings, sensor: ObservationSpec, look: Any) -> JaxEnv:
@@ -89,10 +89,6 @@ def _make(name: str, settings: GridWorldSettings, sensor: ObservationSpec, look:
         state = _place(settings, key, [jnp.asarray(parameters.get(kind, 1.0), jnp.float32) for kind in PARAMETERS])
         return state, _view(settings, look, state, jnp.bool_(True))
 
-    def step(key: Array, state: GridWorldState, actions: TeamActions) -> tuple[GridWorldState, TeamStep]:
-        """One decision. Nothing is random; the key is not used."""
-        return _step(settings, look, state, actions.discrete[0, 0])
-
     goal = ObservationSpec("VectorSensor_size2", (KINDS,), (DimensionProperty.NONE,), ObservationType.GOAL_SIGNAL)
     return JaxEnv(
         name=name,
@@ -100,7 +96,7 @@ def _make(name: str, settings: GridWorldSettings, sensor: ObservationSpec, look:
         members=1,
         parameters=defaults,
         reset=reset,
-        step=step,
+        step=lambda _, state, actions: _step(settings, look, state, actions.discrete[0, 0]),  # nothing is random
         truncates=True,
         draw=lambda state: _draw(settings, state),
     )
@@ -155,11 +151,6 @@ def _layers(settings: GridWorldSettings, state: GridWorldState) -> Array:
     axis = np.arange(settings.size)
     found = (cells[:, 1, None, None] == axis[::-1, None]) & (cells[:, 0, None, None] == axis) & there[:, None, None]
     return jnp.stack([found[0], *jnp.any(found[1:].reshape(KINDS, -1, *found.shape[1:]), axis=1)])
-
-
-def _gridded(settings: GridWorldSettings, state: GridWorldState) -> Array:
-    """uint8 [3, size, size]."""
-    return jnp.where(_layers(settings, state), 255, 0).astype(jnp.uint8)
 
 
 def _photographed(settings: GridWorldSettings, state: GridWorldState) -> Array:

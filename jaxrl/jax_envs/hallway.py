@@ -33,8 +33,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 WIDTH, ROOM = 3, 2
 """Columns of the room and of the last row; rows of the room."""
@@ -100,17 +100,13 @@ def make_hallway(settings: HallwaySettings = DEFAULTS) -> JaxEnv:
         )
         return state, _view(settings, state, jnp.bool_(False))
 
-    def step(key: Array, state: HallwayState, actions: TeamActions) -> tuple[HallwayState, TeamStep]:
-        return _step(settings, state, actions.discrete[0, 0])
-
-    sensor = ObservationSpec(f"VectorSensor_size{LENGTH}", (LENGTH,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="Hallway",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
+        spec=BehaviorSpec((vector_sensor(LENGTH),), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
         members=1,
         parameters=defaults,
         reset=reset,
-        step=step,
+        step=lambda _, state, actions: _step(settings, state, actions.discrete[0, 0]),
         truncates=True,
         draw=draw,
     )

@@ -30,7 +30,7 @@ from jax import Array
 from jaxrl.jax_envs.drawing import Scene
 from jaxrl.jax_envs.sampling import Value, drawn
 from jaxrl.masks import select
-from jaxrl.types import BehaviorSpec
+from jaxrl.types import BehaviorSpec, DimensionProperty, ObservationSpec
 
 State = Any
 """The environment's own pytree of arrays."""
@@ -79,6 +79,11 @@ def lone_step(
         over=terminated | truncated,
         stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
     )
+
+
+def vector_sensor(size: int) -> ObservationSpec:
+    """A vector, called as Unity calls it."""
+    return ObservationSpec(f"VectorSensor_size{size}", (size,), (DimensionProperty.NONE,))
 
 
 class JaxEnv(NamedTuple):

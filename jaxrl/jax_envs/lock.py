@@ -35,9 +35,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
+from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView, vector_sensor
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 KEYS = 3
 LENGTH = 3
@@ -103,14 +103,10 @@ def _parts(settings: LockSettings, carrier: bool) -> tuple[BehaviorPart, ...]:
         CARRIER: (KEYS + 1 + LENGTH, ActionSpec(2, ())),
     }
     return tuple(
-        BehaviorPart(name, BehaviorSpec((_vector(size),), action), members=1, group="lock")
+        BehaviorPart(name, BehaviorSpec((vector_sensor(size),), action), members=1, group="lock")
         for name, (size, action) in sizes.items()
         if carrier or name != CARRIER
     )
-
-
-def _vector(size: int) -> ObservationSpec:
-    return ObservationSpec(f"VectorSensor_size{size}", (size,), (DimensionProperty.NONE,))
 
 
 def _step(

@@ -29,8 +29,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 TEAMS = 2
 _SIDE = np.array([1.0, -1.0], np.float32)  # [A], towards which end each plays
@@ -84,10 +84,9 @@ def make_pong(settings: PongSettings = DEFAULTS) -> JaxEnv:
         state, struck = _play(settings, state, actions.continuous[:, 0])
         return state, _judge(settings, state, struck)
 
-    sensor = ObservationSpec("VectorSensor_size7", (7,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="Pong",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=1, discrete_branches=())),
+        spec=BehaviorSpec((vector_sensor(7),), ActionSpec(continuous_size=1, discrete_branches=())),
         members=1,
         parameters=defaults,
         reset=reset,

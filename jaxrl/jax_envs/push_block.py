@@ -34,8 +34,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 NUM_ACTIONS = 7
 KINDS = ("small", "medium", "large")  # of blocks that need 1, 2, 3 agents
@@ -93,18 +93,14 @@ def make_push_block(settings: PushBlockSettings = DEFAULTS) -> JaxEnv:
         state = _place(settings, key, counts)
         return state, _view(settings, state, jnp.bool_(False))
 
-    def step(key: Array, state: PushBlockState, actions: TeamActions) -> tuple[PushBlockState, TeamStep]:
-        return _step(settings, state, actions.discrete[:, 0])
-
     length = 11 + 3 * len(needs) + 4 * (settings.members - 1)
-    sensor = ObservationSpec(f"VectorSensor_size{length}", (length,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="PushBlockCollab",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
+        spec=BehaviorSpec((vector_sensor(length),), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
         members=settings.members,
         parameters=defaults,
         reset=reset,
-        step=step,
+        step=lambda _, state, actions: _step(settings, state, actions.discrete[:, 0]),
         draw=lambda state: _draw(settings, state),
     )
 

@@ -34,8 +34,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 NUM_ACTIONS = 5
 BRICK_REWARD = 2.0
@@ -88,17 +88,13 @@ def make_pyramids(settings: PyramidsSettings = DEFAULTS) -> JaxEnv:
         state = _place(settings, key)
         return state, _view(settings, state, jnp.int32(0), jnp.bool_(False))
 
-    def step(key: Array, state: PyramidsState, actions: TeamActions) -> tuple[PyramidsState, TeamStep]:
-        return _step(settings, state, actions.discrete[0, 0])
-
-    sensor = ObservationSpec(f"VectorSensor_size{LENGTH}", (LENGTH,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="Pyramids",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
+        spec=BehaviorSpec((vector_sensor(LENGTH),), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
         members=1,
         parameters={},
         reset=reset,
-        step=step,
+        step=lambda _, state, actions: _step(settings, state, actions.discrete[0, 0]),
         truncates=True,
         draw=partial(draw, settings),
         tell=tell,

@@ -39,8 +39,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Disc, Scene
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 AGENTS = 3
 LANDMARKS = 3
@@ -106,17 +106,13 @@ def make_simple_spread(settings: SpreadSettings = DEFAULTS) -> JaxEnv:
         state = _place(key)
         return state, _view(state, jnp.bool_(True))
 
-    def step(key: Array, state: SpreadState, actions: TeamActions) -> tuple[SpreadState, TeamStep]:
-        return _step(settings, state, actions.discrete)
-
-    sensor = ObservationSpec(f"VectorSensor_size{OBS_SIZE}", (OBS_SIZE,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="SimpleSpread",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
+        spec=BehaviorSpec((vector_sensor(OBS_SIZE),), ActionSpec(continuous_size=0, discrete_branches=(NUM_ACTIONS,))),
         members=AGENTS,
         parameters={},
         reset=reset,
-        step=step,
+        step=lambda _, state, actions: _step(settings, state, actions.discrete),
         truncates=not settings.terminates,
         draw=_draw,
     )

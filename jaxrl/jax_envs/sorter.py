@@ -32,7 +32,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, lone_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 HIGHEST = 20
@@ -88,20 +88,17 @@ def make_sorter(settings: SorterSettings = DEFAULTS) -> JaxEnv:
         state = _place(settings, key, wanted)
         return state, _view(settings, state, jnp.bool_(False))
 
-    def step(key: Array, state: SorterState, actions: TeamActions) -> tuple[SorterState, TeamStep]:
-        return _judge(settings, _move(settings, state, actions.discrete[0]))
-
     tiles = ObservationSpec(
         "BufferSensor", (settings.max_tiles, FEATURES), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
     )
-    own = ObservationSpec("VectorSensor_size5", (5,), (DimensionProperty.NONE,))
+    own = vector_sensor(5)
     return JaxEnv(
         name="Sorter",
         spec=BehaviorSpec((tiles, own), ActionSpec(continuous_size=0, discrete_branches=BRANCHES)),
         members=1,
         parameters=defaults,
         reset=reset,
-        step=step,
+        step=lambda _, state, actions: _judge(settings, _move(settings, state, actions.discrete[0])),
         draw=lambda state: draw(settings, state),
     )
 

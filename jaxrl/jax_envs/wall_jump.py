@@ -24,9 +24,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
+from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView, vector_sensor
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 SMALL, BIG = "SmallWallJump", "BigWallJump"
 LENGTH, WALL, GOAL = 40.0, 24.5, 34.0
@@ -55,8 +55,7 @@ class WallJumpState(NamedTuple):
 
 def make_wall_jump() -> JaxScene:
     """Wall Jump; it has no sizes."""
-    sensor = ObservationSpec(f"VectorSensor_size{OBSERVATIONS}", (OBSERVATIONS,), (DimensionProperty.NONE,))
-    spec = BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=(3, 2)))
+    spec = BehaviorSpec((vector_sensor(OBSERVATIONS),), ActionSpec(continuous_size=0, discrete_branches=(3, 2)))
     parts = tuple(BehaviorPart(name, spec, members=1, truncates=True) for name in (SMALL, BIG))
     return JaxScene("WallJump", parts, PARAMETERS, reset, step, draw=draw, tell=tell)
 

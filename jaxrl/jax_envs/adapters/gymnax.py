@@ -30,8 +30,8 @@ from jax import Array
 from jaxrl.envs.foreign.arguments import fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError
 
 _PACKAGE = "gymnax"
 _Moved = tuple[Any, Any, Array, Array, Array]  # observation, state, reward, terminated, truncated
@@ -90,10 +90,9 @@ def make_gymnax(name: str, /, **arguments: Any) -> JaxEnv:
         step = lone_step(seen, reward, terminated=terminated, truncated=truncated, figures={})
         return foreign.typed_as(like, state), step
 
-    sensor = ObservationSpec(f"VectorSensor_size{size}", (size,), (DimensionProperty.NONE,))
     return JaxEnv(
         name=foreign.behavior_name(name),
-        spec=BehaviorSpec((sensor,), action),
+        spec=BehaviorSpec((vector_sensor(size),), action),
         members=1,
         parameters={},
         reset=reset,

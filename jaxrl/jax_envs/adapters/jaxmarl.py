@@ -49,9 +49,9 @@ from jax import Array
 from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, vector_sensor
 from jaxrl.near_names import unknown
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
+from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError
 
 _PACKAGE = "jaxmarl"
 _FILLED_IN = {"agents", "landmarks", "action_spaces", "observation_spaces", "colour", "num_moves"}
@@ -126,10 +126,9 @@ def make_jaxmarl(name: str, /, *, time_limits: bool = True, **arguments: Any) ->
     def step(key: Array, state: MarlState, actions: TeamActions) -> tuple[MarlState, TeamStep]:
         return _step(bound, like, key, state, actions)
 
-    sensor = ObservationSpec(f"VectorSensor_size{bound.size}", (bound.size,), (DimensionProperty.NONE,))
     return JaxEnv(
         name=foreign.behavior_name(name),
-        spec=BehaviorSpec((sensor,), bound.action),
+        spec=BehaviorSpec((vector_sensor(bound.size),), bound.action),
         members=len(bound.rows) // bound.teams,
         parameters={},
         reset=reset,
