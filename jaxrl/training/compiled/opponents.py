@@ -158,15 +158,14 @@ def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps:
     gains. Against the newest policy of one's own behavior both are one number, which stays.
     """
     results = {name: _results(steps[name]) for name in rivals}
-    turn = next(iter(states.values())).turn
-    rows = {name: _rows(rivals[name], states[name], steps[name].over.shape[2]) for name in rivals}  # [S, E, J]
+    others = _others(rivals, states, next(iter(steps.values())).over.shape[2])
 
     def by(carry: tuple[Any, Any], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
         (rating, met), told = carry, {}
         for name, (result, counts) in of.items():
-            change = _change(rivals, rows, rating, turn, name, result, counts)  # [S, E]
-            rating = _moved(rivals, rows, rating, turn, name, change)
-            met = _met(rivals, rows, met, turn, result, counts)
+            change = _change(others, rating, name, result, counts)  # [S, E]
+            rating = _moved(others, rating, name, change)
+            met = _met(others, met, result, counts)
             told[name] = rating[name][:, -1], counts.sum((1, 2), dtype=jnp.float32)
         return (rating, met), told
 
@@ -194,75 +193,56 @@ def _results(steps: Transitions) -> tuple[Array, Array]:
     return 0.5 * (1.0 + jnp.sign(last)), counts
 
 
-def _rows(rivals: Rivals, state: RivalState, areas: int) -> Array:
-    return jnp.repeat(state.opponent, areas // rivals.groups, axis=1)
+class _Other(NamedTuple):
+    """One side of a game, as learners see it that are not it."""
+
+    name: str  # its behavior
+    row: Array  # int32 [S, E], of its behavior's pool: the opponent that stands for it
+    learns: Array  # bool [S, 1], it is the learner's own
 
 
-def _others(rivals: Mapping[str, Rivals]) -> list[tuple[str, int]]:
-    """All sides, (behavior, number), in order."""
-    return [(name, of.sides.first + k) for name, of in rivals.items() for k in range(of.sides.teams)]
+def _others(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], areas: int) -> list[_Other]:
+    """All sides, in order."""
+    turn, found = next(iter(states.values())).turn, []
+    for name, of in rivals.items():
+        rows = jnp.repeat(states[name].opponent, areas // of.groups, axis=1)  # [S, E, J]
+        for side in range(of.sides.first, of.sides.first + of.sides.teams):
+            slot = of.sides.slot(turn, side)[:, None, None]
+            row = jnp.take_along_axis(rows, slot, axis=2)[..., 0]
+            found.append(_Other(name, row, (turn == side)[:, None]))
+    return found
 
 
-def _row_of(rivals: Mapping[str, Rivals], rows: Mapping[str, Array], turn: Array, name: str, side: int) -> Array:
-    """The opponent that stands for a side, rows of its behavior's pool, int32 [S, E]."""
-    slot = rivals[name].sides.slot(turn, side)
-    return jnp.take_along_axis(rows[name], slot[:, None, None], axis=2)[..., 0]
-
-
-def _change(
-    rivals: Mapping[str, Rivals],
-    rows: Mapping[str, Array],
-    rating: Mapping[str, Array],
-    turn: Array,
-    name: str,
-    result: Array,
-    counts: Array,
-) -> Array:
+def _change(others: list[_Other], rating: Mapping[str, Array], name: str, result: Array, counts: Array) -> Array:
     """What the learner `name` gains in each area, float32 [S, E]: over its members, result minus expected score."""
     theirs = jnp.zeros(result.shape[:2], jnp.float32)
-    for other, side in _others(rivals):
-        found = jnp.take_along_axis(rating[other], _row_of(rivals, rows, turn, other, side), axis=1)
-        theirs = jnp.where((turn == side)[:, None], theirs, found)  # the last that is not the learner's
+    for other in others:
+        found = jnp.take_along_axis(rating[other.name], other.row, axis=1)
+        theirs = jnp.where(other.learns, theirs, found)  # the last that is not the learner's
     score = expected(rating[name][:, -1:], theirs)[..., None]
     return jnp.where(counts, result - score, 0.0).sum(-1)
 
 
-def _moved(
-    rivals: Mapping[str, Rivals],
-    rows: Mapping[str, Array],
-    rating: Mapping[str, Array],
-    turn: Array,
-    name: str,
-    change: Array,
-) -> dict[str, Array]:
+def _moved(others: list[_Other], rating: Mapping[str, Array], name: str, change: Array) -> dict[str, Array]:
     """The ratings when each other side's opponent has lost, and the learner has gained, `change` [S, E]."""
     after = dict(rating)
-    for other, side in _others(rivals):
-        lost = jnp.where((turn == side)[:, None], 0.0, change)
-        row = _row_of(rivals, rows, turn, other, side)
-        after[other] = jax.vmap(lambda x, at, by: x.at[at].add(-by))(after[other], row, lost)
+    for other in others:
+        lost = jnp.where(other.learns, 0.0, change)
+        after[other.name] = jax.vmap(lambda x, at, by: x.at[at].add(-by))(after[other.name], other.row, lost)
     after[name] = after[name].at[:, -1].add(change.sum(1))
     return after
 
 
-def _met(
-    rivals: Mapping[str, Rivals],
-    rows: Mapping[str, Array],
-    met: Mapping[str, Any],
-    turn: Array,
-    result: Array,
-    counts: Array,
-) -> dict[str, Any]:
+def _met(others: list[_Other], met: Mapping[str, Any], result: Array, counts: Array) -> dict[str, Any]:
     """With these games [S, E, M] of a learner, told by its members, against each other side's opponent."""
     after, played = dict(met), counts.sum(-1, dtype=jnp.float32)
     scored = jnp.where(counts, result, 0.0).sum(-1)
-    for other, side in _others(rivals):
-        if isinstance(after[other], tuple):
+    for name, row, learns in others:
+        if isinstance(after[name], tuple):
             continue
-        theirs = jnp.where((turn == side)[:, None, None], 0.0, jnp.stack([played, scored], -1))  # [S, E, 2]
-        row = _row_of(rivals, rows, turn, other, side)
-        new = jax.vmap(lambda x, at, by: jnp.zeros_like(x).at[at].add(by))(after[other], row, theirs)
-        after[other] = jnp.stack(sampling.remembered(*jnp.moveaxis(after[other], -1, 0), *jnp.moveaxis(new, -1, 0)), -1)
+        theirs = jnp.where(learns[..., None], 0.0, jnp.stack([played, scored], -1))  # [S, E, 2]
+        new = jax.vmap(lambda x, at, by: jnp.zeros_like(x).at[at].add(by))(after[name], row, theirs)
+        after[name] = jnp.stack(sampling.remembered(*jnp.moveaxis(after[name], -1, 0), *jnp.moveaxis(new, -1, 0)), -1)
     return after
 
 
