@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from jaxrl.cli.device import choose_device
+from jaxrl.cli.device import compute_on_cpu
 from jaxrl.cli.flags import add_environment_arguments, count
-from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.foreign.arguments import keyword_arguments
 
 
@@ -22,8 +21,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print what is wrong, a line each; 1 if something is. Raises JaxrlError where it cannot even be traced."""
-    choose_device("cpu")
-    enable_compilation_cache()
+    compute_on_cpu()
     from jaxrl.jax_envs import environment_of
     from jaxrl.jax_envs.contract import check_environment
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.cli.device import choose_device
+from jaxrl.cli.device import compute_on_cpu
 from jaxrl.cli.flags import add_environment_arguments
-from jaxrl.compilation import enable_compilation_cache
 from jaxrl.demonstrations import Demonstration, DemonstrationError, read
 from jaxrl.demonstrations.reading import files
 
@@ -80,8 +79,7 @@ def _view(given: argparse.Namespace) -> None:
 
 def _scene(given: argparse.Namespace) -> Any:
     """What draws it. JAX is imported here alone, for the CPU: an accelerator may be busy with training."""
-    choose_device("cpu")
-    enable_compilation_cache()
+    compute_on_cpu()
     from jaxrl.tools.watch.recorded import Place, recorded_frames
 
     return partial(recorded_frames, Place(given.env, given.seed, given.env_args))

@@ -68,6 +68,12 @@ def start_computing(device: str | None, at_once: int = 1) -> None:
     enable_compilation_cache()
 
 
+def compute_on_cpu() -> None:
+    """Before the first computation of a command that trains nothing: an accelerator may be busy with training."""
+    choose_device("cpu")
+    enable_compilation_cache()
+
+
 def _show_as(cpu_devices: int) -> None:
     import jax
 

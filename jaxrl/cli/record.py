@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jaxrl.cli.device import choose_device
+from jaxrl.cli.device import compute_on_cpu
 from jaxrl.cli.flags import add_environment_arguments, count
-from jaxrl.compilation import enable_compilation_cache
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +38,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Play, write the file and print the returns. On the CPU: an accelerator may be busy with training."""
-    choose_device("cpu")
-    enable_compilation_cache()
+    """Play, write the file and print the returns."""
+    compute_on_cpu()
     from jaxrl.client.recording import record
 
     found = record(

@@ -65,8 +65,7 @@ def run(given: argparse.Namespace) -> None:
 
 def _films(runs: Sequence[str], folder: Path, trust: bool) -> dict[Path, Film]:
     """An episode of each run, played on the CPU; a run that cannot be played is named and has none."""
-    from jaxrl.cli.device import choose_device
-    from jaxrl.compilation import enable_compilation_cache
+    from jaxrl.cli.device import compute_on_cpu
     from jaxrl.tools.report.films import Film
     from jaxrl.tools.report.runs import read_run
     from jaxrl.tools.report.sweep import expanded
@@ -74,8 +73,7 @@ def _films(runs: Sequence[str], folder: Path, trust: bool) -> dict[Path, Film]:
     folders = [folder for run in runs for folder in expanded(Path(run))]
     for run in folders:
         read_run(run)  # what is no run is refused before anything is played
-    choose_device("cpu")
-    enable_compilation_cache()
+    compute_on_cpu()
     from jaxrl.tools.watch.film import watch
 
     films = {}

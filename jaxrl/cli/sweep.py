@@ -277,7 +277,7 @@ def begun_or_new(runs: Sequence[RunSettings]) -> list[RunSettings]:
 
     What such a run has written before it was killed is written over.
     """
-    there = [_is_saved(run) for run in runs]
+    there = [any(checkpoints(behavior) for behavior in folder_of(run).path.glob("*/")) for run in runs]
     if not any(there) or not any(run.checkpoint_settings.resume for run in runs):
         return list(runs)
     return [run if begun else _new(run) for run, begun in zip(runs, there, strict=True)]
@@ -286,10 +286,6 @@ def begun_or_new(runs: Sequence[RunSettings]) -> list[RunSettings]:
 def _new(run: RunSettings) -> RunSettings:
     options = run.checkpoint_settings
     return run.model_copy(update={"checkpoint_settings": options.model_copy(update={"resume": False, "force": True})})
-
-
-def _is_saved(run: RunSettings) -> bool:
-    return any(checkpoints(behavior) for behavior in folder_of(run).path.glob("*/"))
 
 
 def _seed_in(path: Path) -> int | None:

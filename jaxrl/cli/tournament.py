@@ -7,8 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxrl.cli.device import choose_device
-from jaxrl.compilation import enable_compilation_cache
+from jaxrl.cli.device import compute_on_cpu
 
 if TYPE_CHECKING:
     from jaxrl.tools.tournament.tournament import Standings
@@ -49,9 +48,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Play, print the table and write the files. On the CPU: an accelerator may be busy with training."""
-    choose_device("cpu")
-    enable_compilation_cache()
+    """Play, print the table and write the files."""
+    compute_on_cpu()
     from jaxrl.tools.tournament.tournament import tournament, write
 
     standings = tournament(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jaxrl.cli.device import choose_device
+from jaxrl.cli.device import compute_on_cpu
 from jaxrl.cli.flags import add_environment_arguments
-from jaxrl.compilation import enable_compilation_cache
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -50,9 +49,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Play, write the film and print what it shows. On the CPU: an accelerator may be busy with training."""
-    choose_device("cpu")
-    enable_compilation_cache()
+    """Play, write the film and print what it shows."""
+    compute_on_cpu()
     from jaxrl.artifacts.zoo import run_path
     from jaxrl.tools.watch.film import watch
 

@@ -99,16 +99,14 @@ def _show(name: str) -> None:
 
 def _play(name: str, episodes: int | None, seed: int | None) -> int:
     from jaxrl.artifacts.zoo import card
-    from jaxrl.cli.device import choose_device
-    from jaxrl.compilation import enable_compilation_cache
+    from jaxrl.cli.device import compute_on_cpu
 
     one = card(name)
     if episodes is not None and episodes < 1:
         raise ZooUsageError(f"--episodes: got {episodes}, expected at least 1")
     said = one.evaluation
     episodes, seed = said.episodes if episodes is None else episodes, said.seed if seed is None else seed
-    choose_device("cpu")  # an accelerator may be busy with training
-    enable_compilation_cache()
+    compute_on_cpu()
     from jaxrl.client.policy import evaluate
 
     returns = evaluate(one.folder, one.environment, episodes=episodes, seed=seed, deterministic=said.deterministic)
