@@ -9,7 +9,17 @@ from pydantic import Field
 
 from jaxrl.settings import Hyperparameters, ScheduleType
 from jaxrl.settings.behavior import CountedSteps
-from jaxrl.settings.section import VARIABLE, Boolean, Count, Fraction, Integer, Location, NonNegative, Positive
+from jaxrl.settings.section import (
+    VARIABLE,
+    Boolean,
+    Count,
+    Fraction,
+    Integer,
+    Location,
+    NonNegative,
+    Positive,
+    unwritten,
+)
 
 _SCHEDULES = ("linear", "constant")
 
@@ -46,20 +56,16 @@ class PPOHyperparameters(OnPolicyHyperparameters):
 class TeamHyperparameters(OnPolicyHyperparameters):
     """Hyperparameters of algorithms whose critic looks at whole teams."""
 
-    share_policy: Boolean = Field(
-        default=True,
-        exclude_if=lambda value: value,  # files of runs without it are what they were
-        description="false: each member of a team has a policy of its own, by its place among team_capacity",
+    share_policy: Boolean = unwritten(
+        True, "false: each member of a team has a policy of its own, by its place among team_capacity"
     )
 
 
 class POCAHyperparameters(TeamHyperparameters):
     """Hyperparameters of MA-POCA."""
 
-    team_capacity: Count | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="largest number of members of a team, with share_policy: false; null: any, they share one policy",
+    team_capacity: Count | None = unwritten(
+        None, "largest number of members of a team, with share_policy: false; null: any, they share one policy"
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:

@@ -24,6 +24,7 @@ from jaxrl.settings.section import (
     Text,
     conflict,
     expected,
+    unwritten,
 )
 from jaxrl.trust import UntrustedError
 from jaxrl.types import JaxrlError
@@ -131,21 +132,13 @@ class SelfPlaySettings(Section):
         default=0.5, description="share of games against the latest policy"
     )
     initial_elo: Number = Field(default=1200.0, description="rating at the first step")
-    opponent_sampling: Literal["uniform", "pfsp"] = Field(
-        default="uniform",
-        exclude_if=lambda value: value == "uniform",  # files of runs without it are what they were
-        description="which snapshot plays; pfsp (prioritised fictitious self-play): who wins more does so more often",
+    opponent_sampling: Literal["uniform", "pfsp"] = unwritten(
+        "uniform", "which snapshot plays; pfsp (prioritised fictitious self-play): who wins more does so more often"
     )
-    pfsp_power: NonNegative = Field(
-        default=2.0,
-        exclude_if=lambda value: value == 2.0,
-        description="p of pfsp: a snapshot that the learner beats with probability x has the weight (1 - x)^p",
+    pfsp_power: NonNegative = unwritten(
+        2.0, "p of pfsp: a snapshot that the learner beats with probability x has the weight (1 - x)^p"
     )
-    league: LeagueSettings | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="main agents and exploiters",
-    )
+    league: LeagueSettings | None = unwritten(None, "main agents and exploiters")
 
     @property
     def league_size(self) -> int:
@@ -177,10 +170,8 @@ class BehaviorSettings(Section):
         default={"extrinsic": ExtrinsicSettings()},
         description="reward signals; giving the mapping replaces the default",
     )
-    connectors: Connectors = Field(
-        default=(),
-        exclude_if=lambda value: not value,  # files of runs without any are what they were before there were some
-        description="what stands between environment and policy, in this order; a list replaces the default's",
+    connectors: Connectors = unwritten(
+        (), "what stands between environment and policy, in this order; a list replaces the default's"
     )
     init_path: Text | None = Field(default=None, description="checkpoint to start from")
     keep_checkpoints: Integer = Field(default=5, description="checkpoints kept; 0 or less: all")
@@ -217,25 +208,15 @@ class BehaviorSettings(Section):
     postprocess: Annotated[Text, AfterValidator(_function)] | None = Field(
         default=None, description="module:function, changes what was collected before returns are computed; null: none"
     )
-    evaluation: EvaluationSettings | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="episodes of the deterministic policy; null: none",
+    evaluation: EvaluationSettings | None = unwritten(None, "episodes of the deterministic policy; null: none")
+    keep_best: Text | None = unwritten(
+        None, "statistic by which the best checkpoint is kept beside the others, highest is best; null: none"
     )
-    keep_best: Text | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="statistic by which the best checkpoint is kept beside the others, highest is best; null: none",
+    stop: StopRules = unwritten(
+        {}, "values of statistics at which the training ends before max_steps, whichever is reached first"
     )
-    stop: StopRules = Field(
-        default={},
-        exclude_if=lambda value: not value,
-        description="values of statistics at which the training ends before max_steps, whichever is reached first",
-    )
-    team: Text | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,  # files of runs without it are what they were
-        description="behaviors with the same name here learn as one team, with one critic; null: each for itself",
+    team: Text | None = unwritten(
+        None, "behaviors with the same name here learn as one team, with one critic; null: each for itself"
     )
     self_play: SelfPlaySettings | None = Field(default=None, description="self-play; null: off")
     behavioral_cloning: BehavioralCloningSettings | None = Field(default=None, description="imitation; null: off")

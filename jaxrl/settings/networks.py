@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from jaxrl.plugins import Kind, offers
-from jaxrl.settings.section import Boolean, Count, Integer, Location, Section, Text, expected
+from jaxrl.settings.section import Boolean, Count, Integer, Location, Section, Text, expected, unwritten
 
 ENCODERS = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
 """Image encoders of jaxrl."""
@@ -64,16 +64,12 @@ class NetworkSettings(Section):
     goal_conditioning_type: Literal["hyper", "none"] = Field(
         default="hyper", description="how a goal observation enters: hyper network, or like any other observation"
     )
-    body_type: Annotated[Text, AfterValidator(_own)] | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,  # files of runs without one are what they were before there were some
-        description="your own hidden layers: my_file.py:Name, a flax module with fields units, layers; null: jaxrl's",
+    body_type: Annotated[Text, AfterValidator(_own)] | None = unwritten(
+        None, "your own hidden layers: my_file.py:Name, a flax module with fields units, layers; null: jaxrl's"
     )
-    compute_dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32",
-        exclude_if=lambda value: value == "float32",  # as in files of before
-        description="numbers that encoders and hidden layers compute with; parameters, memory, heads, losses and Adam "
-        "stay float32",
+    compute_dtype: Literal["float32", "bfloat16"] = unwritten(
+        "float32",
+        "numbers that encoders and hidden layers compute with; parameters, memory, heads, losses and Adam stay float32",
     )
     deterministic: Boolean = Field(
         default=False, description="act with the mean or most likely action while collecting"

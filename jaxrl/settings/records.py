@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from jaxrl.settings.section import Count, Integer, Number, Section, Text, expected
+from jaxrl.settings.section import Count, Integer, Number, Section, Text, expected, unwritten
 
 GROUP = "Evaluation/"
 """What the tags of evaluation episodes begin with."""
@@ -89,9 +89,8 @@ class RecordSettings(Section):
         default=None,
         description="tracking address of MLflow (extra mlflow), default: as MLFLOW_TRACKING_URI says; null: off",
     )
-    writers: Annotated[tuple[Text, ...], BeforeValidator(_none)] = Field(
-        default=(),
-        exclude_if=lambda value: not value,
-        description="writers of your own: my_file.py:make_writer, my_package.module:make_writer, or the name of one "
+    writers: Annotated[tuple[Text, ...], BeforeValidator(_none)] = unwritten(
+        (),
+        "writers of your own: my_file.py:make_writer, my_package.module:make_writer, or the name of one "
         "that a package offers",
     )

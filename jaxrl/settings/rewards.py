@@ -26,6 +26,7 @@ from jaxrl.settings.section import (
     reject,
     reworded,
     unknown_key,
+    unwritten,
 )
 from jaxrl.trust import UntrustedError
 from jaxrl.types import JaxrlError
@@ -41,10 +42,9 @@ class RewardSignalSettings(Section):
 
     gamma: Fraction = Field(default=0.99, description="discount per step", json_schema_extra=VARIABLE)
     strength: Number = Field(default=1.0, description="factor on the signal's reward", json_schema_extra=VARIABLE)
-    episodic: Boolean | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="whether the stream ends with an episode, or goes on with the value of its last state; default: it "
+    episodic: Boolean | None = unwritten(
+        None,
+        "whether the stream ends with an episode, or goes on with the value of its last state; default: it "
         "ends, but that of curiosity and rnd, as in ML-Agents",
     )
     network_settings: NetworkSettings = Field(
@@ -96,10 +96,9 @@ class RNDSettings(RewardSignalSettings):
 class OwnSignalSettings(RewardSignalSettings):
     """A signal of one's own. Subclass it for keys of your own, and name the subclass in `jaxrl.reward_signal`."""
 
-    type: Text | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="your own: my_file.py:make_x, my_package.module:make_x, or the name of one that a package offers; "
+    type: Text | None = unwritten(
+        None,
+        "your own: my_file.py:make_x, my_package.module:make_x, or the name of one that a package offers; "
         "default: the name of the stream",
     )
 

@@ -25,6 +25,7 @@ from jaxrl.settings.section import (
     Text,
     expected,
     nearest,
+    unwritten,
 )
 
 _LAST_PORT = 65535
@@ -221,11 +222,7 @@ class RunSettings(Section):
     callbacks: tuple[Text, ...] | None = Field(
         default=None, description="own code on the episodes of the run: module:Class of subclasses of jaxrl.Callbacks"
     )
-    record_settings: RecordSettings | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="where statistics go beside event files and metrics.csv",
-    )
+    record_settings: RecordSettings | None = unwritten(None, "where statistics go beside event files and metrics.csv")
     debug: Boolean = Field(default=False, description="log in detail")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:

@@ -118,7 +118,8 @@ def problems_of(error: ValidationError) -> list[tuple[Location, str]]:
     """Location and full text, path first, of every problem of a ValidationError."""
     lines = []
     for detail in error.errors(include_url=False):
-        value = _shorten(repr(detail["input"]))
+        value = repr(detail["input"])
+        value = value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 3] + "..."
         got = f"got {value}, " if detail["type"] == "expected" else ""
         lines.append((tuple(detail["loc"]), f"{dotted(detail['loc'])}: {got}{detail['msg']}"))
     return lines
@@ -130,8 +131,9 @@ def dotted(location: Iterable[str | int]) -> str:
     return path.removeprefix(".")
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+def unwritten(default: Any, description: str) -> Any:
+    """A field that is not written where it has its default: files of runs without it are what they were before it."""
+    return Field(default=default, exclude_if=lambda value: value == default, description=description)
 
 
 class Section(BaseModel):
