@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from jaxrl import platforms
@@ -89,9 +88,7 @@ class RunLock:
         self._watch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         del _mine[self.path.parent.absolute()]
         self._over.set()
         self._watch.join()

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
 
 from jaxrl.training.interrupt import Interrupt
@@ -298,9 +297,7 @@ class Hosts:
     def __enter__(self) -> Hosts:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, *_: object) -> None:
         """Tell the others how this one has ended. After a failure the process ends without JAX's farewell."""
         if kind is None or issubclass(kind, SystemExit):
             self._over.set()

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, TypeVar
 
 from jaxrl import platforms
@@ -71,9 +71,7 @@ class Interrupt:
                     self._old[number] = signal.signal(number, self._on_signal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._old.clear()
@@ -154,9 +152,7 @@ class _Waiting:
             raise KeyboardInterrupt
         self._interrupt._waiting = True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._interrupt._waiting = False
 
 

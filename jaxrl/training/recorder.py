@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import jax
@@ -166,7 +165,7 @@ class Recorder:
                 self._describe(resume=True)
         if training:
             track.highest = track.judge.see(step, taken)
-        told = {tags.IS_TRAINING: _constant(float(training)), tags.STEP: _constant(float(step))}
+        told = {tags.IS_TRAINING: Summary.of(float(training)), tags.STEP: Summary.of(float(step))}
         # A new mapping: writers in threads may still read what was taken.
         together = (taken[0] if len(taken) == 1 else over_seeds(track.judge.counting(taken))) | told
         self.timers.gauge_summaries(name, together)
@@ -232,9 +231,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, value: BaseException | None, *_: object) -> None:
         """Close event files and write configuration, timers and status. Nothing if training never began."""
         steps = [*self.checkpoints.last_steps(), *self.files.last_steps()]
         if self.begun and self.writes:
@@ -271,10 +268,6 @@ class Recorder:
 def _in_words(summary: Summary) -> str:
     between = "" if summary.between is None else f" (std between seeds {summary.between:.3f})"
     return f"{summary.value:.3f}{between}"
-
-
-def _constant(value: float) -> Summary:
-    return Summary(value=value, mean=value, std=0.0, sum=value, count=1, histogram=None)
 
 
 def memory_remark(described: Mapping[str, Any], summaries: Mapping[str, Summary]) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import NamedTuple
 
 from rich.console import Console
@@ -41,9 +40,7 @@ class ProgressBar:
             self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.enabled:
             self._progress.stop()
 

@@ -68,6 +68,11 @@ class Summary(NamedTuple):
     aggregation: Aggregation = Aggregation.AVERAGE
     between: float | None = None  # sample standard deviation of the means of several seeds
 
+    @classmethod
+    def of(cls, value: float) -> Summary:
+        """Of one value."""
+        return cls(value=value, mean=value, std=0.0, sum=value, count=1, histogram=None)
+
 
 class StatsAggregator:
     """Collects one behavior's statistics between two summaries.

@@ -168,14 +168,7 @@ def _largest(first: np.ndarray, second: np.ndarray) -> float:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     """Every leaf of a checkpoint by its path, keys as their data. Raises CheckpointError."""
-    import jax
-    import jax.numpy as jnp
-
     from jaxrl.artifacts.checkpoint import store, tree
+    from jaxrl.training.trained_policy import arrays_of
 
-    def blank(entry: Mapping[str, Any]) -> Any:
-        zeros = np.zeros(entry["shape"], jnp.dtype(entry["dtype"]))
-        return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
-
-    leaves = store.read_info(path).leaves
-    return tree.to_arrays(store.restore(path, tree.nest({name: blank(entry) for name, entry in leaves.items()})))
+    return tree.to_arrays(tree.nest(arrays_of(path, store.read_info(path))))

@@ -139,7 +139,7 @@ class SeedLessons:
 
     def summaries(self, index: int) -> dict[str, Summary]:
         """What the event file of one seed gets, by tag."""
-        return {lesson_tag(name): _constant(float(number)) for name, number in self._each[index].numbers.items()}
+        return {lesson_tag(name): Summary.of(float(number)) for name, number in self._each[index].numbers.items()}
 
     def reached(self) -> np.ndarray:
         """int [S], lessons that each seed has left behind, of all parameters."""
@@ -172,10 +172,6 @@ class SeedLessons:
             lessons.restore(state)
         self._steps = {name: np.array(of.step) for name, of in told.items()}
         self.open = any(not lessons.finished for lessons in self._each)
-
-
-def _constant(value: float) -> Summary:
-    return Summary(value=value, mean=value, std=0.0, sum=value, count=1, histogram=None)
 
 
 def _of_status(path: Path, count: int) -> list[dict[str, Any]]:
