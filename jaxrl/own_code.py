@@ -62,7 +62,8 @@ def _load(address: str, what: str) -> Any:
     trust.require(address)
     module = _of_file(address, place) if place.endswith(".py") else _of_module(address, place)
     if not hasattr(module, name):
-        own = [key for key, value in vars(module).items() if _is_own(module, key, value)]
+        shown = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+        own = [key for key, value in shown.items() if getattr(value, "__module__", None) == module.__name__]
         missing = f"{place} has no {what} {name}"
         raise NotThereError(unknown(address, name, own, what=missing, there_are="it has"))
     return getattr(module, name)
@@ -81,11 +82,6 @@ def told(error: Exception) -> str:
     others = (frame for frame in reversed(frames) if not frame.filename.startswith((*libraries, "<frozen ")))
     last = next(others, None)
     return f"{type(error).__name__}: {error}{'' if last is None else f' ({last.filename}, line {last.lineno})'}"
-
-
-def _is_own(module: ModuleType, key: str, value: object) -> bool:
-    """A function or class that the module defines itself and does not hide."""
-    return not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
 
 
 def _of_file(address: str, place: str) -> ModuleType:

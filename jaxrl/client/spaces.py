@@ -24,7 +24,8 @@ class BehaviorSpaces:
         self._spec = spec
         self._dtypes = [_dtype(sensor, uint8_visual) for sensor in spec.observations]
         boxes = [_box(sensor, dtype) for sensor, dtype in zip(spec.observations, self._dtypes, strict=True)]
-        self.names = _distinct([sensor.name for sensor in spec.observations])
+        names = [sensor.name for sensor in spec.observations]
+        self.names = [name if names.count(name) == 1 else f"{name}_{index}" for index, name in enumerate(names)]
         single = len(boxes) == 1
         self.observation = boxes[0] if single else spaces.Dict(dict(zip(self.names, boxes, strict=True)))
         self.action = _action_space(spec.action)
@@ -84,7 +85,3 @@ def _action_space(spec: ActionSpec) -> spaces.Space:
     if spec.continuous_size and branches:
         return spaces.Dict({"continuous": continuous, "discrete": discrete})
     return continuous if spec.continuous_size else discrete
-
-
-def _distinct(names: list[str]) -> list[str]:
-    return [name if names.count(name) == 1 else f"{name}_{index}" for index, name in enumerate(names)]

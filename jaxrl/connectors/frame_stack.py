@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.connectors.interface import Connector, Obs, State
-from jaxrl.connectors.sensors import chosen, replaced
+from jaxrl.connectors.sensors import chosen, entities, replaced
 from jaxrl.settings.connectors import FrameStackSettings
 from jaxrl.types import BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -17,7 +17,7 @@ def make_frame_stack(spec: BehaviorSpec, settings: FrameStackSettings) -> Connec
 
     Each frame is that of a decision: between two decisions nothing is stacked. Raises ConnectorError.
     """
-    at = chosen(spec, settings.sensors, _stacks, "a sensor with a fixed number of entries")
+    at = chosen(spec, settings.sensors, lambda sensor: not entities(sensor), "a sensor with a fixed number of entries")
     axes = {i: _axis(spec.observations[i]) for i in at}
 
     def observe(state: State, obs: Obs, deciding: jax.Array) -> tuple[State, Obs]:
@@ -33,10 +33,6 @@ def make_frame_stack(spec: BehaviorSpec, settings: FrameStackSettings) -> Connec
             for i in at}  # fmt: skip
     sensors = {i: _times(spec.observations[i], settings.frames) for i in at}
     return Connector(replaced(spec, sensors), slot=slot, observe=observe)
-
-
-def _stacks(sensor: ObservationSpec) -> bool:
-    return DimensionProperty.VARIABLE_SIZE not in sensor.dimension_property
 
 
 def _axis(sensor: ObservationSpec) -> int:

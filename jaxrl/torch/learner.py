@@ -107,7 +107,10 @@ def checkpoint_of(state: TrainState, step: int, spec: BehaviorSpec, settings: Be
     constants = _constants(spec.action, memory.memory_size if memory else 0)
     sac = settings.trainer_type == "sac"
     trees = {"actor": state.policy.params, **(state.critic if sac else {"critic": state.critic})}
-    largest = {MAX_TEAM: _largest_team(state.own["max_team"])} if "max_team" in state.own else {}
+    largest = {}
+    if "max_team" in state.own:  # ML-Agents begins with a whole 1, which the first larger team replaces
+        size = state.own["max_team"]
+        largest = {MAX_TEAM: np.asarray(size, np.int64 if float(size) == 1.0 else np.float32)}
     beside = {"actor": constants, "critic": largest}
     networks = {
         name: _ordered(
@@ -215,11 +218,6 @@ def _by_parameter(moments: Mapping[str, Any], layouts: Layouts) -> dict[Paramete
 
 def _ordered(weights: Weights, signals: tuple[str, ...]) -> dict[str, np.ndarray]:
     return {name: np.array(weights[name], order="C") for name in in_module_order(weights, signals)}
-
-
-def _largest_team(value: Any) -> np.ndarray:
-    """ML-Agents begins with a whole 1, which the first larger team replaces."""
-    return np.asarray(value, np.int64 if float(value) == 1.0 else np.float32)
 
 
 def _constants(action: ActionSpec, memory: int) -> dict[str, np.ndarray]:

@@ -44,11 +44,6 @@ def action_of(policy: Weights) -> ActionSpec:
     return ActionSpec(int(continuous[0]), tuple(int(size) for size in branches))
 
 
-def has_goals(policy: Weights) -> bool:
-    """Whether goals make the weights of the last hidden layer."""
-    return any(".hypernet." in name for name in policy)
-
-
 def _compared(checkpoint: TorchCheckpoint, settings: BehaviorSettings) -> Iterator[tuple[str, object, object]]:
     """Key, what the settings say, what the checkpoint shows; where it shows nothing, nothing."""
     network, policy = settings.network_settings, checkpoint.policy
@@ -78,5 +73,5 @@ def _observed(checkpoint: TorchCheckpoint, settings: BehaviorSettings) -> Iterat
         found = {"fully_connected"}
     if len(found) == 1 and None not in found:
         yield "network_settings.vis_encode_type", network.vis_encode_type, found.pop()
-    if has_goals(policy):
+    if any(".hypernet." in name for name in policy):  # goals make the weights of the last hidden layer
         yield "network_settings.goal_conditioning_type", network.goal_conditioning_type, "hyper"

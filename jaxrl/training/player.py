@@ -85,7 +85,8 @@ class Player:
         free = sorted(set(range(self._size)) - set(self._rows.values()))
         self._rows |= dict(zip(new, free, strict=False))
         rows = np.array([self._rows[int(who)] for who in asking.agent_id], int)
-        begin, decided, reward = (np.zeros(shape, kind) for shape, kind in self._blanks())
+        begin, decided = np.zeros((2, self._size), bool)
+        reward = np.zeros((self._size, 2), np.float32)
         begin[[self._rows[who] for who in new]] = True
         for row, pay in paid.items():
             decided[row], reward[row] = True, pay
@@ -94,9 +95,6 @@ class Player:
         moment = Moment(self._view(asking, rows), jnp.asarray(begin), jnp.asarray(decided), jnp.asarray(reward))
         actions, self._memory = self._act(self._policy, self._memory, moment, key)
         return Action(continuous=np.asarray(actions.continuous)[rows], discrete=np.asarray(actions.discrete)[rows])
-
-    def _blanks(self) -> tuple[tuple[Any, Any], ...]:
-        return ((self._size, bool), (self._size, bool), ((self._size, 2), np.float32))
 
     def _view(self, asking: Any, rows: np.ndarray) -> TeamView:
         obs = []

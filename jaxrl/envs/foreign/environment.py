@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ import numpy as np
 from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.foreign.area import Area, AreaOutcome
 from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
-from jaxrl.envs.foreign.lives import COMMON, Lives, agent_ids, plain
+from jaxrl.envs.foreign.lives import COMMON, Lives, plain
 from jaxrl.envs.foreign.message import BadReportError, Draft
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, Rendering
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure
@@ -89,7 +90,7 @@ class ForeignEnvironment:
         self._lives: list[Lives] = []
         self._make_area = make_area
         self._shares = team_reward
-        self._ids = agent_ids()
+        self._ids = itertools.count()  # an id names one episode of one agent and is never used again
         self._faults: list[CopyFault] = []  # since the last message
         self._renewed = 0
         try:

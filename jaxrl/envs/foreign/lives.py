@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -202,11 +201,6 @@ class Lives:
 
     def _where(self, agent: Any) -> str:
         return f"{self._place}, agent {agent!r}"
-
-
-def agent_ids() -> Iterator[int]:
-    """0, 1, 2, ...: an id names one episode of one agent and is never used again."""
-    return itertools.count()
 
 
 def plain(infos: Mapping[Any, Any], deepest: int = DEEPEST) -> dict[str, Any]:

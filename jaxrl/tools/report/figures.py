@@ -34,7 +34,8 @@ def require_matplotlib() -> None:
 def png(experiments: Sequence[Experiment]) -> bytes:
     """All figures below each other, on white."""
     shown = {behavior: _tags_of(experiments, behavior) for behavior in behaviors_of(experiments)}
-    heights = [_rows(found) * HEIGHT + 0.7 for found in shown.values()] + [_time_height(experiments)]
+    of_time = 1.1 + 0.26 * sum(len(e.runs) for e in experiments)
+    heights = [*(_rows(found) * HEIGHT + 0.7 for found in shown.values()), of_time]
     with style():
         figure = _figure(sum(heights))
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -111,10 +112,6 @@ def _step_axis(panel: Any) -> None:
     panel.xaxis.set_major_locator(MaxNLocator(5))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 300k, 2M
     panel.set_xlabel("agent steps")
-
-
-def _time_height(experiments: Sequence[Experiment]) -> float:
-    return 1.1 + 0.26 * sum(len(e.runs) for e in experiments)
 
 
 def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> bool:

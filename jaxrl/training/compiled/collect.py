@@ -37,7 +37,7 @@ from jaxrl.training.compiled.play import (
     remembered,
     split,
 )
-from jaxrl.types import NOTHING, Action
+from jaxrl.types import NOTHING
 
 
 def collect(
@@ -76,7 +76,8 @@ def collect(
         areas, plays = world
         chosen = {name: choose(of, policies[name], plays[name], noise[name]) for name, of in algorithms.items()}
         for names, critic_step in {**critics, **shared}.items():
-            of_each = [(_row_of(scene.part(n), algorithms[n]), policies[n], plays[n], chosen[n]) for n in names]
+            rows = [scene.part(n).members if algorithms[n].team_rows else 1 for n in names]
+            of_each = [(row, policies[n], plays[n], chosen[n]) for row, n in zip(rows, names, strict=True)]
             chosen |= zip(names, _remembered(critic_step, *zip(*of_each, strict=True)), strict=True)
         sent = {name: join(choice.sent) for name, choice in chosen.items()}
         moved, result = advance_scene(scene, join(areas), sent, values)
@@ -122,8 +123,9 @@ def choose(algorithm: Algorithm, policy: PolicyState, play: Play, key: Array) ->
     connected, view = connectors.observed(chain, play.connectors, play.view, begin)
     carry = remembered(play)
     decision = jax.vmap(algorithm.act)(policy, view.obs, view.action_mask, carry, key)
-    doing = () if play.open.action == () else _standing(view.alive, decision.action, play.open)
-    after = jax.tree.map(partial(select, view.alive), decision.carry, carry)  # the dead remember what they knew
+    where_alive = partial(jax.tree.map, partial(select, view.alive))
+    doing = () if play.open.action == () else where_alive(decision.action, play.open.action)  # pausing: as before
+    after = where_alive(decision.carry, carry)  # the dead remember what they knew
     connected, action = connectors.sent(chain, connected, decision, view.alive)
     sent = TeamActions(continuous=action.continuous, discrete=action.discrete)
     made = Made(view.obs, view.action_mask, decision.action, decision.extras, carry, begin)
@@ -278,16 +280,6 @@ def noise_of(algorithm: Algorithm, keys: Array, lead: tuple[int, ...]) -> Any:
     """
     draw = algorithm.noise
     return keys if draw is None else jax.vmap(jax.vmap(lambda key: draw(key, lead)))(keys)
-
-
-def _standing(alive: Array, action: Action, before: Open) -> Action:
-    """What members are doing: `action` of those who decide now, the open decision of the others."""
-    return jax.tree.map(partial(select, alive), action, before.action)
-
-
-def _row_of(env: Sizes, algorithm: Algorithm) -> int:
-    """Members of a row, as the algorithm wants them."""
-    return env.members if algorithm.team_rows else 1
 
 
 def _remembered(

@@ -172,8 +172,4 @@ def join(x: Any) -> Any:
 
 def split(x: Any, seeds: int) -> Any:
     """[S·E, ...] → [S, E, ...]."""
-    return jax.tree.map(partial(_split_one, seeds), x)
-
-
-def _split_one(seeds: int, x: Array) -> Array:
-    return x.reshape(seeds, x.shape[0] // seeds, *x.shape[1:])
+    return jax.tree.map(lambda a: a.reshape(seeds, a.shape[0] // seeds, *a.shape[1:]), x)

@@ -212,9 +212,6 @@ def make_scene_trainer(
     def read(found: Any) -> Any:
         return jax.device_get(everywhere(found) if mesh.size > 1 else found)
 
-    def here_alone(state: SceneState) -> SceneState:
-        return here(everywhere, state) if jax.process_count() > 1 else state
-
     def report(state: SceneState, logs: Mapping[str, IterationLog] = MappingProxyType({})) -> dict[str, Report]:
         found = {
             name: Report(
@@ -232,7 +229,7 @@ def make_scene_trainer(
         put=lambda state, some, first: place(replaced(state, some, first)),
         begin_anew=lambda state, which: place(begun_anew(state, which)),
         read=read,
-        here=here_alone,
+        here=partial(here, everywhere) if jax.process_count() > 1 else lambda state: state,
         report=report,
         seeds=seeds,
         areas=areas,

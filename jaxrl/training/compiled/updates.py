@@ -5,7 +5,7 @@ Each behavior learns for itself, or with its team; one seed's numbers that are n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -165,7 +165,7 @@ def _learn(learners: Learners, team: TeamAlgorithm | None, given: Mapping[str, G
         train, found = _where_due(learner, algorithms[name], due, counted[name], stores[name])
         learned, metrics = {name: train}, {name: found}
     faults = {n: jnp.where(frozen, -1, fault_of(seen[n], due, metrics[n], learned[n])) for n in learners}
-    first = _first_of(list(faults.values()))
+    first = reduce(lambda found, other: jnp.where(found[0] >= 0, found, other), faults.values())
     sound = ~frozen & (first[0] < 0)
     active, due = active & sound, due & sound
     sizes, after = {name: learner.env for name, learner in learners.items()}, {}
@@ -214,11 +214,6 @@ def _stacked(learners: Learners, given: Mapping[str, Given]) -> dict[str, Rollou
 def _any(flags: Iterable[Any]) -> Any:
     """Whether one of some flags holds; one alone as it is."""
     return reduce(lambda some, more: some | more, flags)
-
-
-def _first_of(faults: Sequence[Array]) -> Array:
-    """The first fault that is one, int32 [3]."""
-    return reduce(lambda found, other: jnp.where(found[0] >= 0, found, other), faults)
 
 
 def _paid(algorithm: Algorithm, train: TrainState, rollout: Rollout, before: Any) -> tuple[dict[str, Moments], Any]:

@@ -55,7 +55,7 @@ def moment_of_run(folder: RunFolder) -> Moment:
     if not any(MOMENT in info.settings for _, info in newest.values()):
         return _moment(newest)
     whole = []
-    for moment in sorted(noted, key=_age):
+    for moment in sorted(noted, key=lambda moment: -sum(map(sum, moment.values()))):  # the latest first
         found = {name: _of_moment(known.get(name, ()), name, moment) for name in moment}
         saved = {name: item for name, item in found.items() if item is not None}
         if len(saved) == len(moment):
@@ -96,11 +96,6 @@ def _not_later(folder: Path) -> list[_Saved]:
             except DamagedError as error:
                 log.warning("%s: the checkpoint is damaged (%s).", item.path, error.why)
     return found
-
-
-def _age(moment: Mapping[str, Sequence[int]]) -> int:
-    """Lower for later moments."""
-    return -sum(sum(counts) for counts in moment.values())
 
 
 def _of_moment(found: Sequence[_Saved], name: str, moment: Mapping[str, Sequence[int]]) -> _Saved | None:
