@@ -273,11 +273,16 @@ BLUE, RED = "#3a6ea5", "#c1440e"
 
 
 def draw_field(
-    settings: SoccerSettings, state: SoccerState, colours: Sequence[str], goals: Mapping[float, str]
+    settings: SoccerSettings,
+    state: SoccerState,
+    colours: Sequence[str],
+    goals: Mapping[float, str],
+    areas: Sequence[tuple[float, float, float, float]] = (),
 ) -> Scene:
     """The field with a strip around it, the goals behind the lines, players with the way they look, and the ball.
 
     `goals`: the side of each goal, 1 for +x or -1, and the colour of the team that defends it.
+    `areas`: parts of the field that are marked, x and y of the middle and both lengths.
     """
     strip, length = max(0.2, settings.run_off + settings.player_radius), settings.half_length
     middle = np.array([length, 1.0]) + strip
@@ -287,6 +292,7 @@ def draw_field(
         return float(x), float(y)
 
     shapes: list[Shape] = [Box(point(np.zeros(2)), (2 * length, 2.0), "#7fb069")]
+    shapes += [Box(point(np.array([x, y])), (width, height), "#91c483") for x, y, width, height in areas]
     for side, colour in goals.items():
         shapes.append(Box(point(np.array([side * (length + strip / 2), 0.0])), (strip, 2 * settings.mouth), colour))
     shapes.append(Line(point(np.array([0.0, -1.0])), point(np.array([0.0, 1.0])), 0.02, "#ffffff"))

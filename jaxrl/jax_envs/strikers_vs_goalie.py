@@ -2,7 +2,7 @@
 
 After the scene of the same name of ML-Agents, with the field and the bodies of `soccer_twos.py`, whose rules 1 to 4
 hold. Behaviors: Striker, a team of two; Goalie, a team of one. The only goal is at x = +`half_length`; the other line
-is a wall.
+is a wall. The goalie stays in its area, x >= `half_length` - `AREA[0]` and |y| <= `AREA[1]`: at its edge it stops.
 
 Rule 5. Past the line within the mouth it is a goal: strikers get the group reward 1, the goalie -1. After
 `episode_limit` decisions without one the goalie has held: it gets 1, the strikers -1. Everybody terminates. (In the
@@ -44,6 +44,8 @@ from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, Observation
 
 STRIKERS, GOALIES = 2, 1
 PLAYERS = STRIKERS + GOALIES
+AREA = (0.5, 0.6)
+"""Depth and half the width of the goalie's area."""
 _SIDE = np.array([1.0, 1.0, -1.0], np.float32)[:, None]  # [A, 1], towards which end each player looks at first
 _OTHERS = np.array([[1, 2], [0, 2], [0, 1]])  # [A, 2]
 _SIZES = {"Striker": slice(0, STRIKERS), "Goalie": slice(STRIKERS, PLAYERS)}
@@ -62,6 +64,7 @@ def make_strikers_vs_goalie(settings: SoccerSettings = DEFAULTS) -> JaxScene:
     if not settings.ball_radius < settings.mouth < 1.0:
         raise ValueError(f"mouth = {settings.mouth}: must lie between ball_radius = {settings.ball_radius} and 1")
     defaults = {"ball_touch": 0.0, "ball_forward": 0.0}
+    area = (settings.half_length - 0.5 * AREA[0], 0.0, AREA[0], 2.0 * AREA[1])
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, dict[str, TeamView]]:
         touch, forward = (jnp.asarray(parameters.get(name, of), jnp.float32) for name, of in defaults.items())
@@ -70,7 +73,7 @@ def make_strikers_vs_goalie(settings: SoccerSettings = DEFAULTS) -> JaxScene:
 
     def step(key: Array, state: SoccerState, actions: dict[str, TeamActions]) -> tuple[SoccerState, SceneStep]:
         action = jnp.concatenate([actions[name].discrete for name in _SIZES])
-        after = run_players(settings, state, action)
+        after = _stay_home(settings, run_players(settings, state, action))
         after, struck = play_ball(settings, after._replace(clock=after.clock + 1), one_goal=True)
         return after, _judge(settings, after, struck, way_forward(settings, state, after))
 
@@ -80,7 +83,7 @@ def make_strikers_vs_goalie(settings: SoccerSettings = DEFAULTS) -> JaxScene:
         parameters=defaults,
         reset=reset,
         step=step,
-        draw=lambda state: draw_field(settings, state, (BLUE, BLUE, RED), {1.0: RED}),
+        draw=lambda state: draw_field(settings, state, (BLUE, BLUE, RED), {1.0: RED}, [area]),
     )
 
 
@@ -112,6 +115,17 @@ def _kick_off(settings: SoccerSettings, key: Array) -> SoccerState:
         ball_velocity=jnp.zeros(2, jnp.float32),
         clock=jnp.int32(0),
         ball_touch=jnp.float32(0.0),
+    )
+
+
+def _stay_home(settings: SoccerSettings, state: SoccerState) -> SoccerState:
+    """The goalie leaves its area for nothing, not even when it is pushed; its velocity across the edge is lost."""
+    low = jnp.array([settings.half_length - AREA[0], -AREA[1]])
+    high = jnp.array([settings.half_length + settings.run_off, AREA[1]])
+    position = jnp.clip(state.position[STRIKERS:], low, high)
+    velocity = jnp.where(position == state.position[STRIKERS:], state.velocity[STRIKERS:], 0.0)
+    return state._replace(
+        position=state.position.at[STRIKERS:].set(position), velocity=state.velocity.at[STRIKERS:].set(velocity)
     )
 
 

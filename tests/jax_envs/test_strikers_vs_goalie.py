@@ -83,6 +83,21 @@ def test_observations_by_hand():
     np.testing.assert_allclose(views["Goalie"].obs[0][0], goalie, atol=1e-6)
 
 
+def test_the_goalie_stays_in_its_area():
+    """1.0 to 1.62 and 0.6 to both sides; who runs against its edge stands there, also one that is pushed."""
+    goalie = [[-1.0, 0.5], [-1.0, -0.5], [1.05, 0.55]]
+    state, _ = act(place(position=goalie), (0, 0, 0), (0, 0, 0), (1, 2, 0))  # forward is -x, its right is +y
+    np.testing.assert_allclose(state.position[2], [1.0, 0.6], atol=1e-6)
+    np.testing.assert_allclose(state.velocity[2], 0.0)
+    state, _ = act(place(position=goalie), (0, 0, 0), (0, 0, 0), (0, 2, 0))
+    np.testing.assert_allclose(state.position[2], [1.05, 0.6], atol=1e-6)
+    pushed = [[1.15, 0.0], [-1.0, -0.5], [1.01, 0.0]]  # both are moved by half of 0.24 - 0.14
+    state, _ = act(place(position=pushed))
+    np.testing.assert_allclose(state.position, [[1.2, 0.0], [-1.0, -0.5], [1.0, 0.0]], atol=1e-6)
+    state, _ = act(place(position=[[0.9, 0.9], [-1.0, -0.5], [1.2, 0.0]]), FORWARD)
+    np.testing.assert_allclose(state.position[0], [0.98, 0.9], atol=1e-6)  # strikers go where they like
+
+
 def test_the_picture_has_one_goal():
     shapes = ENV.draw(place()).shapes
-    assert sum(isinstance(shape, Box) for shape in shapes) == 2 and sum(isinstance(x, Disc) for x in shapes) == 4
+    assert sum(isinstance(shape, Box) for shape in shapes) == 3 and sum(isinstance(x, Disc) for x in shapes) == 4
