@@ -1,8 +1,9 @@
 """Strikers vs Goalie: two who attack a goal, one who keeps it; two behaviors that play by different rules.
 
 After the scene of the same name of ML-Agents, with the field and the bodies of `soccer_twos.py`, whose rules 1 to 4
-hold. Behaviors: Striker, a team of two; Goalie, a team of one. The only goal is at x = +`half_length`; the other line
-is a wall. The goalie stays in its area, x >= `half_length` - `AREA[0]` and |y| <= `AREA[1]`: at its edge it stops.
+hold. Behaviors: Striker, a team of two; Goalie, a team of one. The only goal is at x = +`half_length`, `mouth` is 0.5;
+the other line is a wall. The goalie stays in its area, x >= `half_length` - `AREA[0]` and |y| <= `AREA[1]`, and stops
+at its edge.
 
 Rule 5. Past the line within the mouth it is a goal: strikers get the group reward 1, the goalie -1. After
 `episode_limit` decisions without one the goalie has held: it gets 1, the strikers -1. Everybody terminates. (In the
@@ -44,6 +45,7 @@ from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, Observation
 
 STRIKERS, GOALIES = 2, 1
 PLAYERS = STRIKERS + GOALIES
+USUAL = DEFAULTS._replace(mouth=0.5)
 AREA = (0.5, 0.6)
 """Depth and half the width of the goalie's area."""
 _SIDE = np.array([1.0, 1.0, -1.0], np.float32)[:, None]  # [A, 1], towards which end each player looks at first
@@ -55,7 +57,7 @@ _SPEC = BehaviorSpec(
 )
 
 
-def make_strikers_vs_goalie(settings: SoccerSettings = DEFAULTS) -> JaxScene:
+def make_strikers_vs_goalie(settings: SoccerSettings = USUAL) -> JaxScene:
     """Bind `settings` into a scene of two behaviors.
 
     Raises:
