@@ -34,6 +34,7 @@ from jaxrl.cli.device import choose_device
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.noise import noise_key
 from jaxrl.training.host.acting_policy import ActingPolicy
+from jaxrl.training.host.paged_buffer import Wanted
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps
 
@@ -102,7 +103,9 @@ def cases_of(rows: int, leaves: int, sensors: str = "") -> dict[str, Callable[[]
     algorithm = padded(ALGORITHMS["poca"](spec, settings), leaves)
     programs = compile_programs(algorithm, settings.time_horizon).actor
     policy, key = acting(algorithm, jax.jit(algorithm.init)(jax.random.key(0))), noise_key([1, 2], 7)
-    actor = ActingPolicy("Bench", spec, algorithm, programs, policy, [1, 2], keeps=settings.hyperparameters.buffer_size)
+    actor = ActingPolicy(
+        "Bench", spec, algorithm, programs, policy, [1, 2], Wanted(settings.hyperparameters.buffer_size)
+    )
     messages = {SOURCE: message(rows, spec)}
 
     def act() -> None:

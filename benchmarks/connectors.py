@@ -31,6 +31,7 @@ from jaxrl.rollout.noise import noise_key
 from jaxrl.training.compiled.collect import collect
 from jaxrl.training.compiled.play import start_play
 from jaxrl.training.host.acting_policy import ActingPolicy
+from jaxrl.training.host.paged_buffer import Wanted
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import (
     NO_GROUP,
@@ -75,7 +76,7 @@ def decision(name: str, connectors: list[dict[str, Any]], rows: int) -> Callable
     algorithm = ALGORITHMS["ppo"](spec, settings)
     programs = compile_programs(algorithm, settings.time_horizon).actor
     policy, key = jax.jit(algorithm.init)(jax.random.key(0)).policy, noise_key([1, 2], 7)
-    actor = ActingPolicy("Bench", spec, algorithm, programs, policy, [1, 2], keeps=2048)
+    actor = ActingPolicy("Bench", spec, algorithm, programs, policy, [1, 2], Wanted(2048))
     rng, none = np.random.default_rng(0), np.zeros(0, np.float32)
     seen = tuple(rng.normal(size=(rows, *s.shape)).astype(np.float32) for s in spec.observations)
     nobody, group, zeros = np.zeros(0, np.int64), np.full(rows, NO_GROUP), np.zeros(rows, np.float32)

@@ -23,7 +23,6 @@ from jaxrl.cli.search import Search, check_search, make_trials
 from jaxrl.cli.sweep_processes import SweepError, folder_of, train_in_processes
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import (
-    EnvironmentSettings,
     RunSettings,
     SettingsError,
     load_run_settings,
@@ -121,11 +120,19 @@ class _Asked(NamedTuple):
     search: bool
 
     def runs(self, name: str, values: Mapping[str, Any]) -> list[RunSettings]:
-        """Settings of the runs of a point. Raises JaxrlError unless they can be part of a sweep."""
-        with without_remarks():
-            runs = _runs(
-                self.config, self.overrides, Point(name, values), self.folder, self.base.env_settings, self.search
-            )
+        """Settings of the runs of a point, each in its own folder. Raises JaxrlError for what no sweep can have."""
+        base, places = self.base.env_settings, {name: {"seed": self.base.env_settings.seed}}
+        if not is_compiled(base.env_path) and base.seeds > 1:
+            numbers = range(base.seed, base.seed + base.seeds)
+            places = {f"{name}_seed{number}": {"seed": number, "seeds": 1} for number in numbers}
+        runs, of_point = [], merge(self.overrides, overrides_of(values))
+        for own, environment in places.items():
+            options = {"run_id": own, "results_dir": str(self.folder)}
+            if self.search:  # a trial is always a new run
+                options |= {"resume": False}
+            place = {"checkpoint_settings": options, "env_settings": environment}
+            with without_remarks():
+                runs.append(load_run_settings(self.config, merge(of_point, place), HYPERPARAMETER_TYPES))
         for settings in runs:
             _check(settings, self.config or "command line")
         return runs
@@ -218,30 +225,6 @@ def _train(
         return train_in_processes(runs, interrupt, parallel or 1)
     _train_compiled(runs, console, interrupt, parallel)
     return None
-
-
-def _runs(
-    config: str | None,
-    overrides: Mapping[str, Any],
-    point: Point,
-    folder: Path,
-    base: EnvironmentSettings,
-    search: bool,
-) -> list[RunSettings]:
-    """Settings of the runs of a point, whose folders lie in that of the sweep."""
-    runs = {point.name: {"seed": base.seed}}
-    if not is_compiled(base.env_path) and base.seeds > 1:
-        numbers = range(base.seed, base.seed + base.seeds)
-        runs = {f"{point.name}_seed{number}": {"seed": number, "seeds": 1} for number in numbers}
-    found = []
-    for name, environment in runs.items():
-        options: dict[str, Any] = {"run_id": name, "results_dir": str(folder)}
-        if search:  # a trial is always a new run
-            options |= {"resume": False}
-        place = {"checkpoint_settings": options, "env_settings": environment}
-        of_point = merge(merge(overrides, overrides_of(point.values)), place)
-        found.append(load_run_settings(config, of_point, HYPERPARAMETER_TYPES))
-    return found
 
 
 def _check(settings: RunSettings, source: str) -> None:

@@ -73,12 +73,31 @@ def run(
             return jnp.where(total < 0.0, x, total)
         return total + (jnp.abs(x) if name in magnitudes else x)
 
+    def mean_gradient(state: Carry, order: jax.Array, first: jax.Array) -> tuple[Any, Metrics]:
+        """Σ_k (n_k / n) mean_k over the chunks k of a minibatch, from `first` on; of `largest` metrics the largest."""
+
+        def rows(k: jax.Array) -> jax.Array:
+            return jax.lax.dynamic_slice_in_dim(order, (first + k) * chunk, chunk)
+
+        def acted(k: jax.Array) -> jax.Array:
+            return counts[rows(k)].sum()
+
+        total = jax.lax.fori_loop(0, chunks, lambda k, n: n + acted(k), jnp.int32(0))
+
+        def add(k: jax.Array, sums: Any) -> Any:
+            found = gradient(state, spread(jax.tree.map(lambda x: x[rows(k)], batch), chunk))
+            share = acted(k) / jnp.maximum(total, 1)
+            mean, metrics = jax.tree.map(lambda s, x: s + share * x, sums, found)
+            return mean, metrics | {name: jnp.maximum(sums[1][name], found[1][name]) for name in largest}
+
+        return jax.lax.fori_loop(0, chunks, add, _zeros(shapes))
+
     def epoch(carry: tuple[Carry, Metrics], key: jax.Array):
         order = shuffle(key, valid)
 
         def minibatch(i: jax.Array, carry: tuple[Carry, Metrics]):
             state, totals = carry
-            mean, metrics = _mean_gradient(gradient, state, batch, counts, order, i * chunks, chunks, chunk, largest)
+            mean, metrics = mean_gradient(state, order, i * chunks)
             return apply(state, mean), {name: told(name, totals[name], x) for name, x in metrics.items()}
 
         return jax.lax.fori_loop(0, count, minibatch, carry), None
@@ -93,40 +112,6 @@ def _chunks(counts: jax.Array, valid: jax.Array, size: int, chunk: int) -> jax.A
     of_chunk = chunk * counts.sum() / jnp.maximum(valid.sum(), 1)
     wanted = jnp.floor(size / jnp.maximum(of_chunk, 1e-6) + 0.5)
     return jnp.clip(wanted, 1, counts.shape[0] // chunk).astype(jnp.int32)
-
-
-def _mean_gradient(
-    gradient: Callable[[Carry, Any], tuple[Any, Metrics]],
-    carry: Carry,
-    batch: Any,
-    counts: jax.Array,
-    order: jax.Array,
-    first: jax.Array,
-    chunks: jax.Array,
-    chunk: int,
-    largest: Collection[str],
-) -> tuple[Any, Metrics]:
-    """Mean over the members of a minibatch: Σ_k (n_k / n) mean_k over its chunks k, from chunk `first` on.
-
-    Of the metrics in `largest` the largest of the chunks.
-    """
-
-    def rows(k: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_slice_in_dim(order, (first + k) * chunk, chunk)
-
-    def acted(k: jax.Array) -> jax.Array:
-        return counts[rows(k)].sum()
-
-    total = jax.lax.fori_loop(0, chunks, lambda k, n: n + acted(k), jnp.int32(0))
-
-    def add(k: jax.Array, sums: Any) -> Any:
-        found = gradient(carry, spread(jax.tree.map(lambda x: x[rows(k)], batch), chunk))
-        share = acted(k) / jnp.maximum(total, 1)
-        mean, metrics = jax.tree.map(lambda s, x: s + share * x, sums, found)
-        return mean, metrics | {name: jnp.maximum(sums[1][name], found[1][name]) for name in largest}
-
-    shapes = jax.eval_shape(gradient, carry, jax.tree.map(lambda x: x[:chunk], batch))
-    return jax.lax.fori_loop(0, chunks, add, _zeros(shapes))
 
 
 def _zeros(shapes: Any) -> Any:

@@ -25,6 +25,7 @@ from jaxrl.networks.body import NetworkBody
 from jaxrl.networks.initializers import head_uniform
 from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.networks.memory import Carry, Sequences, both_of, of_both
+from jaxrl.networks.models import Critic
 from jaxrl.networks.settings import NetworkShape
 from jaxrl.settings.teams import TeamCapacityError
 from jaxrl.types import BehaviorSpec
@@ -74,19 +75,16 @@ class JointValue(nn.Module):
         return self.judge(jnp.concatenate([self.places(obs, present), others], axis=-1), present, memory)
 
 
-class JointCritic(nn.Module):
+class JointCritic(Critic):
     """COMA's critic with absorbing states: team value and counterfactual baselines, two fully connected networks.
 
     value:      the observations of all members, as in `JointValue`.
     baseline i: member i's observation first, then the places of the others, in their order, with observation, action
                 and flag. One network for all i.
-    Inputs, outputs and memory are those of `models.TeamCritic`, but that each of the two networks keeps its own half of
-    a memory; `max_team` is not looked at, the flags tell who is there.
+    Memory is that of `models.TeamCritic`, but that each of the two networks keeps its own half of it; `max_team` is
+    not looked at, the flags tell who is there.
     """
 
-    spec: BehaviorSpec
-    settings: NetworkShape
-    signals: tuple[str, ...]
     capacity: int
 
     def setup(self) -> None:
@@ -94,17 +92,6 @@ class JointCritic(nn.Module):
         self.network = NetworkBody(self.spec, self.settings)
         nn.share_scope(self, self.network)
         self.baselines = Linear(len(self.signals), head_uniform)
-
-    def __call__(
-        self,
-        obs: Obs,
-        action_encoding: jax.Array,
-        present: jax.Array,
-        max_team: jax.Array,
-        memory: Carry | Sequences = (),
-    ) -> tuple[jax.Array, jax.Array]:
-        """Value [..., R], with memory [..., A, R], and baseline [..., A, R]; absent members' mean nothing."""
-        return self.step(obs, action_encoding, present, max_team, memory)[0]
 
     def step(
         self,

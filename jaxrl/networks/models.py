@@ -132,30 +132,16 @@ class SharedActorCritic(Actor):
         return on_columns(self.values, self.encode(obs, memory), from_columns=True)
 
 
-class TeamCritic(nn.Module):
-    """MA-POCA's centralised critic: team value and counterfactual baselines (Cohen et al. 2022; ML-Agents).
+class Critic(nn.Module):
+    """Team value and counterfactual baselines; `step` gives both, and what the critic remembers.
 
-    value:      all present members' observations.
-    baseline i: member i's observation without its action, and the observation-actions of the other present members.
     Inputs: obs, a tuple of [..., A, *shape]; action_encoding [..., A, C + M] (`actions.one_hot`); present, bool [...,
     A]; max_team, float scalar, the running maximum of the team size (`update_max_team`). Absent members may hold NaN.
-    A member's memory is [..., A, 2, m]: of the value, and of its baseline, by one network.
-    Raises AssertionError for other shapes.
     """
 
     spec: BehaviorSpec
     settings: NetworkShape
     signals: tuple[str, ...]
-
-    def setup(self) -> None:
-        hidden = self.settings.hidden_units
-        self.network = NetworkBody(self.spec, self.settings, fan_in_normal((0.125 / hidden) ** 0.5))
-        nn.share_scope(self, self.network)
-        dtype = self.settings.compute_dtype
-        self.embed_obs = nn.Dense(hidden, dtype=dtype, kernel_init=embedding_normal(hidden))
-        self.embed_obs_action = nn.Dense(hidden, dtype=dtype, kernel_init=embedding_normal(hidden))
-        self.attention = TeamAttention(hidden, dtype)
-        self.values = Linear(len(self.signals), head_uniform)
 
     def __call__(
         self,
@@ -167,6 +153,26 @@ class TeamCritic(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Value [..., R], with memory [..., A, R], and baseline [..., A, R]; absent members' mean nothing."""
         return self.step(obs, action_encoding, present, max_team, memory)[0]
+
+
+class TeamCritic(Critic):
+    """MA-POCA's centralised critic: team value and counterfactual baselines (Cohen et al. 2022; ML-Agents).
+
+    value:      all present members' observations.
+    baseline i: member i's observation without its action, and the observation-actions of the other present members.
+    A member's memory is [..., A, 2, m]: of the value, and of its baseline, by one network.
+    Raises AssertionError for other shapes.
+    """
+
+    def setup(self) -> None:
+        hidden = self.settings.hidden_units
+        self.network = NetworkBody(self.spec, self.settings, fan_in_normal((0.125 / hidden) ** 0.5))
+        nn.share_scope(self, self.network)
+        dtype = self.settings.compute_dtype
+        self.embed_obs = nn.Dense(hidden, dtype=dtype, kernel_init=embedding_normal(hidden))
+        self.embed_obs_action = nn.Dense(hidden, dtype=dtype, kernel_init=embedding_normal(hidden))
+        self.attention = TeamAttention(hidden, dtype)
+        self.values = Linear(len(self.signals), head_uniform)
 
     def step(
         self,

@@ -20,6 +20,7 @@ from jaxrl.rollout.booking.untrained import ExternalActionError
 from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import EnvironmentSettings
 from jaxrl.training.host.acting_policy import ActingPolicy
+from jaxrl.training.host.paged_buffer import Wanted
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import Action, BehaviorMessage, Taken
 from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
@@ -105,7 +106,7 @@ def acting(**options: Any) -> ActingPolicy:
     algorithm = make_ppo(SPEC, settings)
     programs = compile_programs(algorithm, settings.time_horizon).actor
     policy = jax.jit(algorithm.init)(jax.random.key(3)).policy
-    return ActingPolicy("Toy", SPEC, algorithm, programs, policy, [1, 2], keeps=64, **options)
+    return ActingPolicy("Toy", SPEC, algorithm, programs, policy, [1, 2], Wanted(64), **options)
 
 
 def asks(agents: Sequence[int], taken: Taken | None = None, end: Sequence[int] = ()) -> dict[Any, BehaviorMessage]:

@@ -30,6 +30,7 @@ from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host import acting_policy as actors
 from jaxrl.training.host.acting_policy import ActingPolicy
+from jaxrl.training.host.paged_buffer import Wanted
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, DimensionProperty
 from tests.helpers import decision_steps, make_spec, message, ppo_settings, terminal_steps
@@ -53,7 +54,7 @@ def counting(team_rows: bool) -> ActingPolicy:
     )
     programs = compile_programs(algorithm, 64).actor
     policy = jax.jit(algorithm.init)(jax.random.key(3)).policy
-    return ActingPolicy("Toy", SPEC, algorithm, programs, policy, [1, 2], keeps=16)
+    return ActingPolicy("Toy", SPEC, algorithm, programs, policy, [1, 2], Wanted(16))
 
 
 def ask(
@@ -110,7 +111,7 @@ def telling(team_rows: bool) -> ActingPolicy:
     algorithm = algorithm._replace(act=act, noise=None, memories=(("n", (1,)),), team_rows=team_rows)
     assert algorithm.connectors is not None
     policy = PolicyState(params=(), normalizer=(), connectors=algorithm.connectors.shared)
-    return ActingPolicy("Toy", WATCHED, algorithm, compile_programs(algorithm, 64).actor, policy, [1, 2], keeps=6000)
+    return ActingPolicy("Toy", WATCHED, algorithm, compile_programs(algorithm, 64).actor, policy, [1, 2], Wanted(6000))
 
 
 def test_an_agent_is_shown_the_same_whatever_team_and_row_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +169,7 @@ def played(algorithm: Algorithm, state: Any, messages: int) -> Any:
         compile_programs(algorithm, 7).actor,
         acting(algorithm, state),
         [1, 2],
-        keeps=6000,
+        Wanted(6000),
     )
     stream = RandomStream(11)
     for _ in range(messages):

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -41,6 +41,9 @@ from jaxrl.training.acting import (
 )
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
 from jaxrl.types import JaxrlError, ParameterValue
+
+if TYPE_CHECKING:
+    from jaxrl.tools.watch.foreign import Played
 
 _FILM_SECONDS, _FASTEST, _SLOWEST = 10.0, 0.06, 0.4
 _SHORTEST = 0.02  # seconds of a picture that viewers of GIF files still keep to
@@ -123,7 +126,10 @@ def watch(
     if parse_address(name).kind in FOREIGN:
         if opponent is not None:
             raise WatchError(f"--opponent: {name} is played by one policy: leave it out")
-        return _watch_foreign(name, run, out, env_args, seed, episodes, steps, deterministic)
+        from jaxrl.tools.watch.foreign import play_foreign  # Gymnasium is an extra
+
+        limits = {"seed": seed, "episodes": episodes, "steps": steps}
+        return _watch_foreign(play_foreign(name, run, env_args, deterministic=deterministic, **limits), out, episodes)
     arguments = arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
     env = drawable(name, arguments)
     return _watch_game(env, cast(env, run, deterministic, opponent), out, seed, episodes, steps)
@@ -200,20 +206,7 @@ def _both(part: Sizes, first: Role, others: Role) -> Role:
     return Role((*first.trained, *others.trained), act, policies, memories)
 
 
-def _watch_foreign(
-    name: str,
-    run: Path | None,
-    out: Path,
-    env_args: Sequence[str] | None,
-    seed: int,
-    episodes: int,
-    steps: int,
-    deterministic: bool,
-) -> WatchSummary:
-    from jaxrl.tools.watch.foreign import play_foreign  # Gymnasium is an extra
-
-    limits = {"seed": seed, "episodes": episodes, "steps": steps}
-    played = play_foreign(name, run, env_args, deterministic=deterministic, **limits)
+def _watch_foreign(played: Played, out: Path, episodes: int) -> WatchSummary:
     frames = [
         Frame(shot.picture, caption(_title(shot.episode, episodes), shot.clock, np.array(shot.earned)), shot.ends)
         for shot in played.shots

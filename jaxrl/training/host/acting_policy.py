@@ -18,28 +18,21 @@ from jaxrl.rollout.booking.occupants import Places, first_size
 from jaxrl.rollout.booking.records import Ingested
 from jaxrl.rollout.booking.row_arrays import by_place
 from jaxrl.rollout.booking.slots import Slots, Source
-from jaxrl.settings import BehaviorSettings, EnvironmentSettings
+from jaxrl.settings import EnvironmentSettings
 from jaxrl.training.host import connectors
 from jaxrl.training.host.collector import USUAL, Collector, Watch
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
-UNTRAINED = 1024
-"""Decisions that an actor keeps that nobody learns from: statistics are drawn from them."""
-
 
 class ActingPolicy(Collector):
     """Acts for one behavior and keeps what happens.
 
     Args:
-      keeps: agent decisions that the buffer is to hold.
-      environment: what becomes of actions that agents took otherwise, and of agents that vanish.
       run_key: two words; with the number of a decision they fix its noise.
-      env_steps: messages of each worker that the buffer is to hold instead; None: `keeps` counts.
-      max_length: decisions after which an agent's episode is interrupted; None: never.
+      environment: what becomes of actions that agents took otherwise, and of agents that vanish.
       most: members of a team, at most; None: any number.
-      whole_episodes_only: keep running episodes at each update, for a later one, and do not cut them.
       watch: is told of each message that was booked.
     """
 
@@ -51,16 +44,13 @@ class ActingPolicy(Collector):
         programs: ActorPrograms,
         policy: PolicyState,
         run_key: list[int],
-        *,
-        keeps: int,
-        env_steps: int | None = None,
-        max_length: int | None = None,
-        most: int | None = None,
-        whole_episodes_only: bool = False,
+        wanted: Wanted,
         environment: EnvironmentSettings = USUAL,
+        *,
+        most: int | None = None,
         watch: Watch | None = None,
     ) -> None:
-        super().__init__(name, Wanted(keeps, env_steps, max_length, whole_episodes_only), environment, watch)
+        super().__init__(name, wanted, environment, watch)
         self.spec = spec
         self.algorithm = algorithm
         self.policy = policy  # whoever learns replaces it after each update
@@ -151,43 +141,6 @@ def unseen(spec: BehaviorSpec) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Observations and masks of one agent of which nothing was seen."""
     zeros = tuple(np.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
     return zeros, np.ones((1, spec.action.mask_size), bool)
-
-
-def make_acting_policy(
-    name: str,
-    spec: BehaviorSpec,
-    settings: BehaviorSettings,
-    algorithm: Algorithm,
-    programs: ActorPrograms,
-    policy: PolicyState,
-    run_key: list[int],
-    *,
-    learned: bool,
-    areas: int = 1,
-    environment: EnvironmentSettings,
-    watch: Watch | None = None,
-) -> ActingPolicy:
-    """An actor as the settings of its behavior want it, whoever acts: who learns, is frozen, or is evaluated.
-
-    Args:
-      learned: somebody learns from what it collects; otherwise it is forgotten now and then.
-      areas: of so many that step alike, in all workers, each gives its share where `collect_size` counts their steps.
-    """
-    return ActingPolicy(
-        name,
-        spec,
-        algorithm,
-        programs,
-        policy,
-        run_key,
-        keeps=algorithm.collect_size if learned else min(algorithm.collect_size, UNTRAINED),
-        env_steps=-(-algorithm.collect_size // areas) if learned and settings.count_by == "env_steps" else None,
-        max_length=settings.max_episode_length,
-        most=settings.team_capacity,
-        whole_episodes_only=learned and settings.batch_mode == "complete_episodes",
-        environment=environment,
-        watch=watch,
-    )
 
 
 def at(action: Action, places: Places) -> Action:

@@ -14,10 +14,11 @@ from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings, EnvironmentSettings
-from jaxrl.training.host.acting_policy import ActingPolicy, make_acting_policy
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.collector import USUAL
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
+from jaxrl.training.host.paged_buffer import wanted_of
 from jaxrl.training.host.team_policy import KindPolicy
 from jaxrl.training.host.threaded import ThreadedLearner
 from jaxrl.training.host.together import JoinedLearner, Together
@@ -219,17 +220,8 @@ def make_behavior(
     shared = None if together is None else partial(JoinedLearner, together)
     kind = shared or (ThreadedLearner if threaded else Learner)
     learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
-    actor = make_acting_policy(
-        name,
-        spec,
-        settings,
-        algorithm,
-        programs.actor,
-        learner.policy,
-        learner.run_key,
-        learned=training,
-        areas=areas,
-        environment=environment,
-        watch=learner.watch if isinstance(learner, ThreadedLearner) else None,
-    )
+    wanted = wanted_of(settings, algorithm.collect_size, areas=areas, learned=training)
+    watch = learner.watch if isinstance(learner, ThreadedLearner) else None
+    acts = (name, spec, algorithm, programs.actor, learner.policy, learner.run_key, wanted, environment)
+    actor = ActingPolicy(*acts, most=settings.team_capacity, watch=watch)
     return Behavior(learner, actor)

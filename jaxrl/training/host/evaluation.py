@@ -23,9 +23,10 @@ from jaxrl.rollout.booking.slots import Slots
 from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings
 from jaxrl.settings.teams import teams_of
 from jaxrl.training.deterministic import deterministic
-from jaxrl.training.host.acting_policy import ActingPolicy, make_acting_policy
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.launch import evaluation_pool
+from jaxrl.training.host.paged_buffer import wanted_of
 from jaxrl.training.host.policies import Frozen
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.routing import Share, decide, joint, whole
@@ -167,11 +168,9 @@ def _actor_for(behavior: Behavior) -> ActingPolicy:
     algorithm = deterministic(spec, settings)
     programs = compile_programs(algorithm, settings.segment_limit).actor
     key = jax.random.key_data(jax.random.key(0)).tolist()  # of noise that is never asked for
-    options = behavior.actor.environment
-    policy = behavior.state.policy
-    return make_acting_policy(
-        name, spec, settings, algorithm, programs, policy, key, learned=False, environment=options
-    )
+    wanted = wanted_of(settings, algorithm.collect_size, learned=False)
+    known = (name, spec, algorithm, programs, behavior.state.policy, key, wanted, behavior.actor.environment)
+    return ActingPolicy(*known, most=settings.team_capacity)
 
 
 def _played(records: list[EpisodeRecords]) -> int:

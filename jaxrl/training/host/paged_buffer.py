@@ -17,6 +17,7 @@ from jaxrl.rollout.booking.records import RowsMessage
 from jaxrl.rollout.booking.slots import Slots
 from jaxrl.rollout.buffer.pages import MESSAGE, Pages
 from jaxrl.rollout.buffer.running import RunningEpisodes
+from jaxrl.settings import BehaviorSettings
 from jaxrl.training.host.decide import ActorPrograms
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,10 @@ class CutWarning:
         )  # fmt: skip
 
 
+UNTRAINED = 1024
+"""Decisions that are kept from which nobody learns: statistics are drawn from them."""
+
+
 class Wanted(NamedTuple):
     """How much a buffer is to hold, and how."""
 
@@ -59,6 +64,23 @@ class Wanted(NamedTuple):
     env_steps: int | None = None  # messages of each worker instead; None: `keeps` counts
     max_length: int | None = None  # decisions after which an agent's episode is interrupted; None: never
     whole_episodes_only: bool = False  # running episodes stay at each update, and move to a fresh page as a whole
+
+
+def wanted_of(settings: BehaviorSettings, collect_size: int, *, areas: int = 1, learned: bool = True) -> Wanted:
+    """As the settings of a behavior say.
+
+    Args:
+      areas: of so many that step alike, in all workers, each gives its share where `collect_size` counts their steps.
+      learned: somebody learns from what is collected; otherwise it is forgotten now and then.
+    """
+    if not learned:
+        return Wanted(min(collect_size, UNTRAINED), max_length=settings.max_episode_length)
+    return Wanted(
+        keeps=collect_size,
+        env_steps=-(-collect_size // areas) if settings.count_by == "env_steps" else None,
+        max_length=settings.max_episode_length,
+        whole_episodes_only=settings.batch_mode == "complete_episodes",
+    )
 
 
 class PagedBuffer:

@@ -22,9 +22,10 @@ from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings, EnvironmentSettings, RunSettings, behavior_settings_for
 from jaxrl.training import saver
-from jaxrl.training.host.acting_policy import ActingPolicy, make_acting_policy
+from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.decide import ActorPrograms
+from jaxrl.training.host.paged_buffer import wanted_of
 from jaxrl.training.host.routing import Chosen, Router, blank, decide, join, joint, whole
 from jaxrl.training.host.team import Kind, Team
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
@@ -80,8 +81,9 @@ def _frozen(
     run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
     if programs.decide_frozen is not None:
         programs = programs._replace(decide=programs.decide_frozen)
-    known = (name, spec, settings, algorithm, programs, policy, run_key)
-    return Frozen(name, make_acting_policy(*known, learned=False, environment=environment))
+    wanted = wanted_of(settings, algorithm.collect_size, learned=False)
+    known = (name, spec, algorithm, programs, policy, run_key, wanted, environment)
+    return Frozen(name, ActingPolicy(*known, most=settings.team_capacity))
 
 
 def weights_of(

@@ -13,7 +13,7 @@ from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings, EnvironmentSettings
 from jaxrl.training.host.behavior import Behavior, Programs
-from jaxrl.training.host.paged_buffer import Wanted
+from jaxrl.training.host.paged_buffer import wanted_of
 from jaxrl.training.host.programs import compile_team
 from jaxrl.training.host.team_learner import KindLearner
 from jaxrl.training.host.team_policy import KindPolicy, TeamPolicy
@@ -76,11 +76,5 @@ def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environmen
         watch = own.watch if isinstance(own, ThreadedKindLearner) else None
         policies.append(KindPolicy(*acts, kind.settings.team_capacity, watch))
         behaviors.append(Behavior(own, policies[-1], behaviors))
-    settings = next(iter(kinds.values())).settings
-    wanted = Wanted(
-        keeps=together.collect_size,
-        env_steps=-(-together.collect_size // areas) if settings.count_by == "env_steps" else None,
-        max_length=settings.max_episode_length,
-        whole_episodes_only=settings.batch_mode == "complete_episodes",
-    )
+    wanted = wanted_of(next(iter(kinds.values())).settings, together.collect_size, areas=areas)
     return Team(tuple(behaviors), TeamPolicy(name, policies, actor, wanted, environment))
