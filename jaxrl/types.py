@@ -105,6 +105,25 @@ class DecisionSteps(NamedTuple):
     obs: tuple[np.ndarray, ...]  # one per sensor, float32 [N, *shape]
 
 
+def ended_and_deciding(
+    count: int,
+    numbers: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    obs: tuple[np.ndarray, ...],
+    *,
+    truncated: np.ndarray,
+    action_mask: np.ndarray,
+) -> tuple[TerminalSteps, DecisionSteps]:
+    """Of agents in a row, the first `count` of which have ended. `numbers`: ids, groups, own and group rewards."""
+    agent_id, group_id, own, group = numbers
+    ended, rest = slice(count), slice(count, None)
+    return (
+        TerminalSteps(
+            agent_id[ended], group_id[ended], own[ended], group[ended], truncated, tuple(x[ended] for x in obs)
+        ),
+        DecisionSteps(agent_id[rest], group_id[rest], own[rest], group[rest], action_mask, tuple(x[rest] for x in obs)),
+    )
+
+
 class Taken(NamedTuple):
     """What agents really did in their last decision, where that is not what they were sent."""
 

@@ -164,23 +164,21 @@ class TrainingStatus:
             entries = [*others, _entry(step, onnx, reward, auxiliary)]
             self.set(behavior, CHECKPOINTS, entries[-keep:] if keep > 0 else entries)
 
-    def set_final(
-        self, behavior: str, step: int, onnx: Path, reward: float | None, auxiliary: Sequence[Path] = ()
-    ) -> None:
-        """Record the run-level ONNX file of the final save."""
-        self.set(behavior, FINAL, _entry(step, onnx, reward, auxiliary))
-
-    def set_best(
+    def note(
         self,
         behavior: str,
+        key: str,
         step: int,
         onnx: Path,
         reward: float | None,
         auxiliary: Sequence[Path] = (),
-        **noted: str | float | None,
+        **more: str | float | None,
     ) -> None:
-        """Record the checkpoint that `keep_best` keeps, with what made it the best: statistic, value and seed."""
-        self.set(behavior, BEST_CHECKPOINT, {**_entry(step, onnx, reward, auxiliary), **noted})
+        """Record the ONNX file of the final save (FINAL), or the checkpoint that `keep_best` keeps (BEST_CHECKPOINT).
+
+        `more`: what made that one the best: statistic, value and seed.
+        """
+        self.set(behavior, key, {**_entry(step, onnx, reward, auxiliary), **more})
 
     def write(self) -> None:
         """Write the file atomically. Raises ArtifactError when it cannot be written."""

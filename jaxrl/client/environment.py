@@ -16,7 +16,6 @@ arrays with one row per agent (`jaxrl.types.BehaviorMessage`). No JAX is importe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,10 @@ from jaxrl.types import (
     Action,
     BehaviorMessage,
     BehaviorSpec,
-    DecisionSteps,
     EnvironmentStat,
     JaxrlError,
     ParameterValue,
-    TerminalSteps,
+    ended_and_deciding,
 )
 
 
@@ -116,9 +114,7 @@ class UnityEnvironment:
     def __enter__(self) -> UnityEnvironment:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -198,16 +194,6 @@ class UnityEnvironment:
 def _nobody(spec: BehaviorSpec) -> BehaviorMessage:
     ids, numbers = np.zeros(0, np.int64), np.zeros(0, np.float32)
     obs = tuple(np.zeros((0, *sensor.shape), sensor.dtype) for sensor in spec.observations)
-    return BehaviorMessage(
-        ended=TerminalSteps(
-            agent_id=ids, group_id=ids, reward=numbers, group_reward=numbers, truncated=np.zeros(0, np.bool_), obs=obs
-        ),
-        deciding=DecisionSteps(
-            agent_id=ids,
-            group_id=ids,
-            reward=numbers,
-            group_reward=numbers,
-            action_mask=np.ones((0, spec.action.mask_size), np.bool_),
-            obs=obs,
-        ),
-    )
+    mask = np.ones((0, spec.action.mask_size), np.bool_)
+    nobody = (ids, ids, numbers, numbers), obs
+    return BehaviorMessage(*ended_and_deciding(0, *nobody, truncated=np.zeros(0, np.bool_), action_mask=mask))

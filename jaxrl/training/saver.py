@@ -28,7 +28,7 @@ from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.checkpoint.tree import Leaves, leaf_paths, leaves_of
 from jaxrl.artifacts.onnx import export as onnx
 from jaxrl.artifacts.run_folder import RunFolder, seed_folders
-from jaxrl.artifacts.status import CHECKPOINTS, TrainingStatus
+from jaxrl.artifacts.status import BEST_CHECKPOINT, CHECKPOINTS, FINAL, TrainingStatus
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import Chain
 from jaxrl.networks.encoders import kind_of
@@ -134,7 +134,7 @@ def save_best(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, rew
     arguments = {"spec": snapshot.spec, "settings": snapshot.described}
     path = checkpoint.save(target, snapshot.step, snapshot.contents, **arguments, best=True)
     exported, auxiliary = _exported(snapshot, target / path.name, onnx_path(target, BEST))
-    status.set_best(snapshot.name, snapshot.step, exported, reward, auxiliary, **best._asdict())
+    status.note(snapshot.name, BEST_CHECKPOINT, snapshot.step, exported, reward, auxiliary, **best._asdict())
     status.write()
     log.info("%s: %s was never higher than now, %.3f: saved as %s.", snapshot.name, best.statistic, best.value, path)
 
@@ -156,14 +156,14 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
     exported, final = onnx_path(folder.behavior(name), step), folder.final_onnx(name)
     last = status.get(name, CHECKPOINTS, [{"file_path": exported.as_posix()}])[-1]
     if not last["file_path"].endswith(exported.suffix):  # a checkpoint without one, see `save_checkpoint`
-        status.set_final(name, step, Path(last["file_path"]), reward, [])
+        status.note(name, FINAL, step, Path(last["file_path"]), reward)
         status.write()
         return
     copies = []
     for path in exported_files(exported):
         copies.append(final.with_name(final.stem + path.name.removeprefix(exported.stem)))
         files.copy(path, copies[-1])
-    status.set_final(name, step, copies[0], reward, copies[1:])
+    status.note(name, FINAL, step, copies[0], reward, copies[1:])
     status.write()
     log.info("Copied %s to %s.", ", ".join(map(str, exported_files(exported))), ", ".join(map(str, copies)))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.artifacts.status import LESSON, TrainingStatus
+from jaxrl.artifacts.status import FINAL, LESSON, TrainingStatus
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_round_trip_in_the_format_of_ml_agents(tmp_path, log):
     for step, reward in ((100, None), (200, float("nan")), (300, 1.5)):
         auxiliary = [folder / f"Walker-{step}"]
         status.add_checkpoint("Walker", step, folder / f"Walker-{step}.onnx", reward, auxiliary, keep=2)
-    status.set_final("Walker", 300, Path("results/run/Walker.onnx"), 1.5)
+    status.note("Walker", FINAL, 300, Path("results/run/Walker.onnx"), 1.5)
     status.write()
 
     document = json.loads(path.read_text())

@@ -9,14 +9,7 @@ import numpy as np
 
 from jaxrl.envs.foreign.behaviors import AgentKind
 from jaxrl.envs.interface import BadDataError
-from jaxrl.types import (
-    Action,
-    BehaviorMessage,
-    BehaviorSpec,
-    DecisionSteps,
-    Taken,
-    TerminalSteps,
-)
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, Taken, ended_and_deciding
 
 
 class Report(NamedTuple):
@@ -97,25 +90,11 @@ def _message(spec: BehaviorSpec, ended: list[Report], asking: list[Report]) -> B
     rewards = np.array([(report.reward, report.group_reward) for report in everybody], np.float32)
     _check_finite("reward", rewards, everybody)
     ids = np.array([(report.agent_id, report.group_id) for report in everybody], np.int64)
-    n = len(ended)
-    own, group = np.ascontiguousarray(rewards[:, 0]), np.ascontiguousarray(rewards[:, 1])
-    agent_id, group_id = np.ascontiguousarray(ids[:, 0]), np.ascontiguousarray(ids[:, 1])
+    (agent_id, group_id), (own, group) = np.ascontiguousarray(ids.T), np.ascontiguousarray(rewards.T)
+    truncated = np.array([report.truncated for report in ended], np.bool_)
     return BehaviorMessage(
-        ended=TerminalSteps(
-            agent_id=agent_id[:n],
-            group_id=group_id[:n],
-            reward=own[:n],
-            group_reward=group[:n],
-            truncated=np.array([report.truncated for report in ended], np.bool_),
-            obs=tuple(sensor[:n] for sensor in obs),
-        ),
-        deciding=DecisionSteps(
-            agent_id=agent_id[n:],
-            group_id=group_id[n:],
-            reward=own[n:],
-            group_reward=group[n:],
-            action_mask=_masks(spec, asking),
-            obs=tuple(sensor[n:] for sensor in obs),
+        *ended_and_deciding(
+            len(ended), (agent_id, group_id, own, group), obs, truncated=truncated, action_mask=_masks(spec, asking)
         ),
         infos={report.agent_id: report.infos for report in everybody if report.infos},
         taken=_taken(everybody),

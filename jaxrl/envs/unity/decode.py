@@ -14,12 +14,7 @@ from jaxrl.envs.interface import BadDataError, EnvironmentFailure
 from jaxrl.envs.sensors import SensorError, WireSpec, announced
 from jaxrl.envs.spec_limits import SpecError, check_spec
 from jaxrl.envs.unity.observations import AgentError, check_finite, decode_sensors, first_other
-from jaxrl.types import (
-    ActionSpec,
-    BehaviorMessage,
-    DecisionSteps,
-    TerminalSteps,
-)
+from jaxrl.types import ActionSpec, BehaviorMessage, ended_and_deciding
 
 _SPACE_CONTINUOUS = 1
 
@@ -88,24 +83,9 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: WireSpec) -> B
         raise InvalidData(f"behavior {behavior!r}, agent {infos[error.row].id}, {error}") from error
     agent_id = np.array([info.id for info in infos], np.int64)
     group_id = np.array([info.group_id for info in infos], np.int64)
-    return BehaviorMessage(
-        ended=TerminalSteps(
-            agent_id=agent_id[:n],
-            group_id=group_id[:n],
-            reward=reward[:n],
-            group_reward=group_reward[:n],
-            truncated=np.array([info.max_step_reached for info in ended], np.bool_),
-            obs=tuple(sensor[:n] for sensor in obs),
-        ),
-        deciding=DecisionSteps(
-            agent_id=agent_id[n:],
-            group_id=group_id[n:],
-            reward=reward[n:],
-            group_reward=group_reward[n:],
-            action_mask=mask[n:],
-            obs=tuple(sensor[n:] for sensor in obs),
-        ),
-    )
+    truncated = np.array([info.max_step_reached for info in ended], np.bool_)
+    numbers = agent_id, group_id, reward, group_reward
+    return BehaviorMessage(*ended_and_deciding(n, numbers, obs, truncated=truncated, action_mask=mask[n:]))
 
 
 def _decode_action_spec(behavior: str, brain: Any) -> ActionSpec:
