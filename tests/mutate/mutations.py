@@ -127,7 +127,7 @@ MUTATIONS = (
     Mutation(
         "R3", "training/host/loop.py", "behavior.actor.env_steps += stepped", "behavior.actor.env_steps += 2 * stepped"
     ),
-    Mutation("R10", "rollout/booking/slots.py", "        self._end_discarded()\n", ""),
+    Mutation("R10", "rollout/booking/slots.py", "dropped = self._end_discarded()", "dropped = []"),
     Mutation(
         "R20",
         "training/host/following.py",
