@@ -80,7 +80,13 @@ def sensors_settings(workers: int, base_port: int, results: str, name: str) -> R
     behavior |= {"max_steps": 10**9, "checkpoint_interval": 10**9}
     config.write_text(json.dumps({"behaviors": {"Bench": behavior}}))
     overrides = {
-        "env_settings": {"env_path": str(build), "num_envs": workers, "base_port": base_port, "num_areas": 16},
+        "env_settings": {
+            "env_path": str(build),
+            "num_envs": workers,
+            "base_port": base_port,
+            "num_areas": 16,
+            "seed": 1,
+        },
         "checkpoint_settings": {"run_id": f"port-{base_port}", "results_dir": results},
     }
     return load_run_settings(str(config), overrides, HYPERPARAMETER_TYPES)
