@@ -372,6 +372,6 @@ MUTATIONS = (
         "B27",
         "training/host/policies.py",
         "return worker % self._league_size",
-        "return 0",
+        "return (worker + 1) % self._league_size",
     ),
 )
