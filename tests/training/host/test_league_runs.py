@@ -174,13 +174,13 @@ def test_an_exact_league_goes_on_bit_for_bit(tmp_path: Path) -> None:
 class Rated(dict[str, Any]):
     """Behaviors of two names that learn by turns, each with one exploiter; nobody acts."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
         actor = SimpleNamespace(finished=0, decisions=0, act_as=lambda _: None)
         self.policies = SimpleNamespace(freeze=lambda *_: SimpleNamespace(actor=actor), route=lambda *_: None)
         for name in ("A", "B"):
             rival = SimpleNamespace(name=f"{name}/exploiter_1", step=0)
-            settings = behavior_settings_for(settings_of(Path(), name, **keys()), name)
+            settings = behavior_settings_for(settings_of(folder, name, **keys()), name)
             state = SimpleNamespace(policy=())
             self[name] = SimpleNamespace(
                 name=name, step=0, settings=settings, state=state, exploiters=[rival], unfinished=lambda: True
@@ -189,7 +189,7 @@ class Rated(dict[str, Any]):
 
 def test_games_that_end_with_the_turn_of_their_team_are_rated_against_who_was_met(tmp_path: Path) -> None:
     """A's exploiter has met B, which is rated 1600, and A's turn ends: half a point less 1 / 11 is not expected."""
-    behaviors: Any = Rated()
+    behaviors: Any = Rated(tmp_path)
     recorder: Any = SimpleNamespace(resumed={}, rated=lambda *_: None, told=lambda *_: None)
     opponents = Opponents(settings_of(tmp_path, "A", "B", **keys()), recorder, behaviors)
     opponents.meet([EnvMessage(0, {}, dict.fromkeys(("A?team=0", "B?team=1"), make_spec((1,))), (), 0.0)])
