@@ -195,5 +195,5 @@ def _nobody(spec: BehaviorSpec) -> BehaviorMessage:
     ids, numbers = np.zeros(0, np.int64), np.zeros(0, np.float32)
     obs = tuple(np.zeros((0, *sensor.shape), sensor.dtype) for sensor in spec.observations)
     mask = np.ones((0, spec.action.mask_size), np.bool_)
-    nobody = (ids, ids, numbers, numbers), obs
-    return BehaviorMessage(*ended_and_deciding(0, *nobody, truncated=np.zeros(0, np.bool_), action_mask=mask))
+    truncated, nobody = np.zeros(0, np.bool_), (ids, ids, numbers, numbers)
+    return BehaviorMessage(*ended_and_deciding(0, nobody, obs, truncated=truncated, action_mask=mask))

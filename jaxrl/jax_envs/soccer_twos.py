@@ -41,8 +41,8 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, vector_sensor
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 MEMBERS = 2
 PLAYERS = 4
@@ -107,10 +107,9 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
         after, struck = play_ball(settings, after._replace(clock=after.clock + 1))
         return after, _judge(settings, after, struck, way_forward(settings, state, after))
 
-    sensor = ObservationSpec("VectorSensor_size32", (32,), (DimensionProperty.NONE,))
     return JaxEnv(
         name="SoccerTwos",
-        spec=BehaviorSpec((sensor,), ActionSpec(continuous_size=0, discrete_branches=BRANCHES)),
+        spec=BehaviorSpec((vector_sensor(32),), ActionSpec(continuous_size=0, discrete_branches=BRANCHES)),
         members=MEMBERS,
         parameters=defaults,
         reset=reset,

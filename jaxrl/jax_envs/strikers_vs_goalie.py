@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
+from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView, vector_sensor
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
 from jaxrl.jax_envs.soccer_twos import (
     BLUE,
@@ -41,7 +41,7 @@ from jaxrl.jax_envs.soccer_twos import (
     seen_by_players,
     way_forward,
 )
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.types import ActionSpec, BehaviorSpec
 
 STRIKERS, GOALIES = 2, 1
 PLAYERS = STRIKERS + GOALIES
@@ -51,10 +51,7 @@ AREA = (0.5, 0.6)
 _SIDE = np.array([1.0, 1.0, -1.0], np.float32)[:, None]  # [A, 1], towards which end each player looks at first
 _OTHERS = np.array([[1, 2], [0, 2], [0, 1]])  # [A, 2]
 _SIZES = {"Striker": slice(0, STRIKERS), "Goalie": slice(STRIKERS, PLAYERS)}
-_SPEC = BehaviorSpec(
-    (ObservationSpec("VectorSensor_size24", (24,), (DimensionProperty.NONE,)),),
-    ActionSpec(continuous_size=0, discrete_branches=BRANCHES),
-)
+_SPEC = BehaviorSpec((vector_sensor(24),), ActionSpec(continuous_size=0, discrete_branches=BRANCHES))
 
 
 def make_strikers_vs_goalie(settings: SoccerSettings = USUAL) -> JaxScene:

@@ -85,4 +85,4 @@ def spread(tag: str, values: Sequence[float], *, histogram: bool = False) -> Ite
     kept = array if histogram else None
     yield tag, Summary(mean, mean=mean, std=float(array.std()), sum=total, count=array.size, histogram=kept)
     for name, value in ((LEAST, float(array.min())), (LARGEST, float(array.max()))):
-        yield name.format(tag=tag), Summary(value, mean=value, std=0.0, sum=value, count=1, histogram=None)
+        yield name.format(tag=tag), Summary.of(value)

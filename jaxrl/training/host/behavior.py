@@ -221,7 +221,16 @@ def make_behavior(
     kind = shared or (ThreadedLearner if threaded else Learner)
     learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
     wanted = wanted_of(settings, algorithm.collect_size, areas=areas, learned=training)
-    watch = learner.watch if isinstance(learner, ThreadedLearner) else None
-    acts = (name, spec, algorithm, programs.actor, learner.policy, learner.run_key, wanted, environment)
-    actor = ActingPolicy(*acts, most=settings.team_capacity, watch=watch)
+    actor = ActingPolicy(
+        name,
+        spec,
+        algorithm,
+        programs.actor,
+        learner.policy,
+        learner.run_key,
+        wanted,
+        environment,
+        most=settings.team_capacity,
+        watch=learner.watch if isinstance(learner, ThreadedLearner) else None,
+    )
     return Behavior(learner, actor)

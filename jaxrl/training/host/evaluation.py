@@ -169,8 +169,8 @@ def _actor_for(behavior: Behavior) -> ActingPolicy:
     programs = compile_programs(algorithm, settings.segment_limit).actor
     key = jax.random.key_data(jax.random.key(0)).tolist()  # of noise that is never asked for
     wanted = wanted_of(settings, algorithm.collect_size, learned=False)
-    known = (name, spec, algorithm, programs, behavior.state.policy, key, wanted, behavior.actor.environment)
-    return ActingPolicy(*known, most=settings.team_capacity)
+    policy, environment = behavior.state.policy, behavior.actor.environment
+    return ActingPolicy(name, spec, algorithm, programs, policy, key, wanted, environment, most=settings.team_capacity)
 
 
 def _played(records: list[EpisodeRecords]) -> int:

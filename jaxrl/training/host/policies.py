@@ -82,8 +82,10 @@ def _frozen(
     if programs.decide_frozen is not None:
         programs = programs._replace(decide=programs.decide_frozen)
     wanted = wanted_of(settings, algorithm.collect_size, learned=False)
-    known = (name, spec, algorithm, programs, policy, run_key, wanted, environment)
-    return Frozen(name, ActingPolicy(*known, most=settings.team_capacity))
+    actor = ActingPolicy(
+        name, spec, algorithm, programs, policy, run_key, wanted, environment, most=settings.team_capacity
+    )
+    return Frozen(name, actor)
 
 
 def weights_of(
