@@ -2,6 +2,7 @@
 
     jaxrl bench --accelerator                     # this and the latency of a decision, and the table of both
     python benchmarks/accelerator.py --quick      # few and small cases
+    python benchmarks/accelerator.py --seeds 1 --areas 256 4096 --compute-dtype bfloat16
 
 Updates: PPO and MA-POCA (teams of 3) over 10,304 agent steps of 32 numbers, 256 x 2 units; `nature_cnn` over 512 steps
 of 84 x 84 x 3. Loop: PPO in Simple Spread, one iteration of E areas and S seeds as one program, 2 x 64 units; 4 epochs
@@ -10,7 +11,7 @@ of 4 minibatches.
 `predicted` is a roofline (`program_costs.py`): each part of a program takes the larger of its operations over the
 device's rate and its bytes over the device's bandwidth, and a launch for each kernel. XLA counts a loop's body once, so
 parts are counted apart and multiplied. Rates are the makers' for matrix products as JAX does them by default (TF32 on
-newer GPUs, bfloat16 passes on TPUs), which small networks do not reach: such a prediction is a bound, not a promise. On
+newer GPUs, bfloat16 passes on TPUs), which small networks do not reach: such a prediction is no promise. On
 a CPU rates are measured here, by the shape of each product and the size of arrays, and added up; all times there are
 CPU-seconds of the process.
 """
@@ -112,6 +113,20 @@ class Row(NamedTuple):
         return found
 
 
+def loop_settings(agents: int, steps: int, compute_dtype: str) -> BehaviorSettings:
+    """Of PPO that learns from so many agent steps, `steps` of each agent."""
+    return make_settings(
+        "ppo",
+        max_steps=2**31 - 1,
+        hyperparameters={
+            "buffer_size": agents, "batch_size": agents // MINIBATCHES, "num_epoch": EPOCHS,
+            "learning_rate_schedule": "constant",
+        },
+        network_settings={"hidden_units": UNITS, "num_layers": 2, "normalize": False, "compute_dtype": compute_dtype},
+        time_horizon=steps,
+    )  # fmt: skip
+
+
 def update(
     what: str,
     spec: BehaviorSpec,
@@ -149,21 +164,12 @@ def _predicted(parts: Sequence[Part], rates: Device | None) -> float | None:
     return None if rates is None else 1000.0 * sum(part.seconds(rates) for part in parts)
 
 
-def loop(areas: int, seeds: int, rates: Device | None, repeats: int) -> Row:
+def loop(areas: int, seeds: int, rates: Device | None, repeats: int, compute_dtype: str) -> Row:
     """One iteration of PPO in Simple Spread."""
     env = make_environment("jax:simple_spread")
     steps = max(8, min(LONGEST, 2**20 // areas))
     agents = areas * steps * env.members
-    settings = make_settings(
-        "ppo",
-        max_steps=2**31 - 1,
-        hyperparameters={
-            "buffer_size": agents, "batch_size": agents // MINIBATCHES, "num_epoch": EPOCHS,
-            "learning_rate_schedule": "constant",
-        },
-        network_settings={"hidden_units": UNITS, "num_layers": 2, "normalize": False},
-        time_horizon=steps,
-    )  # fmt: skip
+    settings = loop_settings(agents, steps, compute_dtype)
     algorithm = ALGORITHMS["ppo"](env.spec, settings)
     predicted = None if rates is None else _predicted(_of_loop(env, algorithm, settings, areas, seeds, steps), rates)
     what = f"loop, {areas} areas, {seeds} seeds"
@@ -214,21 +220,28 @@ def _of_loop(env: Any, algorithm: Any, settings: BehaviorSettings, areas: int, s
     ]
 
 
-def rows(rates: Device | None, quick: bool, repeats: int, largest: int) -> Any:
+def rows(rates: Device | None, given: argparse.Namespace, largest: int) -> Any:
     """One after the other, as they are measured."""
-    steps, case = QUICK_STEPS if quick else STEPS, SENSORS["nature_cnn"]
+    quick, repeats = given.quick, 2 if given.quick else given.repeats
+    steps, case, dtype = QUICK_STEPS if quick else STEPS, SENSORS["nature_cnn"], {"compute_dtype": given.compute_dtype}
+
+    def computing(settings: BehaviorSettings) -> BehaviorSettings:
+        network = settings.network_settings.model_copy(update=dtype)
+        return settings.model_copy(update={"network_settings": network})
+
     images = make_settings(
         "ppo", network_settings=dict(case.network), hyperparameters={"batch_size": case.batch, "num_epoch": 3}
     )
-    yield update("update, ppo", SPEC, behavior_settings("ppo"), 1, steps, rates, repeats)
-    yield update("update, poca", SPEC, behavior_settings("poca"), 3, steps, rates, repeats)
+    for trainer, members in (("ppo", 1), ("poca", 3)):
+        settings = computing(behavior_settings(trainer))
+        yield update(f"update, {trainer}", SPEC, settings, members, steps, rates, repeats)
     seen = SPEC._replace(observations=case.observations)
-    yield update("update, nature_cnn", seen, images, 1, case.batch if quick else case.steps, rates, repeats)
-    for seeds in (1,) if quick else (1, 8, 64):
-        for areas in (16,) if quick else (16, 256, 4096, 65536):
+    yield update("update, nature_cnn", seen, computing(images), 1, case.batch if quick else case.steps, rates, repeats)
+    for seeds in (1,) if quick else given.seeds:
+        for areas in (16,) if quick else given.areas:
             if areas * seeds > largest:
                 continue
-            row = loop(areas, seeds, rates, repeats)
+            row = loop(areas, seeds, rates, repeats, given.compute_dtype)
             yield row
             if row.measured_ms is None or row.measured_ms > 1000.0 * ITERATION:
                 break
@@ -238,6 +251,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small updates, 16 areas, two repeats")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--areas", type=int, nargs="+", default=[16, 256, 4096, 65536], help="of the loop")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="of the loop")
+    parser.add_argument("--compute-dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--largest", type=int, help="areas of all seeds at most (default: 4096 on a CPU, else 2^22)")
     parser.add_argument("--json", type=Path, help="append the numbers to this file")
     given = parser.parse_args()
@@ -246,10 +262,11 @@ def main() -> None:
     rates = rates_of(device)
     told = "not known, no prediction" if rates is None else rates
     print(f"{device.device_kind} ({device.platform}), jax {jax.__version__}; rates: {told}")
-    print("what                          measured ms  predicted ms  predicted / measured")
-    for row in rows(rates, given.quick, 2 if given.quick else given.repeats, largest):
+    print("what                          measured ms  predicted ms  predicted / measured  agent steps/s")
+    for row in rows(rates, given, largest):
         measured, predicted = (math.nan if x is None else x for x in (row.measured_ms, row.predicted_ms))
-        print(f"{row.what:<30}{measured:11.2f}{predicted:14.2f}{predicted / measured:22.2f}", flush=True)
+        speed = 1000.0 * row.agent_steps / measured
+        print(f"{row.what:<30}{measured:11.2f}{predicted:14.2f}{predicted / measured:22.2f}{speed:15,.0f}", flush=True)
         if given.json:
             with given.json.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row.told()) + "\n")

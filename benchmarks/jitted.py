@@ -46,9 +46,9 @@ from jaxrl.training.compiled.stacking import stack
 AREAS, STEPS, EPOCHS, MINIBATCHES, UNITS = 16, 128, 4, 4, 64
 
 
-def settings_for(trainer: str, members: int) -> BehaviorSettings:
+def settings_for(trainer: str, members: int, areas: int = AREAS) -> BehaviorSettings:
     """The sizes of the comparison; a minibatch is a quarter of the rollout."""
-    agents = AREAS * STEPS * members
+    agents = areas * STEPS * members
     capacity = {"team_capacity": members} if trainer in ("mappo", "coma") else {}
     return make_settings(
         trainer,
@@ -72,13 +72,13 @@ def sensors_settings(name: str) -> BehaviorSettings:
     return make_settings("ppo", max_steps=10**9, hyperparameters=sizes, network_settings=dict(case.network))
 
 
-def plan_for(env: JaxEnv, settings: BehaviorSettings) -> plan.Plan:
+def plan_for(env: JaxEnv, settings: BehaviorSettings, areas: int = AREAS) -> plan.Plan:
     """What `make_jitted_trainer` binds, here compiled by hand so that its phases can be told apart."""
     agents = int(agents_at_start(env, env.parameters)[env.name])
-    steps = settings.hyperparameters.buffer_size // (AREAS * agents)
+    steps = settings.hyperparameters.buffer_size // (areas * agents)
     algorithm, scene = ALGORITHMS[settings.trainer_type](env.spec, settings), scene_of(env)
     learner = plan.Learner(scene.parts[0], algorithm, settings.time_horizon, settings.max_steps)
-    return plan.Plan(scene, {env.name: learner}, dict(env.parameters), AREAS, steps)
+    return plan.Plan(scene, {env.name: learner}, dict(env.parameters), areas, steps)
 
 
 def environment_alone(env: JaxEnv, state: Any, steps: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -1,9 +1,18 @@
-"""Whether the rows of arrays are spread over several devices by the compiler."""
+"""What programs are traced for: an accelerator, and whether the compiler spreads the rows of arrays over devices."""
 
 from __future__ import annotations
 
 import jax
 from jax.sharding import AxisType
+
+
+def on_accelerator() -> bool:
+    """Whether programs are traced for a GPU or TPU.
+
+    There each turn of a loop costs launches, a loop or branch that depends on numbers costs the host's waiting for
+    them, and what is wide costs hardly more than what is narrow; a CPU wants what fits its caches, and nothing in vain.
+    """
+    return jax.default_backend() != "cpu"
 
 
 def rows_are_spread() -> bool:

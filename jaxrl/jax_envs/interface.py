@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxrl import mesh
 from jaxrl.jax_envs.drawing import Scene
 from jaxrl.jax_envs.sampling import Value, drawn
 from jaxrl.masks import select
@@ -138,7 +139,8 @@ def advance_areas(
     """Step E areas and begin a new episode, with `parameters` as in `start_areas`, in those whose episode is over.
 
     The step that ended keeps its own last view, so that a truncated episode bootstraps from what it really saw last.
-    New episodes are drawn only in steps in which at least one area needs one: most steps are spared that work.
+    On a CPU new episodes are drawn only in steps in which an area needs one: with few areas most steps are spared that
+    work.
     """
     state, step = step_areas(env, areas, actions)
 
@@ -146,7 +148,10 @@ def advance_areas(
         return jax.tree.map(partial(select, step.over), next_episodes(env, areas, parameters), played)
 
     played = (state, step.view)
-    state, view = jax.lax.cond(jnp.any(step.over), begin, lambda played: played, played)
+    if mesh.on_accelerator():
+        state, view = begin(played)
+    else:
+        state, view = jax.lax.cond(jnp.any(step.over), begin, lambda played: played, played)
     return areas._replace(clock=areas.clock + 1, state=state), AreasTransition(step=step, view=view)
 
 

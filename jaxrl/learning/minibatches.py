@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
+from jaxrl import mesh
+
 Carry = TypeVar("Carry")
 Metrics = dict[str, jax.Array]
 
@@ -62,7 +64,8 @@ def run(
     chunk = min(max(size // members, 1), rows)
     counts = acted.sum(-1, dtype=jnp.int32)  # [N]
     valid = acted.any(-1)
-    chunks = _chunks(counts, valid, size, chunk)
+    # A row of one member counts whole: a minibatch is one chunk. An accelerator then waits for no number of them.
+    chunks = 1 if members == 1 and mesh.on_accelerator() else _chunks(counts, valid, size, chunk)
     count = jnp.maximum(valid.sum() // (chunks * chunk), 1)
     batch, valid, counts = spread((batch, valid, counts), None)
     shapes = jax.eval_shape(gradient, carry, jax.tree.map(lambda x: x[:chunk], batch))
@@ -124,12 +127,12 @@ def spread(x: Any, rows: int | None) -> Any:
     Each device then computes the gradient of its part of a minibatch and the compiler adds them up. Without a mesh,
     where each device works for itself, or when the devices do not divide the rows, `x` as it is.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty or mesh.size == 1 or not all(kind is AxisType.Auto for kind in mesh.axis_types):
+    devices = jax.sharding.get_abstract_mesh()
+    if devices.empty or devices.size == 1 or not all(kind is AxisType.Auto for kind in devices.axis_types):
         return x
-    if rows is not None and rows % mesh.size:
+    if rows is not None and rows % devices.size:
         return x
-    place = PartitionSpec() if rows is None else PartitionSpec(mesh.axis_names)
+    place = PartitionSpec() if rows is None else PartitionSpec(devices.axis_names)
     return jax.tree.map(lambda array: jax.lax.with_sharding_constraint(array, place), x)
 
 

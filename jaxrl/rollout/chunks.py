@@ -9,21 +9,28 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl import mesh
 from jaxrl.rollout.rollout import EverySecond, Rollout
 
 PARTS = 16
 """Of the states between decisions, at least: smaller ones are left out more often, and cost more to look at."""
+WIDER, ACCELERATOR_NUMBERS = 64, 2**24
+"""On an accelerator a chunk has so many times the members, at most, and so many numbers of what goes in."""
 
 
 def in_chunks(estimate: Callable[..., Any], inputs: Any, members: int, team: int | None = None) -> Any:
     """`estimate` of a rollout's [T, B, A, ...] arrays, given as one tuple, about `members` members at once.
 
-    The activations of a chunk stay in a CPU's caches, and no memory is needed for those of the whole rollout.
-    `team`: members of a row, where the arrays are of several kinds of members, each with an A of its own.
+    The activations of a chunk stay in a CPU's caches, and no memory is needed for those of the whole rollout; an
+    accelerator gets wider ones. `team`: members of a row, where the arrays are of several kinds of members, each with
+    an A of its own.
     """
     leaves = jax.tree.leaves(inputs)
     chex.assert_equal_shape_prefix(leaves, 3 if team is None else 2)
     length, rows, columns = *leaves[0].shape[:2], team or leaves[0].shape[2]
+    if mesh.on_accelerator():
+        numbers = sum(leaf.size for leaf in leaves) // (length * rows * columns)
+        members *= max(1, min(WIDER, ACCELERATOR_NUMBERS // (members * numbers)))
     size = -(-length // min(-(-length * rows * columns // members), length))
     whole = length // size * size
     chunks = jax.tree.map(lambda x: x[:whole].reshape(whole // size, size, *x.shape[1:]), inputs)

@@ -51,6 +51,11 @@ SIGNALS = {"reward_signals__curiosity": {"strength": 0.1}, "reward_signals__rnd"
 SELF_PLAY = {"self_play": {"save_steps": 100, "window": 2}}
 
 
+@pytest.fixture(autouse=True)
+def traced_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxrl.mesh.on_accelerator", lambda: True)
+
+
 class Case(NamedTuple):
     """What is trained, and by what."""
 

@@ -24,6 +24,7 @@ from jaxrl.jax_envs.sampling import Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes, advance_scene, step_of_behavior
 from jaxrl.masks import select
 from jaxrl.training.compiled import connectors
+from jaxrl.training.compiled.packing import pack, unpack
 from jaxrl.training.compiled.play import (
     EpisodeSums,
     Made,
@@ -72,8 +73,8 @@ def collect(
     begun = {name: play._replace(made=()) for name, play in begun.items()}
     critics = {(name,): alone(of.critic_step) for name, of in algorithms.items() if of.critic_step is not None}
 
-    def step(world: World, noise: dict[str, Any]) -> tuple[World, dict[str, Any]]:
-        areas, plays = world
+    def step(world: Any, noise: dict[str, Any]) -> tuple[Any, Any]:
+        areas, plays = unpack(world)
         chosen = {name: choose(of, policies[name], plays[name], noise[name]) for name, of in algorithms.items()}
         for names, critic_step in {**critics, **shared}.items():
             rows = [scene.part(n).members if algorithms[n].team_rows else 1 for n in names]
@@ -94,10 +95,11 @@ def collect(
             after[name] = play._replace(view=views[name])
             if name in untold:
                 here[name] = chosen[name].alive.sum((1, 2), dtype=jnp.int32)
-        return (split(moved, seeds), after), here
+        return pack((split(moved, seeds), after)), pack(here)
 
-    (areas, after), steps = jax.lax.scan(step, (areas, begun), noise)
-    return (areas, {name: play._replace(made=plays[name].made) for name, play in after.items()}), steps
+    world, steps = jax.lax.scan(step, pack((areas, begun)), noise)
+    areas, after = unpack(world)
+    return (areas, {name: play._replace(made=plays[name].made) for name, play in after.items()}), unpack(steps)
 
 
 def with_statistics(algorithm: Algorithm, play: Play, policy: PolicyState) -> Play:
