@@ -44,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported by now stays: the collections of garbage to come need not look through it each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def footprint(request: pytest.FixtureRequest) -> Iterator[int]:
     """Measure the file, then drop compiled programs: they are 10 MB each, and no other file runs them again."""

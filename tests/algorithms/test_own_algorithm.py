@@ -20,6 +20,7 @@ import jaxrl
 from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
 from jaxrl.algorithms.interface import RENAMED
 from jaxrl.artifacts.checkpoint.folder import checkpoints
+from jaxrl.cli import main
 from jaxrl.cli.device import _show_as
 from jaxrl.own_code import OwnCodeError, load
 from jaxrl.settings import SettingsError
@@ -88,12 +89,12 @@ def make_marked(spec, settings):
 """
 
 
+@pytest.mark.usefixtures("runs")
 def test_a_compiled_run_writes_the_file_that_its_algorithm_says(tmp_path: Path) -> None:
     (tmp_path / "marked.py").write_text(MARKED)
     config = configured(tmp_path, trainer_type=f"{tmp_path}/marked.py:make_marked", max_steps=64)
     config.write_text(config.read_text().replace("value_weight: 0.5", ""))  # the example's own
-    code, said = command(tmp_path, "train", str(config), "--run-id", "m", "--results-dir", str(tmp_path))
-    assert code == 0, said
+    assert main(["train", str(config), "--run-id", "m", "--results-dir", str(tmp_path)]) == 0
     assert "of_its_own" in [output.name for output in onnx.load(tmp_path / "m" / "Basic.onnx").graph.output]
 
 

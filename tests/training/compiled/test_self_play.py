@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import yaml
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
-from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
+from jaxrl.artifacts.checkpoint.folder import checkpoints, remove, require_latest
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
@@ -37,7 +38,7 @@ from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 from tests.artifacts.test_csv_file import rows
 from tests.helpers import settings_of
-from tests.jax_envs.toy_jax_env import quick_compilation
+from tests.jax_envs.toy_jax_env import quick_compilation, quick_jit
 
 SPEC = BehaviorSpec((ObservationSpec("number", (1,)),), ActionSpec(0, (9,)))
 
@@ -262,17 +263,19 @@ def test_each_group_and_slot_follows_its_own_policy() -> None:
     """The grouped decision is what each policy decides alone for its areas and members."""
     settings = settings_of("ppo", {"network_settings__hidden_units": 4, "network_settings__num_layers": 1})
     algorithm = ALGORITHMS["ppo"](SPEC, settings)._replace(noise=None)
-    policies = jax.vmap(jax.vmap(lambda key: algorithm.init(key).policy))(jax.random.split(jax.random.key(0), (2, 3)))
+    init = quick_jit(jax.vmap(jax.vmap(lambda key: algorithm.init(key).policy)))
+    policies = init(jax.random.split(jax.random.key(0), (2, 3)))
     obs, mask = jax.random.normal(jax.random.key(1), (4, 6, 1)), jnp.ones((4, 6, 9), bool)
     grouped = rival_algorithm(algorithm, groups=2, slots=3)
     assert grouped.noise is not None
     noise = grouped.noise(jax.random.key(2), (4, 6))
-    found = grouped.act(policies, (obs,), mask, (), noise)
+    found = quick_jit(grouped.act)(policies, (obs,), mask, (), noise)
+    act = quick_jit(algorithm.act)
     for group in range(2):
         for slot in range(3):
             at = np.s_[2 * group : 2 * group + 2, 2 * slot : 2 * slot + 2]
             one = jax.tree.map(lambda x, at=(group, slot): x[at], policies)
-            alone = algorithm.act(one, (obs[at],), mask[at], (), noise[group, slot])
+            alone = act(one, (obs[at],), mask[at], (), noise[group, slot])
             np.testing.assert_array_equal(found.action.discrete[at], alone.action.discrete)
             np.testing.assert_allclose(found.extras["log_prob"][at], alone.extras["log_prob"], rtol=1e-5)
     assert [groups_of(n) for n in (1, 6, 16, 20, 7)] == [1, 6, 8, 5, 7]
@@ -308,7 +311,7 @@ def arrays(run: Path) -> dict[str, np.ndarray]:
 @pytest.mark.usefixtures("runs")
 @pytest.mark.timeout(400)
 def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Pool, ratings, turns and clocks included; the first part ends within a turn, with opponents of the past.
+    """Pool, ratings, turns and clocks included; it goes on within a turn, with opponents of the past.
 
     Seed 4 is an exploiter of seed 3: it joins that one's pool with every second iteration.
     """
@@ -316,7 +319,9 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
     with quick_compilation(), caplog.at_level(logging.INFO, "jaxrl"):
         train(configured(tmp_path, "whole", changes=own))
         assert "without self_play" not in caplog.text and "ELO: 1" in caplog.text
-        train(configured(tmp_path, "half", changes=own | {"max_steps": 250}))
+        shutil.copytree(tmp_path / "whole", tmp_path / "half")
+        remove(checkpoints(tmp_path / "half" / "Pong")[-1])
+        assert checkpoints(tmp_path / "half" / "Pong")[-1].step == 256
         train(configured(tmp_path, "half", changes=own, resume=True))
         whole, half = arrays(tmp_path / "whole"), arrays(tmp_path / "half")
         assert whole.keys() == half.keys() and all(whole[name].tobytes() == half[name].tobytes() for name in whole)

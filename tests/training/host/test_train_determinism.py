@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,26 +16,33 @@ pytestmark = trainer.MARKS
 SHORT = {"*.max_steps": 600}
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_one_seed_one_result(tmp_path, workers):
-    configuration = trainer.config(tmp_path, SHORT)
-    flags = ["--num-envs", workers, "--num-areas", str(4 // int(workers))]  # as many rows: the same programs
-    for run_id in ("first", "again"):
-        assert trainer.train(configuration, tmp_path, *flags, run_id=run_id) == 0
-    first, again = trainer.final_state(tmp_path, "first"), trainer.final_state(tmp_path, "again")
-    assert first["step"] > 600 and trainer.differing(first, again) == []
+def trained(results: Path, *flags: str, run_id: str) -> dict[str, np.ndarray]:
+    assert trainer.train(trainer.config(results, SHORT), results, *flags, run_id=run_id) == 0
+    return trainer.final_state(results, run_id)
+
+
+@pytest.fixture(scope="module")
+def first(runs: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """The end of a run with one worker."""
+    return trained(tmp_path_factory.mktemp("first"), run_id="first")
+
+
+def test_one_seed_one_result(tmp_path, first):
+    assert trainer.differing(first, trained(tmp_path, run_id="again")) == []
+    assert first["step"] > 600
     assert sum("optimizer" in name for name in first) > 10 and sum("normalizer" in name for name in first) > 1
-    if workers == "1":
-        assert trainer.train(configuration, tmp_path, "--seed", "2", run_id="other") == 0
-        changed = trainer.differing(first, trainer.final_state(tmp_path, "other"))
-        assert any("policy/params" in name for name in changed) and any("critic" in name for name in changed)
+    changed = trainer.differing(first, trained(tmp_path, "--seed", "2", run_id="other"))
+    assert any("policy/params" in name for name in changed) and any("critic" in name for name in changed)
 
 
-def test_environments_in_the_trainer_give_the_same_result(tmp_path):
-    configuration = trainer.config(tmp_path, SHORT)
-    assert trainer.train(configuration, tmp_path) == 0
-    assert trainer.train(configuration, tmp_path, "--inline", run_id="inline") == 0
-    assert trainer.differing(trainer.final_state(tmp_path), trainer.final_state(tmp_path, "inline")) == []
+def test_one_seed_one_result_with_two_workers(tmp_path):
+    flags = ["--num-envs", "2", "--num-areas", "2"]  # as many rows: the same programs
+    one, again = (trained(tmp_path, *flags, run_id=run_id) for run_id in ("one", "again"))
+    assert one["step"] > 600 and trainer.differing(one, again) == []
+
+
+def test_environments_in_the_trainer_give_the_same_result(tmp_path, first):
+    assert trainer.differing(first, trained(tmp_path, "--inline", run_id="inline")) == []
 
 
 def test_async_mode_trains_with_two_workers(tmp_path):
