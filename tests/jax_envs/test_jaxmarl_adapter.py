@@ -29,8 +29,6 @@ from jaxrl.jax_envs.interface import TeamActions, advance_areas, start_areas
 from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError
 from jaxrl.types import ActionSpec
 
-package = pytest.importorskip("jaxmarl")
-
 SPREAD = "MPE_simple_spread_v3"
 STEPS, END = 30, 25  # an episode has 26 steps: JaxMARL compares the clock before it counts
 
@@ -40,8 +38,14 @@ def discrete(*actions: int) -> TeamActions:
     return TeamActions(continuous=jnp.zeros((rows.shape[0], 0)), discrete=rows)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def package():
+    """Imported for these tests alone: it takes seconds, which all processes of tests would spend."""
+    return pytest.importorskip("jaxmarl")
+
+
 @pytest.fixture(scope="module")
-def both():
+def both(package):
     """Simple Spread by both, each step from the same state with the same key and actions, a bit beyond the end."""
     env, theirs = make_jaxmarl(SPREAD), package.make(SPREAD)
 
@@ -119,7 +123,7 @@ class Camp:
 
 
 @pytest.fixture
-def camp(monkeypatch):
+def camp(package, monkeypatch):
     """Rows: friend_0, friend_1, enemy_0, nobody."""
     monkeypatch.setattr(package, "registered_envs", ["camp"])
     monkeypatch.setattr(package, "make", lambda name, **settings: Camp(**settings))
@@ -231,7 +235,7 @@ class Braxlike(Camp):
         )
 
 
-def test_an_environment_that_resets_itself_is_made_without(monkeypatch):
+def test_an_environment_that_resets_itself_is_made_without(package, monkeypatch):
     monkeypatch.setattr(package, "registered_envs", ["camp"])
     monkeypatch.setattr(package, "make", lambda name, **settings: Braxlike(**settings))
     camp = make_jaxmarl("camp", max_steps=4)
@@ -278,7 +282,7 @@ def test_names_of_jaxmarls_tables_are_scenarios_and_layouts():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")
-def test_storm_for_two_is_theirs_and_hears_both_actions():
+def test_storm_for_two_is_theirs_and_hears_both_actions(package):
     env, theirs = make_jaxmarl("storm_2p"), package.make("storm_2p")
     assert (env.members, env.teams, env.spec.action) == (2, 1, ActionSpec(0, (5,)))
 
@@ -330,7 +334,7 @@ def registered(state: str) -> list[str]:
 BUILT, WITH_BRAX, NOT = registered("yes"), registered("with brax"), registered("no")
 
 
-def test_the_guide_names_every_environment():
+def test_the_guide_names_every_environment(package):
     assert sorted(BUILT + WITH_BRAX + NOT) == sorted(package.registered_envs) and len(BUILT) == 24
 
 

@@ -149,7 +149,9 @@ def command(folder: Path, *argv: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
-def test_on_the_command_line(tmp_path):
+def test_on_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "500")
     written(tmp_path)
     written(tmp_path, *BREAKS["truncates=True"], name="bad.py")
     for argv, code, words in (
@@ -159,8 +161,8 @@ def test_on_the_command_line(tmp_path):
         (["train", "--env", "no.py:make", "--run-id", "a"], 1, "there is no file"),
         (["train", "--env", "player:no.py:make", "--run-id", "a"], 1, "there is no file"),
     ):
-        found, output = command(tmp_path, *argv)
-        assert found == code and words in output, output
+        found, said = main(argv), capsys.readouterr()
+        assert found == code and words in said.out + said.err, said
     assert not (tmp_path / "results").exists()
 
 

@@ -127,10 +127,17 @@ def test_stop_in_the_editor_pauses_the_run_and_play_goes_on(tmp_path, monkeypatc
     assert heard.count("is started again") == 0
 
 
-@pytest.mark.parametrize("on_bad_data", ["error", "restart"])
+NAN, MISSING = ("nan_observation", "nan is not a finite number"), ("floats_missing", "received (3,) with 2 numbers")
+
+
 @pytest.mark.parametrize(
-    ("scenario", "words"),
-    [("nan_observation", "nan is not a finite number"), ("floats_missing", "received (3,) with 2 numbers")],
+    ("scenario", "words", "on_bad_data"),
+    [
+        (*NAN, "error"),
+        (*NAN, "restart"),
+        pytest.param(*MISSING, "error", marks=pytest.mark.slow),  # both halves are shown by its neighbours
+        (*MISSING, "restart"),
+    ],
 )
 def test_unusable_data_of_an_agent_end_the_run_or_its_episodes(start, tmp_path, scenario, words, on_bad_data):
     """The player sends NaN, or too little, in its second message, also after a restart: one is allowed in a minute."""
