@@ -29,6 +29,9 @@ LINEAR, GROWTH = 1.3, 16.0
 """Cost of a unit over that of smaller points; and MiB that tell something of memory."""
 
 
+EPISODES = (10_000, 100_000, 1_000_000, 10_000_000)
+
+
 class Row(NamedTuple):
     """One way to grow: what a point of size n is, and how many units of work it has for each agent step."""
 
@@ -61,7 +64,7 @@ ROWS = {
     ),
     "scene": Row(
         "behaviors of 4 agents, each with another spec, compiled loop",
-        (1, 2, 5, 10, 20),
+        (1, 2, 5, 10, 20, 50),
         lambda n: ("compiled", Crowd(4, behaviors=n, alike=False), {}),
     ),
     "inline": Row(
@@ -101,6 +104,18 @@ ROWS = {
         "decisions of an episode, host loop, 256 agents",
         (256, 64, 16, 4, 1),
         lambda n: ("host", Crowd(256, episode=n), {}),
+        memory_units=lambda n: 0.0,
+    ),
+    "episodes": Row(
+        "episodes of one decision that are over, host loop, 256 agents",
+        EPISODES,
+        lambda n: ("host", Crowd(256, episode=1), {"played": n}),
+        memory_units=lambda n: 0.0,
+    ),
+    "episodes_compiled": Row(
+        "episodes of one decision that are over, compiled loop, 4,096 areas",
+        EPISODES,
+        lambda n: ("compiled", Crowd(1, episode=1), {"areas": 4096, "played": n}),
         memory_units=lambda n: 0.0,
     ),
 }

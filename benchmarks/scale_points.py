@@ -29,7 +29,7 @@ def settings_of(trainer: str, agents: int) -> dict[str, Any]:
     return {
         "trainer_type": trainer,
         "max_steps": 10**9,
-        "summary_freq": 10**8,
+        "summary_freq": 10**6,
         "checkpoint_interval": 10**9,
         "hyperparameters": {
             "buffer_size": buffer,
@@ -48,9 +48,10 @@ def host_point(
     workers: int = 1,
     inline: bool = True,
     mode: str = "lockstep",
+    played: int = 0,
     seconds: float = 2.0,
 ) -> dict[str, Any]:
-    """Whole updates for about `seconds` of CPU time, once everything is compiled.
+    """Whole updates for about `seconds` of CPU time, once everything is compiled and `played` agent steps are over.
 
     `us` are CPU microseconds of the trainer for each agent step, the environment's inline ones among them, `phases` how
     the clock's time is shared; `start` the CPU seconds until everybody has learned twice. `mib` is the most memory
@@ -71,6 +72,8 @@ def host_point(
 
         play(2 if mode == "lockstep" else 8)  # numbers of rows that come are compiled for as they come
         start, timers = time.process_time() - began, loop.recorder.timers.root
+        while steps() < played:
+            play(1)
         before = {phase: timers.seconds_of(name) for phase, name in PHASES.items()}
         begun, clock, first = time.process_time(), time.perf_counter(), steps()
         while time.process_time() - begun < seconds:
@@ -90,7 +93,7 @@ def host_point(
 
 
 def compiled_point(
-    crowd: Crowd, *, trainer: str = "ppo", areas: int = 16, seeds: int = 1, seconds: float = 2.0
+    crowd: Crowd, *, trainer: str = "ppo", areas: int = 16, seeds: int = 1, played: int = 0, seconds: float = 2.0
 ) -> dict[str, Any]:
     """Iterations of the compiled loop for about `seconds`, as `host_point`; `planned_mib` is the compiler's plan."""
     began, scene = time.process_time(), jax_crowd(crowd)
@@ -99,12 +102,15 @@ def compiled_point(
     made = make_scene_trainer(scene, algorithms, settings, areas=areas, seeds=seeds)
     state, _ = jax.block_until_ready(made.run(made.init(range(seeds)), 1))
     state, _ = jax.block_until_ready(made.run(state, 1))
-    start, begun, iterations = time.process_time() - began, time.process_time(), 0
+    start, each = time.process_time() - began, made.steps * areas * seeds * crowd.agents * crowd.behaviors
+    for _ in range(played // each):
+        state, _ = jax.block_until_ready(made.run(state, 1))
+    begun, iterations = time.process_time(), 0
     while time.process_time() - begun < seconds:
         state, _ = jax.block_until_ready(made.run(state, 1))
         iterations += 1
     spent = time.process_time() - begun
-    done = iterations * made.steps * areas * seeds * crowd.agents * crowd.behaviors
+    done = iterations * each
     numbers = {"us": 1e6 * spent / done, "start": start, "mib": most_mib(), "planned_mib": made.bytes / 2**20}
     return {**numbers, "agent_steps": done}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ class StatsAggregator:
     """
 
     def __init__(self) -> None:
-        self._values: dict[str, list[float]] = {}
+        self._values: dict[str, array[float]] = {}  # 8 bytes each: a summary may be millions of episodes away
         self._aggregation: dict[str, Aggregation] = {}
 
     def add(self, tag: str, value: float, aggregation: Aggregation = Aggregation.AVERAGE) -> None:
@@ -94,14 +95,14 @@ class StatsAggregator:
     ) -> None:
         """Add several values (any iterable or array of rank 1); none is fine. Raises MetricsError as `add`."""
         kind = _known(tag, aggregation)
-        numbers = [float(value) for value in values]
+        numbers = array("d", values)
         if not numbers:
             return
         self._aggregation[tag] = kind
         if kind is Aggregation.MOST_RECENT:
             self._values[tag] = numbers[-1:]
         else:
-            self._values.setdefault(tag, []).extend(numbers)
+            self._values.setdefault(tag, array("d")).extend(numbers)
 
     def add_environment_stats(self, stats: Sequence[EnvironmentStat], worker: int) -> None:
         """Add what one environment sent through the stats channel.
@@ -136,17 +137,17 @@ def _known(tag: str, aggregation: int) -> Aggregation:
         ) from None
 
 
-def _summary(values: list[float], aggregation: Aggregation) -> Summary:
-    array = np.asarray(values, dtype=np.float64)
-    mean, total = float(array.mean()), float(array.sum())
+def _summary(values: array[float], aggregation: Aggregation) -> Summary:
+    numbers = np.array(values)
+    mean, total = float(numbers.mean()), float(numbers.sum())
     value = {Aggregation.SUM: total, Aggregation.MOST_RECENT: values[-1]}.get(aggregation, mean)
-    histogram = array if aggregation is Aggregation.HISTOGRAM else None
+    histogram = numbers if aggregation is Aggregation.HISTOGRAM else None
     return Summary(
         value=value,
         mean=mean,
-        std=float(array.std()),
+        std=float(numbers.std()),
         sum=total,
-        count=array.size,
+        count=numbers.size,
         histogram=histogram,
         values=tuple(values),
         aggregation=aggregation,
