@@ -206,7 +206,7 @@ def test_update_takes_states_of_batch_size_members_that_acted_per_step(acting: t
     assert not np.array_equal(jax.random.key_data(after.key), jax.random.key_data(state.key))
 
 
-@pytest.mark.parametrize("trainer", ["ppo", "poca"])
+@pytest.mark.parametrize("trainer", ["ppo", pytest.param("poca", marks=pytest.mark.slow)])
 def test_coefficients_follow_their_schedules_without_compiling_again(trainer: str) -> None:
     """At step 250 of 1000: minimum + ¾ (initial − minimum), minima 1e-10, 0.1, 1e-5. A constant one stays."""
     overrides = SMALL | {"max_steps": 1000, "hyperparameters__beta_schedule": "constant"}

@@ -212,6 +212,7 @@ def test_points_of_a_sweep_are_one_program(tmp_path: Path, whole: tuple[Path, li
         assert (runs[2] / f"{name}.onnx").is_file()
 
 
+@pytest.mark.slow
 def test_trials_of_a_search_are_one_program(tmp_path: Path) -> None:
     base = configured(tmp_path, "search", dial=300)
     key, space = "behaviors.Dial.hyperparameters.learning_rate", Space(1e-4, 1e-1, log=True)
