@@ -20,9 +20,7 @@ ENDLESS = {"*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDL
 CODES = {"ctrl-c": 0, "sigterm": 143, "sigterm to the group": 143, "sighup": 129}
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=pytest.mark.slow if how == "sighup" else ()) for how in CODES]
-)
+@pytest.mark.parametrize("how", [pytest.param(how, marks=pytest.mark.slow if how == "sighup" else ()) for how in CODES])
 def test_first_signal_saves_and_ends(start, tmp_path, how):
     """A scheduler's SIGTERM reaches workers and players as well, or the trainer alone."""
     if how == "sighup" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
