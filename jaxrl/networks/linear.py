@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
-from jaxrl.mesh import rows_are_spread
+from jaxrl import mesh
 
 FEW_ROWS = 256
 """Fewer are transposed as they are: the copy would add 6 us to a decision of 48 agents that takes 100."""
@@ -39,10 +39,12 @@ def on_columns(layers: Callable[[jax.Array], jax.Array], x: jax.Array, *, from_c
 
     `from_columns`: x was made by this function, so that XLA cancels its transpose against the one here. Other x are
     transposed in two halves, which XLA cannot fold back into the products of the first layer; a few rows, as those of a
-    decision, are not worth the copy, and halves of rows that are spread over devices would travel between them.
+    decision, are not worth the copy, an accelerator takes either form, and halves of rows that are spread over devices
+    would travel between them.
     """
     rows = x.reshape(-1, x.shape[-1])
-    middle = 0 if from_columns or len(rows) < FEW_ROWS or rows_are_spread() else len(rows) // 2
+    as_they_are = from_columns or len(rows) < FEW_ROWS or mesh.rows_are_spread() or mesh.on_accelerator()
+    middle = 0 if as_they_are else len(rows) // 2
     columns = jnp.concatenate([half.T for half in (rows[:middle], rows[middle:]) if len(half)], axis=1)
     out = layers(columns)
     return out.T.reshape(*x.shape[:-1], out.shape[0])

@@ -11,6 +11,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl import mesh
+
 
 @jax.custom_vjp
 def inner_products(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -33,9 +35,9 @@ def _product(a: jax.Array, b: jax.Array, contracted: int) -> jax.Array:
 def _weighted_sums_transposed(weights: jax.Array, rows: jax.Array) -> jax.Array:
     """weights [..., i, j], rows [..., i, c] -> weightsᵀ · rows [..., j, c].
 
-    The transpose is put together from two halves, so that XLA cannot fold it back into the product.
+    For a CPU the transpose is put together from two halves, so that XLA cannot fold it back into the product.
     """
-    middle = weights.shape[-2] // 2
+    middle = 0 if mesh.on_accelerator() else weights.shape[-2] // 2
     halves = [jnp.swapaxes(half, -1, -2) for half in (weights[..., :middle, :], weights[..., middle:, :])]
     return weighted_sums(jnp.concatenate(halves, axis=-1), rows)
 
