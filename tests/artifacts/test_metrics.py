@@ -15,6 +15,7 @@ def test_the_four_aggregations():
         stats.add("sum", value, Aggregation.SUM)
         stats.add("recent", value, Aggregation.MOST_RECENT)
         stats.add("histogram", value, Aggregation.HISTOGRAM)
+    stats.extend("several", (7.0, 8.0), Aggregation.MOST_RECENT)
     taken = stats.take()
     # mean (1 + 2 + 6) / 3 = 3, sum 9, population variance ((1-3)² + (2-3)² + (6-3)²) / 3 = 14 / 3
     assert {tag: summary.value for tag, summary in taken.items()} == {
@@ -22,6 +23,7 @@ def test_the_four_aggregations():
         "sum": 9.0,
         "recent": 6.0,
         "histogram": 3.0,
+        "several": 8.0,
     }
     assert taken["sum"].mean == 3.0 and taken["average"].sum == 9.0
     assert taken["histogram"].std == pytest.approx((14 / 3) ** 0.5)

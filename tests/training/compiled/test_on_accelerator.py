@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,8 +19,8 @@ from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation
 SIZES = {
     "hyperparameters__batch_size": 16, "hyperparameters__buffer_size": 64, "hyperparameters__num_epoch": 2,
     "network_settings__hidden_units": 4, "network_settings__num_layers": 1, "network_settings__normalize": True,
-    "network_settings__memory": {"memory_size": 4, "sequence_length": 4},
 }  # fmt: skip
+MEMORY = {"network_settings__memory": {"memory_size": 4, "sequence_length": 4}}
 
 
 @pytest.fixture
@@ -27,9 +28,12 @@ def on_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxrl.mesh.on_accelerator", lambda: True)
 
 
-def trained(trainer: str) -> list[np.ndarray]:
+def trained(trainer: str, changes: Mapping[str, Any]) -> list[np.ndarray]:
     """All that two seeds have become after two updates, members dying, pausing and being cut off; and what is told."""
-    env, settings = make_toy(ToySettings(truncates=True, die=True, spawn=True, pause=True)), settings_of(trainer, SIZES)
+    env, settings = (
+        make_toy(ToySettings(truncates=True, die=True, spawn=True, pause=True)),
+        settings_of(trainer, SIZES | changes),
+    )
     with quick_compilation():
         made = jaxrl.make_jitted_trainer(env, jaxrl.make_algorithm(env.spec, settings), settings, areas=3, seeds=2)
         state, logs = made.run(made.init(range(2)), 2)
@@ -37,11 +41,13 @@ def trained(trainer: str) -> list[np.ndarray]:
     return [np.asarray(x) for x in jax.tree.leaves((plain, logs))]
 
 
-@pytest.mark.parametrize("trainer", [pytest.param("ppo", marks=pytest.mark.slow), "poca"])
-def test_a_program_for_an_accelerator_learns_the_same(trainer: str, request: pytest.FixtureRequest) -> None:
-    here = trained(trainer)
+@pytest.mark.parametrize(("trainer", "changes"), [("ppo", {}), ("poca", MEMORY)], ids=["ppo", "poca with memory"])
+def test_a_program_for_an_accelerator_learns_the_same(
+    trainer: str, changes: Mapping[str, Any], request: pytest.FixtureRequest
+) -> None:
+    here = trained(trainer, changes)
     request.getfixturevalue("on_accelerator")
-    there = trained(trainer)
+    there = trained(trainer, changes)
     for mine, other in zip(here, there, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
 
