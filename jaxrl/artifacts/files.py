@@ -7,9 +7,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from jaxrl import platforms
 from jaxrl.artifacts import unfinished
@@ -24,24 +24,32 @@ class ArtifactError(JaxrlError):
     """Something in the results folder could not be read or written. The text names the path and what to do."""
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace the content of `path` atomically: temporary file beside it, flushed to disk, then renamed over it.
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file whose content replaces `path` atomically: beside it, flushed to disk, then renamed over it.
 
-    Creates the parent folder. Raises ArtifactError when the disk is full or the folder cannot be written.
+    Creates the parent folder. `path` stays as it was where something is raised meanwhile. Raises ArtifactError when the
+    disk is full or the folder cannot be written.
     """
     temporary = unfinished.beside(path, unfinished.FILE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         replace(temporary, path)
+        platforms.sync_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):  # the first error is the one to report
-            temporary.unlink()
         raise write_error(path, error) from error
-    platforms.sync_folder(path.parent)
+    finally:
+        unfinished.discard(temporary)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the content of `path`, as `writing` does. Raises ArtifactError."""
+    with writing(path) as file:
+        file.write(text.encode())
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -13,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl import platforms
-from jaxrl.artifacts import files, unfinished
+from jaxrl.artifacts import files
 
 _STORAGES = {"f4": "FloatStorage", "f8": "DoubleStorage", "i8": "LongStorage", "i4": "IntStorage", "b1": "BoolStorage"}
 _FOLDER = "archive"
@@ -34,23 +32,7 @@ def write_torch_file(path: Path, contents: Mapping[str, Any]) -> None:
     """
     pickled = _Pickle()
     pickled.begin(contents)
-    temporary = unfinished.beside(path, unfinished.FILE)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            _write_zip(file, pickled)
-            file.flush()
-            os.fsync(file.fileno())
-        files.replace(temporary, path)
-        platforms.sync_folder(path.parent)
-    except OSError as error:
-        raise files.write_error(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_zip(file: io.BufferedWriter, pickled: _Pickle) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with files.writing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
 
         def add(name: str, data: bytes) -> None:
             archive.writestr(zipfile.ZipInfo(f"{_FOLDER}/{name}", _NO_TIME), data)

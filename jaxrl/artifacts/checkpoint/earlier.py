@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.artifacts import files, unfinished
+from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import METADATA
 from jaxrl.artifacts.checkpoint.errors import CheckpointError
@@ -43,14 +43,8 @@ def is_there(folder: Path, name: str) -> bool:
 def write(folder: Path, packed: Mapping[str, bytes]) -> None:
     """Files by name that the behavior's folder `folder` does not have yet. Raises ArtifactError."""
     for name, content in packed.items():
-        path = folder / FOLDER / name
-        partial = unfinished.beside(path, unfinished.PARTIAL)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(content)
-            files.replace(partial, path)
-        except OSError as error:
-            raise files.write_error(path, error) from error
+        with files.writing(folder / FOLDER / name) as file:
+            file.write(content)
 
 
 def check(folder: Path, state: Mapping[str, Any]) -> None:

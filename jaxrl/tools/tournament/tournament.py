@@ -115,10 +115,8 @@ def write(standings: Standings, folder: Path) -> list[Path]:
     picture = png(standings.players, standings.ratings, standings.shares(), standings.order)
     if picture is not None:
         paths.append(folder / "tournament.png")
-        try:
-            paths[-1].write_bytes(picture)
-        except OSError as error:
-            raise files.write_error(paths[-1], error) from error
+        with files.writing(paths[-1]) as file:
+            file.write(picture)
     return paths
 
 
