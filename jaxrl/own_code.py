@@ -11,6 +11,8 @@ import importlib.util
 import re
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +21,7 @@ from jaxrl import trust
 from jaxrl.near_names import unknown
 from jaxrl.types import JaxrlError
 
-__all__ = ["NotThereError", "OwnCodeError", "load", "split_address", "told"]
+__all__ = ["NotThereError", "OwnCodeError", "calling", "load", "split_address", "told"]
 
 _LIBRARIES = ("jax", "flax", "numpy", "jaxrl", "importlib")
 _ADDRESS = re.compile(r"(.+\.py|[A-Za-z_]\w*(?:\.\w+)*):([A-Za-z_]\w*)", re.DOTALL)
@@ -67,6 +69,20 @@ def _load(address: str, what: str) -> Any:
         missing = f"{place} has no {what} {name}"
         raise NotThereError(unknown(address, name, own, what=missing, there_are="it has"))
     return getattr(module, name)
+
+
+@contextmanager
+def calling(what: str, raises: type[JaxrlError] = OwnCodeError) -> Iterator[None]:
+    """Inside, somebody else's code runs: whatever it raises becomes a `raises` that says so, with the line.
+
+    A JaxrlError stays as it is, because it says what is wrong already.
+    """
+    try:
+        yield
+    except JaxrlError:
+        raise
+    except Exception as error:
+        raise raises(f"{what} raised {told(error)}") from error
 
 
 def told(error: Exception) -> str:

@@ -7,9 +7,9 @@ import jax
 from jaxrl.algorithms import Make
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.own_code import OwnCodeError, told
+from jaxrl.own_code import OwnCodeError, calling
 from jaxrl.settings import BehaviorSettings
-from jaxrl.types import BehaviorSpec, JaxrlError
+from jaxrl.types import BehaviorSpec
 
 
 def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
@@ -23,20 +23,12 @@ def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSe
 
     def make(seen: BehaviorSpec, given: BehaviorSettings) -> Algorithm:  # `with_traced_settings` gives traced numbers
         plain = given.model_copy(update={"connectors": (), "postprocess": None})
-        try:
+        with calling(f"trainer_type: {name}"):
             algorithm = function(seen, plain)
-        except JaxrlError:
-            raise
-        except Exception as error:  # whatever somebody else's code does
-            raise OwnCodeError(f"trainer_type: {name} raised {told(error)}") from error
         if not isinstance(algorithm, Algorithm):
             raise OwnCodeError(f"trainer_type: {name} returns a {type(algorithm).__name__}, expected a jaxrl.Algorithm")
-        try:
+        with calling(f"trainer_type: {name}: `init` of its Algorithm"):
             jax.eval_shape(algorithm.init, jax.random.key(0))
-        except JaxrlError:
-            raise
-        except Exception as error:
-            raise OwnCodeError(f"trainer_type: {name}: `init` of its Algorithm raised {told(error)}") from error
         if algorithm.places != given.places:
             raise OwnCodeError(
                 f"hyperparameters.share_policy: got false, expected true with trainer_type {name}, whose Algorithm has "

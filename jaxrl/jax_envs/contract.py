@@ -23,7 +23,7 @@ from jaxrl.jax_envs.scene import (
     start_scene,
     step_of_behavior,
 )
-from jaxrl.own_code import told
+from jaxrl.own_code import calling
 from jaxrl.types import ActionSpec, JaxrlError
 
 
@@ -281,18 +281,15 @@ def _array(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _trace(env: JaxEnv | JaxScene, name: str, function: Any, *arguments: Any) -> Any:
-    try:
-        found = jax.eval_shape(function, *arguments)
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise JaxEnvError(
-            f"{env.name}: {name} cannot be compiled: {reason} Use jax.numpy and lax.cond in place of Python's own "
-            "branches and numpy, with shapes that do not depend on values."
-        ) from error
-    except JaxrlError:
-        raise
-    except Exception as error:  # whatever somebody else's code does
-        raise JaxEnvError(f"{env.name}: {name} raised {told(error)}") from error
+    with calling(f"{env.name}: {name}", raises=JaxEnvError):
+        try:
+            found = jax.eval_shape(function, *arguments)
+        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise JaxEnvError(
+                f"{env.name}: {name} cannot be compiled: {reason} Use jax.numpy and lax.cond in place of Python's own "
+                "branches and numpy, with shapes that do not depend on values."
+            ) from error
     if not isinstance(found, tuple) or len(found) != 2:
         raise JaxEnvError(f"{env.name}: {name} returns {found}, asked for is a pair of a state and what is seen")
     return found

@@ -16,9 +16,8 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from jaxrl.own_code import OwnCodeError, told
+from jaxrl.own_code import OwnCodeError, calling
 from jaxrl.plugins import Kind, load
-from jaxrl.types import JaxrlError
 
 NETWORK_PARTS = {"vis_encode_type": Kind.ENCODER, "body_type": Kind.BODY}
 """Keys of the settings that may name a part of one's own."""
@@ -42,12 +41,8 @@ def own_output(key: str, address: str, module: nn.Module, width: int | None, x: 
     Raises OwnCodeError where it raises or gives something else.
     """
     where = f"network_settings.{key}: {address}"
-    try:
+    with calling(where):
         out = module(x)
-    except JaxrlError:
-        raise
-    except Exception as error:  # whatever somebody else's code does
-        raise OwnCodeError(f"{where} raised {told(error)}") from error
     shape = tuple(getattr(out, "shape", ()))
     fits = len(shape) > 1 and shape[0] == x.shape[0] if width is None else shape == (x.shape[0], width)
     if not fits:

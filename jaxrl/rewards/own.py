@@ -19,11 +19,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.own_code import OwnCodeError, told
+from jaxrl.own_code import OwnCodeError, calling
 from jaxrl.plugins import Kind, load
 from jaxrl.rewards.interface import Metrics, RewardSignal, unmoved
 from jaxrl.settings.rewards import OwnSignalSettings
-from jaxrl.types import BehaviorSpec, JaxrlError
+from jaxrl.types import BehaviorSpec
 
 
 def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> RewardSignal:
@@ -87,12 +87,8 @@ def _as_before(say: str, made: RewardSignal) -> RewardSignal:
 
 
 def _called(say: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    try:
+    with calling(say):
         return function(*arguments, **named)
-    except JaxrlError:
-        raise
-    except Exception as error:  # whatever somebody else's code does
-        raise OwnCodeError(f"{say} raised {told(error)}") from error
 
 
 def _form(state: Any) -> Any:
