@@ -34,7 +34,7 @@ from jaxrl.algorithms.parts import (
     of_each_member,
     policy_terms,
 )
-from jaxrl.algorithms.policy_gradient import no_obs
+from jaxrl.algorithms.policy_gradient import no_obs, one_member
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic
@@ -65,11 +65,9 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
 
     def init(key: jax.Array) -> tuple[Groups, jax.Array]:
         actor_key, critic_key, key = jax.random.split(key, 3)
-        obs, present = no_obs(spec), jnp.ones((1, 1), bool)
-        encoding = jnp.zeros((1, 1, spec.action.continuous_size + spec.action.mask_size), jnp.float32)
         first, both = (start(shape.memory, (1, 1, *kinds)) for kinds in ((), (2,)))
-        of_critic = critic.init(critic_key, obs, encoding, present, NO_SIZE, both)
-        return {"actor": actor.init(actor_key, obs, first), "critic": of_critic}, key
+        of_critic = critic.init(critic_key, *one_member(spec), NO_SIZE, both)
+        return {"actor": actor.init(actor_key, no_obs(spec), first), "critic": of_critic}, key
 
     def estimates(params: Groups, seen: Seen, _: Any) -> tuple[jax.Array, jax.Array]:
         """V of the team, as that of each member, and b_i of each, [..., A, R]."""
@@ -128,20 +126,15 @@ def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
     place, widths = names.index(name), [places_of(parts) for parts in team.values()]
     before, after = (sum(own for own, _ in some) for some in (widths[:place], widths[place + 1 :]))
     others = [jnp.zeros((1, width)) for width in (before, after, sum(of_value for _, of_value in widths[1:]))]
-    given = one_member(team[name]), others, place == 0, start(team[name].settings.network_settings.memory, (1, 1, 2))
+    memory = start(team[name].settings.network_settings.memory, (1, 1, 2))
+    given = one_member(team[name].spec), others, place == 0, memory
     return critic_of(team[name]).init(key, *given, method=JointCritic.beside)
-
-
-def one_member(parts: Parts) -> tuple[Any, jax.Array, jax.Array]:
-    """What a critic is initialised with."""
-    encoding = jnp.zeros((1, 1, parts.spec.action.continuous_size + parts.spec.action.mask_size), jnp.float32)
-    return no_obs(parts.spec), encoding, jnp.ones((1, 1), bool)
 
 
 def places_of(parts: Parts) -> tuple[int, int]:
     """Numbers of a behavior's places in the two networks of its team: of baselines, and of the value."""
     made = partial(critic_of(parts).init_with_output, method=JointCritic.members)
-    found = jax.eval_shape(lambda: made(jax.random.key(0), *one_member(parts))[0])
+    found = jax.eval_shape(lambda: made(jax.random.key(0), *one_member(parts.spec))[0])
     return found.places.shape[1] * found.places.shape[2], found.of_value.shape[-1]
 
 

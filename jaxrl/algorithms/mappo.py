@@ -67,13 +67,10 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         of_critic = critic.init(critic_key, obs, jnp.ones((1, 1), bool), first)
         return {"actor": actor.init(actor_key, obs, first), "critic": of_critic}, key
 
-    def value_of(params: Groups, seen: Seen) -> jax.Array:
+    def estimates(params: Groups, seen: Seen, _: Any) -> tuple[jax.Array, None]:
         """V of the team as that of each member, [..., A, R]."""
         value = applied(critic)(params["critic"], seen.obs, seen.present, seen.memory_of("critic"))
-        return of_each_member(value, seen.present)
-
-    def estimates(params: Groups, seen: Seen, _: Any) -> tuple[jax.Array, None]:
-        return value_of(params, seen), None
+        return of_each_member(value, seen.present), None
 
     def terms(params: Groups, batch: Batch, now: Now, value: jax.Array, _: Any) -> tuple[jax.Array, Metrics]:
         """policy + 0.5 · value − β · entropy over a minibatch of team states [N, A, ...]."""

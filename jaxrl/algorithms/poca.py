@@ -48,7 +48,7 @@ from jaxrl.algorithms.parts import (
     of_each_member,
     policy_terms,
 )
-from jaxrl.algorithms.policy_gradient import no_obs
+from jaxrl.algorithms.policy_gradient import no_obs, one_member
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.memory import of_all, start
@@ -72,11 +72,9 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
 
     def init(key: jax.Array) -> tuple[Groups, jax.Array]:
         actor_key, critic_key, key = jax.random.split(key, 3)
-        obs, present = no_obs(spec), jnp.ones((1, 1), bool)
-        encoding = jnp.zeros((1, 1, spec.action.continuous_size + spec.action.mask_size), jnp.float32)
         first, both = (start(shape.memory, (1, 1, *kinds)) for kinds in ((), (2,)))
-        of_critic = critic.init(critic_key, obs, encoding, present, jnp.ones((), jnp.float32), both)
-        return {"actor": actor.init(actor_key, obs, first), "critic": of_critic}, key
+        of_critic = critic.init(critic_key, *one_member(spec), jnp.ones((), jnp.float32), both)
+        return {"actor": actor.init(actor_key, no_obs(spec), first), "critic": of_critic}, key
 
     def estimates(params: Groups, seen: Seen, own: Any) -> tuple[jax.Array, jax.Array]:
         """V of the team, as that of each member, and b_i of each, [..., A, R]."""
@@ -133,9 +131,7 @@ def critic_of(parts: Parts) -> TeamCritic:
 
 def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
     """What one behavior keeps of the critic. The key is consumed."""
-    spec, critic = team[name].spec, critic_of(team[name])
-    encoding = jnp.zeros((1, 1, spec.action.continuous_size + spec.action.mask_size), jnp.float32)
-    seen = no_obs(spec), encoding, jnp.ones((1, 1), bool)
+    critic, seen = critic_of(team[name]), one_member(team[name].spec)
     if name == next(iter(team)):
         both = start(team[name].settings.network_settings.memory, (1, 1, 2))
         return critic.init(key, *seen, jnp.ones((), jnp.float32), both)

@@ -98,6 +98,12 @@ def no_obs(spec: BehaviorSpec) -> tuple[jax.Array, ...]:
     return tuple(jnp.zeros((1, 1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
 
 
+def one_member(spec: BehaviorSpec) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
+    """Its observations, encoded action, and that it is there: what the critic of a team is initialised with."""
+    encoding = jnp.zeros((1, 1, spec.action.continuous_size + spec.action.mask_size), jnp.float32)
+    return no_obs(spec), encoding, jnp.ones((1, 1), bool)
+
+
 def init_state(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     """A fresh learner. The key is consumed."""
     params, key = parts.init(key)

@@ -10,7 +10,7 @@ anew, α a temperature for all continuous dimensions together (α_c) and one for
              Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s), Q₁ twice
     α      ↓ -α (log π + target): target entropies C and 0.2 log(size) of a branch
 
-The networks stand in `sac_parts.py`, what is summed over branches in `sac_branches.py`, acting in `sac_acting.py`;
+The networks and what is summed over branches stand in `sac_parts.py`, acting in `sac_acting.py`;
 what is held, and how many updates a turn makes, in `off_policy.py`.
 
 Squared errors are halved; all losses are computed before any parameter moves. One Adam each for π, for both Q and V,
@@ -42,8 +42,17 @@ from jaxrl.algorithms.off_policy import collect_size, turn
 from jaxrl.algorithms.parts import applied
 from jaxrl.algorithms.policy_gradient import CLONING, signal_rewards, with_clones
 from jaxrl.algorithms.sac_acting import act, critic_step, estimate, watch
-from jaxrl.algorithms.sac_branches import Soft, expected_q, soft_of, taken_q
-from jaxrl.algorithms.sac_parts import Parts, groups_of, memories_of, parts_of, temperatures_of
+from jaxrl.algorithms.sac_parts import (
+    Parts,
+    Soft,
+    expected_q,
+    groups_of,
+    memories_of,
+    parts_of,
+    soft_of,
+    taken_q,
+    temperatures_of,
+)
 from jaxrl.learning import replay as replays
 from jaxrl.learning.adam import ADAM, descended
 from jaxrl.learning.cloning import Copied, bind_cloning

@@ -77,7 +77,7 @@ def convert(source: str, out: str, *, behavior: str | None = None, force: bool =
     return Converted(kind.behavior, *counts)
 
 
-def _writer(out: str, force: bool) -> Callable[[Kind, Iterator[Episode]], None]:
+def _writer(out: str, force: bool) -> Callable[[Kind, Iterator[Episode]], object]:
     if out.startswith(MINARI):
         minari, name = _minari(), out.removeprefix(MINARI)
         if name in minari.list_local_datasets():
@@ -94,7 +94,7 @@ def _writer(out: str, force: bool) -> Callable[[Kind, Iterator[Episode]], None]:
         raise ConversionError(f"{path.parent}: cannot be made: {error.strerror}") from error
     if path.suffix == ".npz":
         return lambda kind, found: _to_npz(path, kind, found)
-    return lambda kind, found: _to_demo(path, kind, found)
+    return lambda kind, found: write(path, kind.behavior, kind.spec, pairs_of(found))
 
 
 def _read(source: str) -> tuple[Kind, Iterator[Episode]]:
@@ -105,10 +105,6 @@ def _read(source: str) -> tuple[Kind, Iterator[Episode]]:
     found = files(source)
     read_demo(source)  # whatever is wrong with it, beforehand
     return kind_of(found[0]), episodes(found)
-
-
-def _to_demo(path: Path, kind: Kind, found: Iterator[Episode]) -> None:
-    write(path, kind.behavior, kind.spec, pairs_of(found))
 
 
 def _to_npz(path: Path, kind: Kind, found: Iterator[Episode]) -> None:

@@ -99,9 +99,9 @@ def pooled(side: int) -> int:
     return (side - POOL_SIDE) // POOL_STRIDE + 1
 
 
-def convolved(side: int, kernel: int, stride: int, padding: int) -> int:
-    """What a convolution leaves of a side."""
-    return (side + 2 * padding - kernel) // stride + 1
+def convolved(side: int, kernel: int, stride: int) -> int:
+    """What a convolution without padding leaves of a side."""
+    return (side - kernel) // stride + 1
 
 
 def convolution_onnx(graph: OnnxGraph, x: str, path: str, stride: int = 1, padding: int = 0) -> str:

@@ -116,7 +116,7 @@ def _in_blocks(x: jax.Array, kernel: jax.Array, stride: int) -> tuple[jax.Array,
 def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """x [C, H, W, n] with kernel [k, k, C, F] -> [F, H - k + 1, W - k + 1, n]."""
     side, features = kernel.shape[0], kernel.shape[3]
-    height, width = (convolved(size, side, 1, 0) for size in x.shape[1:3])
+    height, width = (convolved(size, side, 1) for size in x.shape[1:3])
     return _product(kernel.reshape(-1, features), _places(x, side), 0, 0).reshape(features, height, width, -1)
 
 
@@ -139,7 +139,7 @@ convolve.defvjp(lambda x, kernel: (convolve(x, kernel), (x, kernel)), _backward)
 
 def _places(x: jax.Array, side: int) -> jax.Array:
     """What each place of a filter sees: x [C, H, W, n] -> [k·k·C, h·w·n]."""
-    height, width = (convolved(size, side, 1, 0) for size in x.shape[1:3])
+    height, width = (convolved(size, side, 1) for size in x.shape[1:3])
     seen = [x[:, i : i + height, j : j + width] for i in range(side) for j in range(side)]
     return jnp.concatenate(seen).reshape(side * side * x.shape[0], -1)
 

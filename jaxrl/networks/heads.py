@@ -25,32 +25,29 @@ class ActionHeads(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> ActionDistribution:
         c, m = self.action.continuous_size, self.action.mask_size
-        mean, logits, log_sigma = jnp.zeros((*x.shape[:-1], 0)), jnp.zeros((*x.shape[:-1], 0)), jnp.zeros(0)
+        mean = logits = jnp.zeros((*x.shape[:-1], 0))
         if c:
             mean = on_columns(Linear(c, fan_in_normal(0.2), name="mean"), x, from_columns=True)
-            log_sigma = self.param("log_sigma", nn.initializers.zeros, (c,))
+        log_sigma = self._log_sigma(x)
         if m:
             logits = on_columns(Linear(m, fan_in_normal(0.1), name="logits"), x, from_columns=True)
         return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
 
+    def _log_sigma(self, x: jax.Array) -> jax.Array:
+        """The same in all states, [C]."""
+        c = self.action.continuous_size
+        return self.param("log_sigma", nn.initializers.zeros, (c,)) if c else jnp.zeros(0)
 
-class SquashedHeads(nn.Module):
+
+class SquashedHeads(ActionHeads):
     """As `ActionHeads`, with a log σ that depends on the state, [..., C]."""
 
-    action: ActionSpec
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> ActionDistribution:
-        c, m = self.action.continuous_size, self.action.mask_size
-        nothing = jnp.zeros((*x.shape[:-1], 0))
-        mean, log_sigma, logits = nothing, nothing, nothing
-        if c:
-            mean = on_columns(Linear(c, fan_in_normal(0.2), name="mean"), x, from_columns=True)
-            log_sigma = on_columns(Linear(c, fan_in_normal(0.2), name="log_sigma"), x, from_columns=True)
-            log_sigma = jnp.clip(log_sigma, *LOG_SIGMA_BOUNDS)
-        if m:
-            logits = on_columns(Linear(m, fan_in_normal(0.1), name="logits"), x, from_columns=True)
-        return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
+    def _log_sigma(self, x: jax.Array) -> jax.Array:
+        c = self.action.continuous_size
+        if not c:
+            return jnp.zeros((*x.shape[:-1], 0))
+        linear = Linear(c, fan_in_normal(0.2), name="log_sigma")
+        return jnp.clip(on_columns(linear, x, from_columns=True), *LOG_SIGMA_BOUNDS)
 
 
 def mean_onnx(graph: OnnxGraph, x: str) -> tuple[str, np.ndarray]:

@@ -49,7 +49,7 @@ def filters(smallest: int, layers: tuple[Filters, ...]) -> ImageEncoder:
     def features(shape: tuple[int, ...]) -> tuple[int, int, int]:
         channels, height, width = shape
         for layer in layers:
-            height, width = (convolved(side, layer.side, layer.stride, 0) for side in (height, width))
+            height, width = (convolved(side, layer.side, layer.stride) for side in (height, width))
             channels = layer.features
         return channels, height, width
 

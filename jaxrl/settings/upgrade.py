@@ -105,8 +105,11 @@ def _trainers(content: Mapping[str, Any], types: Types, notes: list[str]) -> dic
         raise SettingsError(
             f"default: got {default!r}, expected settings of before 0.18; today's is `default_settings`"
         )
-    flat = {name for name, section in behaviors.items() if _is_flat(section, default)}
-    wrong = [name for name, section in behaviors.items() if name not in flat and not is_behavior(section)]
+    flat = {name for name, section in behaviors.items() if is_flat(section)}
+    if default is not None:  # beside it a section is old unless it has a key of today
+        flat |= {name for name, section in behaviors.items() if not is_today(section) and "" not in section}
+    keys = BehaviorSettings.model_fields.keys()  # of which also a behavior with mistakes has some
+    wrong = [name for name, section in behaviors.items() if name not in flat and section and keys.isdisjoint(section)]
     if wrong:
         raise SettingsError([f"{name}: got {behaviors[name]!r}, expected the settings of a behavior" for name in wrong])
     forgotten = [name for name in behaviors if name not in _section(content, "behaviors")]
@@ -124,11 +127,6 @@ def _trainers(content: Mapping[str, Any], types: Types, notes: list[str]) -> dic
     if isinstance(result.get(_PARAMETERS), Mapping):
         result[_PARAMETERS] = {name: named_lessons(value) for name, value in result[_PARAMETERS].items()}
     return _without_harmful_default(result, types, notes) if default is not None else result
-
-
-def _is_flat(section: Mapping[str, Any], default: Any) -> bool:
-    """Beside `default:` a section is old unless it has a key of today."""
-    return is_flat(section) or (default is not None and not is_today(section) and "" not in section)
 
 
 def _aliased(behaviors: Mapping[str, Any], name: str) -> Any:
@@ -262,11 +260,6 @@ def today(section: Mapping[str, Any], path: str, notes: list[str]) -> dict[str, 
         return dict(section)
     notes.append(f"{path}.output_path: dropped, there is no such key")
     return {key: value for key, value in section.items() if key != "output_path"}
-
-
-def is_behavior(section: Mapping[str, Any]) -> bool:
-    """Whether it may be a behavior in today's layout, if perhaps one with mistakes."""
-    return not section or not set(BehaviorSettings.model_fields).isdisjoint(section)
 
 
 def is_curriculum(section: Any) -> bool:

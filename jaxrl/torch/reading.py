@@ -112,7 +112,7 @@ class _Reader:
     """One open archive."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self._path, self._archive = path, archive
+        self._archive = archive
         names = [name for name in archive.namelist() if name.endswith(_PICKLE)]
         if len(names) != 1:
             raise TorchFileError(f"{path}: is a zip, but none of PyTorch's: expected one data.pkl, found {len(names)}")

@@ -120,7 +120,7 @@ def test_an_agent_is_shown_the_same_whatever_team_and_row_it_is_in(monkeypatch: 
     What a mover has earned is told to the learner with the next state of its old team, and counts once: in the end
     statistics are the same.
     """
-    monkeypatch.setattr(actors, "first_size", lambda _, team_rows: (16, 4) if team_rows else (32, 1))
+    monkeypatch.setattr(actors, "first_sizes", lambda _, team_rows: (16, [4]) if team_rows else (32, [1]))
     alone, teams = telling(False), telling(True)
     stream, moves = RandomStream(5), 0
     for number in range(60):

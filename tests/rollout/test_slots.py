@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrl.rollout.booking.occupants import first_size
+from jaxrl.rollout.booking.occupants import first_sizes
 from jaxrl.rollout.booking.records import Ending, Ingested
 from jaxrl.rollout.booking.slots import Slots, Source, next_power_of_two
 from jaxrl.rollout.buffer.pages import Pages
@@ -255,9 +255,9 @@ def test_first_size_fits_the_first_messages_exactly() -> None:
         ONE: message(SPEC, None, asks(1, 2, 3, 4, groups=[7, 7, 7, 0])),
         TWO: message(SPEC, None, asks(1, groups=[7])),
     }
-    assert first_size(first, team_rows=True) == (3, 3)
-    assert first_size(first, team_rows=False) == (5, 1)
-    assert first_size({ONE: message(SPEC)}, team_rows=True) == (1, 1)
+    assert first_sizes(first, team_rows=True) == (3, [3])
+    assert first_sizes(first, team_rows=False) == (5, [1])
+    assert first_sizes({ONE: message(SPEC)}, team_rows=True) == (1, [1])
 
 
 @settings(max_examples=30, deadline=None)

@@ -98,7 +98,8 @@ def choose(folder: Path, check: Verify = verify) -> Choice:
     A damaged one is passed over for the one before it. A pointer that is missing, damaged or names a folder that is
     gone (the run was killed in between) stands for the newest. Raises CheckpointError when all are damaged.
     """
-    found = _candidates(folder)
+    # All that was a complete checkpoint once: one of its two JSON files may be gone.
+    found = sorted({*_marked(folder, METADATA), *_marked(folder, MANIFEST)})
     if not found:
         return Choice(None, ())
     pointed = _pointed(folder, found)
@@ -249,11 +250,6 @@ def _remove(path: Path, exported: Path | None = None) -> None:
             f"{path}: this old checkpoint cannot be removed ({error.strerror or error}). "
             "Check the folder's permissions, or remove it by hand."
         ) from error
-
-
-def _candidates(folder: Path) -> list[Found]:
-    """All that was a complete checkpoint once, oldest first: one of its two JSON files may be gone."""
-    return sorted({*_marked(folder, METADATA), *_marked(folder, MANIFEST)})
 
 
 def _marked(folder: Path, name: str) -> list[Found]:

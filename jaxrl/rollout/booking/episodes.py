@@ -50,10 +50,6 @@ class SoFar(NamedTuple):
     paid: float  # its own reward of this message
 
 
-def _no_records() -> EpisodeRecords:
-    return EpisodeRecords(*([] for _ in EpisodeRecords._fields))
-
-
 def reward_columns(reward: np.ndarray, group_reward: np.ndarray) -> np.ndarray:
     """Own and group rewards [N] as float32 [N, 2]; `np.stack` takes four times as long."""
     both = np.empty((len(reward), 2), np.float32)
@@ -173,7 +169,7 @@ class Episodes:
             last = self._last.pop(team)
             whole = max(last, key=lambda member: member.length).group
             for of in sorted(self._kinds[team]):
-                told = records if of == kind else _no_records()
+                told = records if of == kind else EpisodeRecords(*([] for _ in EpisodeRecords._fields))
                 here = [member for member in last if member.kind == of]
                 told.group_returns.extend([member.group for member in here] or [whole])
                 told.last_rewards.extend(member.paid for member in here if member.paid is not None)

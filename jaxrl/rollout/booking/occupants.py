@@ -48,22 +48,14 @@ class Occupant(NamedTuple):
     group: int
 
 
-def first_size(messages: Mapping[Source, BehaviorMessage], *, team_rows: bool) -> tuple[int, int]:
-    """Rows and members that hold the deciding agents of these messages exactly (at least 1 x 1)."""
-    rows, (members,) = _first_sizes(messages, lambda _: 0, 1, team_rows=team_rows)
-    return rows, members
-
-
 def first_sizes(
-    messages: Mapping[Source, BehaviorMessage], kind_of: Callable[[Source], str], kinds: Sequence[str]
+    messages: Mapping[Source, BehaviorMessage],
+    kinds: int = 1,
+    kind_of: Callable[[Source], int] = lambda _: 0,
+    *,
+    team_rows: bool,
 ) -> tuple[int, list[int]]:
-    """The same in rows of whole teams, with the members of each kind (at least 1)."""
-    return _first_sizes(messages, lambda source: kinds.index(kind_of(source)), len(kinds), team_rows=True)
-
-
-def _first_sizes(
-    messages: Mapping[Source, BehaviorMessage], kind_of: Callable[[Source], int], kinds: int, *, team_rows: bool
-) -> tuple[int, list[int]]:
+    """Rows, and members of each kind, that hold the deciding agents of these messages exactly (at least 1 of each)."""
     teams: dict[Team, list[int]] = {}
     lone = 0
     for source, steps in messages.items():

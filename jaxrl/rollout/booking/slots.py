@@ -152,7 +152,8 @@ class Slots:
                 own = self.columns(kind)
                 finished[kind] -= int(fewer[:, own].sum())
                 found[kind] = dense(taken, action, self.rows, own)
-        several = zip(finished, by_kind(episodes, len(finished)), found, strict=True) if others else ()
+        by_kind = [[records for of, records in episodes if of == kind] for kind in range(len(finished))]
+        several = zip(finished, by_kind, found, strict=True) if others else ()
         return Ingested(
             steps=first,
             decisions=decisions,
@@ -358,11 +359,6 @@ class Slots:
         self._overdue.resize(rows, members)
         self._episodes.resize(rows, members)
         self._cached.clear()
-
-
-def by_kind(episodes: Sequence[tuple[int, EpisodeRecords]], kinds: int) -> list[list[EpisodeRecords]]:
-    """Records with the number of their kind, apart."""
-    return [[records for of, records in episodes if of == kind] for kind in range(kinds)]
 
 
 def _who(deciding: DecisionSteps) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
 from jaxrl.rollout import noise
 from jaxrl.rollout.booking.episodes import EpisodeRecords
-from jaxrl.rollout.booking.occupants import Places, first_size
+from jaxrl.rollout.booking.occupants import Places, first_sizes
 from jaxrl.rollout.booking.records import Ingested
 from jaxrl.rollout.booking.row_arrays import by_place
 from jaxrl.rollout.booking.slots import Slots, Source
@@ -115,7 +115,7 @@ class ActingPolicy(Collector):
 
     def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:
         algorithm = self.algorithm
-        rows, members = first_size(messages, team_rows=algorithm.team_rows)
+        rows, (members,) = first_sizes(messages, team_rows=algorithm.team_rows)
         if algorithm.connectors is not None:
             self._connected = connectors.start(algorithm.connectors, self.policy.connectors, (rows, members))
         slots = Slots(
@@ -130,11 +130,18 @@ class ActingPolicy(Collector):
         )
 
         def allocate(capacity: int) -> Any:
-            shown = self.spec if algorithm.connectors is None else algorithm.connectors.spec
-            sizes = {"capacity": capacity, "rows": rows, "members": members}
-            return self.programs.allocate(shown, algorithm.extras, nothing_remembered(algorithm), **sizes)
+            return allocated(self.programs, self.spec, algorithm, capacity, rows, members)
 
         return PagedBuffer(self.name, slots, self.programs, allocate, self.wanted, cuts=self._cuts)
+
+
+def allocated(
+    programs: ActorPrograms, spec: BehaviorSpec, algorithm: Algorithm, capacity: int, rows: int, members: int
+) -> Any:
+    """An empty buffer of what the algorithm keeps of its decisions, with observations as its connectors show them."""
+    shown = spec if algorithm.connectors is None else algorithm.connectors.spec
+    sizes = {"capacity": capacity, "rows": rows, "members": members}
+    return programs.allocate(shown, algorithm.extras, nothing_remembered(algorithm), **sizes)
 
 
 def unseen(spec: BehaviorSpec) -> tuple[tuple[np.ndarray, ...], np.ndarray]:

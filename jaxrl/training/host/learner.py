@@ -322,7 +322,8 @@ class Learner:
         if not self._prepared(actor):
             return {}
         rows = actor.rows
-        state, store, buffer, metrics = self._update(*self._given(actor))
+        learn = self._programs.learn if self._ahead is None else self._ahead.result()
+        state, store, buffer, metrics = learn(*self._given(actor))
         actor.taken(buffer)
         self.fresh = 0
         return self._learned(state, store, metrics, rows)
@@ -332,11 +333,6 @@ class Learner:
         self.state, self.store, self.updates = state, store, self.updates + 1
         self.earned.add(metrics, rows)
         return self.checked({name: float(value) for name, value in metrics.items() if name != PAID})
-
-    @property
-    def _update(self) -> Any:
-        """The update, compiled ahead where it is."""
-        return self._programs.learn if self._ahead is None else self._ahead.result()
 
     def _prepared(self, actor: Collected) -> bool:
         """Whether an update is due with what the actor has; if not, that has gone into the store."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, PolicyState, nothing_remembered
+from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts.names import behavior_name
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout import noise
@@ -22,7 +22,7 @@ from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.buffer.kinds import KindTrajectories
 from jaxrl.settings import EnvironmentSettings
 from jaxrl.training.host import connectors
-from jaxrl.training.host.acting_policy import at, unseen
+from jaxrl.training.host.acting_policy import allocated, at, unseen
 from jaxrl.training.host.collector import USUAL, Collector, Watch
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
@@ -270,7 +270,9 @@ class TeamPolicy(Collector):
 
     def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:
         kinds = list(self.kinds.values())
-        rows, members = first_sizes(messages, lambda source: behavior_name(source.behavior_id), list(self.kinds))
+        rows, members = first_sizes(
+            messages, len(kinds), lambda source: self._place[behavior_name(source.behavior_id)], team_rows=True
+        )
         for kind, count in zip(kinds, members, strict=True):
             if kind.algorithm.connectors is not None:
                 kind.connected = connectors.start(kind.algorithm.connectors, kind.policy.connectors, (rows, count))
@@ -290,14 +292,7 @@ class TeamPolicy(Collector):
         def allocate(capacity: int) -> KindTrajectories:
             return KindTrajectories(
                 tuple(
-                    self.programs.allocate(
-                        kind.spec if kind.algorithm.connectors is None else kind.algorithm.connectors.spec,
-                        kind.algorithm.extras,
-                        nothing_remembered(kind.algorithm),
-                        capacity=capacity,
-                        rows=rows,
-                        members=count,
-                    )
+                    allocated(self.programs, kind.spec, kind.algorithm, capacity, rows, count)
                     for kind, count in zip(kinds, members, strict=True)
                 )
             )

@@ -34,7 +34,6 @@ from jaxrl.settings import RunSettings
 from jaxrl.training.host.learner import Collected, Learner
 from jaxrl.training.hosts import HostsError
 from jaxrl.training.interrupt import await_telling
-from jaxrl.training.signal_rewards import PAID
 from jaxrl.training.spread import of_first, over_all, told, writes
 
 HOSTS = "hosts"  # the axis of the mesh
@@ -180,11 +179,9 @@ class JoinedLearner(Learner):
         spread = self._together.side_by_side(rollout, found.shape)
         state, store = self._together.alike((self.state, self.store))
         state, store, metrics = self._program(state, store, spread)(state, store, spread)
-        self.state, self.store = jax.tree.map(_own, (state, store))
-        metrics = jax.tree.map(_own, metrics)
-        self.updates, self.fresh = self.updates + 1, 0
-        self.earned.add(metrics, rows)
-        return self.checked({name: float(value) for name, value in metrics.items() if name != PAID})
+        self.fresh = 0
+        state, store, metrics = jax.tree.map(_own, (state, store, metrics))
+        return self._learned(state, store, metrics, rows)
 
     def _program(self, state: TrainState, store: Any, rollout: Rollout) -> Any:
         """`learn_from` over all hosts, compiled once for these sizes."""
