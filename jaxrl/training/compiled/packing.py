@@ -25,9 +25,8 @@ class Packed:
 
     joined: dict[str, jax.Array]  # by dtype the small ones, [S, E, numbers]
     alone: list[jax.Array]
-    shapes: tuple[Any, ...] = struct.field(
-        pytree_node=False
-    )  # of each leaf: what follows [S, E], and the dtype of small ones
+    # of each leaf what follows [S, E], and the dtype of small ones, else ""
+    shapes: tuple[tuple[tuple[int, ...], str], ...] = struct.field(pytree_node=False)
     structure: Any = struct.field(pytree_node=False)
 
 
@@ -41,9 +40,8 @@ def pack(x: Any) -> Any:
         small.setdefault(leaf.dtype.name, []).append(leaf.reshape(*leaf.shape[:2], -1))
     joined = {dtype: jnp.concatenate(some, axis=-1) for dtype, some in small.items()}
     alone = [leaf for leaf in leaves if not _is_small(leaf)]
-    return Packed(
-        joined, alone, tuple((leaf.shape[2:], _is_small(leaf) and leaf.dtype.name) for leaf in leaves), structure
-    )
+    shapes = tuple((leaf.shape[2:], leaf.dtype.name if _is_small(leaf) else "") for leaf in leaves)
+    return Packed(joined, alone, shapes, structure)
 
 
 def unpack(x: Any) -> Any:
