@@ -257,6 +257,8 @@ def main() -> None:
     parser.add_argument("--largest", type=int, help="areas of all seeds at most (default: 4096 on a CPU, else 2^22)")
     parser.add_argument("--json", type=Path, help="append the numbers to this file")
     given = parser.parse_args()
+    if min(*given.areas, *given.seeds) < 1:
+        parser.error(f"--areas {given.areas}, --seeds {given.seeds}: expected numbers of 1 or more")
     device = jax.devices()[0]
     largest = given.largest or (4096 if device.platform == "cpu" else 2**22)
     rates = rates_of(device)

@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from program_costs import clock_of
 
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.interface import Areas, JaxEnv, TeamActions, advance_areas, start_areas
@@ -58,7 +59,7 @@ def make_play(env: JaxEnv, areas: int, steps: int) -> tuple[Areas, Callable[[Are
 def run_case(name: str, areas: int, env_steps: int, rounds: int) -> dict[str, Any]:
     """One row of the table."""
     env, steps = ENVIRONMENTS[name](), max(1, env_steps // areas)
-    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+    clock = clock_of(jax.devices()[0])
     running, play = make_play(env, areas, steps)
     begun = time.perf_counter()
     program = play.lower(running, jax.random.key(0)).compile()

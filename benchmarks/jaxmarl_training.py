@@ -176,6 +176,8 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=5, help="in one round")
     parser.add_argument("--json", type=Path, help="append the numbers to this file")
     given = parser.parse_args()
+    if given.areas < 1:
+        parser.error(f"--areas {given.areas}: expected a number of 1 or more")
     print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {given.areas} x {STEPS} env steps an iteration")
     cases = {THEIRS: ippo(given.areas), **{name: ours(name, given.areas) for name in given.trainers}}
     seconds = measure(cases, given.rounds, given.iterations)

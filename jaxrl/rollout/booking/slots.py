@@ -152,8 +152,10 @@ class Slots:
                 own = self.columns(kind)
                 finished[kind] -= int(fewer[:, own].sum())
                 found[kind] = dense(taken, action, self.rows, own)
-        by_kind = [[records for of, records in episodes if of == kind] for kind in range(len(finished))]
-        several = zip(finished, by_kind, found, strict=True) if others else ()
+        kinds: tuple[OfKind, ...] = ()
+        if others:
+            by_kind = [[records for of, records in episodes if of == kind] for kind in range(len(finished))]
+            kinds = tuple(OfKind(*of) for of in zip(finished, by_kind, found, strict=True))
         return Ingested(
             steps=first,
             decisions=decisions,
@@ -165,7 +167,7 @@ class Slots:
             moved=self._who_moved() if self._moved else None,
             beside=tuple(others),
             everybody=everybody,
-            kinds=tuple(OfKind(*of) for of in several),
+            kinds=kinds,
         )
 
     def discard(self, source: Source, agents: Collection[int] | None = None) -> int:
