@@ -190,8 +190,8 @@ def loop(areas: int, seeds: int, rates: Device | None, repeats: int, compute_dty
 
 def _of_loop(env: Any, algorithm: Any, settings: BehaviorSettings, areas: int, seeds: int, steps: int) -> list[Part]:
     """The parts of an iteration, counted for one seed: a decision, what is made of a rollout, a minibatch."""
-    name, platform = env.name, jax.devices()[0].platform
-    plan = plan_of(env, {name: algorithm}, {name: settings}, areas=areas, seeds=1, platform=platform)
+    name = env.name
+    plan = plan_of(env, {name: algorithm}, {name: settings}, areas=areas, seeds=1)
     state = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((1,), np.uint32))
     phases: Phases = phases_of("ppo", env.spec, settings)
 

@@ -111,7 +111,7 @@ def counted() -> dict[str, list[int]]:
     env = make_environment("jax:simple_spread")
     settings = make_settings("ppo", **settings_of(env.members))
     given = {env.name: make_algorithm(env.spec, settings)}, {env.name: settings}
-    plan = plan_of(env, *given, areas=AREAS, seeds=1, platform="cpu")
+    plan = plan_of(env, *given, areas=AREAS, seeds=1)
     mesh = mesh_of(jax.devices(), 1, AREAS)
     shapes = jax.eval_shape(lambda numbers: start(plan, numbers), jax.ShapeDtypeStruct((1,), np.uint32))
     text = trace_program(plan, mesh, shapes, shardings(mesh, shapes)).lower().compile().as_text()

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import mesh
 from jaxrl.networks.initializers import uniform
 from jaxrl.networks.onnx_graph import OnnxGraph
 
@@ -47,7 +48,7 @@ def library(x: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.A
 
 def padded(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
     """`library` with stride 1."""
-    return _padded(x, kernel, padding)
+    return library(x, kernel, 1, padding) if mesh.on_accelerator() else _padded(x, kernel, padding)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -60,17 +61,7 @@ def _forward(x: jax.Array, kernel: jax.Array, padding: int) -> tuple[jax.Array, 
 
 
 def _backward(padding: int, saved: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    def there(x: jax.Array, kernel: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.vjp(lambda x, kernel: library(x, kernel, 1, padding), x, kernel)[1](gradient)
-
-    return jax.lax.platform_dependent(*saved, gradient, cpu=partial(_gradients, padding), default=there)
-
-
-_padded.defvjp(_forward, _backward)
-
-
-def _gradients(padding: int, x: jax.Array, kernel: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of `padded`, with respect to x and kernel."""
+    x, kernel = saved
     side, channels, features = kernel.shape[0], *kernel.shape[2:]
     turned = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
     by_x = library(gradient, turned, 1, side - 1 - padding)
@@ -83,6 +74,9 @@ def _gradients(padding: int, x: jax.Array, kernel: jax.Array, gradient: jax.Arra
         for i in range(side)
     ]
     return by_x, jnp.stack(by_kernel).reshape(side, side, channels, features)
+
+
+_padded.defvjp(_forward, _backward)
 
 
 def max_pool(x: jax.Array) -> jax.Array:

@@ -22,7 +22,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl.mesh import rows_are_spread
+from jaxrl import mesh
 from jaxrl.networks.convolution import Kernel, convolved, library
 from jaxrl.networks.encoders import as_float
 from jaxrl.networks.shapes import as_row
@@ -60,8 +60,8 @@ class FilterTrunk(nn.Module):
             weights.append(Kernel(layer.features, layer.side, name=f"convolution_{i}")(channels, self.dtype))
             channels = layer.features
         strides = tuple(layer.stride for layer in self.layers)
-        ways = (partial(way, strides=strides, dtype=self.dtype) for way in (in_tiles, by_library))
-        return jax.lax.platform_dependent(images, tuple(weights), **dict(zip(("cpu", "default"), ways, strict=True)))
+        way = by_library if mesh.on_accelerator() else in_tiles
+        return way(images, tuple(weights), strides=strides, dtype=self.dtype)
 
 
 def by_library(images: jax.Array, weights: Weights, *, strides: tuple[int, ...], dtype: str) -> jax.Array:
@@ -84,7 +84,7 @@ def in_tiles(images: jax.Array, weights: Weights, *, strides: tuple[int, ...], d
 
 def tiles_of(images: int, pixels: int) -> tuple[int, int]:
     """Number of tiles and images of each, for so many images of so many pixels; one where devices share them."""
-    if rows_are_spread():
+    if mesh.rows_are_spread():
         return 1, images
     tiles = -(-images // max(TILE_PIXELS // pixels, LANES))
     tile = -(-images // tiles)

@@ -76,7 +76,7 @@ def compiled_loop(case: Case) -> dict[str, Traced]:
     """The program of some iterations."""
     algorithms = {name: algorithm for name, (algorithm, _) in case.parts().items()}
     settings = {name: of for name, (_, of) in case.parts().items()}
-    plan = plan_of(case.env, algorithms, settings, areas=4, seeds=case.seeds, platform="gpu")
+    plan = plan_of(case.env, algorithms, settings, areas=4, seeds=case.seeds)
     shapes = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((case.seeds,), np.uint32))
     mesh = mesh_of(jax.devices()[:1], case.seeds, 4)
     return {"iterations": trace_program(plan, mesh, shapes, shardings(mesh, shapes))}
@@ -181,7 +181,10 @@ QUICK = {
         for name in CASES
     ],
 )
-def test_programs_are_ones_for_accelerators(loop: Callable[[Case], dict[str, Traced]], name: str) -> None:
+def test_programs_are_ones_for_accelerators(
+    loop: Callable[[Case], dict[str, Traced]], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jaxrl.mesh.on_accelerator", lambda: True)
     found = {program: faults(traced, program) for program, traced in loop(CASES[name]).items()}
     assert found == {name: [] for name in found}
 

@@ -54,7 +54,7 @@ def test_an_iteration_gives_back_what_it_was_given() -> None:
     """Traced, not compiled."""
     settings = settings_for("poca", APART)
     algorithms = {ENV.name: ALGORITHMS["poca"](ENV.spec, settings)}
-    plan = plan_of(ENV, algorithms, {ENV.name: settings}, areas=4, seeds=2, platform="cpu")
+    plan = plan_of(ENV, algorithms, {ENV.name: settings}, areas=4, seeds=2)
     before = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((2,), np.uint32))
     after, _ = jax.eval_shape(partial(iterate_several, plan), before, jax.ShapeDtypeStruct((), np.int32))
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), before)
@@ -83,7 +83,7 @@ def test_a_compiled_run_has_a_policy_for_each_member(capacity: int) -> None:
     algorithms = {ENV.name: ALGORITHMS["poca"](ENV.spec, settings)}
     text = rf"behaviors.ProbeRoles.hyperparameters.team_capacity: got {capacity}, expected 2, the members of a team"
     with pytest.raises(SettingsError, match=text):
-        plan_of(ENV, algorithms, {ENV.name: settings}, areas=1, seeds=1, platform="cpu")
+        plan_of(ENV, algorithms, {ENV.name: settings}, areas=1, seeds=1)
 
 
 def test_each_member_has_a_file_and_old_ones_go_with_their_checkpoint(tmp_path: Path) -> None:

@@ -81,7 +81,6 @@ class Learner(NamedTuple):
     values: Mapping[str, Any] = {}  # settings in which seeds differ, float [S] by dotted key
     newest: int = 0  # episodes of each rollout that are told one by one, at most
     every: int = 1  # iterations from one update to the next
-    side_by_side: bool = False  # seeds learn at once; on a CPU core one after the other is faster, and takes less room
     alone: bool = True  # no other behavior goes on to learn once this one is done
     by_turns: bool = False  # there are iterations in which nothing is met, because another behavior learns
 

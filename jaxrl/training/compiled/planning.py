@@ -38,12 +38,11 @@ def plan_of(
     *,
     areas: int,
     seeds: int,
-    platform: str,
     parameters: Mapping[str, float | Sequence[float] | Distribution] | None = None,
     values: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
     newest: Mapping[str, int] | None = None,
 ) -> Plan:
-    """What an iteration of `make_scene_trainer` is bound to, on this platform ("cpu", "cuda", "tpu").
+    """What an iteration of `make_scene_trainer` is bound to.
 
     Raises SettingsError and JaxEnvError.
     """
@@ -84,7 +83,6 @@ def plan_of(
             differing.get(name, {}),
             min((newest or {}).get(name, 0), every[name] * steps * areas * part.teams * part.members),
             every[name],
-            side_by_side=platform != "cpu",
             alone=alone,
             by_turns=name in sides and len(sides) > 1,
         )

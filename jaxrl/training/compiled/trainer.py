@@ -166,7 +166,6 @@ def make_scene_trainer(
     """
     size = max(1 if of.self_play is None else of.self_play.league_size for of in settings.values())
     mesh = mesh_of(list(devices or jax.devices()), max(seeds // size, 1), areas)  # leagues are not divided
-    platform = mesh.devices.flat[0].platform
     cache_by_default()
     plan = plan_of(
         env,
@@ -177,10 +176,9 @@ def make_scene_trainer(
         parameters=parameters,
         values=values,
         newest=newest,
-        platform=platform,
     )
     learners = plan.learners
-    begin = jax.jit(partial(start, plan), compiler_options=quick_options(platform))
+    begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))
     try:
         shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((seeds,), np.uint32))
         places = shardings(mesh, shapes)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxrl import mesh
 from jaxrl.algorithms.interface import (
     Algorithm,
     Counts,
@@ -82,10 +83,7 @@ def learned(
         for name in learners
     }
     learn, first = partial(_learn, learners, team), next(iter(learners.values()))
-    if first.side_by_side or replays(first.algorithm):  # one by one would take each seed's store out, and back
-        found = jax.vmap(learn, axis_name=EVERY_SEED)(given)
-    else:
-        found = jax.lax.map(learn, given)
+    found = jax.vmap(learn, axis_name=EVERY_SEED)(given) if _at_once(first.algorithm) else jax.lax.map(learn, given)
     sizes = {name: learner.env for name, learner in learners.items()}
     over = jax.vmap(partial(teams_over, sizes))(dict(steps))
     after, logs = {}, {}
@@ -225,11 +223,18 @@ def _paid(algorithm: Algorithm, train: TrainState, rollout: Rollout, before: Any
     return {tag_of(f"reward/{name}"): moments(x, found.over) for name, x in sums.items()}, after
 
 
+def _at_once(algorithm: Algorithm) -> bool:
+    """Whether all seeds learn side by side: on a CPU core one after the other is faster, and takes less room.
+
+    Not with a store that goes on, which one by one would take out of all seeds' and put back.
+    """
+    return mesh.on_accelerator() or replays(algorithm)
+
+
 def _where_due(
     learner: Learner, algorithm: Algorithm, due: Array, state: TrainState, store: Any
 ) -> tuple[TrainState, Metrics]:
     """`learn` of one seed. With a store that goes on it is computed only where it is due for some seed."""
-    mapped = learner.side_by_side or replays(algorithm)
     if not replays(algorithm) and not learner.by_turns:
         return algorithm.learn(state, store)
     _, metrics = jax.eval_shape(algorithm.learn, state, store)
@@ -237,7 +242,7 @@ def _where_due(
     def wait() -> tuple[TrainState, Metrics]:
         return state, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
-    somewhere = jax.lax.pmax(due.astype(jnp.int32), EVERY_SEED) > 0 if mapped else due
+    somewhere = jax.lax.pmax(due.astype(jnp.int32), EVERY_SEED) > 0 if _at_once(algorithm) else due
     return jax.lax.cond(somewhere, lambda: algorithm.learn(state, store), wait)
 
 

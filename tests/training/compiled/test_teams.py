@@ -165,9 +165,9 @@ def test_an_iteration_of_a_team_of_three_gives_back_what_it_was_given() -> None:
     curious = {"reward_signals": {"extrinsic": {}, "curiosity": {"network_settings": {"hidden_units": 4}}}}
     settings = {part.name: lock_settings(count_by="env_steps", **curious) for part in scene.parts}
     algorithms = {part.name: ALGORITHMS["poca"](part.spec, settings[part.name]) for part in scene.parts}
-    assert plan_of(scene, algorithms, settings, areas=4, seeds=2, platform="cpu").steps == 16  # 64 of 4 areas
+    assert plan_of(scene, algorithms, settings, areas=4, seeds=2).steps == 16  # 64 of 4 areas
     settings = {name: of.model_copy(update={"count_by": "agent_steps"}) for name, of in settings.items()}
-    plan = plan_of(scene, algorithms, settings, areas=4, seeds=2, platform="cpu")
+    plan = plan_of(scene, algorithms, settings, areas=4, seeds=2)
     assert plan.steps == 6 and list(plan.teams["lock"].kinds) == ["Seer", "Runner", "Carrier"]  # 64 of 4 x 3 members
     before = jax.eval_shape(partial(start, plan), jax.ShapeDtypeStruct((2,), np.uint32))
     after, logs = jax.eval_shape(partial(iterate_several, plan), before, jax.ShapeDtypeStruct((), np.int32))
@@ -255,4 +255,4 @@ def test_what_cannot_be_one_team_is_refused(changed, more, text) -> None:
     settings = {part.name: lock_settings(**changed.get(part.name, {})) for part in scene.parts}
     algorithms = {part.name: ALGORITHMS["poca"](part.spec, settings[part.name]) for part in scene.parts}
     with pytest.raises(SettingsError, match=text):
-        plan_of(scene, algorithms, settings, areas=2, seeds=2, platform="cpu", values=more)
+        plan_of(scene, algorithms, settings, areas=2, seeds=2, values=more)
