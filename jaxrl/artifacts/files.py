@@ -72,14 +72,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def copy(source: Path, target: Path) -> None:
     """Make `target` a copy of `source` atomically. Raises ArtifactError when it cannot be written."""
-    temporary = unfinished.beside(target, unfinished.FILE)
-    try:
-        shutil.copyfile(source, temporary)
-        replace(temporary, target)
-    except OSError as error:
-        with contextlib.suppress(OSError):  # the first error is the one to report
-            temporary.unlink()
-        raise write_error(target, error) from error
+    with writing(target) as file, source.open("rb") as content:
+        shutil.copyfileobj(content, file)
 
 
 def replace(source: Path, target: Path) -> None:

@@ -91,14 +91,11 @@ def _starts(path: Path) -> list[Any]:
         found = files.read_json(path)
     except ArtifactError:
         return []
-    starts = found.get("starts") if isinstance(found, dict) else None
+    starts = found.get("starts")
     return starts if isinstance(starts, list) else []
 
 
 def _git(folder: Path, *words: str) -> str:
-    return _output("git", "-C", str(folder), *_NO_HELPERS, *words)
-
-
-def _output(*command: str) -> str:
+    command = ("git", "-C", str(folder), *_NO_HELPERS, *words)
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
     return done.stdout.strip()

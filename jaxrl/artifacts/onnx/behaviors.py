@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from jaxrl.artifacts.checkpoint.document import METADATA, read_info
 from jaxrl.artifacts.checkpoint.folder import MEMBER, choose
+from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address, unknown
-from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
+from jaxrl.types import BehaviorSpec, JaxrlError
 
 if TYPE_CHECKING:
     from jaxrl.settings import RunSettings
@@ -39,7 +39,7 @@ def behavior_of_run(path: Path) -> tuple[str, BehaviorSpec] | None:
     if checkpoint is None:
         return None
     info = read_info(checkpoint)
-    return (info.behavior, _spec(info.spec)) if info.spec else None
+    return (info.behavior, spec_from_json(info.spec)[0]) if info.spec else None
 
 
 def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Path) -> tuple[str, BehaviorSpec]:
@@ -85,15 +85,7 @@ def _stepped(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
 
 def _compiled(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
     """Of an environment that is compiled together with the learner."""
-    from jaxrl.jax_envs import environment_of
+    from jaxrl.jax_envs import environment_in
     from jaxrl.jax_envs.scene import parts_of
 
-    options = settings.env_settings
-    env = environment_of(options.env_path or "", **keyword_arguments(options.env_args))
-    return {part.name: part.spec for part in parts_of(env)}
-
-
-def _spec(written: Mapping) -> BehaviorSpec:
-    """From checkpoint.json, which leaves out what no model shows."""
-    sensors = tuple(ObservationSpec(item["name"], tuple(item["shape"])) for item in written["observations"])
-    return BehaviorSpec(sensors, ActionSpec(written["continuous_actions"], tuple(written["discrete_branches"])))
+    return {part.name: part.spec for part in parts_of(environment_in(settings.env_settings))}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,8 +14,7 @@ import numpy as np
 import onnx
 from flax.traverse_util import flatten_dict
 
-from jaxrl import platforms
-from jaxrl.artifacts import files, unfinished
+from jaxrl.artifacts import files
 from jaxrl.artifacts.onnx.check import check_contract
 from jaxrl.artifacts.onnx.graph import Connectors, build
 from jaxrl.artifacts.onnx.operators import check_operators
@@ -87,28 +85,10 @@ def export(
     model = build(spec, network, _parameters(actor_params, network.left_out), host, connectors)
     asked = _Asked(network, actor_params, host, connectors)
     moments = _moments(asked, *_few(sample_obs, sample_masks))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        difference = _install(path, model, spec, moments)
-        platforms.sync_folder(path.parent)
-    except OSError as error:
-        raise files.write_error(path, error) from error
-    return difference
-
-
-def _install(path: Path, model: onnx.ModelProto, spec: BehaviorSpec, moments: list[Moment]) -> float:
-    """Write beside `path`, verify what lies on disk, rename; the temporary file never survives."""
-    temporary = unfinished.beside(path, unfinished.FILE)
-    try:
-        with temporary.open("wb") as file:
-            file.write(model.SerializeToString(deterministic=True))
-            file.flush()
-            os.fsync(file.fileno())
-        difference = _verify(path, temporary, spec, moments)
-        files.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return difference
+    with files.writing(path) as file:
+        file.write(model.SerializeToString(deterministic=True))
+        file.flush()
+        return _verify(path, Path(file.name), spec, moments)
 
 
 def _parameters(actor_params: Mapping[str, Any], left_out: tuple[str, ...]) -> dict[str, np.ndarray]:
