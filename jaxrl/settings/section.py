@@ -131,6 +131,16 @@ def dotted(location: Iterable[str | int]) -> str:
     return path.removeprefix(".")
 
 
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one with dotted keys; an empty mapping counts as a value."""
+    if not isinstance(value, Mapping) or not value:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, below in value.items():
+        flat |= flatten(below, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
 def unwritten(default: Any, description: str) -> Any:
     """A field that is not written where it has its default: files of runs without it are what they were before it."""
     return Field(default=default, exclude_if=lambda value: value == default, description=description)

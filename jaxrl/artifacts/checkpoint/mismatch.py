@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxrl.artifacts.checkpoint.loop import AREAS, SEEDS
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
-from jaxrl.artifacts.checkpoint.tree import unnest
+from jaxrl.settings.section import flatten
 from jaxrl.types import BehaviorSpec
 
 _SHAPING = (
@@ -33,7 +33,7 @@ def mismatches(
     """One line per difference that can change the networks; sides that were not given are not compared."""
     lines = spec_differences(saved_spec, spec_to_json(spec)) if saved_spec and spec is not None else []
     if saved_settings and settings is not None:
-        old, new = (unnest(x, separator=".") for x in (saved_settings, settings))
+        old, new = flatten(saved_settings), flatten(settings)
         lines += [_line(key, old.get(key), new.get(key)) for key in {**old, **new} if _shapes(key, old, new)]
     return lines
 

@@ -32,6 +32,7 @@ from jaxrl.artifacts.checkpoint.folder import behaviors_of
 from jaxrl.artifacts.checkpoint.loop import MOMENT, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.settings.section import flatten
 from jaxrl.types import BehaviorSpec
 
 BUFFER = "hyperparameters.buffer_size"
@@ -166,6 +167,6 @@ def _of(folder: Path, checkpoint: CheckpointInfo) -> Path | None:
 
 def _changes(info: CheckpointInfo, spec: BehaviorSpec, settings: Mapping[str, Any]) -> list[str]:
     """What the user has changed since, in words."""
-    old, new = (trees.unnest(of, separator=".").get(BUFFER) for of in (info.settings, settings))
+    old, new = (flatten(of).get(BUFFER) for of in (info.settings, settings))
     changed = mismatches(info.spec, info.settings, spec, settings)
     return [*changed, f"{BUFFER}: {old} in the checkpoint, {new} now"] if old != new else changed

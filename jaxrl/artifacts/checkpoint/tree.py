@@ -54,12 +54,12 @@ def nest(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def unnest(nested: Mapping[str, Any], prefix: str = "", *, separator: str = "/") -> dict[str, Any]:
+def unnest(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The inverse of `nest`."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, Mapping):
-            flat.update(unnest(value, f"{prefix}{name}{separator}", separator=separator))
+            flat.update(unnest(value, f"{prefix}{name}/"))
         else:
             flat[prefix + name] = value
     return flat

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import rich
@@ -12,6 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from jaxrl.settings.section import flatten
 from jaxrl.tools.bench.catalogue import BENCHMARKS, Benchmark, Figure
 from jaxrl.tools.bench.lines import Line
 
@@ -80,7 +81,7 @@ def values_of(lines: Iterable[Line], benchmarks: Sequence[Benchmark] = BENCHMARK
     for benchmark in benchmarks:
         for line in by_name.get(benchmark.name, ()):
             for result in line.results:
-                flat = _flatten(result)
+                flat = flatten(result)
                 case = ", ".join(_with_unit(key, result[key]) for key in benchmark.case if key in result)
                 for figure in benchmark.figures:
                     if _says_something(figure, line) and _is_number(flat.get(figure.key)):
@@ -106,13 +107,6 @@ def _says_something(figure: Figure, line: Line) -> bool:
 
 def _with_unit(key: str, value: Any) -> str:
     return f"{shown(value)} {key}" if _is_number(value) else str(value)
-
-
-def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, below in value.items():
-        flat |= _flatten(below, f"{prefix}{key}.") if isinstance(below, Mapping) else {f"{prefix}{key}": below}
-    return flat
 
 
 def _is_number(value: Any) -> bool:

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.artifacts import files
-from jaxrl.artifacts.checkpoint.folder import METADATA, checkpoints, latest
+from jaxrl.artifacts.checkpoint.folder import METADATA, behaviors_of, checkpoints, latest
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.settings.section import flatten
 from jaxrl.tools.report.events import ReportError, read_folder
-from jaxrl.tools.report.runs import INCIDENTAL, SEED, flatten, places, read_settings
+from jaxrl.tools.report.runs import INCIDENTAL, SEED, places, read_settings
 
 SAME_SETTINGS = frozenset(INCIDENTAL) - {SEED, "env_settings.seeds"}
 """Settings that may differ: how a run was named and started."""
@@ -61,7 +62,7 @@ def compare_parameters(pair: Pair) -> Compared:
     """Every array of the checkpoints that both have, oldest first. Imports JAX. Raises CheckpointError."""
     if not pair.runs:
         return Compared("parameters", _of_checkpoints(pair.first, pair.second))
-    texts = (_of_behavior(pair, name) for name in sorted(_behaviors(pair.first) | _behaviors(pair.second)))
+    texts = (_of_behavior(pair, name) for name in sorted({*behaviors_of(pair.first), *behaviors_of(pair.second)}))
     return Compared("parameters", next((text for text in texts if text is not None), None))
 
 
@@ -73,14 +74,9 @@ def _is_run(path: Path) -> bool:
         raise ReportError(
             f"{path} {what}. Give results folders of runs, such as results/my-run, or checkpoints in them."
         )
-    if not RunFolder(path.parent, path.name).configuration.exists() and not places(path) and not _behaviors(path):
+    if not RunFolder(path.parent, path.name).configuration.exists() and not places(path) and not behaviors_of(path):
         raise ReportError(f"{path} is neither the results folder of a run nor a checkpoint (a folder with {METADATA}).")
     return True
-
-
-def _behaviors(run: Path) -> set[str]:
-    """Names of those that have checkpoints."""
-    return {folder.name for folder in run.glob("*/") if checkpoints(folder)}
 
 
 def _settings(path: Path, is_run: bool) -> Mapping[str, Any]:
@@ -92,7 +88,7 @@ def _settings(path: Path, is_run: bool) -> Mapping[str, Any]:
 
 def _versions(path: Path, is_run: bool) -> Mapping[str, Any]:
     """As the newest checkpoint of the first behavior tells them."""
-    newest = [latest(path / name) for name in sorted(_behaviors(path))[:1]] if is_run else [path]
+    newest = [latest(path / name) for name in behaviors_of(path)[:1]] if is_run else [path]
     return files.read_json(newest[0] / METADATA).get("versions", {}) if newest and newest[0] is not None else {}
 
 

@@ -18,7 +18,7 @@ from jaxrl.artifacts import files
 from jaxrl.artifacts.run_folder import EVENTS, POPULATION, RunFolder
 from jaxrl.settings import SettingsError
 from jaxrl.settings.reading import read_yaml
-from jaxrl.settings.section import dotted
+from jaxrl.settings.section import dotted, flatten
 from jaxrl.tools.report.events import ReportError, SeedEvents, read_folder
 
 SEED = "env_settings.seed"
@@ -130,16 +130,6 @@ def group(runs: Sequence[Run]) -> list[Experiment]:
         unique = f"{label} #{seen[label]}" if count[label] > 1 else label
         experiments.append(Experiment(unique, tuple(members)))
     return experiments
-
-
-def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one with dotted keys; an empty mapping counts as a value."""
-    if not isinstance(value, dict) or not value:
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, below in value.items():
-        flat |= flatten(below, f"{prefix}.{key}" if prefix else str(key))
-    return flat
 
 
 def places(run: Path) -> list[tuple[str, str, Path]]:

@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
 from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import Place, RecordError
 from jaxrl.settings.records import USUAL_PROJECT, USUAL_STORE
+from jaxrl.settings.section import flatten
 
 IDENTITY = "jaxrl.identity"
 """Tag by which a run is found again."""
@@ -79,10 +80,10 @@ class MlflowWriter:
         """Parameters of the run. Those of a run that is continued stay: MLflow lets nobody change them."""
         if self._known:
             return
-        flat = list(_flat({"behavior": settings, **self._configuration}))
-        for begin in range(0, len(flat), _BATCH):
-            parameters = [self._parameter(key, value) for key, value in flat[begin : begin + _BATCH]]
-            self._client.log_batch(self._run, params=parameters)
+        flat = flatten({"behavior": settings, **self._configuration}).items()
+        parameters = [self._parameter(_FORBIDDEN.sub("_", key), str(value)[:_LONGEST]) for key, value in flat]
+        for begin in range(0, len(parameters), _BATCH):
+            self._client.log_batch(self._run, params=parameters[begin : begin + _BATCH])
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
         """A metric per tag, at the trainer step. One that is not finite is left out."""
@@ -105,12 +106,3 @@ def _client(target: str) -> Any:
     from mlflow.tracking import MlflowClient
 
     return MlflowClient(tracking_uri=None if target == USUAL_STORE else target)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in settings.items():
-        path = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, path)
-        else:
-            yield _FORBIDDEN.sub("_", path), str(value)[:_LONGEST]
