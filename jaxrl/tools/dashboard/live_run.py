@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue] made at import
 
 from jaxrl.artifacts import lock, status
@@ -17,7 +16,7 @@ from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.lock import Held
 from jaxrl.artifacts.run_folder import EVENTS, RunFolder
 from jaxrl.tools.report.curves import is_first, numbers, ordered
-from jaxrl.tools.report.events import Curve, ReportError, read_events
+from jaxrl.tools.report.events import Curve, Points, ReportError, read_events
 from jaxrl.tools.report.films import last_film
 from jaxrl.tools.report.runs import places, read_settings
 from jaxrl.tools.report.statistics import on_common_steps
@@ -109,8 +108,8 @@ class LiveRun:
     def _behavior(self, name: str) -> dict[str, Any]:
         followers = self._of(name)
         tag = next((tag for tag in SCORES if tells(tag, [_curves(followers, tag)])), None)
-        scores = [] if tag is None else [follower.last(tag) for follower in followers]
-        known = [score for score in scores if score is not None and math.isfinite(score)]
+        scores = [] if tag is None else [float(curve.value[-1]) for curve in _curves(followers, tag)]
+        known = [score for score in scores if math.isfinite(score)]
         speeds = [follower.speed for follower in followers if follower.speed is not None]
         return {
             "step": max((follower.step for follower in followers), default=0),
@@ -186,7 +185,7 @@ def spread(curves: Sequence[Curve]) -> dict[str, Any]:
 
 
 def _curves(followers: Sequence[Follower], tag: str) -> list[Curve]:
-    return [curve for follower in followers if (curve := follower.curve(tag)) is not None]
+    return [follower.curve(tag) for follower in followers if tag in follower.tags]
 
 
 class _Place(NamedTuple):
@@ -196,10 +195,11 @@ class _Place(NamedTuple):
     end: int  # in bytes
 
 
-class Follower:
+class Follower(Points):
     """The scalars in `folder`. `poll` reads on; what it has found stays when a file is damaged (`problem`)."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self.problem: str | None = None
         self.behind = False  # there is more to read than the last poll had time for
@@ -207,8 +207,8 @@ class Follower:
         self._begin()
 
     def _begin(self) -> None:
+        self._by_tag.clear()
         self._places: dict[Path, _Place] = {}
-        self._points: dict[str, dict[int, float]] = {}
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SUMMARIES)  # time and step of summaries of one session
 
     def poll(self, deadline: float = math.inf) -> bool:
@@ -252,26 +252,15 @@ class Follower:
 
     def _take(self, event: Any) -> None:
         if event.session_log.status == SessionLog.START:  # a resumed run: what came after its checkpoint is void
-            kept = {tag: {s: v for s, v in old.items() if s < event.step} for tag, old in self._points.items()}
-            self._points = {tag: old for tag, old in kept.items() if old}
+            self.drop_from(event.step)
             self._recent.clear()
         told = math.isfinite(event.wall_time)
         for value in event.summary.value:
             if value.HasField("simple_value"):
-                self._points.setdefault(value.tag, {})[event.step] = value.simple_value
+                self.add(value.tag, event.step, value.simple_value)
                 self.last_time = event.wall_time if told else self.last_time
                 if told and (not self._recent or self._recent[-1][1] != event.step):
                     self._recent.append((event.wall_time, event.step))
-
-    @property
-    def tags(self) -> list[str]:
-        """All that have a value."""
-        return list(self._points)
-
-    @property
-    def step(self) -> int:
-        """Of the last summary, 0 without any."""
-        return max((max(points) for points in self._points.values()), default=0)
 
     @property
     def speed(self) -> float | None:
@@ -280,16 +269,3 @@ class Follower:
             return None
         (begin, first), (end, last) = self._recent[0], self._recent[-1]
         return (last - first) / (end - begin) if end > begin else None
-
-    def curve(self, tag: str) -> Curve | None:
-        """All values of a tag; None: there are none."""
-        points = self._points.get(tag)
-        if not points:
-            return None
-        steps = sorted(points)
-        return Curve(np.array(steps, np.int64), np.array([points[step] for step in steps], np.float64))
-
-    def last(self, tag: str) -> float | None:
-        """The value of the last summary of a tag."""
-        points = self._points.get(tag)
-        return points[max(points)] if points else None

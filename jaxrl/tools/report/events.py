@@ -65,10 +65,10 @@ def read_folder(folder: Path) -> SeedEvents:
     A session that continues a checkpoint (SessionLog START at its step) drops the older points at or after that step;
     of two values at one step the later counts. Raises ReportError for a damaged file.
     """
-    points = _Points()
+    points = Points()
     begun_at = 0
     for path in sorted(sorted(folder.glob(EVENTS)), key=_begin):
-        begun_at = points.last  # ML-Agents writes no START
+        begun_at = points.step  # ML-Agents writes no START
         for event, _ in read_events(path):
             if event.session_log.status == SessionLog.START:
                 begun_at = event.step
@@ -76,43 +76,48 @@ def read_folder(folder: Path) -> SeedEvents:
             for value in event.summary.value:
                 if value.HasField("simple_value"):
                     points.add(value.tag, event.step, value.simple_value)
-    return SeedEvents(points.curves(), begun_at)
+    return SeedEvents({tag: points.curve(tag) for tag in points.tags}, begun_at)
 
 
-class _Points:
+class Points:
     """Steps and values by tag in the order in which they come: 16 bytes a point."""
 
     def __init__(self) -> None:
-        self._tags: dict[str, tuple[array[int], array[float]]] = {}
+        self._by_tag: dict[str, tuple[array[int], array[float]]] = {}
 
     def add(self, tag: str, step: int, value: float) -> None:
-        if tag not in self._tags:
-            self._tags[tag] = (array("q"), array("d"))
-        steps, values = self._tags[tag]
+        """One value."""
+        if tag not in self._by_tag:
+            self._by_tag[tag] = (array("q"), array("d"))
+        steps, values = self._by_tag[tag]
         steps.append(step)
         values.append(value)
 
     @property
-    def last(self) -> int:
-        return max((max(steps) for steps, _ in self._tags.values()), default=0)
+    def tags(self) -> list[str]:
+        """All that have a value."""
+        return list(self._by_tag)
+
+    @property
+    def step(self) -> int:
+        """The last one, 0 without any."""
+        return max((max(steps) for steps, _ in self._by_tag.values()), default=0)
 
     def drop_from(self, step: int) -> None:
         """Forget what is at this step or after it."""
-        for tag, (steps, values) in list(self._tags.items()):
+        for tag, (steps, values) in list(self._by_tag.items()):
             before = np.asarray(steps) < step
-            del self._tags[tag]
+            del self._by_tag[tag]
             for s, v in zip(np.asarray(steps)[before].tolist(), np.asarray(values)[before].tolist(), strict=True):
                 self.add(tag, s, v)
 
-    def curves(self) -> dict[str, Curve]:
-        """Ascending; of two values at one step the later."""
-        found = {}
-        for tag, (steps, values) in self._tags.items():
-            step, order = np.asarray(steps, np.int64), np.arange(len(steps))
-            newest = np.lexsort((order, step))
-            newest = newest[np.append(np.diff(step[newest]) > 0, True)]
-            found[tag] = Curve(step[newest], np.asarray(values, np.float64)[newest])
-        return found
+    def curve(self, tag: str) -> Curve:
+        """Ascending; of two values at one step the later. Raises KeyError for a tag that has none."""
+        steps, values = self._by_tag[tag]
+        step, order = np.asarray(steps, np.int64), np.arange(len(steps))
+        newest = np.lexsort((order, step))
+        newest = newest[np.append(np.diff(step[newest]) > 0, True)]
+        return Curve(step[newest], np.asarray(values, np.float64)[newest])
 
 
 def _begin(path: Path) -> float:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl import own_code
 from jaxrl.algorithms.interface import PolicyState
@@ -30,6 +29,7 @@ from jaxrl.settings.teams import check_places
 from jaxrl.tools.tournament import snapshots
 from jaxrl.tools.tournament.matches import Player, Role, TournamentError
 from jaxrl.tools.tournament.snapshots import Earlier
+from jaxrl.tools.watch.painter import spread
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
 from jaxrl.training.trained_policy import Trained, load_trained
 
@@ -116,7 +116,7 @@ class Entry:
             )
             for of in together
         ]
-        return [*_spread(players, self._most), last]
+        return [*spread(players, self._most), last]
 
     def _earlier(self, word: Word, run: Path, newest: Trained) -> list[Earlier]:
         pool = [] if word.which == CHECKPOINTS else snapshots.of_pool(run, newest)
@@ -192,9 +192,3 @@ def scripted_actions(part: Sizes, function: Callable[..., Any]) -> Act:
         return sent, memory
 
     return act
-
-
-def _spread(players: Sequence[Player], most: int) -> list[Player]:
-    """At most so many, the first and the last among them."""
-    places = np.unique(np.linspace(0, len(players) - 1, min(most, len(players))).round().astype(int))
-    return [players[place] for place in places]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
@@ -86,7 +86,7 @@ def write_film(path: Path, frames: Sequence[Frame], *, frame_seconds: float = 0.
 
 def _gif(frames: Sequence[Frame], frame_seconds: float, longest: int) -> bytes:
     """All frames in one set of 256 colours, so that nothing flickers, and only what changes is stored."""
-    sample = _mosaic(list(_painted(_spread(frames, _SAMPLED), longest)), 3)
+    sample = _mosaic(list(_painted(spread(frames, _SAMPLED), longest)), 3)
     palette = sample.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     pictures = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in _painted(frames, longest))
     seconds = [_seconds(frame, frame_seconds) for frame in frames]
@@ -102,15 +102,15 @@ def _seconds(frame: Frame, usual: float) -> float:
 
 
 def _sheet(frames: Sequence[Frame], longest: int) -> bytes:
-    content, pictures = io.BytesIO(), list(_painted(_spread(frames, STILLS), longest))
+    content, pictures = io.BytesIO(), list(_painted(spread(frames, STILLS), longest))
     _mosaic(pictures, _COLUMNS).save(content, "PNG", optimize=True)
     return content.getvalue()
 
 
-def _spread(frames: Sequence[Frame], count: int) -> list[Frame]:
-    """At most `count` frames at equal distances, the first and the last among them."""
-    places = np.unique(np.linspace(0, len(frames) - 1, min(count, len(frames))).round().astype(int))
-    return [frames[place] for place in places]
+def spread(found: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of them, at equal distances, the first and the last among them."""
+    places = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))
+    return [found[place] for place in places]
 
 
 def _mosaic(pictures: Sequence[Image.Image], columns: int) -> Image.Image:
