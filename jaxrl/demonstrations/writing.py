@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.demonstrations.reading import BRAIN, DemonstrationError
-from jaxrl.envs.player.messages import channel_mapping, encode_png
+from jaxrl.envs.player.messages import channel_mapping, encode_png, varint
 from jaxrl.envs.protobuf import messages
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.types import BehaviorSpec
@@ -110,10 +110,6 @@ def _message(path: Path, kinds: Any, spec: BehaviorSpec, pair: Pair, number: int
 
 
 def _delimited(message: Any) -> bytes:
-    """With its length before it, in groups of seven bits."""
-    data, head = message.SerializeToString(), bytearray()
-    length = len(data)
-    while length >= 0x80:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes([*head, length]) + data
+    """With its length before it."""
+    data = message.SerializeToString()
+    return varint(len(data)) + data

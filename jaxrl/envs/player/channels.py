@@ -52,7 +52,7 @@ class PlayerChannels:
         Raises:
             ChannelError: a frame is cut off or a payload cannot be read.
         """
-        for channel, payload in _frames(data):
+        for channel, payload in frames(data, ChannelError):
             try:
                 self._take(channel, payload)
             except (struct.error, UnicodeDecodeError, ValueError) as error:
@@ -113,13 +113,14 @@ def pack_stats(stats: Sequence[EnvironmentStat]) -> bytes:
     return b"".join(frames)
 
 
-def _frames(data: bytes) -> Iterator[tuple[uuid.UUID, bytes]]:
+def frames(data: bytes, cut: type[JaxrlError]) -> Iterator[tuple[uuid.UUID, bytes]]:
+    """Channel and payload of each frame of one message. Raises `cut` where one is cut off."""
     offset = 0
     while offset < len(data):
         start = offset + 20
         length = struct.unpack_from("<i", data, offset + 16)[0] if start <= len(data) else -1
         if length < 0 or start + length > len(data):
-            raise ChannelError(f"side-channel data of {len(data)} bytes is cut off in the frame at byte {offset}")
+            raise cut(f"side-channel data of {len(data)} bytes is cut off in the frame at byte {offset}")
         yield uuid.UUID(bytes_le=data[offset : offset + 16]), data[start : start + length]
         offset = start + length
 

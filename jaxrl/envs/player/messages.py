@@ -189,7 +189,7 @@ def byte_column(head: bytes, rows: np.ndarray) -> np.ndarray:
 
 def field_head(field: int, length: int) -> bytes:
     """What stands before `length` bytes of a field: its number with wire type 2, and the length."""
-    return _varint(field << 3 | 2) + _varint(length)
+    return varint(field << 3 | 2) + varint(length)
 
 
 def _column_of(sensor: ObservationSpec) -> Callable[[np.ndarray], Column]:
@@ -264,7 +264,8 @@ def _bytes_by_agent(columns: list[Column], fixed: bool) -> list[bytes]:
     return [content[row * size : (row + 1) * size] for row in range(len(table))]
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A whole number in groups of seven bits, the lowest first."""
     groups = []
     while number >= 0x80:
         groups.append(number & 0x7F | 0x80)

@@ -99,24 +99,16 @@ class Teams:
             self.actions.discrete[self._asked & team] = chosen.discrete
 
     def _ended(self, step: AreasOutcome, rows: Rows) -> TerminalSteps:
-        return TerminalSteps(
-            agent_id=self._agent_id[rows],
-            group_id=self._group_id[rows],
-            reward=self._reward[rows],
-            group_reward=self._group_reward[rows],
-            truncated=step.truncated[rows],
-            obs=tuple(obs[rows] for obs in step.last_obs),
-        )
+        obs = tuple(obs[rows] for obs in step.last_obs)
+        return TerminalSteps(*self._numbers(rows), truncated=step.truncated[rows], obs=obs)
 
     def _deciding(self, step: AreasOutcome, rows: Rows) -> DecisionSteps:
-        return DecisionSteps(
-            agent_id=self._agent_id[rows],
-            group_id=self._group_id[rows],
-            reward=self._reward[rows],
-            group_reward=self._group_reward[rows],
-            action_mask=step.action_mask[rows],
-            obs=tuple(obs[rows] for obs in step.obs),
-        )
+        obs = tuple(obs[rows] for obs in step.obs)
+        return DecisionSteps(*self._numbers(rows), action_mask=step.action_mask[rows], obs=obs)
+
+    def _numbers(self, rows: Rows) -> tuple[np.ndarray, ...]:
+        """Ids, groups, rewards and group rewards."""
+        return self._agent_id[rows], self._group_id[rows], self._reward[rows], self._group_reward[rows]
 
     def _begin(self, new: np.ndarray) -> None:
         count = int(new.sum())

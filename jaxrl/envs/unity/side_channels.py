@@ -8,6 +8,7 @@ import struct
 import uuid
 from typing import Any
 
+from jaxrl.envs.player.channels import STATS, TRAINING_ANALYTICS, frames
 from jaxrl.envs.protobuf import register
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.types import Aggregation, EnvironmentStat, ParameterValue, SamplerSpec
@@ -23,7 +24,7 @@ class StatsChannel(_package.SideChannel):
     """Collects (name, value, aggregation) in the order in which the environment sent them."""
 
     def __init__(self) -> None:
-        super().__init__(uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520"))
+        super().__init__(STATS)
         self._stats: list[EnvironmentStat] = []
 
     def on_message_received(self, msg: Any) -> None:
@@ -51,7 +52,7 @@ class StatsChannel(_package.SideChannel):
 class SilentChannel(_package.SideChannel):
     """In the place of the package's training analytics, which the Editor sends on to Unity: says and hears nothing."""
 
-    ID = uuid.UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")
+    ID = TRAINING_ANALYTICS
 
     def __init__(self) -> None:
         super().__init__(self.ID)
@@ -61,7 +62,7 @@ class SilentChannel(_package.SideChannel):
 
 
 class ChannelManager(_manager.SideChannelManager):
-    """Hands each channel its messages. Frame: UUID (16 bytes, little-endian form), int32 length, payload."""
+    """Hands each channel its messages, whose frames are those of `envs/player/channels.py`."""
 
     def __init__(self, side_channels: list[Any]) -> None:
         super().__init__(side_channels)
@@ -74,9 +75,7 @@ class ChannelManager(_manager.SideChannelManager):
         Raises:
             InvalidMessage: a frame is cut off, or a channel cannot read its payload.
         """
-        offset = 0
-        while offset < len(data):
-            channel_id, payload, offset = _next_frame(data, offset)
+        for channel_id, payload in frames(data, InvalidMessage):
             self._deliver(channel_id, payload)
 
     def _deliver(self, channel_id: uuid.UUID, payload: bytes) -> None:
@@ -94,15 +93,6 @@ class ChannelManager(_manager.SideChannelManager):
             return
         self._warned.add(channel_id)
         _logger.warning("data of unknown side channel %s is ignored (this is said once per channel)", channel_id)
-
-
-def _next_frame(data: bytes, offset: int) -> tuple[uuid.UUID, bytes, int]:
-    """Channel, payload, and where the next frame starts."""
-    start = offset + 20
-    length = struct.unpack_from("<i", data, offset + 16)[0] if start <= len(data) else -1
-    if length < 0 or start + length > len(data):
-        raise InvalidMessage(f"side-channel data of {len(data)} bytes is cut off in the frame at byte {offset}")
-    return uuid.UUID(bytes_le=data[offset : offset + 16]), data[start : start + length], start + length
 
 
 def send_parameter(channel: Any, name: str, value: ParameterValue) -> None:

@@ -77,7 +77,7 @@ class EnvPool:
         self._owing = Owing()
         launch = _launcher(factory, timeout, inline=inline, cluster=cluster)
         # Also runs when the pool is garbage or the interpreter exits: environments never outlive their pool.
-        self._close = weakref.finalize(self, _close_all, self._workers)
+        self._close = weakref.finalize(self, _close_workers, self._workers)
         try:
             for number in range(num_envs):
                 worker = Supervisor(
@@ -246,10 +246,6 @@ class EnvPool:
                 self._owing.follow(worker)
 
 
-def _close_all(workers: Sequence[Supervisor]) -> None:
-    _close_workers([worker.handle for worker in workers])
-
-
 def _others_run(workers: Sequence[Supervisor], number: int) -> bool:
     return any(worker.runs for worker in workers if worker.number != number)
 
@@ -269,8 +265,9 @@ def _launcher(
     return lambda worker, incarnation: ray_handle.RayHandle(pickled, worker, incarnation)
 
 
-def _close_workers(workers: Sequence[WorkerHandle]) -> None:
+def _close_workers(supervisors: Sequence[Supervisor]) -> None:
     """Ask, then terminate, then kill; each stage is bounded and over as soon as all have ended."""
+    workers = [supervisor.handle for supervisor in supervisors]
     try:
         for worker in workers:
             worker.hang_up()
