@@ -27,7 +27,7 @@ from jax import Array
 
 from jaxrl import make_environment, make_jitted_trainer, make_sac, make_settings
 from jaxrl.cli.device import choose_device
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, team_step
 from tests.helpers import make_spec
 
 LENGTH, BRANCH = 8, 3
@@ -68,7 +68,7 @@ def make_hybrid(*, once: bool = False) -> JaxEnv:
         reward = jnp.where(right, 1.0, 0.0) - jnp.square(actions.continuous[0, 0] - 0.5 * state.number)
         after = drawn(key, state.clock + 1, state)
         over = after.clock >= LENGTH
-        return after, lone_step(view(after, ~over), reward, terminated=over, truncated=jnp.bool_(False), figures={})
+        return after, team_step(view(after, ~over), reward=reward, terminated=over, figures={})
 
     return JaxEnv("Hybrid", make_spec((BRANCH + 1,), continuous=1, branches=(BRANCH,)), 1, {}, reset, step)
 
@@ -97,7 +97,9 @@ def make_search() -> JaxEnv:
         found = grabs & (jnp.abs(after.place - 0.7) < 0.1)
         late = ~found & (after.clock >= 32)
         reward = jnp.where(found, 1.0, jnp.where(grabs, -0.05, 0.0))
-        return after, lone_step(view(after, ~(found | late)), reward, terminated=found, truncated=late, figures={})
+        return after, team_step(
+            view(after, ~(found | late)), reward=reward, terminated=found, truncated=late, figures={}
+        )
 
     return JaxEnv("Search", make_spec((1,), continuous=1, branches=(2,)), 1, {}, reset, step, truncates=True)
 

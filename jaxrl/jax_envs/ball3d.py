@@ -30,7 +30,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from jaxrl.jax_envs.drawing import Box, Disc, Point, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 HALF_PLATE = 2.5
@@ -79,7 +79,7 @@ def make_ball3d(episode_limit: int = 1000) -> JaxEnv:
 
 def _reset(key: Array, parameters: EnvParams = DEFAULTS) -> tuple[BallState, TeamView]:
     """A plate tilted by up to 10 degrees, the ball 4 above it, up to 1.5 off the middle. The key is consumed."""
-    scale, gravity = (jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in DEFAULTS.items())
+    scale, gravity = given(parameters, DEFAULTS).values()
     chance = jax.random.uniform(key, (4,), minval=-1.0)
     place = jnp.stack([1.5 * chance[2], jnp.float32(4.0), 1.5 * chance[3]])
     state = BallState(
@@ -106,7 +106,7 @@ def _step(episode_limit: int, key: Array, state: BallState, actions: TeamActions
     fallen = (jnp.abs(x) > AWAY) | (jnp.abs(z) > AWAY) | (y < BELOW)
     late = ~fallen & (state.clock >= episode_limit)
     view, reward = _view(state, ~(fallen | late)), jnp.where(fallen, FALLEN_REWARD, KEPT_REWARD)
-    return state, lone_step(view, reward, terminated=fallen, truncated=late, figures={"Ball Kept": late})
+    return state, team_step(view, reward=reward, terminated=fallen, truncated=late, figures={"Ball Kept": late})
 
 
 def _frame(tilt: Array) -> tuple[Array, Array, Array]:

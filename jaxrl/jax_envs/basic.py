@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 POSITIONS = 20
@@ -61,8 +61,7 @@ def _step(key: Array, state: BasicState, actions: TeamActions) -> tuple[BasicSta
     small, large = state.position == SMALL_GOAL, state.position == LARGE_GOAL
     over = small | large
     reward = STEP_REWARD + jnp.where(small, SMALL_REWARD, 0.0) + jnp.where(large, LARGE_REWARD, 0.0)
-    never, figures = jnp.bool_(False), {"Large Goal": large}
-    return state, lone_step(_view(state, ~over), reward, terminated=over, truncated=never, figures=figures)
+    return state, team_step(_view(state, ~over), reward=reward, terminated=over, figures={"Large Goal": large})
 
 
 def _view(state: BasicState, alive: Array) -> TeamView:

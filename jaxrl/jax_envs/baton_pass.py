@@ -38,7 +38,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 BRANCHES = (3, 3)  # move, turn
@@ -88,8 +88,8 @@ def make_baton_pass(settings: BatonSettings = DEFAULTS) -> JaxEnv:
     defaults = {"life": float(settings.life)}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[BatonState, TeamView]:
-        life = jnp.asarray(parameters.get("life", defaults["life"]), jnp.float32)
-        state = _place(settings, key, jnp.maximum(jnp.round(life), 1).astype(jnp.int32))
+        life = jnp.round(given(parameters, defaults)["life"])
+        state = _place(settings, key, jnp.maximum(life, 1).astype(jnp.int32))
         return state, _view(settings, state, left=jnp.bool_(False), before=state)
 
     return JaxEnv(
@@ -178,17 +178,13 @@ def _step(settings: BatonSettings, key: Array, state: BatonState, actions: Array
     runs = jnp.arange(settings.rows) == member
     cost = settings.time_penalty / walked.life + settings.press_cost * presses
     view = _view(settings, state, left=presses, before=walked)
-    return state, TeamStep(
-        view=view._replace(alive=view.alive & ~over),
-        reward=jnp.where(runs, -cost, 0.0).astype(jnp.float32),
-        group_reward=(runs & eats).astype(jnp.float32),
+    return state, team_step(
+        view._replace(alive=view.alive & ~over),
+        reward=jnp.where(runs, -cost, 0.0),
+        group_reward=runs & eats,
         terminated=runs & (over | presses),
-        truncated=jnp.zeros(settings.rows, bool),
         over=over,
-        stats={
-            "Environment/Food Eaten": state.eaten.astype(jnp.float32),
-            "Environment/Runners": (state.runner + 1).astype(jnp.float32),
-        },
+        figures={"Food Eaten": state.eaten, "Runners": state.runner + 1},
     )
 
 

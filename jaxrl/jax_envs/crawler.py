@@ -29,7 +29,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 AT_REST = np.array(
@@ -87,10 +87,9 @@ def make_crawler(episode_limit: int = 200) -> JaxEnv:
 
 def _reset(key: Array, parameters: EnvParams = DEFAULTS) -> tuple[CrawlerState, TeamView]:
     """The body stands, each mass up to 0.02 m off. The key is consumed."""
-    given = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in DEFAULTS.items()}
     place = jnp.asarray(AT_REST) + 0.02 * jax.random.uniform(key, AT_REST.shape, minval=-1.0)
     muscles = jnp.zeros(len(MUSCLES), jnp.float32)
-    state = CrawlerState(place, jnp.zeros_like(place), muscles, clock=jnp.int32(0), **given)
+    state = CrawlerState(place, jnp.zeros_like(place), muscles, clock=jnp.int32(0), **given(parameters, DEFAULTS))
     return state, _view(state, jnp.bool_(True))
 
 
@@ -104,7 +103,7 @@ def _step(episode_limit: int, key: Array, state: CrawlerState, actions: TeamActi
     late = ~fallen & (state.clock >= episode_limit)
     view, reward = _view(state, ~(fallen | late)), far - before - state.effort * jnp.square(goal).sum()
     figures = {"Metres": far, "Fallen": fallen}  # it began at about 0
-    return state, lone_step(view, reward, terminated=fallen, truncated=late, figures=figures)
+    return state, team_step(view, reward=reward, terminated=fallen, truncated=late, figures=figures)
 
 
 def _move(state: CrawlerState, goal: Array) -> CrawlerState:

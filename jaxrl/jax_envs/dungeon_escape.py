@@ -39,7 +39,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 NUM_ACTIONS = 7
@@ -95,8 +95,7 @@ def make_dungeon_escape(settings: DungeonSettings = DEFAULTS) -> JaxEnv:
     defaults = {"team_size": float(settings.team_size), "dragon_period": float(settings.dragon_period)}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[DungeonState, TeamView]:
-        chosen = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in defaults.items()}
-        state = _place(settings, key, chosen)
+        state = _place(settings, key, given(parameters, defaults))
         return state, _view(settings, state)
 
     length = 18 + 4 * (settings.capacity - 1)
@@ -206,14 +205,12 @@ def _judge(settings: DungeonSettings, before: DungeonState, state: DungeonState,
     over = escaped | lost | late
     prize = settings.escape_reward * escaped + settings.hold_out_reward * held_out
     figures = {"Dragon Slain": ~state.dragon_alive, "Escaped": escaped, "Held Out": held_out}
-    return TeamStep(
-        view=_view(settings, state)._replace(alive=state.alive & ~over),
-        reward=jnp.zeros(state.alive.shape, jnp.float32),
-        group_reward=jnp.where(state.alive, prize, 0.0).astype(jnp.float32),
+    return team_step(
+        _view(settings, state)._replace(alive=state.alive & ~over),
+        group_reward=jnp.where(state.alive, prize, 0.0),
         terminated=before.alive & (over | ~state.alive),
-        truncated=jnp.zeros_like(state.alive),
         over=over,
-        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
+        figures=figures,
     )
 
 

@@ -33,7 +33,7 @@ from jax import Array
 
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.jax_envs.drawing import Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 CHANNELS = 5
@@ -85,8 +85,7 @@ def make_food_collector(settings: FoodSettings = DEFAULTS) -> JaxEnv:
         raise ValueError(f"{settings}: at least one of each is needed, and a side above 4")
 
     def reset(key: Array, parameters: EnvParams = PARAMETERS) -> tuple[FoodState, TeamView]:
-        values = {name: jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in PARAMETERS.items()}
-        state = _place(settings, key, **values)
+        state = _place(settings, key, **given(parameters, PARAMETERS))
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: FoodState, actions: TeamActions) -> tuple[FoodState, TeamStep]:
@@ -181,18 +180,9 @@ def _eat(settings: FoodSettings, key: Array, state: FoodState) -> tuple[FoodStat
 
 
 def _judge(settings: FoodSettings, state: FoodState, reward: Array) -> TeamStep:
-    late, agents = state.clock >= settings.episode_limit, settings.agents
-    (good, bad), frozen = state.eaten / agents, (state.frozen > 0).sum().astype(jnp.float32)
-    figures = {"Good Food": good, "Bad Food": bad, "Frozen Agents": frozen}
-    return TeamStep(
-        view=_view(settings, state, late),
-        reward=reward,
-        group_reward=jnp.zeros(agents, jnp.float32),
-        terminated=jnp.zeros(agents, bool),
-        truncated=jnp.full(agents, late),
-        over=late,
-        stats={f"Environment/{name}": value for name, value in figures.items()},
-    )
+    late, (good, bad) = state.clock >= settings.episode_limit, state.eaten / settings.agents
+    figures = {"Good Food": good, "Bad Food": bad, "Frozen Agents": (state.frozen > 0).sum()}
+    return team_step(_view(settings, state, late), reward=reward, truncated=late, figures=figures)
 
 
 def _view(settings: FoodSettings, state: FoodState, over: Array) -> TeamView:

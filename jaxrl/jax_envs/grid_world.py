@@ -27,7 +27,7 @@ from jax import Array
 
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.jax_envs.drawing import Box, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, lone_step
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, given, team_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 KINDS = 2
@@ -86,7 +86,7 @@ def _make(name: str, settings: GridWorldSettings, sensor: ObservationSpec, look:
     defaults: dict[str, float] = dict.fromkeys(PARAMETERS, 1.0)
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[GridWorldState, TeamView]:
-        state = _place(settings, key, [jnp.asarray(parameters.get(kind, 1.0), jnp.float32) for kind in PARAMETERS])
+        state = _place(settings, key, list(given(parameters, defaults).values()))
         return state, _view(settings, look, state, jnp.bool_(True))
 
     goal = ObservationSpec("VectorSensor_size2", (KINDS,), (DimensionProperty.NONE,), ObservationType.GOAL_SIGNAL)
@@ -135,7 +135,7 @@ def _step(
     late = (state.clock >= settings.episode_limit) & ~ended
     figures = {"Right Goal": right, "Wrong Goal": wrong}
     view, reward = _view(settings, look, state, ~(ended | late)), STEP_REWARD + right - 1.0 * wrong
-    return state, lone_step(view, reward, terminated=ended, truncated=late, figures=figures)
+    return state, team_step(view, reward=reward, terminated=ended, truncated=late, figures=figures)
 
 
 def _view(settings: GridWorldSettings, look: Any, state: GridWorldState, alive: Array) -> TeamView:

@@ -33,7 +33,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 WIDTH, ROOM = 3, 2
@@ -88,14 +88,13 @@ def make_hallway(settings: HallwaySettings = DEFAULTS) -> JaxEnv:
     defaults = {"length": float(settings.length)}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[HallwayState, TeamView]:
-        length = jnp.asarray(parameters.get("length", defaults["length"]), jnp.float32)
         column, symbol, door = jax.random.randint(key, (3,), 0, jnp.array([WIDTH, 2, 2]), jnp.int32)
         state = HallwayState(
             position=jnp.stack([column, jnp.int32(0)]),
             heading=jnp.int32(0),
             symbol=symbol,
             left_door=door,
-            length=jnp.maximum(jnp.round(length), SHORTEST).astype(jnp.int32),
+            length=jnp.maximum(jnp.round(given(parameters, defaults)["length"]), SHORTEST).astype(jnp.int32),
             clock=jnp.int32(0),
         )
         return state, _view(settings, state, jnp.bool_(False))
@@ -136,8 +135,8 @@ def _step(settings: HallwaySettings, state: HallwayState, action: Array) -> tupl
     late = ~at_door & (state.clock >= settings.episode_limit)
     prize = jnp.where(right, RIGHT_REWARD, jnp.where(at_door, WRONG_REWARD, 0.0))
     figures = {"Right Door": right, "Some Door": at_door}
-    view = _view(settings, state, at_door | late)
-    return state, lone_step(view, STEP_REWARD + prize, terminated=at_door, truncated=late, figures=figures)
+    view, reward = _view(settings, state, at_door | late), STEP_REWARD + prize
+    return state, team_step(view, reward=reward, terminated=at_door, truncated=late, figures=figures)
 
 
 def _view(settings: HallwaySettings, state: HallwayState, over: Array) -> TeamView:

@@ -67,19 +67,38 @@ class TeamStep(NamedTuple):
     stats: Mapping[str, Array]  # float32 [], by tag; the episode's figures, to be read where `over`
 
 
-def lone_step(
-    view: TeamView, reward: Array, *, terminated: Array, truncated: Array, figures: Mapping[str, Array]
+def team_step(
+    view: TeamView,
+    *,
+    reward: Array | float = 0.0,
+    group_reward: Array | float = 0.0,
+    terminated: Array | bool = False,
+    truncated: Array | bool = False,
+    over: Array | None = None,
+    figures: Mapping[str, Array],
 ) -> TeamStep:
-    """The step of a single agent without a team, of scalars; `figures` by what comes behind `Environment/`."""
+    """A step from arrays [A], or scalars for everybody; `figures` by what comes behind `Environment/`.
+
+    `over`: None where the first end is that of all.
+    """
+
+    def of_each(value: Array | float, dtype: Any) -> Array:
+        return jnp.broadcast_to(jnp.asarray(value, dtype), view.alive.shape)
+
     return TeamStep(
         view=view,
-        reward=reward.astype(jnp.float32)[None],
-        group_reward=jnp.zeros(1, jnp.float32),
-        terminated=terminated[None],
-        truncated=truncated[None],
-        over=terminated | truncated,
-        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
+        reward=of_each(reward, jnp.float32),
+        group_reward=of_each(group_reward, jnp.float32),
+        terminated=of_each(terminated, bool),
+        truncated=of_each(truncated, bool),
+        over=jnp.any(jnp.asarray(terminated) | truncated) if over is None else over,
+        stats={f"Environment/{name}": jnp.asarray(value, jnp.float32) for name, value in figures.items()},
     )
+
+
+def given(parameters: EnvParams, usual: Mapping[str, float]) -> dict[str, Array]:
+    """Each of the `usual` parameters, float32: as it is given, or else as usual."""
+    return {name: jnp.asarray(parameters.get(name, value), jnp.float32) for name, value in usual.items()}
 
 
 def vector_sensor(size: int) -> ObservationSpec:

@@ -31,7 +31,7 @@ from jax import Array
 
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.jax_envs.drawing import Box, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, team_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 PIECE_REWARD = 0.01
@@ -127,8 +127,8 @@ def _make(name: str, settings: Match3Settings, sensor: ObservationSpec) -> JaxEn
 def _told(settings: Match3Settings, sensor: ObservationSpec, state: Match3State, reward: Array) -> TeamStep:
     late = state.clock >= settings.moves
     pieces = state.earned / (PIECE_REWARD * settings.moves)
-    view, never = _view(settings, sensor, state, ~late), jnp.bool_(False)
-    return lone_step(view, reward, terminated=never, truncated=late, figures={"Pieces Per Move": pieces})
+    view = _view(settings, sensor, state, ~late)
+    return team_step(view, reward=reward, truncated=late, figures={"Pieces Per Move": pieces})
 
 
 def _view(settings: Match3Settings, sensor: ObservationSpec, state: Match3State, alive: Array) -> TeamView:

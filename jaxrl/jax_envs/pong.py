@@ -29,7 +29,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 TEAMS = 2
@@ -76,8 +76,7 @@ def make_pong(settings: PongSettings = DEFAULTS) -> JaxEnv:
     defaults = {"ball_touch": 0.0}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[PongState, TeamView]:
-        touch = parameters.get("ball_touch", defaults["ball_touch"])
-        state = _serve(settings, key, jnp.asarray(touch, jnp.float32))
+        state = _serve(settings, key, **given(parameters, defaults))
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: PongState, actions: TeamActions) -> tuple[PongState, TeamStep]:
@@ -146,15 +145,8 @@ def _judge(settings: PongSettings, state: PongState, struck: Array) -> TeamStep:
     late = (state.clock >= settings.episode_limit) & ~missed
     reward = jnp.where(missed, jnp.where(won, 1.0, -1.0), 0.0) + jnp.where(struck, state.ball_touch, 0.0)
     figures = {"Missed": missed, "Won By Team 0": missed & won[0], "Hits": state.hits, "Length": state.clock}
-    return TeamStep(
-        view=_view(settings, state, missed | late),
-        reward=reward.astype(jnp.float32),
-        group_reward=jnp.zeros(TEAMS, jnp.float32),
-        terminated=jnp.full(TEAMS, missed),
-        truncated=jnp.full(TEAMS, late),
-        over=missed | late,
-        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
-    )
+    view = _view(settings, state, missed | late)
+    return team_step(view, reward=reward, terminated=missed, truncated=late, figures=figures)
 
 
 def _view(settings: PongSettings, state: PongState, over: Array) -> TeamView:

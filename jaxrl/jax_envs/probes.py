@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, given, team_step
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 
@@ -65,7 +65,7 @@ def make_probe(name: str, sensors: tuple[Sensor, ...], *, members: int = 1, dela
         shift = sum(digit[:, i] for i, sensor in enumerate(sensors) if sensor.is_goal)
         state = ProbeState(
             answer=jnp.stack([(digit[:, i] + shift) % sensors[i].values for i in asked], axis=1),
-            delay=jnp.maximum(jnp.round(jnp.asarray(parameters.get("delay", delay))), 0).astype(jnp.int32),
+            delay=jnp.maximum(jnp.round(given(parameters, {"delay": delay})["delay"]), 0).astype(jnp.int32),
             clock=jnp.int32(0),
         )
         keys = jax.random.split(show_key, (len(sensors), members))
@@ -76,17 +76,9 @@ def make_probe(name: str, sensors: tuple[Sensor, ...], *, members: int = 1, dela
         over = state.clock >= state.delay
         right = over & (actions.discrete == state.answer).all(axis=1)
         share = jnp.mean(right, dtype=jnp.float32)
-        nothing = jnp.zeros(members, jnp.float32)
         blank = tuple(jnp.zeros((members, *sensor.spec.shape), sensor.spec.dtype) for sensor in sensors)
-        outcome = TeamStep(
-            view=view(blank, ~over),
-            reward=right.astype(jnp.float32) if members == 1 else nothing,
-            group_reward=nothing if members == 1 else jnp.full(members, share),
-            terminated=jnp.full(members, over),
-            truncated=jnp.zeros(members, bool),
-            over=over,
-            stats={"Environment/Right": share},
-        )
+        paid = {"reward": right} if members == 1 else {"group_reward": share}
+        outcome = team_step(view(blank, ~over), **paid, terminated=over, figures={"Right": share})
         return state._replace(clock=state.clock + 1), outcome
 
     return JaxEnv(
@@ -146,10 +138,8 @@ def make_probe_roles(members: int = 2) -> JaxEnv:
 
     def step(key: Array, state: Array, actions: TeamActions) -> tuple[Array, TeamStep]:
         chosen = jnp.zeros(members, bool).at[actions.discrete[:, 0]].set(True)
-        different, everybody = chosen.all().astype(jnp.float32), jnp.ones(members, bool)
-        nothing, paid = jnp.zeros(members), jnp.full(members, different)
-        told = {"Environment/Different": different}
-        return state, TeamStep(view(False), nothing, paid, everybody, ~everybody, jnp.bool_(True), told)
+        different = chosen.all()
+        return state, team_step(view(False), group_reward=different, terminated=True, figures={"Different": different})
 
     spec = BehaviorSpec((vector("nothing", 1).spec,), ActionSpec(0, (members,)))
     return JaxEnv(name="ProbeRoles", spec=spec, members=members, parameters={}, reset=reset, step=step)

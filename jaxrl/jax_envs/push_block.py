@@ -34,7 +34,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 NUM_ACTIONS = 7
@@ -89,8 +89,7 @@ def make_push_block(settings: PushBlockSettings = DEFAULTS) -> JaxEnv:
     defaults = {f"{kind}_blocks": float(getattr(settings, kind)) for kind in KINDS}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[PushBlockState, TeamView]:
-        counts = [jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in defaults.items()]
-        state = _place(settings, key, counts)
+        state = _place(settings, key, list(given(parameters, defaults).values()))
         return state, _view(settings, state, jnp.bool_(False))
 
     length = 11 + 3 * len(needs) + 4 * (settings.members - 1)
@@ -186,21 +185,13 @@ def _step(settings: PushBlockSettings, state: PushBlockState, action: Array) -> 
 
 def _judge(settings: PushBlockSettings, state: PushBlockState, scored: Array) -> TeamStep:
     """Decide whether the episode is over and what the team gets."""
-    needs, members = _needs(settings), settings.members
-    done = ~jnp.any(state.standing)
+    needs, done = _needs(settings), ~jnp.any(state.standing)
     over = done | (state.clock >= settings.episode_limit)
     gain = jnp.sum(scored * needs) - settings.penalty / settings.episode_limit
     within = state.started & ~state.standing
     figures = {f"{kind.capitalize()} Blocks": jnp.sum(within & (needs == i + 1)) for i, kind in enumerate(KINDS)}
-    return TeamStep(
-        view=_view(settings, state, over),
-        reward=jnp.zeros(members, jnp.float32),
-        group_reward=jnp.full(members, gain, jnp.float32),
-        terminated=jnp.full(members, over),
-        truncated=jnp.zeros(members, bool),
-        over=over,
-        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in {**figures, "All In": done}.items()},
-    )
+    told = {**figures, "All In": done}
+    return team_step(_view(settings, state, over), group_reward=gain, terminated=over, figures=told)
 
 
 def _view(settings: PushBlockSettings, state: PushBlockState, over: Array) -> TeamView:

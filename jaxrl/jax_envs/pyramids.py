@@ -34,7 +34,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Polygon, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 NUM_ACTIONS = 5
@@ -150,7 +150,7 @@ def _step(settings: PyramidsSettings, state: PyramidsState, action: Array) -> tu
     reward = BRICK_REWARD * found - 1.0 / settings.episode_limit
     view = _view(settings, state, moved, found | late)
     figures = {"Switch": state.pressed, "Brick": found}
-    return state, lone_step(view, reward, terminated=found, truncated=late, figures=figures)
+    return state, team_step(view, reward=reward, terminated=found, truncated=late, figures=figures)
 
 
 def _view(settings: PyramidsSettings, state: PyramidsState, moved: Array, over: Array) -> TeamView:

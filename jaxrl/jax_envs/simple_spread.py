@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Disc, Scene
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 AGENTS = 3
@@ -160,16 +160,9 @@ def _step(settings: SpreadSettings, state: SpreadState, actions: Array) -> tuple
     over = state.clock >= settings.episode_limit
     uncovered, touching = _uncovered(state), _touching(state)
     reward = -AGENTS * (1 - settings.local_ratio) * uncovered - 2 * settings.local_ratio * touching
-    ends, nobody = jnp.broadcast_to(over, (AGENTS,)), jnp.zeros(AGENTS, bool)
-    return state, TeamStep(
-        view=_view(state, ~over),
-        reward=jnp.zeros(AGENTS, jnp.float32),
-        group_reward=jnp.broadcast_to(reward, (AGENTS,)),
-        terminated=ends if settings.terminates else nobody,
-        truncated=nobody if settings.terminates else ends,
-        over=over,
-        stats={"Environment/Uncovered Distance": uncovered, "Environment/Touching Pairs": touching},
-    )
+    ends = {"terminated" if settings.terminates else "truncated": over}
+    figures = {"Uncovered Distance": uncovered, "Touching Pairs": touching}
+    return state, team_step(_view(state, ~over), group_reward=reward, **ends, figures=figures)
 
 
 def _chosen_force(action: Array) -> Spot:

@@ -41,7 +41,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 MEMBERS = 2
@@ -98,8 +98,7 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
     defaults = {"ball_touch": 0.0, "ball_forward": 0.0, "time_penalty": 1.0}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, TeamView]:
-        given = {name: jnp.asarray(parameters.get(name, of), jnp.float32) for name, of in defaults.items()}
-        state = _kick_off(settings, key)._replace(**given)
+        state = _kick_off(settings, key)._replace(**given(parameters, defaults))
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: TeamActions) -> tuple[SoccerState, TeamStep]:
@@ -221,14 +220,13 @@ def _judge(settings: SoccerSettings, state: SoccerState, struck: Array, forward:
     waited = (state.clock - 1) / settings.episode_limit  # below 1: the last goal pays something, or it were a draw
     prize = jnp.where(attacker, 1.0 - state.time_penalty * waited, -1.0)
     figures = {"Goal": goal, "Goal Of Team 0": goal & attacker[0], "Length": state.clock}
-    return TeamStep(
-        view=_view(settings, state, goal | late),
+    return team_step(
+        _view(settings, state, goal | late),
         reward=jnp.where(struck, state.ball_touch, 0.0),
-        group_reward=(jnp.where(goal, prize, 0.0) + _SIDE[:, 0] * forward).astype(jnp.float32),
-        terminated=jnp.full(PLAYERS, goal),
-        truncated=jnp.full(PLAYERS, late),
-        over=goal | late,
-        stats={f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()},
+        group_reward=jnp.where(goal, prize, 0.0) + _SIDE[:, 0] * forward,
+        terminated=goal,
+        truncated=late,
+        figures=figures,
     )
 
 

@@ -32,7 +32,7 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 HIGHEST = 20
@@ -84,8 +84,7 @@ def make_sorter(settings: SorterSettings = DEFAULTS) -> JaxEnv:
     defaults = {"num_tiles": float(settings.num_tiles)}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SorterState, TeamView]:
-        wanted = jnp.asarray(parameters.get("num_tiles", defaults["num_tiles"]), jnp.float32)
-        state = _place(settings, key, wanted)
+        state = _place(settings, key, given(parameters, defaults)["num_tiles"])
         return state, _view(settings, state, jnp.bool_(False))
 
     tiles = ObservationSpec(
@@ -163,8 +162,7 @@ def _judge(settings: SorterSettings, state: SorterState) -> tuple[SorterState, T
     reward = STEP_REWARD + right - wrong.astype(jnp.float32)
     in_order = jnp.sum(state.visited) - wrong
     figures = {"Tiles In Order": in_order, "All In Order": done}
-    view, never = _view(settings, state, over), jnp.bool_(False)
-    return state, lone_step(view, reward, terminated=over, truncated=never, figures=figures)
+    return state, team_step(_view(settings, state, over), reward=reward, terminated=over, figures=figures)
 
 
 def _view(settings: SorterSettings, state: SorterState, over: Array) -> TeamView:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView, given, vector_sensor
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
 from jaxrl.jax_envs.soccer_twos import (
     BLUE,
@@ -66,8 +66,7 @@ def make_strikers_vs_goalie(settings: SoccerSettings = USUAL) -> JaxScene:
     area = (settings.half_length - 0.5 * AREA[0], 0.0, AREA[0], 2.0 * AREA[1])
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, dict[str, TeamView]]:
-        touch, forward = (jnp.asarray(parameters.get(name, of), jnp.float32) for name, of in defaults.items())
-        state = _kick_off(settings, key)._replace(ball_touch=touch, ball_forward=forward)
+        state = _kick_off(settings, key)._replace(**given(parameters, defaults))
         return state, _views(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: dict[str, TeamActions]) -> tuple[SoccerState, SceneStep]:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Scene, Shape
-from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView, given, vector_sensor
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
 from jaxrl.types import ActionSpec, BehaviorSpec
 
@@ -64,7 +64,7 @@ def reset(key: Array, parameters: EnvParams) -> tuple[WallJumpState, dict[str, T
     """Draw the wall, and where agent and block begin."""
     kind_key, agent_key, block_key = jax.random.split(key, 3)
     kind = jax.random.randint(kind_key, (), 0, 5)
-    heights = [jnp.asarray(parameters.get(name, usual), jnp.float32) for name, usual in PARAMETERS.items()]
+    heights = list(given(parameters, PARAMETERS).values())
     x = jax.random.uniform(agent_key, (), minval=AGENT_FROM, maxval=AGENT_TO)
     block = jax.random.uniform(block_key, (), minval=AGENT_TO + HALF_AGENT + HALF_BLOCK, maxval=_BLOCK_RIGHT)
     state = WallJumpState(

@@ -30,7 +30,7 @@ from jax import Array
 from jaxrl.envs.foreign.arguments import fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, lone_step, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError
 
 _PACKAGE = "gymnax"
@@ -87,7 +87,7 @@ def make_gymnax(name: str, /, **arguments: Any) -> JaxEnv:
         native = foreign.to_native(single.action_space, actions.continuous[0], actions.discrete[0])
         obs, state, reward, terminated, truncated = single.step(key, state, native)
         reward, seen = jnp.asarray(reward, jnp.float32).reshape(()), view(obs, ~(terminated | truncated))
-        step = lone_step(seen, reward, terminated=terminated, truncated=truncated, figures={})
+        step = team_step(seen, reward=reward, terminated=terminated, truncated=truncated, figures={})
         return foreign.typed_as(like, state), step
 
     return JaxEnv(

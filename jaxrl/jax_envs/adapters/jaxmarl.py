@@ -49,7 +49,7 @@ from jax import Array
 from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
 from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
-from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, vector_sensor
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, team_step, vector_sensor
 from jaxrl.near_names import unknown
 from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError
 
@@ -293,15 +293,8 @@ def _step(bound: _Bound, like: Any, key: Array, state: MarlState, actions: TeamA
     alive = state.alive & ~ended
     state_after = MarlState(foreign.typed_as(like, inner), alive)
     own, group = shares(_by_row(bound, rewards, jnp.float32), state.alive, bound.teams)
-    return state_after, TeamStep(
-        view=_view(bound, obs, state_after),
-        reward=own,
-        group_reward=group,
-        terminated=terminated,
-        truncated=ended & ~terminated,
-        over=~jnp.any(alive),
-        stats={},
-    )
+    view, ends = _view(bound, obs, state_after), {"terminated": terminated, "truncated": ended & ~terminated}
+    return state_after, team_step(view, reward=own, group_reward=group, **ends, over=~jnp.any(alive), figures={})
 
 
 def _by_row(bound: _Bound, values: dict[str, Any], dtype: Any) -> Array:
