@@ -2,7 +2,7 @@
 
 After COMA (Foerster et al. 2018, arXiv 1705.08926): each member's advantage is the return less a counterfactual
 baseline that sees everything but its own action. Losses, λ-returns, posthumous credit and all else are MA-POCA's, see
-`poca.py` and `policy_gradient.py`; the critic alone differs. It is fully connected, with a place for each of
+`counterfactual.py` and `policy_gradient.py`; the critic alone differs. It is fully connected, with a place for each of
 `team_capacity` members; members that are not there stand in their place as an absorbing state, zeros and a flag (see
 `networks.joint`), where MA-POCA's attention leaves them out. Value and baseline are two networks of hidden_units and
 num_layers, initialised as ML-Agents' PPO critic.
@@ -14,38 +14,20 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.interface import Algorithm, Metrics, Params
-from jaxrl.algorithms.parts import (
-    Batch,
-    Groups,
-    Judged,
-    Now,
-    Parts,
-    Seen,
-    SharedCritic,
-    applied,
-    of_each_member,
-    policy_terms,
-)
-from jaxrl.algorithms.policy_gradient import no_obs, one_member
-from jaxrl.learning import losses
+from jaxrl.algorithms.counterfactual import parts_with
+from jaxrl.algorithms.interface import Algorithm, Params
+from jaxrl.algorithms.parts import Groups, Parts, Seen, SharedCritic, applied, of_each_member
+from jaxrl.algorithms.policy_gradient import one_member
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic
 from jaxrl.networks.memory import both_of, of_all, of_both, start
-from jaxrl.networks.models import Actor
-from jaxrl.networks.places import actor_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
-
-NO_SIZE = np.float32(1.0)
-"""The largest team, which the critic does not look at: flags tell who is there."""
 
 
 @connected
@@ -59,56 +41,9 @@ def make_coma(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """Networks, value and baselines, advantage and loss."""
-    signals, shape = tuple(settings.reward_signals), settings.network_settings
-    actor = actor_of(spec, shape, settings.places)  # sees its agent's own observation alone
-    critic = JointCritic(spec, shape, signals, settings.hyperparameters.team_capacity)  # a place for each member
-
-    def init(key: jax.Array) -> tuple[Groups, jax.Array]:
-        actor_key, critic_key, key = jax.random.split(key, 3)
-        first, both = (start(shape.memory, (1, 1, *kinds)) for kinds in ((), (2,)))
-        of_critic = critic.init(critic_key, *one_member(spec), NO_SIZE, both)
-        return {"actor": actor.init(actor_key, no_obs(spec), first), "critic": of_critic}, key
-
-    def estimates(params: Groups, seen: Seen, _: Any) -> tuple[jax.Array, jax.Array]:
-        """V of the team, as that of each member, and b_i of each, [..., A, R]."""
-        team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
-        value, baseline = applied(critic)(params["critic"], *team, NO_SIZE, seen.memory_of("critic"))
-        chex.assert_shape(baseline, (*seen.present.shape, None))
-        return of_each_member(value, seen.present), baseline
-
-    def terms(
-        params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
-    ) -> tuple[jax.Array, Metrics]:
-        """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
-        dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
-        policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
-        value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
-        baseline_loss = losses.value_loss(baseline, batch.baseline, batch.returns, batch.acted, now.epsilon)
-        total = policy_loss + 0.5 * (value_loss + 0.5 * baseline_loss) - now.beta * entropy
-        return total, metrics | {"value_loss": value_loss, "baseline_loss": baseline_loss}
-
-    def critic_step(params: Groups, seen: Seen) -> jax.Array:
-        team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
-        step = applied(critic, JointCritic.step)
-        return step(params, *team, NO_SIZE, seen.memory_of("critic"))[1]
-
-    return Parts(
-        spec=spec,
-        settings=settings,
-        init=init,
-        actor=applied(actor),
-        step=applied(actor, Actor.step),
-        critic_step=critic_step,
-        estimates=estimates,
-        advantage=lambda returns, value, baseline, rollout: returns - baseline,
-        loss=Judged(estimates, terms),
-        cooperative=True,
-        team_rows=True,
-        places=settings.places,
-        memories={"actor": (), "critic": (2,)},
-        chunk=1024,
-        shared=SharedCritic(shared_init, shared_judge),
-    )
+    signals, capacity = tuple(settings.reward_signals), settings.hyperparameters.team_capacity
+    critic = JointCritic(spec, settings.network_settings, signals, capacity)  # a place for each member
+    return parts_with(critic, spec, settings, SharedCritic(shared_init, shared_judge))
 
 
 # One critic of several behaviors (`team.py`): each has encoders and a baseline's network, the first one the value's

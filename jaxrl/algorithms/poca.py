@@ -20,7 +20,8 @@ what the others see and do, so that R_i − b_i is what i found beyond what was 
 moves b_i. Where a return is bootstrapped, by λ, at a cut or after its end, a member is credited with what the team
 finds on average. The original does the same, and warns.
 
-What all policy-gradient algorithms do, stands in `policy_gradient.py`.
+Networks and loss stand in `counterfactual.py`, for COMA has them too; what all policy-gradient algorithms do, in
+`policy_gradient.py`.
 """
 
 from __future__ import annotations
@@ -28,32 +29,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import policy_gradient
 from jaxrl.algorithms.connected import connected
-from jaxrl.algorithms.interface import Algorithm, Metrics, Params
-from jaxrl.algorithms.parts import (
-    Batch,
-    Groups,
-    Judged,
-    Now,
-    Parts,
-    Seen,
-    SharedCritic,
-    applied,
-    of_each_member,
-    policy_terms,
-)
-from jaxrl.algorithms.policy_gradient import no_obs, one_member
-from jaxrl.learning import losses
+from jaxrl.algorithms.counterfactual import MAX_TEAM, parts_with
+from jaxrl.algorithms.interface import Algorithm, Params
+from jaxrl.algorithms.parts import Groups, Parts, Seen, SharedCritic, applied, of_each_member
+from jaxrl.algorithms.policy_gradient import one_member
 from jaxrl.networks import actions
 from jaxrl.networks.memory import of_all, start
-from jaxrl.networks.models import Actor, TeamCritic, update_max_team
-from jaxrl.networks.places import actor_of
+from jaxrl.networks.models import TeamCritic, update_max_team
 from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
@@ -66,58 +54,10 @@ def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """Networks, value and baselines, advantage and loss."""
-    signals, shape = tuple(settings.reward_signals), settings.network_settings
-    actor = actor_of(spec, shape, settings.places)  # sees its agent's own observation alone
-    critic = TeamCritic(spec, shape, signals)  # sees the whole team
-
-    def init(key: jax.Array) -> tuple[Groups, jax.Array]:
-        actor_key, critic_key, key = jax.random.split(key, 3)
-        first, both = (start(shape.memory, (1, 1, *kinds)) for kinds in ((), (2,)))
-        of_critic = critic.init(critic_key, *one_member(spec), jnp.ones((), jnp.float32), both)
-        return {"actor": actor.init(actor_key, no_obs(spec), first), "critic": of_critic}, key
-
-    def estimates(params: Groups, seen: Seen, own: Any) -> tuple[jax.Array, jax.Array]:
-        """V of the team, as that of each member, and b_i of each, [..., A, R]."""
-        team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
-        value, baseline = applied(critic)(params["critic"], *team, own["max_team"], seen.memory_of("critic"))
-        chex.assert_shape(baseline, (*seen.present.shape, None))
-        return of_each_member(value, seen.present), baseline
-
-    def terms(
-        params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
-    ) -> tuple[jax.Array, Metrics]:
-        """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
-        dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
-        policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
-        value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
-        baseline_loss = losses.value_loss(baseline, batch.baseline, batch.returns, batch.acted, now.epsilon)
-        total = policy_loss + 0.5 * (value_loss + 0.5 * baseline_loss) - now.beta * entropy
-        return total, metrics | {"value_loss": value_loss, "baseline_loss": baseline_loss}
-
-    def critic_step(params: Groups, seen: Seen) -> jax.Array:
-        team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
-        # The size of the team joins after the memory, so that any will do.
-        step = applied(critic, TeamCritic.step)
-        return step(params, *team, np.float32(1.0), seen.memory_of("critic"))[1]
-
-    return Parts(
-        spec=spec,
-        settings=settings,
-        init=init,
-        actor=applied(actor),
-        step=applied(actor, Actor.step),
-        critic_step=critic_step,
-        estimates=estimates,
-        advantage=lambda returns, value, baseline, rollout: returns - baseline,
-        loss=Judged(estimates, terms),
-        cooperative=True,
-        team_rows=True,
-        places=settings.places,
-        memories={"actor": (), "critic": (2,)},
-        chunk=1024,
-        own={"max_team": np.float32(1.0)},  # the largest team seen so far
-        watch=lambda own, rollout: {**own, "max_team": update_max_team(own["max_team"], rollout.present)},
-        shared=SharedCritic(shared_init, shared_judge),
+    critic = TeamCritic(spec, settings.network_settings, tuple(settings.reward_signals))  # sees the whole team
+    return parts_with(critic, spec, settings, SharedCritic(shared_init, shared_judge))._replace(
+        own={MAX_TEAM: np.float32(1.0)},
+        watch=lambda own, rollout: {**own, MAX_TEAM: update_max_team(own[MAX_TEAM], rollout.present)},
     )
 
 
@@ -152,5 +92,5 @@ def shared_judge(
     first = next(iter(team))
     judge = applied(critic_of(team[first]), TeamCritic.judge)
     memory = of_all((seen[name].memory_of("critic") for name in team), present.ndim - 1)
-    (value, baseline), after = judge(params[first]["critic"], o, oa, present, own["max_team"], memory)
+    (value, baseline), after = judge(params[first]["critic"], o, oa, present, own[MAX_TEAM], memory)
     return of_each_member(value, present), baseline, after

@@ -22,7 +22,8 @@ from team_rollouts import (
 )
 
 from jaxrl.algorithms import poca
-from jaxrl.algorithms.coma import NO_SIZE, make_coma
+from jaxrl.algorithms.coma import make_coma
+from jaxrl.algorithms.counterfactual import NO_SIZE
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic, TeamCapacityError

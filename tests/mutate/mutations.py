@@ -245,7 +245,7 @@ MUTATIONS = (
     Mutation(
         "P18", "rollout/buffer/trajectory.py", "clock = _turned(state, living, jnp.arange(rows))", "clock = state.clock"
     ),
-    Mutation("P26", "algorithms/poca.py", "0.5 * baseline_loss)", "baseline_loss)"),
+    Mutation("P26", "algorithms/counterfactual.py", "0.5 * baseline_loss)", "baseline_loss)"),
     Mutation(
         "P14",
         "learning/minibatches.py",
