@@ -124,9 +124,7 @@ MUTATIONS = (
     ),
     # Environment runner
     Mutation("R2", "rollout/buffer/running.py", "over = arrived.any(-1) & ~goes_on", "over = arrived.any(-1)"),
-    Mutation(
-        "R3", "training/host/loop.py", "behavior.actor.env_steps += stepped", "behavior.actor.env_steps += 2 * stepped"
-    ),
+    Mutation("R3", "training/host/loop.py", "collector.env_steps += stepped", "collector.env_steps += 2 * stepped"),
     Mutation("R10", "rollout/booking/slots.py", "dropped = self._end_discarded()", "dropped = []"),
     Mutation(
         "R20",
@@ -166,7 +164,7 @@ MUTATIONS = (
         "self.complete += int(self._finished.sum())",
     ),
     Mutation("R54", "training/host/loop.py", "        self.notices.messages(results)\n", ""),
-    Mutation("R59", "training/host/loop.py", "            self.notices.collected(behavior)\n", ""),
+    Mutation("R59", "training/host/loop.py", "            self.notices.collected(behavior)\n", "            pass\n"),
     Mutation(
         "R56",
         "training/host/learner.py",
@@ -341,8 +339,8 @@ MUTATIONS = (
     Mutation(
         "B18",
         "training/host/updates.py",
-        "not behavior.training or not behavior.unfinished() or not behavior.actor.held",
-        "not behavior.training or not behavior.actor.held",
+        "not behavior.training or not behavior.unfinished() or not behavior.collector.held",
+        "not behavior.training or not behavior.collector.held",
     ),
     Mutation(
         "B19",

@@ -15,7 +15,7 @@ from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings, EnvironmentSettings
 from jaxrl.training.host.acting_policy import ActingPolicy
-from jaxrl.training.host.collector import USUAL
+from jaxrl.training.host.collector import USUAL, Collector
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.paged_buffer import wanted_of
@@ -79,6 +79,11 @@ class Behavior(NamedTuple):
         return state if not statistics else state.replace(policy=state.policy.replace(connectors=statistics))
 
     @property
+    def collector(self) -> Collector:
+        """What holds the streams that are learned from: its actor, or that of all of its team."""
+        return self.actor.team if isinstance(self.actor, KindPolicy) else self.actor
+
+    @property
     def step(self) -> int:
         """The trainer step: finished agent decisions."""
         return self.learner.step
@@ -91,7 +96,7 @@ class Behavior(NamedTuple):
     @property
     def decisions(self) -> int:
         """Calls of `decide` so far."""
-        return self.actor.decisions
+        return self.collector.decisions
 
     @property
     def moment(self) -> tuple[Any, ...]:
@@ -101,7 +106,8 @@ class Behavior(NamedTuple):
     def restore(self, state: TrainState, *, step: int, decisions: int) -> None:
         """Continue from a checkpoint: parameters, optimiser, normaliser, keys, trainer step and decisions."""
         self.learner.state, self.learner.step = state, step
-        self.actor.policy, self.actor.decisions = self.learner.policy, decisions
+        self.actor.policy, collector = self.learner.policy, self.collector
+        collector.decisions = max(collector.decisions, decisions)  # of a team, those of whichever kind has most
 
     def begin_as_first(self, together: Together) -> None:
         """Continue from what host 0 has restored or was initialized with."""
@@ -114,7 +120,7 @@ class Behavior(NamedTuple):
         """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
         state = self.state.replace(step=jnp.int32(min(self.step, LARGEST_STEP)))
         self.learner.begin_anew()
-        self.actor.begin_anew()
+        self.collector.begin_anew()
         self.restore(state, step=self.step, decisions=self.decisions)
 
     def begin_from(self, state: TrainState) -> None:
@@ -133,7 +139,7 @@ class Behavior(NamedTuple):
 
     def estimates(self) -> dict[str, float]:
         """What statistics show of values and entropy between two updates."""
-        return self.learner.estimates(self.actor)
+        return self.learner.estimates(self.collector)
 
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
@@ -159,7 +165,7 @@ class Behavior(NamedTuple):
 
     def may_learn(self) -> bool:
         """Whether the buffer can fill before the run is over: else the update is not compiled ahead."""
-        missing = self.actor.keeps - self.actor.held
+        missing = self.collector.keeps - self.collector.held
         return self.settings.count_by == "env_steps" or self.step + missing < self.settings.last_step
 
     def unfinished(self) -> bool:
@@ -177,7 +183,7 @@ class Behavior(NamedTuple):
 
     def due(self) -> bool:
         """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
-        actor = self.actor
+        actor = self.collector
         if self.training and self.settings.count_by == "env_steps":
             return actor.fresh > 0 and (actor.full or actor.env_steps >= self.learner.algorithm.collect_size)
         return actor.full or actor.fresh > actor.keeps
@@ -187,7 +193,7 @@ class Behavior(NamedTuple):
 
         Returns the metrics of the update, nothing where there was none. Raises DivergedError.
         """
-        metrics = self.learner.learn(self.actor)
+        metrics = self.learner.learn(self.collector)
         self.follow()
         return metrics
 

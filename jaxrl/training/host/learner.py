@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, MutableMapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ from jaxrl.rollout.buffer.trajectory_state import TrajectoryState, rollout_of
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
+from jaxrl.training.host.collector import Collector
 from jaxrl.training.host.episode_sums import EpisodeSums
 from jaxrl.training.interrupt import await_telling
 from jaxrl.training.signal_rewards import PAID, paid_by_decision
@@ -85,39 +86,6 @@ def signals_paid(algorithm: Algorithm, state: TrainState, rollout: Rollout) -> d
 def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
     """What statistics show of values and entropy, of what stands in the buffer."""
     return algorithm.estimate(state, rollout_of(buffer))
-
-
-class Collected(Protocol):
-    """What a learner asks of the actor that it learns from; see `collector.Collector`."""
-
-    @property
-    def buffer(self) -> Any:
-        """What has been collected; None before the first message."""
-        ...
-
-    @property
-    def begin(self) -> tuple[np.ndarray, ...]:
-        """What programs are given beside it."""
-        ...
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The row that has written each page of the buffer."""
-        ...
-
-    @property
-    def fresh(self) -> int:
-        """Decisions whose reward has arrived since the last `taken`."""
-        ...
-
-    @property
-    def env_steps(self) -> int:
-        """Of all areas, likewise."""
-        ...
-
-    def taken(self, buffer: Any) -> None:
-        """Somebody has learned from the buffer, which goes on as this one."""
-        ...
 
 
 class Held(NamedTuple):
@@ -269,7 +237,7 @@ class Learner:
             )
             self._compiling_since = None
 
-    def compile_for(self, actor: Collected, *, at_once: bool = False) -> None:
+    def compile_for(self, actor: Collector, *, at_once: bool = False) -> None:
         """Begin to compile the update for the actor's buffer, unless that is done, or for an actor that still grows."""
         if actor.buffer is None:
             return
@@ -277,7 +245,7 @@ class Learner:
         if self._lasts(sizes) or (at_once and self._sizes != sizes):
             self._compile(sizes, self._programs.learn, *self._given(actor))
 
-    def _given(self, actor: Collected) -> tuple[Any, ...]:
+    def _given(self, actor: Collector) -> tuple[Any, ...]:
         """What an update is computed from."""
         return *self._known, actor.buffer, *actor.begin
 
@@ -300,7 +268,7 @@ class Learner:
         if self._ahead is not None:
             known[sizes] = self._ahead
 
-    def await_program(self, actor: Collected) -> None:
+    def await_program(self, actor: Collector) -> None:
         """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
         self.compile_for(actor, at_once=True)
         if self._ahead is not None and not self._ahead.done():
@@ -313,7 +281,7 @@ class Learner:
         if self._ahead is not None:
             self._ahead.cancel()
 
-    def learn(self, actor: Collected) -> dict[str, float]:
+    def learn(self, actor: Collector) -> dict[str, float]:
         """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.
 
         Returns the metrics of the update as floats, nothing where there was none.
@@ -334,7 +302,7 @@ class Learner:
         self.earned.add(metrics, rows)
         return self.checked({name: float(value) for name, value in metrics.items() if name != PAID})
 
-    def _prepared(self, actor: Collected) -> bool:
+    def _prepared(self, actor: Collector) -> bool:
         """Whether an update is due with what the actor has; if not, that has gone into the store."""
         assert actor.buffer is not None
         self.fresh += actor.fresh
@@ -361,7 +329,7 @@ class Learner:
                 raise DivergedError(self.name, f"{name} of the update at step {self.step} is {value}", rate)
         return values
 
-    def estimates(self, actor: Collected) -> dict[str, float]:
+    def estimates(self, actor: Collector) -> dict[str, float]:
         """What statistics show of values and entropy between two updates; nothing before the first message."""
         if actor.buffer is None:
             return {}

@@ -185,8 +185,9 @@ class HostLoop:
         self.book(results, acted)
         if over:  # before their samples are learned from (M18)
             self.recorder.followed(over)
-        for behavior in list(self.behaviors.values()):
-            behavior.actor.env_steps += stepped
+        for collector in {behavior.collector for behavior in self.behaviors.values()}:
+            collector.env_steps += stepped
+        for behavior in self.behaviors.values():
             self.notices.collected(behavior)
         for behavior in list(self.behaviors.values()):
             if behavior.due():

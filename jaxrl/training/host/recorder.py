@@ -371,7 +371,7 @@ class Notices:
     def collected(self, behavior: Behavior) -> None:
         """What a behavior's buffer holds now: a large one is named (R59, M14). Nothing is dropped."""
         size = behavior.learner.algorithm.collect_size
-        held = behavior.actor.held
+        held = behavior.collector.held
         if held <= max(LEAST_LARGE, TIMES_LARGE * size) or behavior.name in self._large or not behavior.training:
             return
         self._large.add(behavior.name)

@@ -49,9 +49,8 @@ class Team(NamedTuple):
         actions, episodes, finished = self.policy.act(messages, untrained)
         for behavior in self.behaviors:
             behavior.count(finished[behavior.name])
-        first = self.behaviors[0]
         if any(behavior.may_learn() for behavior in self.behaviors):
-            first.learner.compile_for(first.actor)
+            self.behaviors[0].learner.compile_for(self.policy)
         return actions, episodes
 
 

@@ -16,7 +16,8 @@ from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.rollout.buffer import kinds
 from jaxrl.rollout.buffer.kinds import KindTrajectories
 from jaxrl.rollout.rollout import Rollout
-from jaxrl.training.host.learner import Collected, Held, Learner, signals_paid
+from jaxrl.training.host.collector import Collector
+from jaxrl.training.host.learner import Held, Learner, signals_paid
 from jaxrl.training.signal_rewards import PAID
 
 
@@ -71,7 +72,7 @@ class KindLearner(Learner):
         """Whether a behavior of the team has something left to do."""
         return any(Learner.unfinished(kind) for kind in self.team.values())
 
-    def _prepared(self, actor: Collected) -> bool:
+    def _prepared(self, actor: Collector) -> bool:
         """As of `Learner`: a team learns from everything at once."""
         self._warn_of_few(actor.fresh)
         for kind in self.team.values():
@@ -91,7 +92,7 @@ class KindLearner(Learner):
         found, self._told = self._told, {}
         return self.checked(found)
 
-    def estimates(self, actor: Collected) -> dict[str, float]:
+    def estimates(self, actor: Collector) -> dict[str, float]:
         """What statistics show of values and entropy between two updates; nothing before the first message."""
         if actor.buffer is None:
             return {}

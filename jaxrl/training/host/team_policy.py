@@ -30,7 +30,7 @@ from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
 class KindPolicy:
-    """One kind's part of a team's actor, as a behavior knows its actor.
+    """One kind's part of a team's actor: its policy and its agents. What is collected is the `team`'s.
 
     Args:
       programs: of this kind alone, for policies that are like it and act by themselves; actions are replaced with them.
@@ -58,8 +58,6 @@ class KindPolicy:
         self.policy = policy  # whoever learns replaces it after each update
         self.run_key, self.most, self.watch = run_key, most, watch
         self.environment = environment
-        self.finished = 0  # decisions of this kind whose reward has arrived, ever
-        self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.connected: Any = ()  # what its connectors remember
         self.known = unseen(spec)  # what `recorded` gives before the first message
         self.team: TeamPolicy  # that it is a part of
@@ -70,50 +68,6 @@ class KindPolicy:
         return list(self.team.kinds).index(self.name)
 
     @property
-    def decisions(self) -> int:
-        """Calls of `decide`, which decides for all kinds."""
-        return self.team.decisions
-
-    @decisions.setter
-    def decisions(self, count: int) -> None:
-        self.team.decisions = max(self.team.decisions, count)
-
-    @property
-    def fresh(self) -> int:
-        """Decisions of all kinds whose reward has arrived since the last `taken`."""
-        return self.team.fresh
-
-    @property
-    def held(self) -> int:
-        """Decisions of all kinds that the buffer holds."""
-        return self.team.held
-
-    @property
-    def keeps(self) -> int:
-        """Decisions of all kinds that the buffer is to hold."""
-        return self.team.keeps
-
-    @property
-    def full(self) -> bool:
-        """Whether the buffer has no room for another message, and shall have none."""
-        return self.team.full
-
-    @property
-    def begin(self) -> tuple[np.ndarray, ...]:
-        """As of the team."""
-        return self.team.begin
-
-    @property
-    def rows(self) -> np.ndarray:
-        """As of the team."""
-        return self.team.rows
-
-    @property
-    def buffer(self) -> Any:
-        """Of the team."""
-        return self.team.buffer
-
-    @property
     def statistics(self) -> Any:
         """What its connectors have learned of their input, as `PolicyState.connectors`."""
         return self.connected.state.shared if self.connected else self.policy.connectors
@@ -121,18 +75,6 @@ class KindPolicy:
     def act_as(self, policy: PolicyState) -> None:
         """As `ActingPolicy`."""
         self.policy, self.connected = policy, connectors.with_statistics(self.connected, policy.connectors)
-
-    def taken(self, buffer: Any) -> None:
-        """Somebody has learned from the team's buffer."""
-        self.team.taken(buffer)
-
-    def discard(self) -> None:
-        """Forget what the team has collected."""
-        self.team.discard()
-
-    def begin_anew(self) -> None:
-        """Nothing has been seen yet."""
-        self.team.begin_anew()
 
     def lose(self, loss: Loss) -> int:
         """Drop what agents of this kind had begun, of a lost process or copy. Returns their number."""
@@ -191,31 +133,15 @@ class TeamPolicy(Collector):
         ):
             if kind.watch is not None:
                 kind.watch(rows)
-            kind.finished += brought.finished
             finished[kind.name] = brought.finished
         episodes = {name: brought.episodes for name, brought in zip(self.kinds, ingested.kinds, strict=True)}
         return by_source, episodes, finished
 
-    def taken(self, buffer: Any) -> None:
-        """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
-        super().taken(buffer)
-        self._begin_to_count()
-
-    def discard(self) -> None:
-        """Forget what was collected, as if somebody had learned from it."""
-        super().discard()
-        self._begin_to_count()
-
     def begin_anew(self) -> None:
         """Nothing has been seen yet; only the number of decisions goes on."""
         super().begin_anew()
-        self._begin_to_count()
         for kind in self.kinds.values():
             kind.policy, kind.connected = kind.policy.replace(connectors=kind.statistics), ()
-
-    def _begin_to_count(self) -> None:
-        for kind in self.kinds.values():
-            kind.env_steps = 0
 
     def _decide(self, paged: PagedBuffer, ingested: Ingested) -> tuple[Action, ...]:
         self._amend(paged, ingested)

@@ -22,7 +22,8 @@ import jax
 import numpy as np
 
 from jaxrl.rollout.booking.records import Ending, RowsMessage
-from jaxrl.training.host.learner import Collected, Learner
+from jaxrl.training.host.collector import Collector
+from jaxrl.training.host.learner import Learner
 from jaxrl.training.host.team_learner import KindLearner
 from jaxrl.training.interrupt import await_telling
 
@@ -94,7 +95,7 @@ class ThreadedLearner(Learner):
         """Whether there is something to publish."""
         return self._under_way is not None and self._under_way.done()
 
-    def compile_for(self, actor: Collected, *, at_once: bool = False) -> None:
+    def compile_for(self, actor: Collector, *, at_once: bool = False) -> None:
         """Begin to compile the update for rollouts of the actor's buffer, unless that is done."""
         if actor.buffer is None:
             return
@@ -103,11 +104,11 @@ class ThreadedLearner(Learner):
             rollout, _ = jax.eval_shape(self._programs.take, actor.buffer, *actor.begin)
             self._compile(sizes, self._programs.learn_from, *self._known, rollout)
 
-    def await_program(self, actor: Collected) -> None:
+    def await_program(self, actor: Collector) -> None:
         """Nothing to wait for: the thread of the update does."""
         self.compile_for(actor, at_once=True)
 
-    def learn(self, actor: Collected) -> dict[str, float]:
+    def learn(self, actor: Collector) -> dict[str, float]:
         """Begin an update from what the actor has collected, if the algorithm is ready for it. Gives no metrics yet.
 
         The one before must have been published.
@@ -179,11 +180,11 @@ class ThreadedKindLearner(ThreadedLearner, KindLearner):
         assert isinstance(first, ThreadedKindLearner)
         return first
 
-    def await_program(self, actor: Collected) -> None:
+    def await_program(self, actor: Collector) -> None:
         """As of `ThreadedLearner`."""
         self.first.compile_for(actor, at_once=True)
 
-    def learn(self, actor: Collected) -> dict[str, float]:
+    def learn(self, actor: Collector) -> dict[str, float]:
         """Begin an update of the whole team. Gives no metrics yet."""
         return super().learn(actor) if self is self.first else self.first.learn(actor)
 

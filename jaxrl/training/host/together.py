@@ -31,7 +31,8 @@ from jaxrl.algorithms.interface import Algorithm, TrainState, replays
 from jaxrl.artifacts.checkpoint.tree import is_key
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import RunSettings
-from jaxrl.training.host.learner import Collected, Learner
+from jaxrl.training.host.collector import Collector
+from jaxrl.training.host.learner import Learner
 from jaxrl.training.hosts import HostsError
 from jaxrl.training.interrupt import await_telling
 from jaxrl.training.spread import of_first, over_all, told, writes
@@ -156,13 +157,13 @@ class JoinedLearner(Learner):
         """All hosts go on from this step."""
         self.step = self._counted = step
 
-    def compile_for(self, actor: Collected, *, at_once: bool = False) -> None:
+    def compile_for(self, actor: Collector, *, at_once: bool = False) -> None:
         """Nothing: how large a rollout is, all hosts together know when they come to learn from it."""
 
-    def await_program(self, actor: Collected) -> None:
+    def await_program(self, actor: Collector) -> None:
         """Nothing, see `compile_for`."""
 
-    def learn(self, actor: Collected) -> dict[str, float]:
+    def learn(self, actor: Collector) -> dict[str, float]:
         """One update from what the actors of all hosts have collected; nothing, and the end, where one has ended."""
         if not self._prepared(actor):
             return {}

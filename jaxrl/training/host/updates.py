@@ -48,15 +48,15 @@ class Updates:
 
         Raises DivergedError, and KeyboardInterrupt while it waits for a program or for an update before this one.
         """
-        if not behavior.training or not behavior.unfinished() or not behavior.actor.held:
-            behavior.actor.discard()
+        if not behavior.training or not behavior.unfinished() or not behavior.collector.held:
+            behavior.collector.discard()
             return
         if behavior.name in self._threaded:
             self._await(*self._threaded[behavior.name])
         timers = self._recorder.timers
         with timers(nodes.TRAINER_ADVANCE), timers(nodes.UPDATE_POLICY):
             with self._interrupt.waiting():
-                behavior.learner.await_program(behavior.actor)
+                behavior.learner.await_program(behavior.collector)
             metrics = behavior.learn()
         self._tell_all(behavior, metrics)
 

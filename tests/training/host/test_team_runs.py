@@ -66,7 +66,7 @@ def after(loop: HostLoop, messages: int) -> None:
 
 def booked(loop: HostLoop) -> dict[str, Rollout]:
     """What stands in the buffers of the team, by behavior, one row [T, A, ...]."""
-    buffer = loop.behaviors["Seer"].actor.buffer
+    buffer = loop.behaviors["Seer"].collector.buffer
     rollouts = dict(zip(("Runner", "Seer"), kinds.rollouts_of(buffer), strict=True))  # the order of the file
     return {name: jax.tree.map(np.asarray, rollouts[name]) for name in NAMES}
 
@@ -110,7 +110,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     with host_loop(settings_of(folder, "script", changes)) as loop:
         for number, _ in enumerate(loop.iterate(), 1):
             if number == ROUND + 1:
-                early = {name: (loop.behaviors[name].step, loop.behaviors[name].actor.held) for name in NAMES}
+                early = {name: (loop.behaviors[name].step, loop.behaviors[name].collector.held) for name in NAMES}
                 first = booked(loop)
                 after_each = remembered(loop, first)
         loop.recorder.finish(list(loop.behaviors.values()), None)
@@ -118,7 +118,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         logging.getLogger("jaxrl").addHandler(text)
         loop.episodes.lose(Loss(0, 0, "is gone"))
         logging.getLogger("jaxrl").removeHandler(text)
-        collected = loop.behaviors["Seer"].actor.fresh
+        collected = loop.behaviors["Seer"].collector.fresh
         loop.advance(loop.receive(1))
         run = folder / "results" / "run"
         return Played(run, first, after_each, list(early.values()), collected, booked(loop), text.lines, said.lines)
