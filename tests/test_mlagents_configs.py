@@ -14,7 +14,6 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES, make_algorithm
 from jaxrl.algorithms.interface import acting, nothing_remembered
-from jaxrl.algorithms.supported import refuse_unsupported, unsupported
 from jaxrl.demonstrations import Pair, write
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.settings import (
@@ -25,6 +24,7 @@ from jaxrl.settings import (
     load_run_settings,
     to_yaml,
 )
+from jaxrl.training.checks import refuse_undemonstrated
 from jaxrl.types import BehaviorSpec
 from tests.envs.mlagents_scenes import SCENES, TEAMS
 from tests.test_configs import CONFIGS, FILES, leaves
@@ -64,13 +64,9 @@ def test_it_is_read_and_every_value_is_kept(name, tmp_path):
     assert load_run_settings(again, {}, HYPERPARAMETER_TYPES) == settings
 
 
-def test_nothing_is_refused():
-    assert {name: unsupported(load(name)) for name in NAMES} == {name: [] for name in NAMES}
-
-
 def test_demonstrations_that_are_not_there_are_named_before_a_run_begins():
     with pytest.raises(SettingsError) as caught:
-        refuse_unsupported(load("imitation/Pyramids"))
+        refuse_undemonstrated(load("imitation/Pyramids"))
     for key in ("reward_signals.gail", "behavioral_cloning"):
         assert f"behaviors.Pyramids.{key}.demo_path: Project/Assets/" in str(caught.value)
     assert str(caught.value).count("ExpertPyramid.demo: there is no such file or folder of demonstrations") == 2

@@ -137,11 +137,8 @@ ALGORITHMS: Mapping[str, Make] = Registry(
 def make_algorithm(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     """The algorithm that `settings.trainer_type` names, one's own included, for agents with this spec.
 
-    Raises SettingsError for what jaxrl does not train, OwnCodeError where an own one cannot be made.
+    Raises OwnCodeError where an own one cannot be made.
     """
-    from jaxrl.algorithms.supported import refuse_untrained
-
-    refuse_untrained(settings, "make_algorithm")
     return ALGORITHMS[settings.trainer_type](spec, settings)
 
 

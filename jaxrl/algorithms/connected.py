@@ -6,13 +6,12 @@ from functools import wraps
 
 import jax
 
-from jaxrl.algorithms import ALGORITHMS, Make
+from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES, Make
 from jaxrl.algorithms.interface import Algorithm, TrainState, WithTracedSettings
 from jaxrl.algorithms.postprocessing import postprocessed, resolve
-from jaxrl.algorithms.supported import refuse_foreign, refuse_untrained
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import frozen
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.traced import with_values
 from jaxrl.types import BehaviorSpec
 
@@ -22,15 +21,14 @@ def connected(make: Make) -> Make:
 
     The statistics of connectors are part of the policy. `postprocess` changes rollouts before they are stored. Raises
     ConnectorError where connectors do not fit, PostprocessingError where the function does not exist, SettingsError for
-    what jaxrl does not train and for hyperparameters of another algorithm.
+    hyperparameters of another algorithm.
     """
 
     @wraps(make)
     def make_connected(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-        refuse_untrained(settings, make.__name__)
         name = make.__name__.removeprefix("make_")
         if name in tuple(ALGORITHMS):
-            refuse_foreign(name, settings)
+            _refuse_foreign(name, settings)
         chain = make_chain(spec, settings.connectors)
         algorithm = make(spec if chain is None else chain.spec, settings)
         again = WithTracedSettings(lambda values: make_connected(spec, with_values(settings, values)), algorithm.learn)
@@ -47,6 +45,18 @@ def connected(make: Make) -> Make:
         return algorithm._replace(init=init, connectors=chain)
 
     return make_connected
+
+
+def _refuse_foreign(name: str, settings: BehaviorSettings) -> None:
+    """Raise SettingsError where `make_<name>` is given hyperparameters that are not those of its algorithm."""
+    wanted, given = TRAINER_TYPES[name].hyperparameters, settings.hyperparameters
+    missing = [key for key in wanted.model_fields if not hasattr(given, key)]
+    if missing:
+        raise SettingsError(
+            f"hyperparameters: those of {settings.trainer_type} lack {', '.join(missing)}: "
+            f"make the settings with make_settings({name!r}, ...)",
+            f"make_{name}",
+        )
 
 
 def without_learning(algorithm: Algorithm) -> Algorithm:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from jaxrl.plugins import Kind
-from jaxrl.training.registries import KEYS, Offer, of_mlagents, offers, usable
+from jaxrl.training.registries import BUILT_IN, KEYS, Offer, of_mlagents, offers
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def run(given: argparse.Namespace) -> None:
     """Print the list."""
     for kind in Kind:
         print(f"{kind}  ({KEYS[kind]})")
-        print(f"  jaxrl: {', '.join(usable(kind)) or 'none'}")
+        print(f"  jaxrl: {', '.join(BUILT_IN[kind]) or 'none'}")
         for offer in offers(kind):
             _show(offer)
     found = list(of_mlagents())

@@ -19,7 +19,6 @@ import onnxruntime
 from jaxrl import trust as trusted
 from jaxrl.algorithms import make_algorithm
 from jaxrl.algorithms.interface import TrainState
-from jaxrl.algorithms.supported import untrained
 from jaxrl.artifacts import files
 from jaxrl.artifacts import status as statuses
 from jaxrl.artifacts.checkpoint import store as checkpoint
@@ -76,13 +75,12 @@ def learner(source: Source, settings: RunSettings) -> Imported:
     """The learner in a checkpoint of ML-Agents, as these settings train it.
 
     Raises:
-      SettingsError: the settings name something that jaxrl does not train, or contradict the checkpoint.
+      SettingsError: the settings contradict the checkpoint.
       TorchImportError: its arrays are those of other observations, actions or settings.
     """
     own = behavior_settings_for(settings, source.name)
     path = f"behaviors.{source.name}"
-    problems = list(untrained(own, f"{path}."))
-    problems = problems or [f"{path}.{text}" for text in contradictions(source.read, own)]
+    problems = [f"{path}.{text}" for text in contradictions(source.read, own)]
     if problems:
         raise SettingsError(problems, str(source.path))
     fresh = make_algorithm(source.spec, own).init(jax.random.key(max(settings.env_settings.seed, 0)))

@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxrl import plugins
-from jaxrl.algorithms.supported import refuse_unsupported
 from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
 from jaxrl.settings import PROCESSES, BehaviorSettings, EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.settings.behavior import BehavioralCloningSettings
 from jaxrl.settings.environment_parameters import Curriculum
 from jaxrl.settings.networks import ENCODERS
+from jaxrl.settings.rewards import GAILSettings
 from jaxrl.settings.teams import differences, teams_of
 from jaxrl.training.registries import warn_of_hidden
 from jaxrl.training.self_play.league import check_copies
@@ -32,7 +33,7 @@ def check_run(settings: RunSettings, source: str = "") -> None:
 
     Raises SettingsError, or CheckpointError for a run that its own loop alone can resume.
     """
-    refuse_unsupported(settings, source)
+    refuse_undemonstrated(settings, source)
     check_environment_settings(settings.env_settings)
     check_connectors(settings)
     check_exact(settings)
@@ -43,6 +44,31 @@ def check_run(settings: RunSettings, source: str = "") -> None:
     warn_of_hidden()
     if is_compiled(settings.env_settings.env_path):
         check_compiled(settings)
+
+
+def refuse_undemonstrated(settings: RunSettings, source: str = "") -> None:
+    """Raise SettingsError if there are no such demonstrations; `source` is where they were written."""
+    problems = undemonstrated(settings)
+    if problems:
+        raise SettingsError(problems, source)
+
+
+def undemonstrated(settings: RunSettings) -> list[str]:
+    """One text, path first, for each `demo_path` whose files cannot be read."""
+    problems = []
+    for path, behavior in settings.every_behavior():
+        sections = {f"reward_signals.{name}": signal for name, signal in behavior.reward_signals.items()}
+        for key, section in {**sections, "behavioral_cloning": behavior.behavioral_cloning}.items():
+            if isinstance(section, GAILSettings | BehavioralCloningSettings):
+                from jaxrl.demonstrations import DemonstrationError, remembered  # needs the protocol's messages
+                from jaxrl.demonstrations.columns import keep_in
+
+                keep_in(settings.checkpoint_settings.results_dir)
+                try:
+                    remembered(section.demo_path)
+                except DemonstrationError as error:
+                    problems.append(f"{path}.{key}.demo_path: {error}")
+    return problems
 
 
 def check_environment_settings(settings: EnvironmentSettings) -> None:

@@ -13,7 +13,6 @@ from jaxrl.artifacts.metrics.writers import WRITERS
 from jaxrl.artifacts.metrics.writers.mlagents import MLAGENTS
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.plugins import Kind
-from jaxrl.rewards import REWARD_SIGNALS
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.settings.rewards import SIGNALS
 
@@ -45,12 +44,6 @@ class Offer(NamedTuple):
 
     plugin: plugins.Plugin
     remark: str  # why it cannot be used; empty where it can
-
-
-def usable(kind: Kind) -> list[str]:
-    """jaxrl's own that work, by name."""
-    left_out = {Kind.REWARD_SIGNAL: set(SIGNALS) - set(REWARD_SIGNALS)}
-    return [name for name in BUILT_IN[kind] if name not in left_out.get(kind, ())]
 
 
 def offers(kind: Kind) -> Iterator[Offer]:

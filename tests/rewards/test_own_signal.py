@@ -11,7 +11,6 @@ import pytest
 
 import jaxrl
 from jaxrl.algorithms import preparing
-from jaxrl.algorithms.supported import unsupported
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.own_code import OwnCodeError
@@ -174,7 +173,6 @@ def test_its_settings_are_its_own_class_and_are_written_back() -> None:
     assert isinstance(guess, GuessSettings) and guess.learning_rate == 0.25 and guess.gamma == 0.99
     text = to_yaml(RunSettings(behaviors={"A": settings}))
     assert f"type: {PLACE}:make_guess" in text and "learning_rate: 0.25" in text
-    assert unsupported(RunSettings(behaviors={"A": settings})) == []
 
 
 @pytest.mark.parametrize(

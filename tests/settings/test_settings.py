@@ -8,7 +8,6 @@ import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.hyperparameters import POCAHyperparameters, PPOHyperparameters
-from jaxrl.algorithms.supported import unsupported
 from jaxrl.settings import (
     BehaviorSettings,
     NetworkSettings,
@@ -285,7 +284,6 @@ def test_whole_schema_round_trip(tmp_path):
     assert load(tmp_path, text) == settings
     assert to_yaml(load(tmp_path, text)) == text
     assert constants(settings.environment_parameters) == {"gravity": -9.81, "drag": 0.5}
-    assert unsupported(settings) == []
 
 
 def test_lessons_that_are_allowed(tmp_path):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from jaxrl.algorithms.supported import refused
 from jaxrl.settings import RunSettings
 from jaxrl.tools.doctor.findings import Finding, fail, ok
-from jaxrl.training.checks import check_connectors, check_exact
+from jaxrl.training.checks import check_connectors, check_exact, undemonstrated
 from jaxrl.types import JaxrlError
 
 
 def configuration(settings: RunSettings) -> Finding:
     """The behaviors of the file with their algorithms, or what `jaxrl train` would refuse before it starts anything."""
-    problems = refused(settings)
+    problems = undemonstrated(settings)
     for check in () if problems else (check_connectors, check_exact):
         try:
             check(settings)

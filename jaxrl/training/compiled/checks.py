@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.algorithms.supported import refuse_untrained
 from jaxrl.algorithms.team import TeamAlgorithm, make_team
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
@@ -188,7 +187,6 @@ def with_teams(scene: JaxScene, teams: Mapping[str, TeamAlgorithm]) -> JaxScene:
 
 def check_trainer(name: str, settings: BehaviorSettings) -> None:
     """Refuse settings that a trainer made in Python could only ignore. Raises SettingsError."""
-    refuse_untrained(settings, "make_jitted_trainer")
     problems = []
     if settings.init_path is not None:
         problems.append(f"init_path: got {settings.init_path}, expected null: load a state with JittedTrainer.restore")

@@ -10,7 +10,6 @@ from functools import partial
 from rich.console import Console
 
 from jaxrl.algorithms.postprocessing import resolve
-from jaxrl.algorithms.supported import refuse_unsupported
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
@@ -18,7 +17,7 @@ from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, with_drawn_seed
-from jaxrl.training.checks import check_run, warn_of_cloning
+from jaxrl.training.checks import check_run, refuse_undemonstrated, warn_of_cloning
 from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.loop import HostLoop, failed_by_signal
@@ -91,7 +90,7 @@ def host_loop(
     if started is None:
         check_run(settings)
     else:  # environments that are there already need not be those that the settings name
-        refuse_unsupported(settings)
+        refuse_undemonstrated(settings)
     warn_of_cloning(settings)
     settings = with_drawn_seed(settings)
     for _, behavior in settings.every_behavior():
