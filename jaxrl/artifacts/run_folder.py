@@ -31,7 +31,7 @@ from types import MappingProxyType
 
 from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as checkpoints
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.lock import RunLock, keep
 from jaxrl.artifacts.names import RunFolderError, behavior_name, check_behavior_size, check_run_names, check_together
 from jaxrl.artifacts.status import DAMAGED
@@ -83,10 +83,6 @@ class RunFolder:
     def final_onnx(self, behavior_id: str) -> Path:
         """The run-level ONNX file, a copy of the last checkpoint's."""
         return self.path / f"{behavior_name(behavior_id)}.onnx"
-
-    def player_log(self, worker: int) -> Path:
-        """Log file that the Unity player of `worker` writes."""
-        return self.logs / f"Player-{worker}.log"
 
     def holds_results(self) -> bool:
         """Whether the folder holds anything of a run worth keeping; player logs of a failed start-up do not count."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.training.errors import LostWrites
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
 
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import BEST, POINTER, checkpoint_path
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.metrics import timers as nodes

@@ -16,7 +16,7 @@ import pytest
 
 from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.document import CheckpointError, DamagedError
 from jaxrl.artifacts.run_folder import RunFolder
 from tests.helpers import make_spec
 

@@ -13,7 +13,7 @@ import pytest
 from jaxrl.algorithms import make_algorithm, make_settings
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.grown import KEPT_COUNT
 from jaxrl.networks.joint import JointCritic, JointValue
 from jaxrl.networks.models import TeamCritic

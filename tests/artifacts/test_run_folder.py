@@ -34,7 +34,7 @@ def old_run(tmp_path):
         (folder / f"Walker-{step}.onnx").write_text("onnx")
     (folder / "events.out.tfevents.1.host").write_text("events")
     (folder / "notes.txt").write_text("the user's own")
-    for path in (run.configuration, run.status, run.timers, run.final_onnx("Walker"), run.player_log(0)):
+    for path in (run.configuration, run.status, run.timers, run.final_onnx("Walker"), (run.logs / "Player-0.log")):
         path.write_text("{}")
     return run
 
@@ -46,13 +46,12 @@ def everything(run):
 def test_the_layout_is_that_of_ml_agents(tmp_path):
     run = RunFolder(tmp_path, "a")
     paths = (run.configuration, run.final_onnx("W?team=1"), run.behavior("W?team=1"), run.timers, run.status)
-    assert [path.relative_to(tmp_path).as_posix() for path in (*paths, run.player_log(2))] == [
+    assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
         "a/configuration.yaml",
         "a/W.onnx",
         "a/W",
         "a/run_logs/timers.json",
         "a/run_logs/training_status.json",
-        "a/run_logs/Player-2.log",
     ]
 
 
@@ -72,7 +71,7 @@ def test_an_existing_run_needs_a_decision(old_run):
 def test_logs_of_a_failed_start_do_not_count_as_a_run(tmp_path):
     run = RunFolder(tmp_path, "a")
     run.prepare()
-    run.player_log(0).write_text("crashed")
+    (run.logs / "Player-0.log").write_text("crashed")
     run.check()
 
 
@@ -286,7 +285,7 @@ def test_what_is_refused_leaves_no_folder(tmp_path, old_run):
     assert not (tmp_path / "r").exists()
     with run.claimed(CheckpointSettings()):
         run.prepare()
-        run.player_log(0).write_text("no display")
+        (run.logs / "Player-0.log").write_text("no display")
     assert everything(run) == ["run_logs", "run_logs/Player-0.log"]
 
 

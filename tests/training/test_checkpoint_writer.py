@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.training.checkpoint_writer import CheckpointWriter
 from jaxrl.training.errors import LostWrites

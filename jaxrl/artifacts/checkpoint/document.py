@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from jaxrl import trust
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import manifest
-from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions as current
 from jaxrl.settings.section import dotted
@@ -23,6 +22,21 @@ READABLE = (1, 2)
 _Size = Annotated[int, Field(ge=0)]
 _Axis = Literal["unspecified", "none", "translational_equivariance", "variable_size"]
 _DTYPE = r"^(bool|int|float|bfloat16|u?int(2|4|8|16|32|64)|float(8_\w+|16|32|64)|complex(64|128))$"
+
+
+class CheckpointError(ArtifactError):
+    """A checkpoint is missing, damaged, cannot be written or does not fit. The text says which and what to do."""
+
+
+class DamagedError(CheckpointError):
+    """What lies on disk is not what was written; `why` says in a few words what differs."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"{path}: the checkpoint is damaged ({why}). Restore it from a backup, or delete this folder: "
+            "a run is then continued from the checkpoint before it."
+        )
+        self.why = why
 
 
 class CheckpointInfo(NamedTuple):

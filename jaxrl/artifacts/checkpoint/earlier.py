@@ -18,8 +18,7 @@ import numpy as np
 
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import tree as trees
-from jaxrl.artifacts.checkpoint.document import METADATA
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import METADATA, CheckpointError
 from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
 from jaxrl.artifacts.files import ArtifactError
 

@@ -27,8 +27,7 @@ from typing import NamedTuple, NoReturn
 
 from jaxrl import platforms
 from jaxrl.artifacts import files, unfinished
-from jaxrl.artifacts.checkpoint.document import METADATA, verify
-from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.document import METADATA, CheckpointError, DamagedError, verify
 from jaxrl.artifacts.checkpoint.manifest import MANIFEST
 from jaxrl.artifacts.files import ArtifactError
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from jaxrl.artifacts.checkpoint.document import read_info
-from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.document import CheckpointError, DamagedError, read_info
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 
 OF_RUN = SEEDS, AREAS, FIRST_SEED = "seeds", "num_areas", "first_seed"

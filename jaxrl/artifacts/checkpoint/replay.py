@@ -26,8 +26,14 @@ from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import tree as trees
-from jaxrl.artifacts.checkpoint.document import METADATA, CheckpointInfo, read_info, verify
-from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.document import (
+    METADATA,
+    CheckpointError,
+    CheckpointInfo,
+    DamagedError,
+    read_info,
+    verify,
+)
 from jaxrl.artifacts.checkpoint.folder import behaviors_of
 from jaxrl.artifacts.checkpoint.loop import MOMENT, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches

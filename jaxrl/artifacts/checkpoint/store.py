@@ -25,8 +25,15 @@ from jaxrl.artifacts import files, unfinished
 from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import tree as trees
-from jaxrl.artifacts.checkpoint.document import FORMAT, METADATA, CheckpointInfo, read_info, verify
-from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.document import (
+    FORMAT,
+    METADATA,
+    CheckpointError,
+    CheckpointInfo,
+    DamagedError,
+    read_info,
+    verify,
+)
 from jaxrl.artifacts.checkpoint.grown import Grown
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_to_json

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.artifacts.checkpoint.document import CheckpointInfo, read_info, verify
-from jaxrl.artifacts.checkpoint.errors import CheckpointError, DamagedError
+from jaxrl.artifacts.checkpoint.document import CheckpointError, CheckpointInfo, DamagedError, read_info, verify
 from jaxrl.artifacts.checkpoint.folder import behaviors_of, checkpoints
 from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
 from jaxrl.artifacts.checkpoint.replay import belongs_to

@@ -11,7 +11,7 @@ from flax import struct
 
 from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.loop import require_loop
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.training import saver

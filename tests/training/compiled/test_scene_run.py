@@ -18,7 +18,7 @@ from rich.console import Console
 import jaxrl
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.client.policy_inputs import PolicyError
 from jaxrl.compilation import enable_compilation_cache

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import read

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
 from jaxrl.rollout.booking.episodes import NO_EPISODES
 from jaxrl.settings import behavior_settings_for

@@ -14,8 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.artifacts.checkpoint.document import read_info
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError, read_info
 from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove, require_latest
 from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
 from jaxrl.rollout.booking.occupants import Source

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.artifacts.checkpoint.errors import CheckpointError
+from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.settings import SettingsError
 from jaxrl.training.host import behaviors
 from jaxrl.training.host.behaviors import SpecChangedError
