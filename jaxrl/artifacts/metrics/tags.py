@@ -1,7 +1,7 @@
 """From the name of an algorithm's metric to ML-Agents' TensorBoard tag.
 
 A metric is called `name`, or `name/signal` where it belongs to one stream of rewards: `value_estimate/gail` is
-"Policy/Gail Value Estimate". The tables hold what ML-Agents names; any other metric follows a rule, so that a new
+"Policy/Gail Value Estimate". PER_SIGNAL has what each signal has; any other metric follows a rule, so that a new
 algorithm or signal needs no line here:
 
     name ends in "loss"   Losses/<Name In Capitals>      q1_loss           → Losses/Q1 Loss
@@ -13,18 +13,6 @@ from __future__ import annotations
 
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.statistics import signal_tag
-
-PLAIN = {
-    "policy_loss": tags.POLICY_LOSS,
-    "value_loss": tags.VALUE_LOSS,
-    "baseline_loss": tags.BASELINE_LOSS,
-    "pretraining_loss": tags.PRETRAINING_LOSS,
-    "entropy": tags.ENTROPY,
-    "learning_rate": tags.LEARNING_RATE,
-    "epsilon": tags.EPSILON,
-    "beta": tags.BETA,
-}
-"""Tags of metrics of the whole behavior."""
 
 PER_SIGNAL = {
     "value_estimate": tags.VALUE_ESTIMATE,
@@ -43,8 +31,6 @@ def tag_of(metric: str, first_signal: str = "extrinsic") -> str:
     name, _, signal = metric.partition("/")
     if name in PER_SIGNAL:
         return signal_tag(PER_SIGNAL[name], signal or first_signal)
-    if not signal and name in PLAIN:
-        return PLAIN[name]
     words = [_ABBREVIATIONS.get(word, word.capitalize()) for word in name.split("_")]
     group = "Losses" if words[-1] == "Loss" and name != "grad_mag_loss" else "Policy"  # as ML-Agents has that one
     first = [_ABBREVIATIONS.get(signal, signal.capitalize())] if signal else []
