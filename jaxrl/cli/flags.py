@@ -180,15 +180,8 @@ def count(text: str) -> int:
 
 def overrides_from(given: argparse.Namespace) -> dict[str, Any]:
     """Flags really given, shaped like a configuration file."""
-    overrides = overrides_of(_values(getattr(given, SET, ())))
-    for key, value in vars(given).items():
-        path = key.split(".")
-        if path[0] not in RunSettings.model_fields:
-            continue
-        for part in reversed(path):
-            value = {part: value}
-        overrides = merge(overrides, value)
-    return overrides
+    values = {key: value for key, value in vars(given).items() if key.partition(".")[0] in RunSettings.model_fields}
+    return merge(overrides_of(_values(getattr(given, SET, ()))), overrides_of(values))
 
 
 def _values(written: Sequence[str]) -> dict[str, Any]:
