@@ -115,11 +115,6 @@ def written(folder: Path) -> list[np.ndarray] | None:
         return None
 
 
-def is_mapped(columns: Sequence[np.ndarray]) -> bool:
-    """Whether they lie in files."""
-    return any(isinstance(x, np.memmap) for x in columns)
-
-
 @cache
 def _of_process() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="jaxrl-demonstrations-"))

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 KERNEL, FILTERS, BIAS, ROW = "kernel", "filters", "bias", "row"
+_AXES = {KERNEL: (1, 0), FILTERS: (2, 3, 1, 0), BIAS: (0,)}
+"""Torch's axes in our order."""
 
 
 class Entry(NamedTuple):
@@ -51,21 +53,12 @@ def to_ours(entry: Entry, parts: list[np.ndarray]) -> np.ndarray:
     """Torch arrays of an entry, in order, as the array that it stands for."""
     if entry.kind == ROW:
         return parts[0][0]
-    joined = np.concatenate(parts, axis=0)
-    return {KERNEL: np.transpose, FILTERS: _filters_to_ours, BIAS: np.asarray}[entry.kind](joined)
+    return np.transpose(np.concatenate(parts, axis=0), _AXES[entry.kind])
 
 
 def to_theirs(entry: Entry, array: np.ndarray) -> list[np.ndarray]:
     """The inverse of `to_ours`."""
     if entry.kind == ROW:
         return [array.reshape(entry.shapes[0])]
-    joined = {KERNEL: np.transpose, FILTERS: _filters_to_theirs, BIAS: np.asarray}[entry.kind](array)
+    joined = np.transpose(array, np.argsort(_AXES[entry.kind]))
     return np.split(joined, np.cumsum([shape[0] for shape in entry.shapes])[:-1])
-
-
-def _filters_to_ours(x: np.ndarray) -> np.ndarray:
-    return np.transpose(x, (2, 3, 1, 0))
-
-
-def _filters_to_theirs(x: np.ndarray) -> np.ndarray:
-    return np.transpose(x, (3, 2, 0, 1))

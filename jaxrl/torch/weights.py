@@ -59,27 +59,22 @@ class Imported(NamedTuple):
 
 def actor_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     """Layout of `networks.models.Actor`."""
-    return (*_network(spec, settings), *_action_heads(spec, _width(settings)))
+    return (*body_layout(spec, settings), *_action_heads(spec, _width(settings)))
 
 
 def value_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.ValueNetwork`."""
-    return (*_network(spec, settings), *_value_heads(_width(settings), signals))
-
-
-def body_layout(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
-    """Layout of `networks.body.NetworkBody`; `action`: numbers that join the encoding."""
-    return _network(spec, settings, action)
+    return (*body_layout(spec, settings), *_value_heads(_width(settings), signals))
 
 
 def squashed_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     """Layout of `networks.models.SquashedActor`."""
-    return (*_network(spec, settings), *_action_heads(spec, _width(settings), squashed=True))
+    return (*body_layout(spec, settings), *_action_heads(spec, _width(settings), squashed=True))
 
 
 def action_value_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.ActionValueNetwork`."""
-    network = _network(spec, settings, spec.action.continuous_size)
+    network = body_layout(spec, settings, spec.action.continuous_size)
     return (*network, *_value_heads(_width(settings), signals, max(spec.action.mask_size, 1)))
 
 
@@ -162,12 +157,6 @@ def export_normalizer(states: States) -> dict[str, np.ndarray]:
     return weights
 
 
-def signals_of(weights: Weights) -> tuple[str, ...]:
-    """Names of the reward signals that have a value head, in the order of the checkpoint."""
-    heads = (n.removeprefix(HEAD_PREFIX).removesuffix(".weight") for n in weights if n.startswith(HEAD_PREFIX))
-    return tuple(name for name in heads if not name.endswith(".bias"))
-
-
 def _import_normalizer(weights: Weights, spec: BehaviorSpec) -> tuple[States, set[str]]:
     states, names = [], set()
     for i, observation in enumerate(spec.observations):
@@ -196,8 +185,8 @@ def _names(layout: Layout) -> set[str]:
     return {name for entry in layout for name in entry.names}
 
 
-def _network(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
-    """Encoders, body and memory of an actor or a value network; `action`: numbers that join the encoding."""
+def body_layout(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
+    """Layout of `networks.body.NetworkBody`; `action`: numbers that join the encoding."""
     return (*encoders(spec, settings), *conditioned_body(spec, settings, action), *_memory(settings))
 
 

@@ -43,7 +43,7 @@ def test_they_are_parsed_once_and_lie_beside_the_results(small, demos, monkeypat
     monkeypatch.setattr(columns, "LARGE", 200)
     reading._read_once.cache_clear()
     found = decisions(str(demos), SPEC)
-    assert columns.is_mapped(found.obs) and sorted(x.name for x in demos.iterdir()) == ["a.demo", "b.demo"]
+    assert isinstance(found.obs[0], np.memmap) and sorted(x.name for x in demos.iterdir()) == ["a.demo", "b.demo"]
     assert all(map(np.array_equal, arrays(found), held))
     assert found.obs[0][:, 0].tolist() == [*range(5), *range(10, 17), *range(20, 26)]
     assert found.last.tolist() == [False] * 11 + [True] + [False] * 5 + [True]

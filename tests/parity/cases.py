@@ -13,6 +13,7 @@ import numpy as np
 from jaxrl.networks import ENCODERS, JOINT_ENCODERS
 from jaxrl.networks.encoders import kind_of
 from jaxrl.settings import MemorySettings
+from jaxrl.torch.weights import HEAD_PREFIX, Weights
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 VARIABLE = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
@@ -122,6 +123,12 @@ def check_memory(case: Case) -> None:
 def present_of(first_observation: jnp.ndarray) -> jnp.ndarray:
     """A groupmate is absent if the first element of its first observation is NaN: [B, A, ...] -> bool [B, A]."""
     return ~jnp.isnan(first_observation.reshape(*first_observation.shape[:2], -1)[..., 0])
+
+
+def signals_of(weights: Weights) -> tuple[str, ...]:
+    """Names of the reward signals that have a value head, in the order of the checkpoint."""
+    heads = (name.removeprefix(HEAD_PREFIX) for name in weights if name.startswith(HEAD_PREFIX))
+    return tuple(name.removesuffix(".weight") for name in heads if name.endswith(".weight"))
 
 
 def expected_names(case: Case) -> list[str]:

@@ -13,7 +13,7 @@ from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork, update_max_team
 from jaxrl.torch import weights as torch_weights
 from jaxrl.types import Action, ActionSpec
-from tests.parity.cases import Case, check_supported
+from tests.parity.cases import Case, check_supported, signals_of
 from tests.parity.compare import Comparison
 
 
@@ -33,7 +33,7 @@ def run_forward(case: Case) -> Comparison:
 def _actor(case: Case, comparison: Comparison) -> ActionDistribution:
     """The distribution; with `shared_critic` the values of the shared body are compared on the way."""
     weights = case.below("w/actor/")
-    streams = torch_weights.signals_of(weights)
+    streams = signals_of(weights)
     if case.meta["shared_critic"]:
         network = SharedActorCritic(case.spec, case.network, streams)
         layout = torch_weights.shared_layout(case.spec, case.network, streams)
@@ -53,7 +53,7 @@ def _actor(case: Case, comparison: Comparison) -> ActionDistribution:
 
 def _value_network(case: Case, comparison: Comparison) -> None:
     weights = case.below("w/critic/")
-    streams = torch_weights.signals_of(weights)
+    streams = signals_of(weights)
     layout = torch_weights.value_layout(case.spec, case.network, streams)
     imported = torch_weights.import_weights(weights, layout, case.spec)
     obs = normalizer.normalize_all(imported.normalizer, case.observations("in/obs_"))
@@ -120,7 +120,7 @@ def _choose(dist: ActionDistribution, index: int) -> Action:
 def _team_critic(case: Case, comparison: Comparison) -> None:
     """The numbered calls in their order; the running maximum carries over from one to the next."""
     weights = case.below("w/critic/")
-    streams = torch_weights.signals_of(weights)
+    streams = signals_of(weights)
     layout = torch_weights.team_critic_layout(case.spec, case.network, streams)
     imported = torch_weights.import_weights(weights, layout, case.spec)
     critic = TeamCritic(case.spec, case.network, streams)

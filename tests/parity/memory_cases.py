@@ -15,7 +15,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.memory import Sequences
 from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork, update_max_team
 from jaxrl.torch import weights as torch_weights
-from tests.parity.cases import Case, check_memory, check_supported, present_of
+from tests.parity.cases import Case, check_memory, check_supported, present_of, signals_of
 from tests.parity.compare import Comparison
 from tests.parity.forward_cases import add_distribution, add_streams
 
@@ -55,7 +55,7 @@ def _actor(case: Case) -> tuple[Any, torch_weights.Imported]:
     weights = case.below("w/actor/")
     arguments = (case.spec, case.network)
     if case.meta["shared_critic"]:
-        arguments = (*arguments, torch_weights.signals_of(weights))
+        arguments = (*arguments, signals_of(weights))
         network, layout = SharedActorCritic(*arguments), torch_weights.shared_layout(*arguments)
     else:
         network, layout = Actor(*arguments), torch_weights.actor_layout(*arguments)
@@ -64,7 +64,7 @@ def _actor(case: Case) -> tuple[Any, torch_weights.Imported]:
 
 def _critic(case: Case) -> tuple[Any, torch_weights.Imported]:
     weights = case.below("w/critic/")
-    arguments = (case.spec, case.network, torch_weights.signals_of(weights))
+    arguments = (case.spec, case.network, signals_of(weights))
     if case.meta["algorithm"] == "poca":
         network, layout = TeamCritic(*arguments), torch_weights.team_critic_layout(*arguments)
     else:

@@ -18,7 +18,7 @@ from jaxrl.networks import actions, normalizer
 from jaxrl.networks.models import TeamCritic, ValueNetwork, update_max_team
 from jaxrl.torch import weights as torch_weights
 from jaxrl.types import Action
-from tests.parity.cases import Case, check_supported, present_of
+from tests.parity.cases import Case, check_supported, present_of, signals_of
 from tests.parity.compare import Comparison
 
 PER_TRAJECTORY = ("terminal", "value_next", "max_agents_after")
@@ -64,7 +64,7 @@ def run_trajectories(case: Case) -> Comparison:
 
 def _load(case: Case) -> tuple[Setting, Carry]:
     weights = case.below("w/critic/")
-    arguments = (case.spec, case.network, torch_weights.signals_of(weights))
+    arguments = (case.spec, case.network, signals_of(weights))
     if case.meta["algorithm"] == "poca":
         network, layout = TeamCritic(*arguments), torch_weights.team_critic_layout(*arguments)
     else:

@@ -17,7 +17,7 @@ from jaxrl.networks import normalizer
 from jaxrl.networks.memory import Sequences
 from jaxrl.networks.models import update_max_team
 from jaxrl.torch import weights as torch_weights
-from tests.parity.cases import Case, NetworkShape, check_memory, check_supported
+from tests.parity.cases import Case, NetworkShape, check_memory, check_supported, signals_of
 from tests.parity.compare import GRADIENT_FLOOR, TINY, Comparison
 from tests.parity.memory_cases import stored_memory
 
@@ -160,7 +160,7 @@ def _settings(case: Case) -> Settings:
 
 
 def _streams(case: Case) -> tuple[str, ...]:
-    return torch_weights.signals_of(case.below("w/actor/" if case.meta["shared_critic"] else "w/critic/"))
+    return signals_of(case.below("w/actor/" if case.meta["shared_critic"] else "w/critic/"))
 
 
 def _layouts(case: Case) -> Layouts:

@@ -107,12 +107,6 @@ def test_normalizer_round_trip_and_duplicates_and_constants():
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_streams_are_read_from_the_names(exported):
-    _, layout, weights = exported
-    has_heads = any(entry.path[0] == "values" for entry in layout)
-    assert torch_weights.signals_of(weights) == (STREAMS if has_heads else ())
-
-
 def test_errors_name_the_entry():
     network, inputs, layout = networks()["actor"]
     weights = torch_weights.export_arrays(network.init(jax.random.key(0), *inputs), layout)

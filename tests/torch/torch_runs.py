@@ -10,8 +10,8 @@ from jaxrl.algorithms import make_settings
 from jaxrl.settings import BehaviorSettings
 from jaxrl.torch.checkpoint import Adam, TorchCheckpoint
 from jaxrl.torch.learner import in_module_order
-from jaxrl.torch.weights import CONSTANTS, signals_of
-from tests.parity.cases import Case
+from jaxrl.torch.weights import CONSTANTS
+from tests.parity.cases import Case, signals_of
 
 
 def settings_of_case(case: Case, **changed: Any) -> BehaviorSettings:
