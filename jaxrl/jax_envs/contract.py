@@ -80,19 +80,19 @@ def _step(env: Sizes) -> BehaviorStep:
 class Breaks(NamedTuple):
     """What random play has met, bool [], problems with a sentence in `_SENTENCES`; and how often, int32 []."""
 
-    nobody: Array
-    forbidden: Array
-    not_finite: Array
-    stranger_paid: Array
-    stranger_ended: Array
-    still_alive: Array
-    over_alone: Array
-    left_over: Array
-    undeclared: Array
-    contradictory: Array
-    returned: Array
-    paused: Array
-    episodes: Array
+    nobody: Array | bool = False
+    forbidden: Array | bool = False
+    not_finite: Array | bool = False
+    stranger_paid: Array | bool = False
+    stranger_ended: Array | bool = False
+    still_alive: Array | bool = False
+    over_alone: Array | bool = False
+    left_over: Array | bool = False
+    undeclared: Array | bool = False
+    contradictory: Array | bool = False
+    returned: Array | bool = False
+    paused: Array | bool = False
+    episodes: Array | bool = False
 
 
 _SENTENCES = {
@@ -214,21 +214,14 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> B
     finite = jnp.stack([jnp.isfinite(x).all() for x in numbers]).all()
     ends = np.cumsum(env.spec.action.discrete_branches, dtype=int)
     allowed = [part.any(-1) for part in jnp.split(before.action_mask, ends[:-1], axis=-1)] if len(ends) else []
-    no = jnp.bool_(False)
     return Breaks(
-        nobody=no,
-        forbidden=jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else no,
+        forbidden=jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else False,
         not_finite=~finite,
         stranger_paid=(~there & ((step.reward != 0) | (step.group_reward != 0))).any(),
         stranger_ended=(~there & ended).any(),
         still_alive=(ended & step.view.alive & (there | over)).any(),
-        over_alone=no,
-        left_over=no,
         undeclared=step.truncated.any() & (not env.truncates),
         contradictory=(step.terminated & step.truncated).any(),
-        returned=no,
-        paused=no,
-        episodes=no,
     )
 
 

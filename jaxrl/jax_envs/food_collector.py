@@ -34,6 +34,7 @@ from jax import Array
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.jax_envs.drawing import Disc, Line, Scene, Shape
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, given, team_step, vector_sensor
+from jaxrl.jax_envs.soccer_twos import left_of
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 CHANNELS = 5
@@ -134,8 +135,7 @@ def _anywhere(settings: FoodSettings, key: Array) -> Array:
 def _frame(angle: Array) -> Array:
     """float32 [..., 2, 2]: where ahead and left are."""
     ahead = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
-    left = jnp.stack([-ahead[..., 1], ahead[..., 0]], axis=-1)
-    return jnp.stack([ahead, left], axis=-2)
+    return jnp.stack([ahead, left_of(ahead)], axis=-2)
 
 
 def _own(state: FoodState, places: Array) -> Array:

@@ -25,6 +25,8 @@ the scene are left out for that, because an agent without memory learns to note 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -47,7 +49,7 @@ NOTHING, WALL, SIGN, DOOR = 0, 1, 2, 4
 """What a cell holds: signs are SIGN + symbol, doors DOOR + symbol; symbols are 0 (cross) and 1 (ring)."""
 KINDS = 5  # that a ray can meet
 LENGTH = 4 + 5 * (KINDS + 1)
-_WAYS = np.array([[0, 1], [-1, 0], [0, -1], [1, 0]], np.int32)  # (x, y) by quarter turns to the left; 0 is the hall's
+WAYS = np.array([[0, 1], [-1, 0], [0, -1], [1, 0]], np.int32)  # (x, y) by quarter turns to the left; 0 is the hall's
 _MOVE = np.array([0, 1, 0, 0], np.int32)  # by action, cells ahead
 _SPIN = np.array([0, 0, 1, 3], np.int32)  # by action, quarter turns to the left
 _RAYS = np.array([[0, 1], [1, 1], [1, 0], [1, -1], [0, -1]], np.int32)  # cells ahead and left, for one cell of length
@@ -126,7 +128,7 @@ def _content(state: HallwayState, cell: Array) -> Array:
 def _step(settings: HallwaySettings, state: HallwayState, action: Array) -> tuple[HallwayState, TeamStep]:
     """The rules of the module's docstring, in their order."""
     heading = (state.heading + jnp.asarray(_SPIN)[action]) % 4
-    onto = state.position + jnp.asarray(_MOVE)[action] * jnp.asarray(_WAYS)[state.heading]
+    onto = state.position + jnp.asarray(_MOVE)[action] * jnp.asarray(WAYS)[state.heading]
     held = _content(state, onto)
     position = jnp.where(held == WALL, state.position, onto)
     state = state._replace(position=position, heading=heading, clock=state.clock + 1)
@@ -141,18 +143,25 @@ def _step(settings: HallwaySettings, state: HallwayState, action: Array) -> tupl
 
 def _view(settings: HallwaySettings, state: HallwayState, over: Array) -> TeamView:
     """The observation that the module's docstring lays out."""
-    ahead, left = (jnp.asarray(_WAYS)[(state.heading + turn) % 4] for turn in (0, 1))
-    ray = _RAYS[:, :1] * ahead + _RAYS[:, 1:] * left  # [5, 2]
-    far = np.arange(1, settings.sight + 1)
-    held = _content(state, state.position + ray[:, None] * far[:, None])  # [5, sight]
-    first = jnp.argmax(held != NOTHING, axis=1)
-    met = jnp.take_along_axis(held, first[:, None], axis=1)[:, 0]
-    distance = jnp.where(met == NOTHING, 1.0, (1 + first) / settings.sight)
-    kind = jax.nn.one_hot(met - 1, KINDS)  # of NOTHING: no place, so all 0
-    rays = jnp.concatenate([kind, distance[:, None]], axis=1)
-    obs = jnp.concatenate([jax.nn.one_hot(state.heading, 4), rays.reshape(-1)])
+    rays = seen_by_rays(partial(_content, state), state.position, state.heading, settings.sight)
+    obs = jnp.concatenate([jax.nn.one_hot(state.heading, 4), rays])
     everything = jnp.ones((1, NUM_ACTIONS), bool)
     return TeamView(obs=(obs[None].astype(jnp.float32),), action_mask=everything, alive=~over[None])
+
+
+def seen_by_rays(content: Callable[[Array], Array], position: Array, heading: Array, sight: int) -> Array:
+    """Float32 [5 * 6]: of each ray what it meets first as one of KINDS, and how far that is, divided by `sight`.
+
+    `content`: cells [..., 2] → what they hold, int32 [...]: NOTHING, or 1 to KINDS.
+    """
+    ahead, left = (jnp.asarray(WAYS)[(heading + turn) % 4] for turn in (0, 1))
+    ray = _RAYS[:, :1] * ahead + _RAYS[:, 1:] * left  # [5, 2]
+    held = content(position + ray[:, None] * np.arange(1, sight + 1)[:, None])  # [5, sight]
+    first = jnp.argmax(held != NOTHING, axis=1)
+    met = jnp.take_along_axis(held, first[:, None], axis=1)[:, 0]
+    distance = jnp.where(met == NOTHING, 1.0, (1 + first) / sight)
+    kind = jax.nn.one_hot(met - 1, KINDS)  # of NOTHING: no place, so all 0
+    return jnp.concatenate([kind, distance[:, None]], axis=1).reshape(-1)
 
 
 _STONE, _FLOOR, _SIGN, _DOOR, _AGENT = "#5b5750", "#ece6d8", "#e0aa1e", "#8a5a2b", "#3b6fb6"
@@ -176,7 +185,7 @@ def draw(state: Any) -> Scene:
         shapes.append(Box(middle(column, length - 1), (1.0, 1.0), _DOOR))
         shapes += _symbol(middle(column, length - 1), symbol)
     x, y = middle(*state.position)
-    along, to_left = _WAYS[int(state.heading)][1], -_WAYS[int(state.heading)][0]
+    along, to_left = WAYS[int(state.heading)][1], -WAYS[int(state.heading)][0]
     shapes.append(Disc((x, y), 0.26, _AGENT))
     shapes.append(Line((x, y), (x + 0.36 * along, y + 0.36 * to_left), 0.08, _AGENT))
     return Scene(size, tuple(shapes), background=_STONE)

@@ -34,12 +34,12 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Scene, Shape
+from jaxrl.jax_envs.hallway import WAYS
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, given, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 NUM_ACTIONS = 7
 KINDS = ("small", "medium", "large")  # of blocks that need 1, 2, 3 agents
-_WAYS = np.array([[0, 1], [-1, 0], [0, -1], [1, 0]], np.int32)  # (x, y) by quarter turns to the left; 0 is to the goal
 _MOVES = np.array([0, 1, 1, 0, 0, 1, 1], bool)  # by action
 _QUARTER = np.array([0, 0, 2, 0, 0, 1, 3], np.int32)  # of a move, seen from the agent's way
 _SPIN = np.array([0, 0, 0, 1, 3, 0, 0], np.int32)  # quarter turns to the left
@@ -144,16 +144,16 @@ def _same(first: Array, second: Array) -> Array:
 
 def _allowed(settings: PushBlockSettings, state: PushBlockState) -> Array:
     """bool [A, 7]: all but moves out of the square."""
-    onto = state.position[:, None] + jnp.asarray(_WAYS)[(state.heading[:, None] + _QUARTER) % 4]  # [A, 7, 2]
+    onto = state.position[:, None] + jnp.asarray(WAYS)[(state.heading[:, None] + _QUARTER) % 4]  # [A, 7, 2]
     return jnp.all((onto >= 0) & (onto < settings.size), axis=-1) | ~_MOVES
 
 
 def _push(settings: PushBlockSettings, state: PushBlockState, way: Array, moves: Array) -> tuple[Array, Array]:
     """Rule 2, for agents that go the `way` int32 [A] if it `moves`, bool [A]: which blocks move, bool [N]; where to."""
-    pushes = _same(state.position + jnp.asarray(_WAYS)[way], state.block) & moves[:, None] & state.standing
+    pushes = _same(state.position + jnp.asarray(WAYS)[way], state.block) & moves[:, None] & state.standing
     count = jnp.sum(pushes[..., None] & (way[:, None] == np.arange(4))[:, None], axis=0)  # [N, 4]
     enough = count >= _needs(settings)[:, None]
-    target = state.block + jnp.asarray(_WAYS)[jnp.argmax(enough, axis=1)]
+    target = state.block + jnp.asarray(WAYS)[jnp.argmax(enough, axis=1)]
     column, row = target[:, 0], target[:, 1]
     inner = (column >= 1) & (column <= settings.size - 2) & (row >= 1)
     taken = jnp.any(_same(target, state.block) & state.standing, axis=1)
@@ -171,7 +171,7 @@ def _step(settings: PushBlockSettings, state: PushBlockState, action: Array) -> 
     goes, target = _push(settings, state, way, moves)
     scored = goes & (target[:, 1] == settings.size - 1)
     block, standing = jnp.where(goes[:, None], target, state.block), state.standing & ~scored
-    onto = state.position + jnp.asarray(_WAYS)[way]
+    onto = state.position + jnp.asarray(WAYS)[way]
     free = moves & ~jnp.any(_same(onto, block) & standing, axis=1)
     state = state._replace(
         position=jnp.where(free[:, None], onto, state.position),
@@ -197,7 +197,7 @@ def _judge(settings: PushBlockSettings, state: PushBlockState, scored: Array) ->
 def _view(settings: PushBlockSettings, state: PushBlockState, over: Array) -> TeamView:
     """Observation, action mask and who is alive; the layout of the observation is in the module's docstring."""
     members, scale, needs = settings.members, 1.0 / (settings.size - 1), _needs(settings)
-    ways = jnp.asarray(_WAYS)
+    ways = jnp.asarray(WAYS)
     frame = ways[(state.heading[:, None] + np.arange(2)) % 4]  # [A, 2, 2], ahead and left
 
     def own(vector: Array) -> Array:
@@ -206,7 +206,7 @@ def _view(settings: PushBlockSettings, state: PushBlockState, over: Array) -> Te
 
     beside = state.position[:, None] + ways[(state.heading[:, None] + np.arange(4)) % 4]  # [A, 4, 2]
     touch = jnp.max((_same(beside, state.block[None]) & state.standing) * needs, axis=-1) / 3.0
-    to_goal = (settings.size - 1 - state.position[:, 1:, None]) * _WAYS[0]  # [A, 1, 2]
+    to_goal = (settings.size - 1 - state.position[:, 1:, None]) * WAYS[0]  # [A, 1, 2]
     to_block = own(state.block[None] - state.position[:, None]).reshape(members, -1, 2) * scale
     there = jnp.ones_like(to_block[..., :1])
     blocks = jnp.where(state.standing[:, None], jnp.concatenate([there, to_block], axis=-1), 0.0)
@@ -239,7 +239,7 @@ def _draw(settings: PushBlockSettings, state: PushBlockState) -> Scene:
             shapes.append(Box((x + 0.5, y + 0.5), (0.9, 0.9), _COLOURS[need - 1], label=str(need)))
     for index, ((x, y), heading) in enumerate(zip(state.position, state.heading, strict=True)):
         shift = 0.15 * (index - (settings.members - 1) / 2)  # of agents that share a cell, all are seen
-        centre, (ahead_x, ahead_y) = (float(x) + 0.5 + shift, float(y) + 0.5), _WAYS[heading]
+        centre, (ahead_x, ahead_y) = (float(x) + 0.5 + shift, float(y) + 0.5), WAYS[heading]
         shapes.append(Disc(centre, 0.25, "#264653"))
         shapes.append(Line(centre, (centre[0] + 0.3 * ahead_x, centre[1] + 0.3 * ahead_y), 0.06, "#ffffff"))
     return Scene((size, size), tuple(shapes))

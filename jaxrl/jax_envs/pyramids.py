@@ -34,19 +34,17 @@ import numpy as np
 from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Polygon, Scene, Shape
+from jaxrl.jax_envs.hallway import KINDS, NOTHING, WAYS, seen_by_rays
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 NUM_ACTIONS = 5
 BRICK_REWARD = 2.0
-NOTHING, WALL, STONE, SWITCH_OFF, SWITCH_ON, GOLD = range(6)
-"""What a cell holds."""
-KINDS = 5  # that a ray can meet
+WALL, STONE, SWITCH_OFF, SWITCH_ON, GOLD = range(1, 1 + KINDS)
+"""What a cell holds that does not hold NOTHING."""
 LENGTH = 2 + 5 * (KINDS + 1)
-_WAYS = np.array([[0, 1], [-1, 0], [0, -1], [1, 0]], np.int32)  # (x, y) by quarter turns to the left; 0 is up
 _MOVE = np.array([0, 1, -1, 0, 0], np.int32)  # by action, cells ahead
 _SPIN = np.array([0, 0, 0, 1, 3], np.int32)  # by action, quarter turns to the left
-_RAYS = np.array([[0, 1], [1, 1], [1, 0], [1, -1], [0, -1]], np.int32)  # cells ahead and left, for one cell of length
 
 
 class PyramidsSettings(NamedTuple):
@@ -136,7 +134,7 @@ def _content(settings: PyramidsSettings, state: PyramidsState, cell: Array) -> A
 def _step(settings: PyramidsSettings, state: PyramidsState, action: Array) -> tuple[PyramidsState, TeamStep]:
     """The rules of the module's docstring, in their order."""
     move = jnp.asarray(_MOVE)[action]
-    onto = state.position + move * jnp.asarray(_WAYS)[state.heading]
+    onto = state.position + move * jnp.asarray(WAYS)[state.heading]
     held = _content(settings, state, onto)
     moved = jnp.where(held == NOTHING, move, 0)
     state = state._replace(
@@ -155,16 +153,8 @@ def _step(settings: PyramidsSettings, state: PyramidsState, action: Array) -> tu
 
 def _view(settings: PyramidsSettings, state: PyramidsState, moved: Array, over: Array) -> TeamView:
     """The observation that the module's docstring lays out."""
-    ahead, left = (jnp.asarray(_WAYS)[(state.heading + turn) % 4] for turn in (0, 1))
-    ray = _RAYS[:, :1] * ahead + _RAYS[:, 1:] * left  # [5, 2]
-    far = np.arange(1, settings.sight + 1)
-    held = _content(settings, state, state.position + ray[:, None] * far[:, None])  # [5, sight]
-    first = jnp.argmax(held != NOTHING, axis=1)
-    met = jnp.take_along_axis(held, first[:, None], axis=1)[:, 0]
-    distance = jnp.where(met == NOTHING, 1.0, (1 + first) / settings.sight)
-    kind = jax.nn.one_hot(met - 1, KINDS)  # of NOTHING: no place, so all 0
-    rays = jnp.concatenate([kind, distance[:, None]], axis=1)
-    obs = jnp.concatenate([jnp.stack([state.pressed, moved]), rays.reshape(-1)])
+    rays = seen_by_rays(partial(_content, settings, state), state.position, state.heading, settings.sight)
+    obs = jnp.concatenate([jnp.stack([state.pressed, moved]), rays])
     everything = jnp.ones((1, NUM_ACTIONS), bool)
     return TeamView(obs=(obs[None].astype(jnp.float32),), action_mask=everything, alive=~over[None])
 
@@ -187,7 +177,7 @@ def draw(settings: PyramidsSettings, state: Any) -> Scene:
     for cell, colour in [(stone, _STONE) for stone in stones] + [(gold, _GOLD)] * int(state.pressed):
         x, y = middle(cell)
         shapes.append(Polygon(((x - 0.4, y - 0.35), (x + 0.4, y - 0.35), (x, y + 0.4)), colour))
-    (x, y), (along, up) = middle(state.position), _WAYS[int(state.heading)]
+    (x, y), (along, up) = middle(state.position), WAYS[int(state.heading)]
     shapes.append(Disc((x, y), 0.3, _AGENT))
     shapes.append(Line((x, y), (x + 0.42 * float(along), y + 0.42 * float(up)), 0.1, _AGENT))
     return Scene((side + 2.0, side + 2.0), tuple(shapes), background=_WALLS)

@@ -48,7 +48,7 @@ MEMBERS = 2
 PLAYERS = 4
 BRANCHES = (3, 3, 3)
 _SIDE = np.array([1.0, 1.0, -1.0, -1.0], np.float32)[:, None]  # [A, 1], towards which end each player attacks
-_SIGN = np.array([0.0, 1.0, -1.0], np.float32)  # what an action of a branch says
+SIGN = np.array([0.0, 1.0, -1.0], np.float32)  # what an action of a branch says
 _OTHERS = np.array([[1, 2, 3], [0, 3, 2], [3, 0, 1], [2, 1, 0]])  # [A, 3], mate, opponent with my place, the other one
 
 
@@ -127,8 +127,8 @@ def chase_ball(obs: Array) -> Array:
     ball, goal = obs[..., 6:8], obs[..., 10:12]
     line = (goal - ball) / _length(goal - ball)  # on which it pushes
     behind = jnp.sum(ball * line, axis=-1, keepdims=True) > 0.7 * _length(ball)
-    beside = jnp.sum(_left(line) * ball, axis=-1, keepdims=True) < 0.0
-    around = ball - 0.09 * line + 0.06 * jnp.where(beside, 1.0, -1.0) * _left(line)
+    beside = jnp.sum(left_of(line) * ball, axis=-1, keepdims=True) < 0.0
+    around = ball - 0.09 * line + 0.06 * jnp.where(beside, 1.0, -1.0) * left_of(line)
     return run_to(jnp.where(behind, ball, around))
 
 
@@ -137,7 +137,7 @@ def run_to(place: Array) -> Array:
     sign = jnp.where(jnp.abs(place) > 0.01, jnp.sign(place), 0.0)
     turn = jnp.where(jnp.abs(place[..., 1]) > 0.5 * jnp.abs(place[..., 0]), sign[..., 1], 0.0)
     wanted = jnp.concatenate([sign, turn[..., None]], axis=-1)
-    return jnp.where(wanted < 0, 2, wanted).astype(jnp.int32)  # as `_SIGN` reads them
+    return jnp.where(wanted < 0, 2, wanted).astype(jnp.int32)  # as `SIGN` reads them
 
 
 def _kick_off(settings: SoccerSettings, key: Array) -> SoccerState:
@@ -156,7 +156,7 @@ def _kick_off(settings: SoccerSettings, key: Array) -> SoccerState:
     )
 
 
-def _left(way: Array) -> Array:
+def left_of(way: Array) -> Array:
     """[..., 2] turned by a quarter to the left."""
     return jnp.stack([-way[..., 1], way[..., 0]], axis=-1)
 
@@ -166,19 +166,19 @@ def _length(vector: Array) -> Array:
     return jnp.sqrt(jnp.maximum(jnp.sum(vector * vector, axis=-1, keepdims=True), 1e-12))
 
 
-def _at_most(vector: Array, longest: float) -> Array:
+def at_most(vector: Array, longest: float) -> Array:
     """[..., 2], shortened where it is longer."""
     return vector * jnp.minimum(1.0, longest / _length(vector))
 
 
 def run_players(settings: SoccerSettings, state: SoccerState, action: Array) -> SoccerState:
     """Rules 1 and 2, for any number A of players; `action` int32 [A, 3]."""
-    sign = jnp.asarray(_SIGN)[action][..., None]  # [A, 3, 1]
+    sign = jnp.asarray(SIGN)[action][..., None]  # [A, 3, 1]
     angle = settings.turn * sign[:, 2]
-    way = jnp.cos(angle) * state.way + jnp.sin(angle) * _left(state.way)
+    way = jnp.cos(angle) * state.way + jnp.sin(angle) * left_of(state.way)
     way = way / _length(way)  # rounding must not add up
-    velocity = settings.glide * state.velocity + settings.push * (sign[:, 0] * way + sign[:, 1] * _left(way))
-    velocity = _at_most(velocity, settings.push)
+    velocity = settings.glide * state.velocity + settings.push * (sign[:, 0] * way + sign[:, 1] * left_of(way))
+    velocity = at_most(velocity, settings.push)
     position = state.position + velocity
     apart = position[:, None] - position  # [A, A, 2], from the second to the first
     overlap = jnp.maximum(2.0 * settings.player_radius - _length(apart), 0.0)
@@ -195,7 +195,7 @@ def play_ball(settings: SoccerSettings, state: SoccerState, one_goal: bool = Fal
     speed = jnp.maximum(jnp.sum(state.velocity * line, axis=1, keepdims=True), 0.0) + settings.kick
     rise = jnp.maximum(speed - jnp.sum(state.ball_velocity * line, axis=1, keepdims=True), 0.0)
     velocity = state.ball_velocity + jnp.sum(jnp.where(struck, rise * line, 0.0), axis=0)
-    velocity = _at_most(settings.roll * velocity, settings.ball_speed)
+    velocity = at_most(settings.roll * velocity, settings.ball_speed)
     ball = state.ball + jnp.sum(jnp.where(struck, overlap * line, 0.0), axis=0) + velocity
     room = np.array([settings.half_length, 1.0], np.float32) - settings.ball_radius
     before_mouth = jnp.abs(ball[1]) < settings.mouth
@@ -255,7 +255,7 @@ def seen_by_players(
     them = [(other - state.position[:, None]) / span, state.velocity[others] / settings.push, state.way[others]]
     around = jnp.stack(them, axis=2).reshape(players, 3 * others.shape[1], 2)
     vector = jnp.concatenate([jnp.stack(mine, axis=1), around], axis=1)
-    frame = jnp.stack([state.way, _left(state.way)], axis=1)  # [A, 2, 2], ahead and left
+    frame = jnp.stack([state.way, left_of(state.way)], axis=1)  # [A, 2, 2], ahead and left
     own = jnp.sum(vector[:, :, None] * frame[:, None], axis=-1).reshape(players, -1)
     obs = jnp.concatenate([state.position * side / settings.half_length, state.way * side, own], axis=1)
     return obs.astype(jnp.float32)

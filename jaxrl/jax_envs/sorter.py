@@ -33,16 +33,15 @@ from jax import Array
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Point, Scene, Shape
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamStep, TeamView, given, team_step, vector_sensor
+from jaxrl.jax_envs.soccer_twos import BRANCHES, SIGN, at_most, left_of
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 HIGHEST = 20
 """Numbers on tiles are 1 to this."""
 FEATURES = 5
-BRANCHES = (3, 3, 3)
 NEAREST, FARTHEST = 0.75, 0.95
 """How far from the middle tiles lie. 20 of them are at least 2 sin(π / 20) 0.75 = 0.234 apart."""
 STEP_REWARD = -0.001
-_SIGN = np.array([0.0, 1.0, -1.0], np.float32)  # what an action of a branch says
 
 
 class SorterSettings(NamedTuple):
@@ -127,25 +126,14 @@ def _unit(angle: Array) -> Array:
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 
 
-def _left(way: Array) -> Array:
-    """[2] turned by a quarter to the left."""
-    return jnp.stack([-way[1], way[0]])
-
-
-def _within(vector: Array, longest: float) -> Array:
-    """[2], shortened if it is longer."""
-    length = jnp.sqrt(jnp.maximum(jnp.sum(vector * vector), 1e-12))
-    return vector * jnp.minimum(1.0, longest / length)
-
-
 def _move(settings: SorterSettings, state: SorterState, action: Array) -> SorterState:
     """Rule 1; `action` int32 [3]."""
-    ahead, left, turn = jnp.asarray(_SIGN)[action]
+    ahead, left, turn = jnp.asarray(SIGN)[action]
     angle = settings.turn * turn
-    way = jnp.cos(angle) * state.way + jnp.sin(angle) * _left(state.way)
+    way = jnp.cos(angle) * state.way + jnp.sin(angle) * left_of(state.way)
     way = way / jnp.sqrt(jnp.sum(way * way))  # rounding must not add up
-    move = _within(settings.stride * (ahead * way + left * _left(way)), settings.stride)
-    return state._replace(position=_within(state.position + move, 1.0), way=way, clock=state.clock + 1)
+    move = at_most(settings.stride * (ahead * way + left * left_of(way)), settings.stride)
+    return state._replace(position=at_most(state.position + move, 1.0), way=way, clock=state.clock + 1)
 
 
 def _judge(settings: SorterSettings, state: SorterState) -> tuple[SorterState, TeamStep]:
@@ -168,7 +156,7 @@ def _judge(settings: SorterSettings, state: SorterState) -> tuple[SorterState, T
 def _view(settings: SorterSettings, state: SorterState, over: Array) -> TeamView:
     """Observations as the module's docstring lists them."""
     away = state.tile - state.position
-    frame = jnp.stack([state.way, _left(state.way)])  # [2, 2], ahead and left
+    frame = jnp.stack([state.way, left_of(state.way)])  # [2, 2], ahead and left
     to_tile = 0.5 * jnp.sum(away[:, None] * frame[None], axis=-1)
     features = [to_tile, (state.number / HIGHEST)[:, None], state.visited[:, None], ~state.visited[:, None]]
     tiles = jnp.where((state.number > 0)[:, None], jnp.concatenate(features, axis=1), 0.0)
