@@ -25,8 +25,8 @@ import numpy as np
 import psutil
 
 from jaxrl.envs.player.link import PlayerOptions
-from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
-from jaxrl.envs.player.teams import AreasOutcome
+from jaxrl.envs.player.player import ServedScene, serve
+from jaxrl.envs.player.teams import AreasOutcome, BehaviorPart
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.envs.unity.simulator import make_unity
 from jaxrl.envs.workers.pool import EnvPool
@@ -100,7 +100,7 @@ def main() -> None:
     options, _ = parser.parse_known_args()
     if options.serve:
         side = options.side[0]
-        part = ServedBehavior("Camera", spec_of(side), 1)
+        part = BehaviorPart("Camera", spec_of(side), 1)
         served = ServedScene("Camera", (part,), {}, lambda areas, seed: Camera(side, areas))
         serve(served, PlayerOptions(port=options.mlagents_port))
         return

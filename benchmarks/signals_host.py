@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.player.link import PlayerOptions
-from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
-from jaxrl.envs.player.teams import AreasOutcome
+from jaxrl.envs.player.player import ServedScene, serve
+from jaxrl.envs.player.teams import AreasOutcome, BehaviorPart
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -82,7 +82,7 @@ class Line:
 def play(members: int, port: int) -> None:
     """As a Unity player would."""
     spec = BehaviorSpec((ObservationSpec("sensor_0", (2,)),), ActionSpec(0, (2,)))
-    part = ServedBehavior("Line", spec, members, 1)
+    part = BehaviorPart("Line", spec, members, 1)
     serve(ServedScene("Line", (part,), {}, lambda areas, seed: Line(areas, members, seed)), PlayerOptions(port=port))
 
 

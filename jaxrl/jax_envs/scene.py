@@ -16,23 +16,11 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
+from jaxrl.envs.player.teams import BehaviorPart as BehaviorPart
 from jaxrl.jax_envs.drawing import Scene
 from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, State, TeamActions, TeamStep, TeamView, begin_areas_anew
 from jaxrl.jax_envs.interface import advance_areas as advance
 from jaxrl.jax_envs.interface import start_areas as start
-from jaxrl.types import BehaviorSpec
-
-
-class BehaviorPart(NamedTuple):
-    """The members of one behavior in an area, and what they see and do."""
-
-    name: str  # as a Unity scene would have it, without team suffix
-    spec: BehaviorSpec
-    members: int  # capacity of a team; A = teams * members
-    teams: int = 1  # in one area; they share the behavior
-    truncates: bool = False  # whether a step ever says `truncated` of them
-    first_team: int = 0  # number of its first team where a player serves it: behaviors that play each other have others
-    group: str | None = None  # likewise: behaviors with the same name here are mates, in one group of an area
 
 
 class BehaviorStep(NamedTuple):

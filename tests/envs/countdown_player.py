@@ -15,8 +15,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxrl.envs.player.link import PlayerOptions
-from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
-from jaxrl.envs.player.teams import AreasOutcome
+from jaxrl.envs.player.player import ServedScene, serve
+from jaxrl.envs.player.teams import AreasOutcome, BehaviorPart
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
 
 MEMBERS = 3
@@ -82,7 +82,7 @@ def main() -> int:
     parser.add_argument("--answer-seconds", type=float, default=20.0)
     arguments = vars(parser.parse_known_args()[0])
     teams = arguments.pop("teams")
-    part = ServedBehavior("Countdown", SPEC, MEMBERS // teams, teams)
+    part = BehaviorPart("Countdown", SPEC, MEMBERS // teams, teams)
     served = ServedScene("Countdown", (part,), {"bonus": 0.0}, Countdown)
     logging.basicConfig(level=logging.INFO)
     try:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxrl.envs.player.link import PlayerOptions
-from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
-from jaxrl.envs.player.teams import AreasOutcome
+from jaxrl.envs.player.player import ServedScene, serve
+from jaxrl.envs.player.teams import AreasOutcome, BehaviorPart
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
@@ -82,7 +82,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mlagents-port", dest="port", type=int)
     port = parser.parse_known_args()[0].port
-    serve(ServedScene("Gallery", (ServedBehavior("Gallery", SPEC, MEMBERS),), {}, Gallery), PlayerOptions(port=port))
+    serve(ServedScene("Gallery", (BehaviorPart("Gallery", SPEC, MEMBERS),), {}, Gallery), PlayerOptions(port=port))
     return 0
 
 

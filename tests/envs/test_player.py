@@ -15,7 +15,8 @@ import pytest
 
 from jaxrl.envs.player.link import PlayerOptions
 from jaxrl.envs.player.messages import InvalidActionsError, PlayerMessages
-from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
+from jaxrl.envs.player.player import ServedScene, serve
+from jaxrl.envs.player.teams import BehaviorPart
 from jaxrl.envs.protobuf import messages, register
 
 HERE = Path(__file__).parent
@@ -258,7 +259,7 @@ def test_a_silent_trainer_is_given_up():
 
 
 def test_a_decision_period_below_one_is_refused():
-    part = ServedBehavior("Countdown", SPEC, MEMBERS)
+    part = BehaviorPart("Countdown", SPEC, MEMBERS)
     served = ServedScene("Countdown", (part,), {"bonus": 0.0}, Countdown)
     with pytest.raises(ValueError, match="decision_period = 0"):
         serve(served, PlayerOptions(port=free_port(), decision_period=0))

@@ -18,23 +18,12 @@ import numpy as np
 from jaxrl.envs.player.channels import PlayerChannels, pack_stats
 from jaxrl.envs.player.link import Link, PlayerError, PlayerOptions, TrainerGoneError
 from jaxrl.envs.player.messages import RUNNING, STOPPED, PlayerMessages
-from jaxrl.envs.player.teams import AreasOutcome, Teams
+from jaxrl.envs.player.teams import AreasOutcome, BehaviorPart, Teams
 from jaxrl.envs.protobuf import messages
-from jaxrl.types import Action, Aggregation, BehaviorMessage, BehaviorSpec, EnvironmentStat
+from jaxrl.types import Action, Aggregation, BehaviorMessage, EnvironmentStat
 
 _IDLE_STEPS = 100_000
 _logger = logging.getLogger(__name__)
-
-
-class ServedBehavior(NamedTuple):
-    """One behavior of what a player serves; on the wire `<name>?team=<first_team>` and so on."""
-
-    name: str
-    spec: BehaviorSpec
-    members: int  # of one team; A = teams * members
-    teams: int = 1  # in one area
-    first_team: int = 0
-    group: str | None = None  # behaviors with the same name here are in one group
 
 
 class Simulation(Protocol):
@@ -56,7 +45,7 @@ class ServedScene(NamedTuple):
     """What a player serves: one behavior or several in each of E areas."""
 
     name: str
-    parts: tuple[ServedBehavior, ...]
+    parts: tuple[BehaviorPart, ...]  # on the wire `<name>?team=<first_team>` and so on
     parameters: Mapping[str, float]  # environment parameters with their usual values
     open: Callable[[int, int], Simulation]  # areas E and seed (0 .. 2**32 - 1)
 

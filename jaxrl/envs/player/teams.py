@@ -18,6 +18,18 @@ Rows = tuple[np.ndarray, ...]
 """Areas and rows of some agents, as `np.nonzero` gives them."""
 
 
+class BehaviorPart(NamedTuple):
+    """The members of one behavior in an area, and what they see and do."""
+
+    name: str  # as a Unity scene would have it, without team suffix
+    spec: BehaviorSpec
+    members: int  # capacity of a team; A = teams * members
+    teams: int = 1  # in one area; they share the behavior
+    truncates: bool = False  # whether a step ever says `truncated` of them
+    first_team: int = 0  # number of its first team where a player serves it: behaviors that play each other have others
+    group: str | None = None  # likewise: behaviors with the same name here are mates, in one group of an area
+
+
 class AreasOutcome(NamedTuple):
     """What a step, or a reset, brought about in E areas. After a reset nobody has ended."""
 

@@ -22,25 +22,11 @@ from jax import Array
 from jaxrl.compilation import enable_compilation_cache, quick_options
 from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.envs.player.link import EDITOR_PORT, PlayerOptions
-from jaxrl.envs.player.player import ServedBehavior, ServedScene, serve
+from jaxrl.envs.player.player import ServedScene, serve
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.jax_envs import environment_of
-from jaxrl.jax_envs.interface import (
-    Areas,
-    EnvParams,
-    JaxEnv,
-    TeamActions,
-    TeamStep,
-    TeamView,
-)
-from jaxrl.jax_envs.scene import (
-    JaxScene,
-    Sizes,
-    advance_scene,
-    scene_of,
-    start_scene,
-    step_of_behavior,
-)
+from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.scene import JaxScene, Sizes, advance_scene, scene_of, start_scene, step_of_behavior
 from jaxrl.types import Action, JaxrlError
 
 _logger = logging.getLogger(__name__)
@@ -112,11 +98,7 @@ def _no_actions(areas: int, env: Sizes) -> TeamActions:
 
 def make_served(env: JaxEnv | JaxScene) -> ServedScene:
     """`env` as the player wants it."""
-    parts = tuple(
-        ServedBehavior(part.name, part.spec, part.members, part.teams, part.first_team, part.group)
-        for part in scene_of(env).parts
-    )
-    return ServedScene(env.name, parts, env.parameters, lambda areas, seed: JittedAreas(env, areas, seed))
+    return ServedScene(env.name, scene_of(env).parts, env.parameters, partial(JittedAreas, env))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
