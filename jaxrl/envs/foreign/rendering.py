@@ -13,7 +13,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -58,18 +58,6 @@ def drawing_options(settings: RunSettings) -> DrawingOptions:
     played = run.inference and run.resume
     folder = Path(run.results_dir, f"{run.run_id}-videos" if played else f"{run.run_id}/videos").absolute()
     return DrawingOptions(show=options.render, film_every=options.video_every, folder=str(folder))
-
-
-class Viewer(Protocol):
-    """Something that shows pictures."""
-
-    def show(self, picture: np.ndarray) -> None:
-        """Show uint8 [H, W, 3]. Raises ViewerError."""
-        ...
-
-    def close(self) -> None:
-        """May be called twice."""
-        ...
 
 
 def make_drawn(make: Callable[..., Any], options: DrawingOptions) -> Any:
@@ -256,7 +244,7 @@ class Rendering:
     Args:
         place: worker and area, for errors and warnings.
         frames_per_second: of its films.
-        open_viewer: opens the window, with the first picture.
+        open_viewer: opens the window, a `Window` or its like, with the first picture.
     """
 
     def __init__(
@@ -265,13 +253,13 @@ class Rendering:
         place: str,
         *,
         frames_per_second: float | None = None,
-        open_viewer: Callable[[], Viewer] = Window,
+        open_viewer: Callable[[], Any] = Window,
     ) -> None:
         self._options = options
         self._place = place
         self._rate = frames_per_second or _FRAMES_PER_SECOND
         self._open_viewer = open_viewer
-        self._viewer: Viewer | None = None
+        self._viewer: Any = None
         self._shows = options.show
         self._films = options.film_every > 0
         self._film: Film | None = None

@@ -114,13 +114,13 @@ def _step_axis(panel: Any) -> None:
     panel.set_xlabel("agent steps")
 
 
-def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> bool:
-    """One bar per run with timers, in shares of its learning phase; whether there was any."""
+def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> None:
+    """One bar per run with timers, in shares of its learning phase."""
     runs = [run for e in experiments for run in e.runs]
     spent = {i: time_of(run) for i, run in enumerate(runs)}
     known = {i: found for i, found in spent.items() if found is not None and found.seconds > 0}
     if not known:
-        return False
+        return
     panel = figure.subplots()
     left = dict.fromkeys(known, 0.0)
     shown = [phase for phase in [*PHASES, "other"] if any(found.phases[phase] for found in known.values())]
@@ -142,7 +142,6 @@ def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> bool:
     panel.set_axisbelow(True)
     handles, names = panel.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names))
-    return True
 
 
 def plain(text: str) -> str:

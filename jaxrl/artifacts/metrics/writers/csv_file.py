@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jaxrl.artifacts import files
 from jaxrl.artifacts.appended import AppendedFile
 from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
-from jaxrl.artifacts.metrics.writers.interface import Place
+from jaxrl.artifacts.metrics.writers.interface import Place, StatisticsWriter
 from jaxrl.artifacts.run_folder import METRICS_TABLE
 
 HEADER = "step,wall_time,tag,value\n"
@@ -29,7 +27,7 @@ def open_writer(place: Place) -> CsvWriter:
     return CsvWriter(place.folder, place.resume_step)
 
 
-class CsvWriter:
+class CsvWriter(StatisticsWriter):
     """Appends lines to `<folder>/metrics.csv`, all of a summary or none of them.
 
     With `resume_step` the lines at or after that step are dropped first, as TensorBoard drops such points; so is what a
@@ -53,9 +51,6 @@ class CsvWriter:
             if tag not in INTERNAL:
                 table.writerow((step, now, " ".join(tag.split("\n")), repr(float(summary.value))))
         self._file.append(lines.getvalue().encode())
-
-    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """A table has no pictures."""
 
     def close(self) -> None:
         """Close the file; may be called twice. Raises ArtifactError."""

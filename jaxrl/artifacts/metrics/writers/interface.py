@@ -61,8 +61,7 @@ class StatisticsWriter(Protocol):
         ...
 
     def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Pictures uint8 [H, W, 3] by tag."""
-        ...
+        """Pictures uint8 [H, W, 3] by tag; a writer that has no place for them inherits this."""
 
     def close(self) -> None:
         """Nothing more will be written; may be called twice."""

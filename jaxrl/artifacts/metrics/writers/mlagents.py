@@ -19,11 +19,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
 from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
-from jaxrl.artifacts.metrics.writers.interface import Place
+from jaxrl.artifacts.metrics.writers.interface import Place, StatisticsWriter
 from jaxrl.own_code import told
 from jaxrl.plugins import MLAGENTS_WRITERS, Plugin, PluginError, installed
 from jaxrl.settings import RunSettings
@@ -73,7 +71,7 @@ def open_plugins(place: Place) -> list[PluginWriter]:
     return [PluginWriter(background, category) for background in place.run.kept[MLAGENTS_WRITERS]]
 
 
-class PluginWriter:
+class PluginWriter(StatisticsWriter):
     """The writers of one plugin, in its thread, for one behavior or seed: the category."""
 
     def __init__(self, background: BackgroundWriter, category: str) -> None:
@@ -86,9 +84,6 @@ class PluginWriter:
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
         """By tag."""
         self._background.put(lambda writers: writers.write(self._category, step, summaries))
-
-    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """ML-Agents has none."""
 
     def hang_up(self) -> None:
         """Nothing more will come from anywhere in the run."""

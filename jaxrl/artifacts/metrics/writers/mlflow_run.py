@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
-
 from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
 from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
-from jaxrl.artifacts.metrics.writers.interface import Place, RecordError
+from jaxrl.artifacts.metrics.writers.interface import Place, RecordError, StatisticsWriter
 from jaxrl.settings.records import USUAL_PROJECT, USUAL_STORE
 from jaxrl.settings.section import flatten
 
@@ -53,7 +51,7 @@ def open_writer(place: Place) -> BackgroundWriter:
     return BackgroundWriter("MLflow", lambda: MlflowWriter(place), ADVICE, place.told)
 
 
-class MlflowWriter:
+class MlflowWriter(StatisticsWriter):
     """A run in MLflow, new or continued."""
 
     def __init__(self, place: Place) -> None:
@@ -93,9 +91,6 @@ class MlflowWriter:
             self._metric(_FORBIDDEN.sub("_", tag), value, now, step) for tag, value in values if math.isfinite(value)
         ]
         self._client.log_batch(self._run, metrics=metrics)
-
-    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Are left to the event files."""
 
     def close(self) -> None:
         """The run is over."""
