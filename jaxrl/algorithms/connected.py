@@ -64,3 +64,13 @@ def without_learning(algorithm: Algorithm) -> Algorithm:
     if algorithm.connectors is None:
         return algorithm
     return algorithm._replace(connectors=frozen(algorithm.connectors))
+
+
+def deterministic(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    """As a behavior acts where nothing is left to chance: no noise, no statistics that move, no critic that remembers.
+
+    For `TrainState.policy` as it is.
+    """
+    network = settings.network_settings.model_copy(update={"deterministic": True})
+    algorithm = ALGORITHMS[settings.trainer_type](spec, settings.model_copy(update={"network_settings": network}))
+    return without_learning(algorithm)._replace(critic_step=None)

@@ -16,6 +16,7 @@ from jaxrl.artifacts.files import ArtifactError
 from jaxrl.training.errors import LostWrites
 
 SAY_SECONDS = 30.0
+"""A wait of so long is told."""
 GIVE_UP_SECONDS = 600.0
 """A disk that takes longer for a checkpoint does not answer any more."""
 _KIND = "checkpoint"
@@ -56,16 +57,12 @@ class CheckpointWriter:
 
     Args:
       lost: is told at once of each checkpoint that could not be written, unless it is the final one.
-      say_seconds, give_up_seconds: a wait of so long is told, or is an error.
     """
 
-    def __init__(
-        self, lost: LostWrites, *, say_seconds: float = SAY_SECONDS, give_up_seconds: float = GIVE_UP_SECONDS
-    ) -> None:
+    def __init__(self, lost: LostWrites) -> None:
         self._lost = lost
         self._turn = threading.Lock()
         self._saves: dict[str, _Save] = {}
-        self._say_seconds, self._give_up_seconds = say_seconds, give_up_seconds
 
     def begin(self, name: str, write: Callable[[], None], *, final: bool = False) -> None:
         """Call `write` in a thread; what is under way for behavior `name` must be settled."""
@@ -95,14 +92,14 @@ class CheckpointWriter:
                 raise save.error
 
     def _await(self, name: str, save: _Save) -> None:
-        save.thread.join(self._say_seconds)
+        save.thread.join(SAY_SECONDS)
         while save.thread.is_alive():
             waited = time.monotonic() - save.begun
-            if waited > self._give_up_seconds:
+            if waited > GIVE_UP_SECONDS:
                 del self._saves[name]
                 raise CheckpointError(
                     f"{name}: its checkpoint is being written since {waited:.0f} s, and nothing comes of it. "
                     "Check the disk or the network folder of --results-dir; then continue with --resume."
                 )
             _log.warning("%s: waiting for its checkpoint, which is being written since %.0f s.", name, waited)
-            save.thread.join(self._say_seconds)
+            save.thread.join(SAY_SECONDS)

@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
@@ -320,9 +320,9 @@ def _address_of_this_machine() -> str:
     return socket.gethostbyname(socket.gethostname())
 
 
-def settings_text(version: str, settings: Mapping[str, Any], unlike: Sequence[str] = ("results_dir",)) -> str:
+def settings_text(version: str, settings: Mapping[str, Any]) -> str:
     """What has to be alike on all hosts; the results are written by host 0 alone, wherever that wants them."""
-    options = {name: value for name, value in settings["checkpoint_settings"].items() if name not in unlike}
+    options = {name: value for name, value in settings["checkpoint_settings"].items() if name != "results_dir"}
     text = json.dumps([version, {**settings, "checkpoint_settings": options}], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

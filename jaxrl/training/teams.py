@@ -20,15 +20,11 @@ class SharedLearners:
         told = len(teams) > 1
         teams += [behavior_id for behavior_id in dict.fromkeys(behavior_ids) if behavior_id not in teams]
         if len(teams) > 1 and not told:
-            log.warning("%s", one_learner(name, teams))
-
-
-def one_learner(name: str, teams: Sequence[str]) -> str:
-    """Of two or more teams of behavior `name` without self-play."""
-    several = f"{', '.join(teams[:-1])} and {teams[-1]}"
-    return (
-        f"{name}: {several} are teams of one behavior without self_play: all of them train one policy, against its "
-        "newest version alone. With self_play one team at a time learns, against earlier versions. To train the teams "
-        "apart, give each a behavior name of its own in the environment (in Unity: Behavior Parameters) and in the "
-        "configuration."
-    )
+            several = f"{', '.join(teams[:-1])} and {teams[-1]}"
+            log.warning(
+                "%s: %s are teams of one behavior without self_play: all of them train one policy, against its newest "
+                "version alone. With self_play one team at a time learns, against earlier versions. To train the teams "
+                "apart, give each a behavior name of its own in the environment (in Unity: Behavior Parameters) and in "
+                "the configuration.",
+                name, several,
+            )  # fmt: skip

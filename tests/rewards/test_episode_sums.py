@@ -15,9 +15,8 @@ from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
-from jaxrl.training.host.episode_sums import EpisodeSums
 from jaxrl.training.host.learner import LearnerPrograms, keep, learn
-from jaxrl.training.signal_rewards import PAID, Paid, episode_sums
+from jaxrl.training.signal_rewards import PAID, EpisodeSums, Paid, episode_sums
 from tests.algorithms.team_rollouts import quick_jit
 from tests.helpers import decision_steps, make_spec, message, settings_of, terminal_steps
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation

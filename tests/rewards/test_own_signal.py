@@ -11,12 +11,12 @@ import pytest
 
 import jaxrl
 from jaxrl.algorithms import preparing
+from jaxrl.algorithms.connected import deterministic
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.metrics.tags import tag_of
 from jaxrl.own_code import OwnCodeError
 from jaxrl.rewards.signals import bind
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, to_yaml
-from jaxrl.training.deterministic import deterministic
 from tests.algorithms.team_rollouts import SMALL, SPEC, random_rollout
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import make_toy, quick_compilation

@@ -11,6 +11,7 @@ import pytest
 
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.training import checkpoint_writer
 from jaxrl.training.checkpoint_writer import CheckpointWriter
 from jaxrl.training.errors import LostWrites
 
@@ -80,8 +81,10 @@ def test_any_other_error_is_raised_where_the_run_looks_next() -> None:
     writer.raise_errors()  # once
 
 
-def test_a_disk_that_does_not_answer_is_told_and_given_up(log: Any) -> None:
-    writer, release = CheckpointWriter(LostWrites(), say_seconds=0.02, give_up_seconds=0.1), threading.Event()
+def test_a_disk_that_does_not_answer_is_told_and_given_up(log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_writer, "SAY_SECONDS", 0.02)
+    monkeypatch.setattr(checkpoint_writer, "GIVE_UP_SECONDS", 0.1)
+    writer, release = CheckpointWriter(LostWrites()), threading.Event()
     writer.begin("A", lambda: release.wait(60) and None)
     with pytest.raises(CheckpointError, match=r"A: its checkpoint is being written since .*--results-dir"):
         writer.settle("A")

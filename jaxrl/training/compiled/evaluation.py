@@ -50,7 +50,7 @@ def evaluate(
     `options.max_length` decisions.
 
     Args:
-      algorithms: from `training.deterministic`, by behavior.
+      algorithms: `connected.deterministic`, by behavior.
       policies: by behavior, one per seed, leading axis S.
       parameters: of the environment, float32 [S] by name.
       teams: behaviors whose members are mates of each other: each is told what the whole team got.

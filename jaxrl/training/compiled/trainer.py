@@ -20,6 +20,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Traced
 
+from jaxrl.algorithms.connected import deterministic
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.compilation import cache_by_default, quick_options
 from jaxrl.jax_envs.interface import JaxEnv
@@ -43,7 +44,6 @@ from jaxrl.training.compiled.planning import plan_of
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.starting import start
 from jaxrl.training.compiled.state import IterationLog, JittedState, Report, SceneState
-from jaxrl.training.deterministic import deterministic
 from jaxrl.training.spread import here, over_all
 
 

@@ -194,7 +194,7 @@ class Behaviors(dict[str, Behavior]):
         settings = settings or behavior_settings_for(self._settings, name)
         chain = make_chain(spec, settings.connectors, behavior_id or name)
         check_observations(spec if chain is None else chain.spec, settings.network_settings, behavior_id or name)
-        algorithm, programs = self._alike(spec, settings, training=self._training)
+        algorithm, programs = self._alike(spec, settings)
         tell_unexportable(name, spec, settings, algorithm)
         return Kind(spec, settings, algorithm, programs, self._key_of(name))
 
@@ -229,12 +229,12 @@ class Behaviors(dict[str, Behavior]):
                 fresh, _, _ = kind.programs.learner.start(kind.algorithm, self._key_of(name))
                 self.policies.hold(name, kind, self._recorder.first_policy(name, fresh, kind.spec, kind.settings))
 
-    def _alike(self, spec: BehaviorSpec, settings: BehaviorSettings, *, training: bool) -> tuple[Algorithm, Programs]:
+    def _alike(self, spec: BehaviorSpec, settings: BehaviorSettings) -> tuple[Algorithm, Programs]:
         """Algorithm and programs, which behaviors of the same observations, actions and settings share."""
         alike = spec, settings.model_dump_json()
         if alike not in self._programs:
             algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
-            algorithm = algorithm if training else without_learning(algorithm)
+            algorithm = algorithm if self._training else without_learning(algorithm)
             if self._together is not None:
                 algorithm = self._together.share_of(algorithm)
             self._programs[alike] = algorithm, compile_programs(algorithm, settings.segment_limit)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
+from jaxrl.algorithms.connected import deterministic
 from jaxrl.artifacts.metrics.statistics import StatsAggregator, Summary
 from jaxrl.artifacts.metrics.step_clock import due
 from jaxrl.envs import simulator
@@ -22,12 +23,9 @@ from jaxrl.rollout.booking.missing import MissingAgents, missing_agents
 from jaxrl.rollout.booking.slots import Slots
 from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings
 from jaxrl.settings.teams import teams_of
-from jaxrl.training.deterministic import deterministic
-from jaxrl.training.host.acting_policy import ActingPolicy
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.launch import evaluation_pool
-from jaxrl.training.host.paged_buffer import wanted_of
-from jaxrl.training.host.policies import Frozen
+from jaxrl.training.host.policies import Frozen, frozen
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.routing import Share, decide, joint, whole
 from jaxrl.training.interrupt import Interrupt
@@ -158,19 +156,13 @@ class Evaluation:
                 f"{name}: the environment of the evaluation shows this behavior, which the training's has not shown yet"
             )
         if name not in self._policies:
-            self._policies[name] = Frozen(name, _actor_for(behavior))
+            algorithm = deterministic(behavior.spec, behavior.settings)
+            programs = compile_programs(algorithm, behavior.settings.segment_limit).actor
+            given = behavior.spec, behavior.settings, algorithm, programs, behavior.state.policy
+            noise = jax.random.key(0)  # which is never asked for
+            self._policies[name] = frozen(name, *given, noise, behavior.actor.environment)
         self._policies[name].actor.policy = behavior.state.policy
         return self._policies[name]
-
-
-def _actor_for(behavior: Behavior) -> ActingPolicy:
-    name, spec, settings = behavior.name, behavior.spec, behavior.settings
-    algorithm = deterministic(spec, settings)
-    programs = compile_programs(algorithm, settings.segment_limit).actor
-    key = jax.random.key_data(jax.random.key(0)).tolist()  # of noise that is never asked for
-    wanted = wanted_of(settings, algorithm.collect_size, learned=False)
-    policy, environment = behavior.state.policy, behavior.actor.environment
-    return ActingPolicy(name, spec, algorithm, programs, policy, key, wanted, environment, most=settings.team_capacity)
 
 
 def _played(records: list[EpisodeRecords]) -> int:

@@ -1,12 +1,11 @@
 """Episodes of a run that somebody follows: tracked, handed to callbacks in order, and assigned to policies.
 
-In use only with callbacks, assignments or an episode window; otherwise the loop has none and pays nothing.
+In use only with callbacks or an episode window; otherwise the loop has none and pays nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from jaxrl.callbacks import Follows
 from jaxrl.envs.interface import EnvironmentFailure
@@ -16,26 +15,11 @@ from jaxrl.rollout.following.followed import AgentRecord, Episode, Trajectory
 from jaxrl.rollout.following.segments import Segments
 from jaxrl.rollout.following.tracker import EpisodeTracker, Noticed
 from jaxrl.training.host.hooks import Hooks
+from jaxrl.training.host.policies import Policies
 from jaxrl.training.host.routing import Assignment, Router
 from jaxrl.types import Action, EnvMessage
 
 Complete = list[tuple[AgentRecord, Trajectory]]
-
-
-class Followable(Protocol):
-    """What following needs of the policies of a run."""
-
-    def check(self, name: str, behavior_id: str) -> None:
-        """Raises if agents of this behavior id cannot follow the policy."""
-        ...
-
-    def horizon(self, behavior_id: str) -> int:
-        """time_horizon of a behavior id."""
-        ...
-
-    def own(self, worker: int, behavior_id: str) -> str:
-        """The policy of agents that are not assigned."""
-        ...
 
 
 class Following:
@@ -50,7 +34,7 @@ class Following:
     """
 
     def __init__(
-        self, hooks: Hooks, tracker: EpisodeTracker, policies: Followable, assignments: Sequence[Assignment]
+        self, hooks: Hooks, tracker: EpisodeTracker, policies: Policies, assignments: Sequence[Assignment]
     ) -> None:
         self.hooks = hooks
         self.tracker = tracker

@@ -26,9 +26,8 @@ from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.errors import DivergedError
 from jaxrl.training.host.collector import Collector
-from jaxrl.training.host.episode_sums import EpisodeSums
 from jaxrl.training.interrupt import await_telling
-from jaxrl.training.signal_rewards import PAID, paid_by_decision
+from jaxrl.training.signal_rewards import PAID, EpisodeSums, paid_by_decision
 from jaxrl.types import BehaviorSpec
 
 log = logging.getLogger(__name__)

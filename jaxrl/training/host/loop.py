@@ -23,7 +23,6 @@ from jaxrl.training.host.open_episodes import OpenEpisodes
 from jaxrl.training.host.opponents import Opponents
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.recorder import HostRecorder, Notices
-from jaxrl.training.host.routing import Assignment
 from jaxrl.training.host.together import Together
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
@@ -47,7 +46,6 @@ class HostLoop:
     `behaviors` are those who learn, `policies` those who decide, and `episodes` knows what is open.
 
     Args:
-      assignments: say who decides for whom, asked in this order before the mappings of callbacks.
       together: the hosts that learn as one, of which this is one.
     """
 
@@ -58,7 +56,6 @@ class HostLoop:
         interrupt: Interrupt,
         pool: EnvPool,
         hooks: Hooks | None = None,
-        assignments: Sequence[Assignment] = (),
         together: Together | None = None,
     ) -> None:
         self.settings = settings
@@ -76,7 +73,7 @@ class HostLoop:
         self.curricula = Curricula(settings, recorder)
         self.opponents = Opponents(settings, recorder, self.behaviors)
         self.hooks = hooks or Hooks(())
-        self.episodes = OpenEpisodes(settings, recorder, self.behaviors, self.hooks, assignments)
+        self.episodes = OpenEpisodes(settings, recorder, self.behaviors, self.hooks)
         evaluated = any(behavior.evaluation for _, behavior in settings.every_behavior())
         self.evaluation = Evaluation(settings, interrupt) if evaluated else None
 

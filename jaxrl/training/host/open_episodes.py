@@ -13,7 +13,7 @@ from jaxrl.training.host.behaviors import Behaviors
 from jaxrl.training.host.following import Following
 from jaxrl.training.host.hooks import Hooks
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.host.routing import Assignment, Router
+from jaxrl.training.host.routing import Router
 from jaxrl.types import Action, EnvMessage
 
 
@@ -26,13 +26,12 @@ class OpenEpisodes:
         recorder: HostRecorder,
         behaviors: Behaviors,
         hooks: Hooks,
-        assignments: Sequence[Assignment] = (),
     ) -> None:
         self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
         self._settings = settings
         self._recorder = recorder
         self._behaviors = behaviors
-        self._hooks, self._assignments = hooks, [*assignments, *hooks.assignments()]
+        self._hooks = hooks
         self._missing = missing_agents(settings.env_settings)
         self._incarnations: dict[int, int] = {}  # by worker, of its last message
 
@@ -42,14 +41,14 @@ class OpenEpisodes:
         return None if self.following is None else self.following.router
 
     def follow(self) -> None:
-        """Follow episodes from here on, if callbacks, assignments or an episode window ask for single ones."""
+        """Follow episodes from here on, if callbacks or an episode window ask for single ones."""
         windows = any(behavior.episode_window for _, behavior in self._settings.every_behavior())
-        if self.following is not None or not (windows or self._hooks.callbacks or self._assignments):
+        if self.following is not None or not (windows or self._hooks.callbacks):
             return
         policies = self._behaviors.policies
-        observes, begun_at = bool(self._hooks.callbacks or self._assignments), self._behaviors.decided()
-        tracker = EpisodeTracker(self._settings.env_settings.seed, begun_at, observes=observes)
-        self.following = Following(self._hooks, tracker, policies, self._assignments)
+        seed, begun_at = self._settings.env_settings.seed, self._behaviors.decided()
+        tracker = EpisodeTracker(seed, begun_at, observes=bool(self._hooks.callbacks))
+        self.following = Following(self._hooks, tracker, policies, self._hooks.assignments())
         self._hooks.call("on_run_start", policies)
 
     def removed(self, policy: str) -> None:

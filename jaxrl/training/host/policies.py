@@ -65,10 +65,10 @@ def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) 
     Connectors that learn need programs of their own, in which their statistics stay as they are.
     """
     actor = like.actor
-    return _frozen(name, like.spec, like.settings, like.algorithm, actor.programs, policy, key, actor.environment)
+    return frozen(name, like.spec, like.settings, like.algorithm, actor.programs, policy, key, actor.environment)
 
 
-def _frozen(
+def frozen(
     name: str,
     spec: BehaviorSpec,
     settings: BehaviorSettings,
@@ -78,6 +78,7 @@ def _frozen(
     key: jax.Array,
     environment: EnvironmentSettings,
 ) -> Frozen:
+    """An actor of its own for this policy of a behavior. The key is consumed."""
     run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
     if programs.decide_frozen is not None:
         programs = programs._replace(decide=programs.decide_frozen)
@@ -181,7 +182,7 @@ class Policies:
     def hold(self, name: str, kind: Kind, policy: PolicyState) -> None:
         """A behavior whose team is not complete acts with this policy until it is: nobody learns from it."""
         acts = (kind.spec, kind.settings, kind.algorithm, kind.programs.actor, policy)
-        self._waiting[name] = _frozen(name, *acts, self._key_of(name), self._settings.env_settings)
+        self._waiting[name] = frozen(name, *acts, self._key_of(name), self._settings.env_settings)
 
     def gather(self, name: str, team: Team) -> None:
         """The behaviors of a team act together from now on."""

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
+from jaxrl.algorithms.connected import deterministic
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.artifacts.checkpoint.tree import to_arrays
@@ -22,7 +23,6 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas, start_a
 from jaxrl.settings import EvaluationSettings, RunSettings, load_run_settings
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.trainer import make_jitted_trainer
-from jaxrl.training.deterministic import deterministic
 from tests.artifacts.test_csv_file import rows
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import NAME, ToySettings, make_toy, quick_compilation, quick_jit

@@ -19,8 +19,8 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.settings import load_run_settings
-from jaxrl.training.host.episode_sums import EpisodeSums
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.signal_rewards import EpisodeSums
 from jaxrl.types import EnvMessage
 from tests import trainer
 from tests.envs.countdown_player import MEMBERS
