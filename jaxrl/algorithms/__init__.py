@@ -123,7 +123,7 @@ HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = Registry(
 
 
 def _make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    return import_module("jaxrl.algorithms.own").make_own(name, function, spec, settings)
+    return import_module("jaxrl.algorithms.connected").make_own(name, function, spec, settings)
 
 
 ALGORITHMS: Mapping[str, Make] = Registry(

@@ -1,4 +1,7 @@
-"""What settings put around every algorithm: connectors in front of it, a function between rollout and returns."""
+"""What settings put around every algorithm: connectors in front of it, a function between rollout and returns.
+
+Also around one of one's own, `trainer_type: my_file.py:make_x`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from jaxrl.algorithms.interface import Algorithm, TrainState, WithTracedSettings
 from jaxrl.algorithms.postprocessing import postprocessed, resolve
 from jaxrl.connectors import make_chain
 from jaxrl.connectors.chain import frozen
+from jaxrl.own_code import OwnCodeError, calling
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.traced import with_values
 from jaxrl.types import BehaviorSpec
@@ -57,6 +61,34 @@ def _refuse_foreign(name: str, settings: BehaviorSettings) -> None:
             f"make the settings with make_settings({name!r}, ...)",
             f"make_{name}",
         )
+
+
+def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
+    """What `function` makes, with the connectors and the `postprocess` of the settings around it.
+
+    The function is given the spec that the policy sees, and settings without those two: it may call `make_ppo` and the
+    like without having them twice.
+
+    Raises OwnCodeError if it raises or returns something else than an Algorithm that can be initialised.
+    """
+
+    def make(seen: BehaviorSpec, given: BehaviorSettings) -> Algorithm:  # `with_traced_settings` gives traced numbers
+        plain = given.model_copy(update={"connectors": (), "postprocess": None})
+        with calling(f"trainer_type: {name}"):
+            algorithm = function(seen, plain)
+        if not isinstance(algorithm, Algorithm):
+            raise OwnCodeError(f"trainer_type: {name} returns a {type(algorithm).__name__}, expected a jaxrl.Algorithm")
+        with calling(f"trainer_type: {name}: `init` of its Algorithm"):
+            jax.eval_shape(algorithm.init, jax.random.key(0))
+        if algorithm.places != given.places:
+            raise OwnCodeError(
+                f"hyperparameters.share_policy: got false, expected true with trainer_type {name}, whose Algorithm has "
+                "one policy: give its Parts an actor and `places` as poca.parts_of does"
+            )
+        return algorithm
+
+    make.__name__ = name  # which refusals begin with
+    return connected(make)(spec, settings)
 
 
 def without_learning(algorithm: Algorithm) -> Algorithm:

@@ -10,7 +10,7 @@ anew, α a temperature for all continuous dimensions together (α_c) and one for
              Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s), Q₁ twice
     α      ↓ -α (log π + target): target entropies C and 0.2 log(size) of a branch
 
-The networks and what is summed over branches stand in `sac_parts.py`, acting in `sac_acting.py`;
+The networks, what is summed over branches and acting stand in `sac_parts.py`;
 what is held, and how many updates a turn makes, in `off_policy.py`.
 
 Squared errors are halved; all losses are computed before any parameter moves. One Adam each for π, for both Q and V,
@@ -41,10 +41,12 @@ from jaxrl.algorithms.interface import Algorithm, Metrics, PolicyState, TrainSta
 from jaxrl.algorithms.off_policy import collect_size, turn
 from jaxrl.algorithms.parts import applied
 from jaxrl.algorithms.policy_gradient import CLONING, signal_rewards, with_clones
-from jaxrl.algorithms.sac_acting import act, critic_step, estimate, watch
 from jaxrl.algorithms.sac_parts import (
     Parts,
     Soft,
+    act,
+    critic_step,
+    estimate,
     expected_q,
     groups_of,
     memories_of,
@@ -52,6 +54,7 @@ from jaxrl.algorithms.sac_parts import (
     soft_of,
     taken_q,
     temperatures_of,
+    watch,
 )
 from jaxrl.learning import replay as replays
 from jaxrl.learning.adam import ADAM, descended

@@ -15,7 +15,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any, TypeVar
@@ -80,9 +80,16 @@ class Interrupt:
             self._bytes.close()  # ends the thread, which closes the other side
             self._bytes = None
 
-    def waiting(self) -> _Waiting:
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
         """The block only waits: a signal may raise KeyboardInterrupt inside it."""
-        return _Waiting(self)
+        if self.requested:
+            raise KeyboardInterrupt
+        self._waiting = True
+        try:
+            yield
+        finally:
+            self._waiting = False
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         first, self.requested = not self.requested, True
@@ -141,19 +148,6 @@ def await_telling(future: Future[Any], what: Callable[[], str]) -> None:
         if now - told >= TELL_SECONDS:
             told = now
             log.warning("Waiting for %s, for %.0f s so far.", what(), now - begun)
-
-
-class _Waiting:
-    def __init__(self, interrupt: Interrupt) -> None:
-        self._interrupt = interrupt
-
-    def __enter__(self) -> None:
-        if self._interrupt.requested:
-            raise KeyboardInterrupt
-        self._interrupt._waiting = True
-
-    def __exit__(self, *_: object) -> None:
-        self._interrupt._waiting = False
 
 
 def _watch(signals: socket.socket) -> None:

@@ -128,7 +128,7 @@ MUTATIONS = (
     Mutation("R10", "rollout/booking/slots.py", "dropped = self._end_discarded()", "dropped = []"),
     Mutation(
         "R20",
-        "training/host/following.py",
+        "training/host/open_episodes.py",
         "        for episode, agent in noticed.newcomers:\n            if not agent.mapped:\n                self._map",
         "        for episode, agent in self.tracker.living():\n            if agent:\n                self._map",
     ),
@@ -141,7 +141,7 @@ MUTATIONS = (
     ),
     Mutation(
         "R41",
-        "training/host/following.py",
+        "training/host/open_episodes.py",
         "agent.policy, agent.samples = agent.behavior, True\n                self._map(episode, agent)",
         "agent.policy, agent.samples = agent.behavior, True",
     ),
@@ -186,7 +186,7 @@ MUTATIONS = (
     ),
     Mutation(
         "X13",
-        "training/host/following.py",
+        "training/host/open_episodes.py",
         'self.hooks.call("on_episode_created", episode)',
         'self.hooks.call("on_episode_start", episode)',
     ),
@@ -286,7 +286,7 @@ MUTATIONS = (
         "memory = of_all((of_value for of_value, _ in memories)",
         "memory = of_all((of_value for _, of_value in memories)",
     ),
-    Mutation("P29", "training/host/gathering.py", "if len(seen) < len(self._wanted[team]):", "if len(seen) < 0:"),
+    Mutation("P29", "training/host/team.py", "if len(seen) < len(self._wanted[team]):", "if len(seen) < 0:"),
     Mutation("P27", "training/host/statistics.py", "        self._since_update.clear()\n", ""),
     # Manager of environment processes
     Mutation(

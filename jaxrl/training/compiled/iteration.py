@@ -26,9 +26,9 @@ from jaxrl.artifacts.metrics.statistics import ELO
 from jaxrl.training.compiled import connectors, league, opponents
 from jaxrl.training.compiled.collect import collect
 from jaxrl.training.compiled.contest import rivals_of
-from jaxrl.training.compiled.newest_episodes import nothing
 from jaxrl.training.compiled.plan import Learner, Plan
 from jaxrl.training.compiled.play import Play, Transitions, World, begins, start_anew
+from jaxrl.training.compiled.recent_returns import nothing
 from jaxrl.training.compiled.stacking import Moments
 from jaxrl.training.compiled.state import IterationLog, JittedState, Pending, SceneState, add_log, empty_log
 from jaxrl.training.compiled.updates import Learners, Logs, Met, States, end_of, learned

@@ -32,8 +32,8 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution, intervals_of, of_seeds
 from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import EnvironmentParameter
-from jaxrl.training.compiled.newest_episodes import NewestEpisodes
 from jaxrl.training.compiled.plan import SceneTrainer
+from jaxrl.training.compiled.recent_returns import NewestEpisodes
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.state import Report, SceneState
 from jaxrl.training.lessons import LessonChange, Lessons

@@ -15,10 +15,9 @@ from jaxrl.training.compiled import opponents
 from jaxrl.training.compiled.collect import none_made
 from jaxrl.training.compiled.contest import TURN, rivals_of
 from jaxrl.training.compiled.iteration import played
-from jaxrl.training.compiled.newest_episodes import nothing
 from jaxrl.training.compiled.plan import Learner, Plan
 from jaxrl.training.compiled.play import Play, start_play
-from jaxrl.training.compiled.recent_returns import none_yet
+from jaxrl.training.compiled.recent_returns import none_yet, nothing
 from jaxrl.training.compiled.state import JittedState, Pending, SceneState
 
 _RIVALS = 2**31 - 2

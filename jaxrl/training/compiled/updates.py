@@ -28,10 +28,10 @@ from jaxrl.jax_envs.interface import TeamView
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.compiled import connectors
 from jaxrl.training.compiled.collect import from_before, still_open
-from jaxrl.training.compiled.newest_episodes import newest
 from jaxrl.training.compiled.plan import Learner
 from jaxrl.training.compiled.play import Made, Play, Transitions, remembered
 from jaxrl.training.compiled.recent_returns import counted as with_recent
+from jaxrl.training.compiled.recent_returns import newest
 from jaxrl.training.compiled.stacking import (
     Moments,
     figures,

@@ -132,7 +132,7 @@ class ActingPolicy(Collector):
         def allocate(capacity: int) -> Any:
             return allocated(self.programs, self.spec, algorithm, capacity, rows, members)
 
-        return PagedBuffer(self.name, slots, self.programs, allocate, self.wanted, cuts=self._cuts)
+        return PagedBuffer(self.name, slots, self.programs, allocate, self.wanted, cut=self._cut)
 
 
 def allocated(

@@ -17,11 +17,10 @@ from jaxrl.envs.spec_limits import check_spec
 from jaxrl.networks.observations import check_observations
 from jaxrl.settings import BehaviorSettings, RunSettings, behavior_settings_for
 from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
-from jaxrl.training.host.gathering import Gathering
 from jaxrl.training.host.policies import Policies
 from jaxrl.training.host.programs import compile_programs, key_of
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.host.team import Kind, make_team_of
+from jaxrl.training.host.team import Gathering, Kind, make_team_of
 from jaxrl.training.host.together import Together
 from jaxrl.training.host.updates import Updates
 from jaxrl.training.hosts import HostsError

@@ -18,7 +18,7 @@ from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.records import Ingested, RowsMessage
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import EnvironmentSettings
-from jaxrl.training.host.paged_buffer import CutWarning, PagedBuffer, Wanted
+from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
 from jaxrl.types import NOTHING, BehaviorMessage
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,11 @@ log = logging.getLogger(__name__)
 Watch = Callable[[RowsMessage], None]
 
 USUAL = EnvironmentSettings()
+CUT = (
+    "%s: an episode is longer than the %d states that there is room for, and is learned from in pieces in spite of "
+    "batch_mode: complete_episodes. Episodes may be endless: set max_episode_length, let the environment end them, or "
+    "raise hyperparameters.buffer_size."
+)
 VANISHED = (
     "%s: %d agents have asked for nothing for long while others did, and are more than those: they seem to have "
     "vanished without an ending. Their episodes are interrupted, now and whenever there are so many again; one that "
@@ -54,8 +59,7 @@ class Collector(ABC):
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.wanted = wanted
         self._watch = watch
-        self._cuts = CutWarning(name)
-        self._told_of_vanished = False
+        self._told_of_cut, self._told_of_vanished = False, False
         self._connected: Any = ()  # what connectors remember
 
     @property
@@ -143,6 +147,12 @@ class Collector(ABC):
         return self.paged.slots.discard(
             source, None if loss.agents is None else loss.agents.get(source.behavior_id, ())
         )
+
+    def _cut(self, episodes: int, states: int) -> None:
+        """Say once that so many episodes, any number or none, were longer than the states that there is room for."""
+        if episodes and not self._told_of_cut:
+            self._told_of_cut = True
+            log.warning(CUT, self.name, states)
 
     @abstractmethod
     def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:

@@ -33,26 +33,6 @@ def capacity(decisions: int, rows: int, members: int) -> int:
     return math.ceil(SLACK * decisions / (rows * members)) + MESSAGE + 1
 
 
-class CutWarning:
-    """Says once of a behavior that an episode had to be cut that should have been learned from as a whole."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._said = False
-
-    def say(self, episodes: int, states: int) -> None:
-        """So many episodes, any number or none, were longer than the states that there is room for."""
-        if self._said or not episodes:
-            return
-        self._said = True
-        log.warning(
-            "%s: an episode is longer than the %d states that there is room for, and is learned from in pieces in "
-            "spite of batch_mode: complete_episodes. Episodes may be endless: set max_episode_length, let the "
-            "environment end them, or raise hyperparameters.buffer_size.",
-            self._name, states,
-        )  # fmt: skip
-
-
 UNTRAINED = 1024
 """Decisions that are kept from which nobody learns: statistics are drawn from them."""
 
@@ -88,7 +68,7 @@ class PagedBuffer:
 
     Args:
       allocate: (states of a page) → an empty buffer, of one page for each row.
-      cuts: is told of running episodes that cannot stay whole.
+      cut: is told how many running episodes could not stay whole, any number or none, and of the states of a page.
 
     The buffer is a `TrajectoryState`, or `KindTrajectories` where members are of several kinds.
     """
@@ -101,7 +81,7 @@ class PagedBuffer:
         allocate: Callable[[int], Any],
         wanted: Wanted,
         *,
-        cuts: CutWarning,
+        cut: Callable[[int, int], None],
     ) -> None:
         self.slots = slots
         self.running = RunningEpisodes() if wanted.whole_episodes_only else None
@@ -109,7 +89,7 @@ class PagedBuffer:
         self._name = name
         self._programs = programs
         self._wanted = wanted
-        self._cuts = cuts
+        self._cut = cut
         self.pages = Pages(capacity(self.keeps, slots.rows, slots.members), slots.rows)
         self.buffer = allocate(self.pages.capacity)
 
@@ -139,7 +119,7 @@ class PagedBuffer:
         if held > fitting and slots.rows * pages.capacity > 2 * (slots.rows * fitting + pages.given * pages.capacity):
             self.buffer, self.pages = self._programs.repage(self.buffer, pages, capacity=fitting)
             if self.running is not None:
-                self._cuts.say(self.running.shortened(pages.size - self.pages.size), fitting)
+                self._cut(self.running.shortened(pages.size - self.pages.size), fitting)
             pages = self.pages
         elif held <= fitting:
             pages.capacity = fitting
@@ -211,7 +191,7 @@ class PagedBuffer:
             self.buffer = self._programs.turn_whole(self.buffer, moving, page.astype(np.int32), begin)
             running.turned(moving)
         if cut.any():
-            self._cuts.say(int(cut.sum()), pages.capacity)
+            self._cut(int(cut.sum()), pages.capacity)
             running.cut(cut)
         self.full = self._too_large(pages=2 * pages.given) and running.complete > 0
         return cut

@@ -223,4 +223,4 @@ class TeamPolicy(Collector):
                 )
             )
 
-        return PagedBuffer(self.name, slots, self.programs, allocate, self.wanted, cuts=self._cuts)
+        return PagedBuffer(self.name, slots, self.programs, allocate, self.wanted, cut=self._cut)

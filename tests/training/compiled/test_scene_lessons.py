@@ -20,8 +20,8 @@ from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import EnvironmentParameter, RunSettings, SettingsError, load_run_settings
 from jaxrl.training.compiled.checks import check_parameters
 from jaxrl.training.compiled.lessons import SeedLessons, go_on, parameters_at_start
-from jaxrl.training.compiled.newest_episodes import NewestEpisodes
 from jaxrl.training.compiled.plan import SceneTrainer
+from jaxrl.training.compiled.recent_returns import NewestEpisodes
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.trainer import make_scene_trainer

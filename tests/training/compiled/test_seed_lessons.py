@@ -22,8 +22,8 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.settings import EnvironmentParameter, RunSettings, SettingsError, load_run_settings
 from jaxrl.training.compiled.checks import check_parameters, refuse_curricula
 from jaxrl.training.compiled.lessons import SeedLessons, go_on, parameters_at_start
-from jaxrl.training.compiled.newest_episodes import _last
 from jaxrl.training.compiled.plan import SceneTrainer
+from jaxrl.training.compiled.recent_returns import _last
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.state import Report, SceneState

@@ -32,8 +32,8 @@ from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject, resumed
 from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trainer
 from jaxrl.training.self_play import rating as elo
+from jaxrl.training.self_play.game import Rotation, Schedule
 from jaxrl.training.self_play.pool import LATEST, Pool
-from jaxrl.training.self_play.schedule import Rotation, Schedule
 from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 from tests.artifacts.test_csv_file import rows
@@ -196,7 +196,7 @@ def test_ratings_of_two_behaviors_and_of_three_teams() -> None:
 
 @pytest.mark.parametrize("behaviors", [("Duel",), ("Two", "One")])
 def test_the_schedule_is_that_of_the_host_loop(behaviors: tuple[str, ...]) -> None:
-    """Random steps of 40 iterations: turns, snapshots and draws are due where `self_play.schedule` says so."""
+    """Random steps of 40 iterations: turns, snapshots and draws are due where `self_play.game.Schedule` says so."""
     settings = SelfPlaySettings(save_steps=20, team_change=70, swap_steps=15, window=3)
     alone = len(behaviors) == 1
     of = {

@@ -12,8 +12,8 @@ from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.following.followed import AgentRecord, Episode
 from jaxrl.rollout.following.tracker import EpisodeTracker
-from jaxrl.training.host.following import Following
 from jaxrl.training.host.hooks import Hooks
+from jaxrl.training.host.open_episodes import Following
 from jaxrl.training.host.routing import Chosen, Router, Share, blank, decide, join, whole
 from jaxrl.types import Action, BehaviorMessage, EnvMessage, Taken
 from tests.helpers import decision_steps, make_spec, message, terminal_steps

@@ -11,9 +11,8 @@ import pytest
 
 from jaxrl.settings import SelfPlaySettings
 from jaxrl.training.self_play import rating
-from jaxrl.training.self_play.game import Game, Played, Sent
+from jaxrl.training.self_play.game import QUEUE, Game, Played, Rotation, Schedule, Sent
 from jaxrl.training.self_play.pool import LATEST, Pool
-from jaxrl.training.self_play.schedule import QUEUE, Rotation, Schedule
 
 SETTINGS = SelfPlaySettings(save_steps=10, team_change=25, swap_steps=7, window=3, initial_elo=1000.0)
 
