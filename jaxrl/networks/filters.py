@@ -6,7 +6,8 @@ minibatches, their gradients take 10 to 60 times as long as products. Here a con
 over all that the filter's places see, and so are both its gradients. Two things make it fast:
   - images stand along the last axis, [C, H, W, n], so that all copies are of long rows, and no product has to
     transpose what it reads;
-  - a few images at a time go through all layers, so that what lies between the layers stays in the caches.
+  - where nobody asks for a gradient, a few images at a time go through all layers, so that what lies between the
+    layers stays in the caches; a gradient wants all that, and keeping it tile by tile costs more than it saves.
 A stride disappears first, as blocks of pixels become channels. Accelerators have good convolutions; there XLA's own,
 with their gradients, are taken.
 
@@ -16,7 +17,7 @@ Letters: N images, n of them in a tile, C channels, F features, k side of a filt
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -29,8 +30,9 @@ from jaxrl.networks.shapes import as_row
 
 SLOPE = 0.01
 """Of the leaky ReLU behind every filter and linear layer."""
-TILE_PIXELS, LANES = 8 * 84 * 84, 8
-"""Pixels of a tile, whose places then fill about what a core caches, and what numbers of images are rounded up to."""
+TILE_PIXELS, LEARNING_PIXELS, LANES = 8 * 84 * 84, 256 * 84 * 84, 8
+"""Pixels of a tile: its places then fill about what a core caches, and, where gradients are taken, as much memory as a
+minibatch may (80 MB of the first layer of `nature_cnn`). And what numbers of images are rounded up to."""
 
 
 Weights = tuple[tuple[jax.Array, jax.Array], ...]
@@ -73,20 +75,37 @@ def by_library(images: jax.Array, weights: Weights, *, strides: tuple[int, ...],
 
 
 def in_tiles(images: jax.Array, weights: Weights, *, strides: tuple[int, ...], dtype: str) -> jax.Array:
-    """As `by_library`, by products over a few images at a time."""
+    """As `by_library`, by products over a few images at a time; over many where its gradient is taken."""
+    return _with_gradient(strides, dtype, images, weights)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _with_gradient(strides: tuple[int, ...], dtype: str, images: jax.Array, weights: Weights) -> jax.Array:
+    return _tiled(strides, dtype, TILE_PIXELS, images, weights)
+
+
+def _for_gradient(strides: tuple[int, ...], dtype: str, images: jax.Array, weights: Weights) -> tuple[jax.Array, Any]:
+    return jax.vjp(partial(_tiled, strides, dtype, LEARNING_PIXELS), images, weights)
+
+
+_with_gradient.defvjp(_for_gradient, lambda strides, dtype, backward, gradient: backward(gradient))
+
+
+def _tiled(strides: tuple[int, ...], dtype: str, pixels: int, images: jax.Array, weights: Weights) -> jax.Array:
+    """With tiles of at most so many pixels, or `LANES` images."""
     count = images.shape[0]
-    tiles, tile = tiles_of(count, images.shape[2] * images.shape[3])
+    tiles, tile = tiles_of(count, pixels // (images.shape[2] * images.shape[3]))
     images = jnp.pad(images, [(0, tiles * tile - count)] + [(0, 0)] * 3).reshape(tiles, tile, *images.shape[1:])
     layers = partial(_columns, weights=weights, strides=strides, dtype=dtype)
     columns = jax.lax.map(layers, images) if tiles > 1 else layers(images[0])[None]
     return jnp.swapaxes(columns, 1, 2).reshape(tiles * tile, -1)[:count]
 
 
-def tiles_of(images: int, pixels: int) -> tuple[int, int]:
-    """Number of tiles and images of each, for so many images of so many pixels; one where devices share them."""
+def tiles_of(images: int, most: int) -> tuple[int, int]:
+    """Number of tiles and images of each, at most so many or `LANES`; one tile where devices share them."""
     if mesh.rows_are_spread():
         return 1, images
-    tiles = -(-images // max(TILE_PIXELS // pixels, LANES))
+    tiles = -(-images // max(most, LANES))
     tile = -(-images // tiles)
     return tiles, tile if tiles == 1 else -(-tile // LANES) * LANES
 

@@ -200,8 +200,9 @@ def test_gradients_of_padded_filters_are_those_of_the_library():
 def test_gradients_of_filters_in_tiles_are_those_of_the_library(images, tiles, monkeypatch):
     """Blocks of 2 x 2 pixels, of which the last column is left over, then filters without a stride. Tiles of up to 16
     images: one that is not filled up, and two with 13 images that are none."""
-    monkeypatch.setattr(filters, "TILE_PIXELS", 16 * 9 * 11 + 50)
-    assert filters.tiles_of(images, 9 * 11) == tiles
+    for name in ("TILE_PIXELS", "LEARNING_PIXELS"):
+        monkeypatch.setattr(filters, name, 16 * 9 * 11 + 50)
+    assert filters.tiles_of(images, 16) == tiles
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(images, 3, 9, 11)), jnp.float32)
     sizes = (((4, 4, 3, 5), 5), ((2, 2, 5, 6), 6))
@@ -214,6 +215,12 @@ def test_gradients_of_filters_in_tiles_are_those_of_the_library(images, tiles, m
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     several = jax.vmap(ours, in_axes=(0, None))(jnp.stack([x, x + 1]), weights)
     np.testing.assert_allclose(several[1], library(x + 1, weights), rtol=1e-4, atol=1e-4)
+    monkeypatch.setattr(filters, "LEARNING_PIXELS", 32 * 9 * 11)
+    loops = [
+        str(jax.make_jaxpr(way)(weights)).count("scan[")
+        for way in (partial(ours, x), jax.grad(lambda w: ours(x, w).sum()))
+    ]
+    assert loops == [int(images > 16), 0], "a gradient is taken of more images at once than values are"
 
 
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
