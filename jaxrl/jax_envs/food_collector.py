@@ -37,8 +37,7 @@ from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, T
 from jaxrl.jax_envs.soccer_twos import left_of
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
-CHANNELS = 5
-GOOD, BAD, MOVING, FROZEN, WALL = range(CHANNELS)
+CHANNELS = 5  # good food, bad food, moving collectors, frozen ones, walls
 FOOD_RADIUS = 0.5
 
 

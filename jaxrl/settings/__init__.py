@@ -2,7 +2,6 @@
 
 from jaxrl.settings.behavior import (
     LARGEST_STEP,
-    BehavioralCloningSettings,
     BehaviorSettings,
     Hyperparameters,
     ScheduleType,
@@ -12,13 +11,6 @@ from jaxrl.settings.environment_parameters import Curriculum, EnvironmentParamet
 from jaxrl.settings.loading import behavior_settings_for, load_run_settings, remarks, to_yaml
 from jaxrl.settings.networks import MemorySettings, NetworkSettings
 from jaxrl.settings.records import EVALUATED, EvaluationSettings, RecordSettings, StopRule
-from jaxrl.settings.rewards import (
-    CuriositySettings,
-    ExtrinsicSettings,
-    GAILSettings,
-    RewardSignalSettings,
-    RNDSettings,
-)
 from jaxrl.settings.run import (
     PROCESSES,
     CheckpointSettings,
@@ -29,34 +21,27 @@ from jaxrl.settings.run import (
     with_drawn_seed,
     with_seed,
 )
-from jaxrl.settings.section import Section, SettingsError
+from jaxrl.settings.section import SettingsError
 
 __all__ = [
     "EVALUATED",
     "LARGEST_STEP",
     "PROCESSES",
     "BehaviorSettings",
-    "BehavioralCloningSettings",
     "CheckpointSettings",
-    "CuriositySettings",
     "Curriculum",
     "EngineSettings",
     "EnvironmentParameter",
     "EnvironmentSettings",
     "EvaluationSettings",
-    "ExtrinsicSettings",
-    "GAILSettings",
     "Hyperparameters",
     "Lesson",
     "MemorySettings",
     "NetworkSettings",
-    "RNDSettings",
     "RecordSettings",
-    "RewardSignalSettings",
     "RunSettings",
     "Sampler",
     "ScheduleType",
-    "Section",
     "SelfPlaySettings",
     "SettingsError",
     "StopRule",
