@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxrl.artifacts.checkpoint.spec import spec_from_json, spec_to_json
+from jaxrl.artifacts.files import writing
 from jaxrl.demonstrations import write
 from jaxrl.demonstrations.columns import Columns, passing_place
 from jaxrl.demonstrations.episodes import Episode, episodes, pairs_of
@@ -88,10 +89,6 @@ def _writer(out: str, force: bool) -> Callable[[Kind, Iterator[Episode]], object
         raise ConversionError(f"{out}: expected FILE.demo, FILE.npz or minari:ID")
     if path.exists() and not force:
         raise ConversionError(f"{out} is there already: --force writes another in its place")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConversionError(f"{path.parent}: cannot be made: {error.strerror}") from error
     if path.suffix == ".npz":
         return lambda kind, found: _to_npz(path, kind, found)
     return lambda kind, found: write(path, kind.behavior, kind.spec, pairs_of(found))
@@ -116,15 +113,8 @@ def _to_npz(path: Path, kind: Kind, found: Iterator[Episode]) -> None:
     columns: dict[str, Any] = {f"observation_{i}": x for i, x in enumerate(states.close())}
     columns |= dict(zip(_DECISIONS, decisions.close(), strict=True)) | dict(zip(_EPISODES, ends.close(), strict=True))
     document = json.dumps({"behavior": kind.behavior, "spec": spec_to_json(kind.spec)})
-    draft = path.with_name(f"{path.name}.partial")
-    try:
-        with draft.open("wb") as file:
-            np.savez_compressed(file, **columns, document=np.array(document))
-        draft.replace(path)
-    except OSError as error:
-        raise ConversionError(f"{path}: cannot be written: {error.strerror}") from error
-    finally:
-        draft.unlink(missing_ok=True)
+    with writing(path) as file:
+        np.savez_compressed(file, **columns, document=np.array(document))
 
 
 def _of_npz(path: Path) -> tuple[Kind, Iterator[Episode]]:

@@ -128,7 +128,6 @@ class _Recording:
             )
         kept: list[list[float]] = []
         ids = [id_ for id_ in self._players if behavior_name(id_) == name]
-        out.parent.mkdir(parents=True, exist_ok=True)
 
         def pairs() -> Iterator[Pair]:
             while len(kept) < episodes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ class Pair(NamedTuple):
 
 
 def write(path: str | Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
-    """A file of these pairs. Returns how many there are.
+    """A file of these pairs, whose folder is made. Returns how many there are.
 
     It is there when all is in it: until then, and where something is raised, what was there before stays.
 
@@ -43,12 +44,14 @@ def write(path: str | Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[P
     path = Path(path)
     draft = path.with_name(f"{path.name}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         steps = _write(path, draft, behavior, spec, pairs)
         draft.replace(path)
     except OSError as error:
         raise DemonstrationError(f"{path}: cannot be written: {error.strerror}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
     return steps
 
 

@@ -71,6 +71,9 @@ def test_npz_and_back(request, tmp_path, name, capsys):
     before = back.read_bytes()
     assert main(["demo", "convert", npz, str(back)]) == 1 and back.read_bytes() == before
     assert "is there already: --force" in capsys.readouterr().err
+    for ending in (".demo", ".npz"):  # below a file there is no folder
+        assert main(["demo", "convert", npz, str(back / f"x{ending}")]) == 1
+        assert f"x{ending}: cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["walk", "seen"])
