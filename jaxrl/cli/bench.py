@@ -9,6 +9,8 @@ import argparse
 import re
 from pathlib import Path
 
+from jaxrl.cli.flags import count
+
 QUICK_SECONDS, FULL_SECONDS = 600.0, 3600.0  # of one script
 
 
@@ -25,7 +27,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--json", default="bench.jsonl", metavar="FILE", help="append a JSON line per benchmark (default: bench.jsonl)"
     )
     parser.add_argument(
-        "--repeat", type=_count, default=1, metavar="N", help="N rounds of all: compare and history see their noise"
+        "--repeat", type=count, default=1, metavar="N", help="N rounds of all: compare and history see their noise"
     )
     parser.add_argument(
         "--device", type=_device, metavar="DEVICE", help="cpu, cuda, cuda:N or tpu (default: what JAX takes)"
@@ -87,12 +89,6 @@ def _history(given: argparse.Namespace) -> int:
 
     print_history(given.places)
     return 0
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}: expected a number of rounds, 1 or more")
-    return int(text)
 
 
 def _device(text: str) -> str:

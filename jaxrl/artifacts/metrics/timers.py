@@ -126,15 +126,6 @@ class Timers:
         node.total += seconds
         node.count += count
 
-    def seconds(self, *path: str) -> float:
-        """Total seconds of the timer at `path` below the root; 0.0 when it never ran."""
-        node = self.root
-        for name in path:
-            if name not in node.children:
-                return 0.0
-            node = node.children[name]
-        return node.total
-
     def gauge(self, name: str, value: float) -> None:
         """Record a gauge: the latest value, smallest, largest, and how often it was set."""
         old = self._gauges.get(name, {"min": value, "max": value, "count": 0})

@@ -16,7 +16,6 @@ import numpy as np
 from jaxrl import trust as trusted
 from jaxrl.artifacts import files
 from jaxrl.envs.address import Kind, parse_address
-from jaxrl.jax_envs import environment_of
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.tools.tournament.figures import png
@@ -127,16 +126,13 @@ def _address_of(runs: Sequence[Path]) -> str:
 
 
 def _environment(where: str, runs: Sequence[Path]) -> JaxEnv | JaxScene:
-    kind, name = parse_address(where)
-    arguments = arguments_of(runs[0], where) if runs else {}
-    if kind is Kind.PLAYER:
-        return environment_of(compiled(name or ""), **arguments)
-    if not kind.compiled:
+    kind = parse_address(where).kind
+    if kind is not Kind.PLAYER and not kind.compiled:
         raise TournamentError(
             f"{where}: is no environment in JAX, in which a tournament is played: expected jax:NAME, player:NAME or "
             "FILE.py:FUNCTION with --env"
         )
-    return environment_of(where, **arguments)
+    return compiled(where, arguments_of(runs[0], where) if runs else {})
 
 
 def _players(env: JaxEnv | JaxScene, where: str, words: Sequence[Word], most: int, deterministic: bool) -> list[Player]:

@@ -223,9 +223,8 @@ def _watch_foreign(played: Played, out: Path, episodes: int) -> WatchSummary:
 
 
 def drawable(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
-    """The environment that can be drawn. A served one is the same environment, compiled."""
-    kind, short = parse_address(name)
-    env = environment_of(compiled(short or "") if kind is Kind.PLAYER else name, **arguments)
+    """The environment, as `compiled`. Raises WatchError where it cannot be drawn."""
+    env = compiled(name, arguments)
     if env.draw is None:
         raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
     return env
@@ -396,9 +395,12 @@ def check_watchable(address: str, run: Path | None) -> None:
         raise WatchError(unknown(address, name or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=prefix))
 
 
-def compiled(name: str) -> str:
-    """The address at which an environment that a player serves can be compiled."""
-    return name if split_function(name) else f"{Kind.JAX}:{name}"
+def compiled(address: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
+    """An environment in JAX; one that a player serves is the same, compiled. Raises JaxrlError."""
+    kind, name = parse_address(address)
+    if kind is Kind.PLAYER:
+        address = name if name and split_function(name) else f"{Kind.JAX}:{name}"
+    return environment_of(address, **arguments)
 
 
 def _unity(what: str, build: str | None, run: Path | None) -> str:
