@@ -98,7 +98,7 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
     defaults = {"ball_touch": 0.0, "ball_forward": 0.0, "time_penalty": 1.0}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, TeamView]:
-        state = _kick_off(settings, key)._replace(**given(parameters, defaults))
+        state = _kick_off(settings, key, given(parameters, defaults))
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: TeamActions) -> tuple[SoccerState, TeamStep]:
@@ -140,19 +140,26 @@ def run_to(place: Array) -> Array:
     return jnp.where(wanted < 0, 2, wanted).astype(jnp.int32)  # as `SIGN` reads them
 
 
-def _kick_off(settings: SoccerSettings, key: Array) -> SoccerState:
-    """The ball near the middle, each team in its own half, looking roughly to the other one."""
-    draw = jax.random.uniform(key, (PLAYERS + 1, 3), minval=-1.0)
+def _kick_off(settings: SoccerSettings, key: Array, parameters: dict[str, Array]) -> SoccerState:
+    """Each team in its own half."""
     usual = jnp.array([[-0.5 * settings.half_length, 0.4], [-0.5 * settings.half_length, -0.4]])
+    return kicked_off(key, jnp.tile(usual, (2, 1)) * _SIDE, 0.2, _SIDE, parameters)
+
+
+def kicked_off(
+    key: Array, usual: Array | np.ndarray, spread: float | np.ndarray, side: np.ndarray, parameters: dict[str, Array]
+) -> SoccerState:
+    """The ball near the middle; players near their `usual` places [A, 2], looking roughly to their `side` [A, 1]."""
+    draw = jax.random.uniform(key, (len(side) + 1, 3), minval=-1.0)
     angle = 0.5 * draw[1:, 2]
     return SoccerState(
-        position=jnp.tile(usual, (2, 1)) * _SIDE + 0.2 * draw[1:, :2],
-        velocity=jnp.zeros((PLAYERS, 2), jnp.float32),
-        way=jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1) * _SIDE,
+        position=jnp.asarray(usual) + spread * draw[1:, :2],
+        velocity=jnp.zeros((len(side), 2), jnp.float32),
+        way=jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1) * side,
         ball=0.2 * draw[0, :2],
         ball_velocity=jnp.zeros(2, jnp.float32),
         clock=jnp.int32(0),
-        ball_touch=jnp.float32(0.0),
+        **parameters,
     )
 
 

@@ -19,7 +19,6 @@ goal; for a striker its mate and the goalie, for the goalie both strikers: to it
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -35,6 +34,7 @@ from jaxrl.jax_envs.soccer_twos import (
     SoccerState,
     chase_ball,
     draw_field,
+    kicked_off,
     play_ball,
     run_players,
     run_to,
@@ -49,6 +49,7 @@ USUAL = DEFAULTS._replace(mouth=0.5)
 AREA = (0.5, 0.6)
 """Depth and half the width of the goalie's area."""
 _SIDE = np.array([1.0, 1.0, -1.0], np.float32)[:, None]  # [A, 1], towards which end each player looks at first
+_SPREAD = np.array([0.2, 0.2, 0.1], np.float32)[:, None]  # [A, 1], how far from its usual place a player begins
 _OTHERS = np.array([[1, 2], [0, 2], [0, 1]])  # [A, 2]
 _SIZES = {"Striker": slice(0, STRIKERS), "Goalie": slice(STRIKERS, PLAYERS)}
 _SPEC = BehaviorSpec((vector_sensor(24),), ActionSpec(continuous_size=0, discrete_branches=BRANCHES))
@@ -63,10 +64,12 @@ def make_strikers_vs_goalie(settings: SoccerSettings = USUAL) -> JaxScene:
     if not settings.ball_radius < settings.mouth < 1.0:
         raise ValueError(f"mouth = {settings.mouth}: must lie between ball_radius = {settings.ball_radius} and 1")
     defaults = {"ball_touch": 0.0, "ball_forward": 0.0}
-    area = (settings.half_length - 0.5 * AREA[0], 0.0, AREA[0], 2.0 * AREA[1])
+    length = settings.half_length
+    usual = np.array([[-0.5 * length, 0.4], [-0.5 * length, -0.4], [0.8 * length, 0.0]], np.float32)
+    area = (length - 0.5 * AREA[0], 0.0, AREA[0], 2.0 * AREA[1])
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, dict[str, TeamView]]:
-        state = _kick_off(settings, key)._replace(**given(parameters, defaults))
+        state = kicked_off(key, usual, _SPREAD, _SIDE, given(parameters, defaults))
         return state, _views(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: dict[str, TeamActions]) -> tuple[SoccerState, SceneStep]:
@@ -98,22 +101,6 @@ def keep_goal(obs: Array) -> Array:
 
 SCRIPTED = {"Striker": chase_ball, "Goalie": keep_goal}
 """Who plays by rules, by behavior."""
-
-
-def _kick_off(settings: SoccerSettings, key: Array) -> SoccerState:
-    """The ball near the middle, the strikers behind it, the goalie before its goal."""
-    draw = jax.random.uniform(key, (PLAYERS + 1, 3), minval=-1.0)
-    length, angle = settings.half_length, 0.5 * draw[1:, 2]
-    usual = jnp.array([[-0.5 * length, 0.4], [-0.5 * length, -0.4], [0.8 * length, 0.0]])
-    return SoccerState(
-        position=usual + jnp.array([[0.2], [0.2], [0.1]]) * draw[1:, :2],
-        velocity=jnp.zeros((PLAYERS, 2), jnp.float32),
-        way=jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1) * _SIDE,
-        ball=0.2 * draw[0, :2],
-        ball_velocity=jnp.zeros(2, jnp.float32),
-        clock=jnp.int32(0),
-        ball_touch=jnp.float32(0.0),
-    )
 
 
 def _stay_home(settings: SoccerSettings, state: SoccerState) -> SoccerState:
