@@ -120,7 +120,7 @@ def cases_of(rows: int, leaves: int, sensors: str = "") -> dict[str, Callable[[]
     bare = jax.jit(lambda tree: sum(x.ravel()[0] for x in jax.tree.leaves(tree)))
 
     def decide() -> None:
-        action, paged.buffer, actor._connected = programs.decide(policy, paged.buffer, steps, key, actor._connected)
+        action, paged.buffer, actor.connected = programs.decide(policy, paged.buffer, steps, key, actor.connected)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 

@@ -88,7 +88,7 @@ def decision(name: str, connectors: list[dict[str, Any]], rows: int) -> Callable
     steps = paged.slots.ingest({SOURCE: BehaviorMessage(ended, deciding)}).steps
 
     def decide() -> None:
-        action, paged.buffer, actor._connected = programs.decide(policy, paged.buffer, steps, key, actor._connected)
+        action, paged.buffer, actor.connected = programs.decide(policy, paged.buffer, steps, key, actor.connected)
         np.asarray(action.continuous)
         np.asarray(action.discrete)
 

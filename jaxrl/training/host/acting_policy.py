@@ -26,15 +26,89 @@ from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
-class ActingPolicy(Collector):
-    """Acts for one behavior and keeps what happens.
+class ActingKind:
+    """A policy that acts for agents of one kind, and what its connectors remember of them.
 
     Args:
       run_key: two words; with the number of a decision they fix its noise.
-      environment: what becomes of actions that agents took otherwise, and of agents that vanish.
-      most: members of a team, at most; None: any number.
-      watch: is told of each message that was booked.
+      environment: what becomes of actions that agents took otherwise.
+      most: members of this kind in a team, at most; None: any number.
+      watch: is told of each message that was booked, of what it says of this kind.
     """
+
+    def __init__(
+        self,
+        name: str,
+        spec: BehaviorSpec,
+        algorithm: Algorithm,
+        programs: ActorPrograms,
+        policy: PolicyState,
+        run_key: list[int],
+        environment: EnvironmentSettings,
+        most: int | None,
+        watch: Watch | None,
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.algorithm = algorithm
+        self.policy = policy  # whoever learns replaces it after each update
+        self.programs = programs
+        self.run_key, self.most, self.watch = run_key, most, watch
+        self.environment = environment
+        self.connected: Any = ()  # what its connectors remember
+        self.known = unseen(spec)  # what `recorded` gives before the first message
+
+    @property
+    def statistics(self) -> Any:
+        """What its connectors have learned of their input, as `PolicyState.connectors`."""
+        return self.connected.state.shared if self.connected else self.policy.connectors
+
+    @property
+    def remembers(self) -> bool:
+        """Whether anything comes along with an agent that changes its team."""
+        return bool(self.algorithm.memories) or self.algorithm.connectors is not None
+
+    def act_as(self, policy: PolicyState) -> None:
+        """Another policy from now on, with what its own connectors have learned of their input."""
+        self.policy, self.connected = policy, connectors.with_statistics(self.connected, policy.connectors)
+
+    def forget(self) -> None:
+        """Its connectors remember nobody any more, and keep their statistics."""
+        self.policy, self.connected = self.policy.replace(connectors=self.statistics), ()
+
+    def connect(self, rows: int, members: int) -> None:
+        """The first agents come: its connectors have so much room."""
+        if self.algorithm.connectors is not None:
+            self.connected = connectors.start(self.algorithm.connectors, self.policy.connectors, (rows, members))
+
+    def grow(self, rows: int, members: int) -> None:
+        """There is more room now."""
+        if self.algorithm.connectors is not None:
+            self.connected = connectors.resize(self.connected, (rows, members))
+
+    def replaced(self, buffer: Any, taken: tuple[np.ndarray, Action] | None) -> Any:
+        """Its buffer, in which open decisions are those that were `taken` otherwise. Raises ExternalActionError."""
+        replace = self.programs.replace_actions
+        if taken is None or (replace is None and self.environment.outside_actions != "train"):
+            return buffer
+        if replace is None:
+            raise connectors.not_scored(self.name, self.algorithm)
+        members, action = taken
+        buffer, raw = replace(self.policy, buffer, members, action)
+        if self.algorithm.connectors is not None:
+            self.connected = connectors.taken(self.algorithm.connectors, self.connected, members, raw, action)
+        return buffer
+
+    def allocated(self, programs: ActorPrograms, capacity: int, rows: int, members: int) -> Any:
+        """An empty buffer of what is kept of its decisions, with observations as its connectors show them."""
+        algorithm = self.algorithm
+        shown = self.spec if algorithm.connectors is None else algorithm.connectors.spec
+        sizes = {"capacity": capacity, "rows": rows, "members": members}
+        return programs.allocate(shown, algorithm.extras, nothing_remembered(algorithm), **sizes)
+
+
+class ActingPolicy(Collector, ActingKind):
+    """Acts for one behavior and keeps what happens. Arguments as of `Collector` and `ActingKind`."""
 
     def __init__(
         self,
@@ -50,22 +124,8 @@ class ActingPolicy(Collector):
         most: int | None = None,
         watch: Watch | None = None,
     ) -> None:
-        super().__init__(name, wanted, environment, watch)
-        self.spec = spec
-        self.algorithm = algorithm
-        self.policy = policy  # whoever learns replaces it after each update
-        self.programs = programs
-        self._run_key, self._most = run_key, most
-        self.known = unseen(spec)  # what `recorded` gives before the first message
-
-    @property
-    def statistics(self) -> Any:
-        """What its connectors have learned of their input, as `PolicyState.connectors`."""
-        return self._connected.state.shared if self._connected else self.policy.connectors
-
-    def act_as(self, policy: PolicyState) -> None:
-        """Another policy from now on, with what its own connectors have learned of their input."""
-        self.policy, self._connected = policy, connectors.with_statistics(self._connected, policy.connectors)
+        Collector.__init__(self, name, wanted, environment)
+        ActingKind.__init__(self, name, spec, algorithm, programs, policy, run_key, environment, most, watch)
 
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
@@ -76,8 +136,15 @@ class ActingPolicy(Collector):
         Raises ExternalActionError for what agents cannot have done, or what cannot be learned from.
         """
         ingested, action = self.book(messages, untrained)
+        if self.watch is not None:
+            self.watch(ingested.rows)
         by_source = {source: at(action, places) for source, places in ingested.decisions.items()}
         return by_source, ingested.episodes, ingested.finished
+
+    def begin_anew(self) -> None:
+        """Nothing has been seen yet; only the number of decisions goes on."""
+        super().begin_anew()
+        self.forget()
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
@@ -86,62 +153,37 @@ class ActingPolicy(Collector):
         return self.paged.slots.recorded()
 
     def _decide(self, paged: PagedBuffer, ingested: Ingested) -> Action:
-        if ingested.taken is not None or ingested.left_out is not None:
-            self._amend(paged, ingested)
-        key_data = noise.noise_key(self._run_key, self.decisions)
-        remembers = bool(self.algorithm.memories) or self.algorithm.connectors is not None
-        moved = () if ingested.moved is None or not remembers else (ingested.moved,)
-        action, paged.buffer, self._connected = self.programs.decide(
-            self.policy, paged.buffer, ingested.steps, key_data, self._connected, *moved
+        paged.buffer = self.replaced(paged.buffer, ingested.taken)
+        if ingested.left_out is not None:
+            paged.buffer = self.programs.leave_out(paged.buffer, ingested.left_out)
+        key_data = noise.noise_key(self.run_key, self.decisions)
+        moved = () if ingested.moved is None or not self.remembers else (ingested.moved,)
+        action, paged.buffer, self.connected = self.programs.decide(
+            self.policy, paged.buffer, ingested.steps, key_data, self.connected, *moved
         )
         return action
 
-    def _amend(self, paged: PagedBuffer, ingested: Ingested) -> None:
-        """Open decisions that were taken otherwise, and those that nobody shall learn from."""
-        replace = self.programs.replace_actions
-        if ingested.taken is not None and replace is not None:
-            members, action = ingested.taken
-            paged.buffer, raw = replace(self.policy, paged.buffer, members, action)
-            if self.algorithm.connectors is not None:
-                self._connected = connectors.taken(self.algorithm.connectors, self._connected, members, raw, action)
-        elif ingested.taken is not None and self.environment.outside_actions == "train":
-            raise connectors.not_scored(self.name, self.algorithm)
-        if ingested.left_out is not None:
-            paged.buffer = self.programs.leave_out(paged.buffer, ingested.left_out)
-
     def _grow(self, paged: PagedBuffer) -> None:
-        if self.algorithm.connectors is not None:
-            self._connected = connectors.resize(self._connected, (paged.slots.rows, paged.slots.members))
+        self.grow(paged.slots.rows, paged.slots.members)
 
     def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:
-        algorithm = self.algorithm
-        rows, (members,) = first_sizes(messages, team_rows=algorithm.team_rows)
-        if algorithm.connectors is not None:
-            self._connected = connectors.start(algorithm.connectors, self.policy.connectors, (rows, members))
+        rows, (members,) = first_sizes(messages, team_rows=self.algorithm.team_rows)
+        self.connect(rows, members)
         slots = Slots(
             self.spec,
-            team_rows=algorithm.team_rows,
+            team_rows=self.algorithm.team_rows,
             rows=rows,
             members=members,
             max_length=self.wanted.max_length,
             leave_out_taken=self.environment.outside_actions == "leave_out",
             interrupt_overdue=self.environment.missing == "carry",
-            most=(self._most,),
+            most=(self.most,),
         )
 
         def allocate(capacity: int) -> Any:
-            return allocated(self.programs, self.spec, algorithm, capacity, rows, members)
+            return self.allocated(self.programs, capacity, rows, members)
 
         return PagedBuffer(self.name, slots, self.programs, allocate, self.wanted, cut=self._cut)
-
-
-def allocated(
-    programs: ActorPrograms, spec: BehaviorSpec, algorithm: Algorithm, capacity: int, rows: int, members: int
-) -> Any:
-    """An empty buffer of what the algorithm keeps of its decisions, with observations as its connectors show them."""
-    shown = spec if algorithm.connectors is None else algorithm.connectors.spec
-    sizes = {"capacity": capacity, "rows": rows, "members": members}
-    return programs.allocate(shown, algorithm.extras, nothing_remembered(algorithm), **sizes)
 
 
 def unseen(spec: BehaviorSpec) -> tuple[tuple[np.ndarray, ...], np.ndarray]:

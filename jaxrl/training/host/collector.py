@@ -43,12 +43,9 @@ class Collector(ABC):
 
     Args:
       environment: what becomes of actions that agents took otherwise, and of agents that vanish.
-      watch: is told of each message that was booked.
     """
 
-    def __init__(
-        self, name: str, wanted: Wanted, environment: EnvironmentSettings = USUAL, watch: Watch | None = None
-    ) -> None:
+    def __init__(self, name: str, wanted: Wanted, environment: EnvironmentSettings = USUAL) -> None:
         self.name = name
         self.environment = environment
         self.paged: PagedBuffer | None = None  # from the first message on, which says for how many agents
@@ -58,9 +55,7 @@ class Collector(ABC):
         self.held = 0  # decisions that the buffer holds, those of running episodes too
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.wanted = wanted
-        self._watch = watch
         self._told_of_cut, self._told_of_vanished = False, False
-        self._connected: Any = ()  # what connectors remember
 
     @property
     def keeps(self) -> int:
@@ -108,8 +103,6 @@ class Collector(ABC):
         if ingested.vanished and not self._told_of_vanished:
             self._told_of_vanished = True
             log.warning(VANISHED, self.name, ingested.vanished)
-        if self._watch is not None:
-            self._watch(rows)
         self.decisions += 1
         self.fresh = self.fresh + ingested.finished if paged.running is None else paged.running.complete
         self.held += ingested.finished
@@ -125,7 +118,7 @@ class Collector(ABC):
 
     def begin_anew(self) -> None:
         """Nothing has been seen yet; only the number of decisions goes on."""
-        self.paged, self._connected = None, ()
+        self.paged = None
         self.fresh, self.held, self.env_steps = 0, 0, 0
 
     def discard(self) -> None:

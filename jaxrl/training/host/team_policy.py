@@ -7,11 +7,9 @@ same (`rollout.buffer.kinds`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts.names import behavior_name
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout import noise
@@ -21,60 +19,26 @@ from jaxrl.rollout.booking.records import Ingested, Moved
 from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.rollout.buffer.kinds import KindTrajectories
 from jaxrl.settings import EnvironmentSettings
-from jaxrl.training.host import connectors
-from jaxrl.training.host.acting_policy import allocated, at, unseen
-from jaxrl.training.host.collector import USUAL, Collector, Watch
+from jaxrl.training.host.acting_policy import ActingKind, at
+from jaxrl.training.host.collector import USUAL, Collector
 from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
-from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
+from jaxrl.types import NOTHING, Action, BehaviorMessage
 
 
-class KindPolicy:
+class KindPolicy(ActingKind):
     """One kind's part of a team's actor: its policy and its agents. What is collected is the `team`'s.
 
-    Args:
-      programs: of this kind alone, for policies that are like it and act by themselves; actions are replaced with them.
-      run_key: two words; with the number of a decision they fix its noise.
-      most: members of this kind in a team, at most; None: any number.
-      watch: is told of each message that was booked, of what it says of this kind.
+    Its programs are of this kind alone, for policies that are like it and act by themselves; actions are replaced with
+    them.
     """
 
-    def __init__(
-        self,
-        name: str,
-        spec: BehaviorSpec,
-        algorithm: Algorithm,
-        programs: ActorPrograms,
-        policy: PolicyState,
-        run_key: list[int],
-        environment: EnvironmentSettings = USUAL,
-        most: int | None = None,
-        watch: Watch | None = None,
-    ) -> None:
-        self.name = name
-        self.spec = spec
-        self.algorithm = algorithm
-        self.programs = programs
-        self.policy = policy  # whoever learns replaces it after each update
-        self.run_key, self.most, self.watch = run_key, most, watch
-        self.environment = environment
-        self.connected: Any = ()  # what its connectors remember
-        self.known = unseen(spec)  # what `recorded` gives before the first message
-        self.team: TeamPolicy  # that it is a part of
+    team: TeamPolicy  # that it is a part of
 
     @property
     def number(self) -> int:
         """Its place among the kinds."""
         return list(self.team.kinds).index(self.name)
-
-    @property
-    def statistics(self) -> Any:
-        """What its connectors have learned of their input, as `PolicyState.connectors`."""
-        return self.connected.state.shared if self.connected else self.policy.connectors
-
-    def act_as(self, policy: PolicyState) -> None:
-        """As `ActingPolicy`."""
-        self.policy, self.connected = policy, connectors.with_statistics(self.connected, policy.connectors)
 
     def lose(self, loss: Loss) -> int:
         """Drop what agents of this kind had begun, of a lost process or copy. Returns their number."""
@@ -141,7 +105,7 @@ class TeamPolicy(Collector):
         """Nothing has been seen yet; only the number of decisions goes on."""
         super().begin_anew()
         for kind in self.kinds.values():
-            kind.policy, kind.connected = kind.policy.replace(connectors=kind.statistics), ()
+            kind.forget()
 
     def _decide(self, paged: PagedBuffer, ingested: Ingested) -> tuple[Action, ...]:
         self._amend(paged, ingested)
@@ -168,31 +132,20 @@ class TeamPolicy(Collector):
             columns = slots.columns(number)
             origin = moved.origin[:, columns]
             origin = np.where(origin >= 0, slots.own(number, origin), -1).astype(np.int32)
-            remembers = bool(kind.algorithm.memories) or kind.algorithm.connectors is not None
-            found.append(Moved(origin, moved.reward[:, columns]) if remembers else None)
+            found.append(Moved(origin, moved.reward[:, columns]) if kind.remembers else None)
         return tuple(found)
 
     def _amend(self, paged: PagedBuffer, ingested: Ingested) -> None:
         """Open decisions that were taken otherwise, and those that nobody shall learn from."""
-        for number, (kind, brought) in enumerate(zip(self.kinds.values(), ingested.kinds, strict=True)):
-            replace = kind.programs.replace_actions
-            if brought.taken is None or (replace is None and self.environment.outside_actions != "train"):
-                continue
-            if replace is None:
-                raise connectors.not_scored(kind.name, kind.algorithm)
-            buffers, (members, action) = list(paged.buffer.kinds), brought.taken
-            buffers[number], raw = replace(kind.policy, buffers[number], members, action)
-            paged.buffer = KindTrajectories(tuple(buffers))
-            if kind.algorithm.connectors is not None:
-                kind.connected = connectors.taken(kind.algorithm.connectors, kind.connected, members, raw, action)
+        of_kinds = zip(self.kinds.values(), paged.buffer.kinds, ingested.kinds, strict=True)
+        paged.buffer = KindTrajectories(tuple(kind.replaced(own, brought.taken) for kind, own, brought in of_kinds))
         if ingested.left_out is not None:
             own = [ingested.left_out[:, paged.slots.columns(number)] for number in range(len(self.kinds))]
             paged.buffer = self.programs.leave_out(paged.buffer, own)
 
     def _grow(self, paged: PagedBuffer) -> None:
         for kind, members in zip(self.kinds.values(), paged.slots.counts, strict=True):
-            if kind.algorithm.connectors is not None:
-                kind.connected = connectors.resize(kind.connected, (paged.slots.rows, members))
+            kind.grow(paged.slots.rows, members)
 
     def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:
         kinds = list(self.kinds.values())
@@ -200,8 +153,7 @@ class TeamPolicy(Collector):
             messages, len(kinds), lambda source: self._place[behavior_name(source.behavior_id)], team_rows=True
         )
         for kind, count in zip(kinds, members, strict=True):
-            if kind.algorithm.connectors is not None:
-                kind.connected = connectors.start(kind.algorithm.connectors, kind.policy.connectors, (rows, count))
+            kind.connect(rows, count)
         first, *others = kinds
         slots = Slots(
             first.spec,
@@ -218,7 +170,7 @@ class TeamPolicy(Collector):
         def allocate(capacity: int) -> KindTrajectories:
             return KindTrajectories(
                 tuple(
-                    allocated(self.programs, kind.spec, kind.algorithm, capacity, rows, count)
+                    kind.allocated(self.programs, capacity, rows, count)
                     for kind, count in zip(kinds, members, strict=True)
                 )
             )
