@@ -14,14 +14,13 @@ import json
 import logging
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
-from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.interrupt import Interrupt, leave
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -288,7 +287,7 @@ class Hosts:
             if whose is not None:
                 self._tell("failed", text=_GONE, name=whose)
             log.error("%s", text)
-            _leave(1)
+            leave(1)
 
     def _tell(self, kind: str, **content: Any) -> None:
         for line in self._lines.values():
@@ -309,7 +308,7 @@ class Hosts:
             self._over.wait(SILENT_SECONDS + BEAT_SECONDS)  # a collective fails at once where somebody is gone: who?
         self._over.set()
         self._tell("failed", text=str(value).partition("\n")[0][:1000] or kind.__name__, name=self.name)
-        atexit.register(_leave, 1)
+        atexit.register(leave, 1)
 
 
 def _address_of_this_machine() -> str:
@@ -325,11 +324,3 @@ def settings_text(version: str, settings: Mapping[str, Any]) -> str:
     options = {name: value for name, value in settings["checkpoint_settings"].items() if name != "results_dir"}
     text = json.dumps([version, {**settings, "checkpoint_settings": options}], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _leave(exit_code: int) -> NoReturn:
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(exit_code)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from jaxrl import platforms
 from jaxrl.artifacts.metrics.writers.background import THREAD
@@ -106,7 +106,7 @@ def leave_if_busy(exit_code: int = 0) -> None:
     may take minutes, and crashes when the process is torn down around it.
     """
     if any(thread.name.startswith("jaxrl-") and not thread.daemon for thread in threading.enumerate()):
-        _leave(exit_code)
+        leave(exit_code)
 
 
 def leave_if_unsent(exit_code: int = 0) -> None:
@@ -115,14 +115,15 @@ def leave_if_unsent(exit_code: int = 0) -> None:
     For the last line of a run that has saved everything: W&B's own library would wait for its network once more.
     """
     if any(thread.name.startswith(THREAD) for thread in threading.enumerate()):
-        _leave(exit_code)
+        leave(exit_code)
 
 
-def _leave(exit_code: int) -> None:
+def leave(exit_code: int) -> NoReturn:
+    """End the process at once; what was said is said."""
     logging.shutdown()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     os._exit(exit_code)
 
 

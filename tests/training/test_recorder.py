@@ -143,15 +143,15 @@ def test_a_summary_stays_as_it_was_handed_to_writers(tmp_path: Path, monkeypatch
 def test_minutes_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
     with recorder(tmp_path, checkpoint_minutes=0.3 / 60) as files:
         files.begin(0)
-        assert not files.save_due()
+        assert not files.checkpoints.are_old(NAME)
         time.sleep(0.35)
-        assert files.save_due()
+        assert files.checkpoints.are_old(NAME)
         save(files, 1)
         files.checkpoints.save(NAME, 2, partial(snapshot, files, 2), 1.0)
-        assert not files.save_due()
+        assert not files.checkpoints.are_old(NAME)
     with recorder(tmp_path, force=True) as files:
         files.begin(0)
-        assert not files.save_due()
+        assert not files.checkpoints.are_old(NAME)
 
 
 def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
 from jaxrl.rollout.booking.missing import Overdue, interrupted, limited
 from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, places_of
@@ -184,9 +185,14 @@ class Slots:
         self._discarded[source] = None if agents is None else {*before, *agents}
         return len(living) - len(before) if agents is None else len(living.keys() & (set(agents) - set(before)))
 
-    def sources(self, worker: int, incarnation: int) -> list[Source]:
-        """Those of one process of a worker that have ever shown an agent."""
-        return [s for s in self._occupants.sources() if (s.worker, s.incarnation) == (worker, incarnation)]
+    def lose(self, loss: Loss, behavior: str | None = None) -> int:
+        """`discard` the agents of a lost process or copy, or those of one behavior among them. Returns their number."""
+        lost = 0
+        for source in self._occupants.sources():
+            of = source.behavior_id.partition("?")[0]
+            if (source.worker, source.incarnation) == (loss.worker, loss.incarnation) and behavior in (None, of):
+                lost += self.discard(source, None if loss.agents is None else loss.agents.get(source.behavior_id, ()))
+        return lost
 
     def own(self, kind: int, places: Places) -> Places:
         """These places of members of a kind, in rows of such members alone."""

@@ -52,7 +52,7 @@ class Part:
 
     def done(self, report: Report) -> bool:
         """Whether it has to learn no more, for its own part."""
-        return self.passed or self.recorder.stops() is not None or bool(report.frozen.all())
+        return self.passed or self.recorder.verdict(self.name) is not None or bool(report.frozen.all())
 
     def iterations(self) -> int:
         """Those that cannot pass a summary, an evaluation, a checkpoint or its end except with the last one.
@@ -229,7 +229,7 @@ class JittedLoop:
                 figures = self.trainer.read(self.evaluate[part.name](mine))
             shown = self.trainer.here(mine) if part.settings.keep_best is not None else mine
             recorder.evaluation(reached.evaluation, shown.of(part.name), figures)
-        old = agreed(recorder.save_due())
+        old = agreed(recorder.checkpoints.are_old(part.name))
         return reached.checkpoint or bool(old)
 
     def save(self, run: Run, state: SceneState, *, final: bool = False) -> None:
@@ -256,8 +256,9 @@ class JittedLoop:
     def close(self, run: Run, state: SceneState) -> None:
         """Say why a run is over, and write its last files."""
         for part in run.parts:
-            if part.recorder.stops() and not self.interrupt.requested:
-                log.info("%s", part.recorder.stops())
+            verdict = part.recorder.verdict(part.name)
+            if verdict and not self.interrupt.requested:
+                log.info("%s", verdict)
         self.end(run, state)
         run.closed = True
 

@@ -154,10 +154,6 @@ class JittedRecorder(Recorder):
         self.write_evaluation(self.subject.name, step, self._statistics.of_evaluation(figures))
         self._keep_best(state)
 
-    def stops(self) -> str | None:
-        """Why the training ends before max_steps, if it does."""
-        return self.verdict(self.subject.name)
-
     def save(self, state: JittedState, step: int, *, final: bool = False, moment: Hashable = None) -> None:
         """A checkpoint of all seeds and the ONNX file of the best, unless this step is saved already.
 
@@ -193,10 +189,6 @@ class JittedRecorder(Recorder):
     def thaw(self, frozen: np.ndarray) -> None:
         """Seeds that are not frozen, bool [S], tell what they do again."""
         self._statistics.frozen &= frozen
-
-    def save_due(self) -> bool:
-        """Whether the last checkpoint is older than checkpoint_minutes."""
-        return self.checkpoints.are_old(self.subject.name)
 
     def finish(self, state: JittedState, step: int, *, moment: Hashable = None) -> None:
         """The last save, and the policy where Unity's user looks for it; says how the run ended."""

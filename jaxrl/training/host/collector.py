@@ -129,17 +129,7 @@ class Collector(ABC):
 
     def lose(self, loss: Loss) -> int:
         """Drop what the agents of a lost process or copy had begun. Returns their number, one decision each."""
-        if self.paged is None:
-            return 0
-        sources = self.paged.slots.sources(loss.worker, loss.incarnation)
-        return sum(self.lose_of(source, loss) for source in sources)
-
-    def lose_of(self, source: Source, loss: Loss) -> int:
-        """The same of one source of that process."""
-        assert self.paged is not None
-        return self.paged.slots.discard(
-            source, None if loss.agents is None else loss.agents.get(source.behavior_id, ())
-        )
+        return 0 if self.paged is None else self.paged.slots.lose(loss)
 
     def _cut(self, episodes: int, states: int) -> None:
         """Say once that so many episodes, any number or none, were longer than the states that there is room for."""

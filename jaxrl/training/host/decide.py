@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jaxrl.algorithms.interface import Algorithm, CriticStep, Decision, PolicyState, alone
 from jaxrl.rollout import noise
 from jaxrl.rollout.booking.records import Moved, RowsMessage
-from jaxrl.rollout.buffer import external_actions, kinds, repaging, trajectory, whole_episodes
+from jaxrl.rollout.buffer import external_actions, repaging, trajectory, whole_episodes
 from jaxrl.rollout.buffer.kinds import KindTrajectories
 from jaxrl.rollout.buffer.trajectory import Rows
 from jaxrl.rollout.buffer.trajectory_state import TrajectoryState
@@ -147,16 +147,3 @@ def _appended(
         return decision.sent, state, connected
     connected, sent = connectors.sent(algorithm.connectors, connected, decision.action, decision.sent, steps.deciding)
     return sent, state, connected
-
-
-def uncompiled(acting: Sequence[Acting], critic_step: CriticStep | None = None) -> ActorPrograms:
-    """The programs of an actor of several kinds of members, as ordinary functions."""
-    return ActorPrograms(
-        decide=lambda *arguments: decide_together(acting, critic_step, *arguments),
-        turn=kinds.turn,
-        discard=lambda buffer: kinds.take(buffer)[1],
-        turn_whole=kinds.turn_whole,
-        leave_out=kinds.leave_out,
-        resize=kinds.resize,
-        repage=kinds.repage,
-    )

@@ -79,8 +79,7 @@ class Evaluation:
                 for policy in self._policies.values():
                     policy.actor.lose(loss)
                 for book in self._books.values():
-                    for source in book.sources(loss.worker, loss.incarnation):
-                        book.discard(source, None if loss.agents is None else loss.agents.get(source.behavior_id, ()))
+                    book.lose(loss)
                 if self._missing is not None:
                     self._missing.forget(loss)
             records += self._step(pool, result, behaviors).get(name, [])

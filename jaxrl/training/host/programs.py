@@ -21,7 +21,7 @@ from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host import team_learner
 from jaxrl.training.host.behavior import Programs
 from jaxrl.training.host.connectors import scoring_action
-from jaxrl.training.host.decide import Acting, ActorPrograms, decide, decide_together, uncompiled
+from jaxrl.training.host.decide import Acting, ActorPrograms, decide, decide_together
 from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
 from jaxrl.training.signal_rewards import PAID
 
@@ -66,13 +66,15 @@ def compile_team(
     """The programs of a team of several behaviors; `like`: those of each, were it alone, in the team's order."""
     quick = quick_options()
     acting = [Acting(algorithm, limit) for algorithm, limit in zip(team.kinds.values(), time_horizons, strict=True)]
-    actor = uncompiled(acting, team.critic_step)._replace(
+    actor = ActorPrograms(
         decide=jax.jit(partial(decide_together, acting, team.critic_step), donate_argnums=(1, 4)),
         allocate=like[0].actor.allocate,
         turn=jax.jit(kinds.turn, donate_argnums=0, compiler_options=quick),
         turn_whole=jax.jit(kinds.turn_whole, donate_argnums=0, compiler_options=quick),
         discard=jax.jit(lambda buffer: kinds.take(buffer)[1], donate_argnums=0, compiler_options=quick),
         leave_out=jax.jit(kinds.leave_out, donate_argnums=0, compiler_options=quick),
+        resize=kinds.resize,
+        repage=kinds.repage,
     )
     learner = LearnerPrograms(
         learn=jax.jit(partial(team_learner.learn, team), donate_argnums=(0, 1, 2)),

@@ -43,10 +43,7 @@ class KindPolicy(ActingKind):
     def lose(self, loss: Loss) -> int:
         """Drop what agents of this kind had begun, of a lost process or copy. Returns their number."""
         paged = self.team.paged
-        if paged is None:
-            return 0
-        sources = paged.slots.sources(loss.worker, loss.incarnation)
-        return sum(self.team.lose_of(s, loss) for s in sources if behavior_name(s.behavior_id) == self.name)
+        return 0 if paged is None else paged.slots.lose(loss, self.name)
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Newest real observations and action masks of this kind, for checking an exported policy."""
