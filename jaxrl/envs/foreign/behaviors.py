@@ -29,11 +29,7 @@ class AgentKind:
         self.action = ActionWriter(action)
         self.observation = ObservationReader(observation, self.action.spec.mask_size)
         self.spec = BehaviorSpec(observations=self.observation.specs, action=self.action.spec)
-        self._spaces = observation, action
-
-    def fits(self, observation: spaces.Space, action: spaces.Space) -> bool:
-        """Whether these are its spaces."""
-        return self._spaces == (observation, action)
+        self.spaces = observation, action
 
 
 class Behaviors:
@@ -51,12 +47,10 @@ class Behaviors:
     def meet(self, agent: Any, name: str, observation: spaces.Space, action: spaces.Space) -> AgentKind:
         """The kind of an agent that is seen for the first time. Raises SpaceError."""
         kinds = self._kinds.setdefault(name, [])
-        for kind in kinds:
-            if kind.fits(observation, action):
-                self._of[agent] = kind
-                return kind
-        kind = AgentKind(f"{name}-{len(kinds) + 1}" if kinds else name, observation, action)
-        kinds.append(kind)
+        kind = next((kind for kind in kinds if kind.spaces == (observation, action)), None)
+        if kind is None:
+            kind = AgentKind(f"{name}-{len(kinds) + 1}" if kinds else name, observation, action)
+            kinds.append(kind)
+            self.new[kind.name] = kind.spec
         self._of[agent] = kind
-        self.new[kind.name] = kind.spec
         return kind

@@ -112,9 +112,8 @@ def _check_finite(what: str, values: np.ndarray, reports: list[Report]) -> None:
     if finite.all():
         return
     position = np.unravel_index(int(np.argmin(finite)), values.shape)
-    hint = "mend the environment's code"
     report = reports[int(position[0])]
-    text = f"{report.where}, {what}: {values[position]} is not a finite number; {hint}"
+    text = f"{report.where}, {what}: {values[position]} is not a finite number; mend the environment's code"
     raise BadReportError(text, report.area)
 
 
