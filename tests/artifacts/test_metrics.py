@@ -59,7 +59,5 @@ def test_an_unknown_aggregation_names_the_statistic_and_the_number():
             StatsAggregator().add_environment_stats((stat,), worker)
 
 
-def test_tags_of_signals_and_lessons():
-    assert metrics.signal_tag(metrics.VALUE_ESTIMATE, "extrinsic") == "Policy/Extrinsic Value Estimate"
-    assert metrics.signal_tag(metrics.SIGNAL_REWARD, "rnd") == "Policy/Rnd Reward"
+def test_the_tag_of_a_lesson():
     assert metrics.lesson_tag("wall_height") == "Environment/Lesson Number/wall_height"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.artifacts.metrics.statistics import tag_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import jaxrl
 from jaxrl.algorithms import preparing
 from jaxrl.algorithms.connected import deterministic
 from jaxrl.artifacts.checkpoint.tree import to_arrays
-from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.artifacts.metrics.statistics import tag_of
 from jaxrl.own_code import OwnCodeError
 from jaxrl.rewards.signals import bind
 from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, to_yaml

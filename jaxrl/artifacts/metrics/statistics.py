@@ -15,12 +15,7 @@ GROUP_CUMULATIVE_REWARD = "Environment/Group Cumulative Reward"
 EPISODE_LENGTH = "Environment/Episode Length"
 WORKER_RESTARTS = "Environment/Worker Restarts"
 FAULTY_EPISODES = "Environment/Faulty Episodes"
-LESSON_NUMBER = "Environment/Lesson Number/{parameter}"
 ENTROPY = "Policy/Entropy"
-VALUE_ESTIMATE = "Policy/{signal} Value Estimate"
-BASELINE_ESTIMATE = "Policy/{signal} Baseline Estimate"
-SIGNAL_REWARD = "Policy/{signal} Reward"
-SIGNAL_VALUE = "Policy/{signal} Value"
 POLICY_LOSS = "Losses/Policy Loss"
 VALUE_LOSS = "Losses/Value Loss"
 BASELINE_LOSS = "Losses/Baseline Loss"
@@ -34,23 +29,41 @@ STEP = "Step"
 INTERNAL = frozenset({IS_TRAINING, STEP})
 """Statistics for the console only, not written to TensorBoard."""
 
-
 RECENT_EPISODES = 100
 """How many episodes "lately" are: for the progress bar, the result and the choice of the best seed."""
+
+_OF_EACH_SIGNAL = ("value_estimate", "baseline_estimate", "reward", "value")
+_ABBREVIATIONS = {"gail": "GAIL", "kl": "KL", "rnd": "RND"}
+"""Words that ML-Agents writes in capitals, except in the tags that each signal has ("Policy/Gail Reward")."""
 
 
 class MetricsError(JaxrlError):
     """A statistic cannot be aggregated."""
 
 
-def signal_tag(template: str, signal: str) -> str:
-    """A tag of a reward signal: signal_tag(VALUE_ESTIMATE, "gail") is "Policy/Gail Value Estimate"."""
-    return template.format(signal=signal.capitalize())
+def tag_of(metric: str, first_signal: str = "extrinsic") -> str:
+    """The tag of an algorithm's metric.
+
+    A metric is called `name`, or `name/signal` where it belongs to one stream of rewards: `value_estimate/gail` is
+    "Policy/Gail Value Estimate". What each signal has is that of `first_signal`, the behavior's first one, where no
+    signal is named. Any other metric follows a rule, so that a new algorithm or signal needs no line here:
+
+        name ends in "loss"   Losses/<Name In Capitals>      q1_loss           → Losses/Q1 Loss
+        else                  Policy/<Name In Capitals>      expert_estimate   → Policy/Expert Estimate
+        with a signal         its name stands in front       accuracy/gail     → Policy/GAIL Accuracy
+    """
+    name, _, signal = metric.partition("/")
+    if name in _OF_EACH_SIGNAL:
+        return f"Policy/{(signal or first_signal).capitalize()} {name.replace('_', ' ').title()}"
+    words = [_ABBREVIATIONS.get(word, word.capitalize()) for word in name.split("_")]
+    group = "Losses" if words[-1] == "Loss" and name != "grad_mag_loss" else "Policy"  # as ML-Agents has that one
+    first = [_ABBREVIATIONS.get(signal, signal.capitalize())] if signal else []
+    return f"{group}/{' '.join(first + words)}"
 
 
 def lesson_tag(parameter: str) -> str:
     """The tag of an environment parameter's lesson number."""
-    return LESSON_NUMBER.format(parameter=parameter)
+    return f"Environment/Lesson Number/{parameter}"
 
 
 class Summary(NamedTuple):

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 
 from jaxrl.artifacts.metrics import statistics as tags
-from jaxrl.artifacts.metrics.statistics import Summary
-from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.artifacts.metrics.statistics import Summary, tag_of
 from jaxrl.settings import EVALUATED
 from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.recent_returns import RecentReturns

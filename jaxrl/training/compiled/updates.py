@@ -23,7 +23,7 @@ from jaxrl.algorithms.interface import (
     store_rollout,
 )
 from jaxrl.algorithms.team import TeamAlgorithm
-from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.artifacts.metrics.statistics import tag_of
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.compiled import connectors

@@ -9,8 +9,7 @@ import numpy as np
 
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.episode_figures import EpisodeFigures, EpisodeNumbers
-from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, StatsAggregator, Summary
-from jaxrl.artifacts.metrics.tags import tag_of
+from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, StatsAggregator, Summary, tag_of
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.following.followed import Episode
 from jaxrl.settings import BehaviorSettings
