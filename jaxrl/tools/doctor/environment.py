@@ -42,7 +42,7 @@ def environment(settings: RunSettings) -> Iterator[Finding]:
         found = compiled(str(options.env_path), options.env_args or ())
         yield found
         if found.outcome is Outcome.OK:
-            from jaxrl.tools.doctor.replays import of_compiled
+            from jaxrl.tools.doctor.learner import of_compiled
 
             yield from of_compiled(settings)
         return
@@ -97,8 +97,7 @@ def _played(settings: RunSettings, factory: EnvFactory) -> Iterator[Finding]:
         (first,) = pool.recv()
         yield from behaviors(first, time.monotonic() - begun)
         if first.steps:
-            from jaxrl.tools.doctor.decisions import decisions
-            from jaxrl.tools.doctor.replays import replays
+            from jaxrl.tools.doctor.learner import decisions, replays
 
             found = list(replays(settings, {name: first.new_specs[name] for name in first.steps}))
             yield from found

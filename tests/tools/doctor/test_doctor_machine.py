@@ -12,7 +12,7 @@ from jaxrl.tools.bench.lines import Accelerator
 from jaxrl.tools.doctor import hardware, software
 from jaxrl.tools.doctor.configuration import configuration
 from jaxrl.tools.doctor.findings import Outcome
-from jaxrl.tools.doctor.replays import replays
+from jaxrl.tools.doctor.learner import replays
 from tests.helpers import make_spec
 
 OK, WARN, FAIL = Outcome.OK, Outcome.WARN, Outcome.FAIL
