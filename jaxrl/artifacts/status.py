@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from jaxrl.artifacts import files
 from jaxrl.artifacts.files import ArtifactError
@@ -40,8 +40,6 @@ _log = logging.getLogger(__name__)
 
 
 class _Saved(BaseModel):
-    model_config = ConfigDict(strict=True)
-
     steps: Annotated[int, Field(ge=0)]
 
 
@@ -54,16 +52,12 @@ _Number = float | Literal["inf", "-inf", "nan"]
 
 
 class _Episodes(BaseModel):
-    model_config = ConfigDict(strict=True)
-
     returns: list[_Number]
     team_returns: list[_Number]
 
 
 class _Entries(BaseModel):
     """What is read again of one behavior or environment parameter; the rest is kept as it is."""
-
-    model_config = ConfigDict(strict=True)
 
     checkpoints: list[_Saved] = []
     lesson_num: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] | None = None  # a list: by seed
@@ -87,7 +81,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     """
     values = files.read_json(path)
     try:
-        _DOCUMENT.validate_python(values)
+        _DOCUMENT.validate_python(values, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ArtifactError(f"{path}: {dotted(first['loc'])}: {first['msg']}") from error

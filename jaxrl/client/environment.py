@@ -133,7 +133,10 @@ class UnityEnvironment:
 
     def get_steps(self, behavior: str) -> BehaviorMessage:
         """The newest message of one behavior; without agents if they said nothing. Raises NoSuchBehaviorError."""
-        self._spec(behavior)
+        if behavior not in self.specs:
+            if not self.specs:
+                raise NoSuchBehaviorError(f"{behavior}: no behavior is known before the first reset; call reset first")
+            raise NoSuchBehaviorError(unknown(behavior, behavior, self.specs, what="no such behavior"))
         return self.steps[behavior]
 
     def set_actions(
@@ -182,13 +185,6 @@ class UnityEnvironment:
         self.stats = result.stats
         self.steps = {name: result.steps.get(name) or _nobody(spec) for name, spec in self.specs.items()}
         return self.steps
-
-    def _spec(self, behavior: str) -> BehaviorSpec:
-        if behavior not in self.specs:
-            if not self.specs:
-                raise NoSuchBehaviorError(f"{behavior}: no behavior is known before the first reset; call reset first")
-            raise NoSuchBehaviorError(unknown(behavior, behavior, self.specs, what="no such behavior"))
-        return self.specs[behavior]
 
 
 def _nobody(spec: BehaviorSpec) -> BehaviorMessage:

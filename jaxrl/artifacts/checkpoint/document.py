@@ -52,17 +52,13 @@ class CheckpointInfo(NamedTuple):
     format: int
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _Leaf(_Strict):
+class _Leaf(BaseModel):
     dtype: Annotated[str, Field(pattern=_DTYPE)]
     shape: list[_Size]
     key: str | None = None
 
 
-class _Sensor(_Strict):
+class _Sensor(BaseModel):
     name: str
     shape: list[_Size]
     type: Literal["default", "goal_signal"]
@@ -70,17 +66,17 @@ class _Sensor(_Strict):
     dimension_property: list[_Axis] = []
 
 
-class _Spec(_Strict):
+class _Spec(BaseModel):
     observations: list[_Sensor]
     continuous_actions: _Size
     discrete_branches: list[_Size]
 
 
-class _Nothing(_Strict):
+class _Nothing(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class _Document(_Strict):
+class _Document(BaseModel):
     format: int
     behavior: str
     step: _Size
@@ -139,7 +135,7 @@ def _read(path: Path) -> dict[str, Any]:
     if written not in READABLE:
         raise DamagedError(path, f"{METADATA}: format is {written!r:.40}")
     try:
-        _Document.model_validate(document)
+        _Document.model_validate(document, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         text = f"{METADATA}: {dotted(first['loc'])}: {first['msg']}"

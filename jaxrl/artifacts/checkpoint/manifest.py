@@ -11,7 +11,7 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from jaxrl.artifacts import files
 from jaxrl.artifacts.files import ArtifactError
@@ -20,15 +20,11 @@ MANIFEST = "manifest.json"
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(strict=True)
-
     size: int
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Manifest(BaseModel):
-    model_config = ConfigDict(strict=True)
-
     files: dict[str, _File]
 
 
@@ -48,7 +44,7 @@ def difference(folder: Path) -> str | None:
     The manifest itself must be there. Files that it does not list are the user's own.
     """
     try:
-        listed = _Manifest.model_validate(files.read_json(folder / MANIFEST)).files
+        listed = _Manifest.model_validate(files.read_json(folder / MANIFEST), strict=True).files
     except (ArtifactError, ValidationError):
         return f"{MANIFEST} cannot be read"
     found = [text for name, entry in listed.items() if (text := _difference(folder, name, entry)) is not None]
