@@ -14,14 +14,14 @@ from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.settings import LARGEST_STEP, BehaviorSettings
 from jaxrl.torch import weights as torch_weights
 from jaxrl.torch.checkpoint import Adam, Parameter, TorchCheckpoint
-from jaxrl.torch.weights import HEAD_PREFIX, MAX_TEAM, Layout, TorchImportError, Weights
+from jaxrl.torch.weights import CONSTANTS, HEAD_PREFIX, MAX_TEAM, Layout, TorchImportError, Weights
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 _VERSION = 3.0
 """Of the model's interface, which ML-Agents keeps with the weights."""
 _FIRST = (
-    *("version_number", "is_continuous_int_deprecated", "continuous_act_size_vector", "discrete_act_size_vector"),
-    *("act_size_vector_deprecated", "memory_size_vector", "_current_max_agents", "log_sigma"),
+    *CONSTANTS,
+    *("_current_max_agents", "log_sigma"),
     *("normalization_steps", "running_mean", "running_variance"),
     *("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight", "bias"),
 )

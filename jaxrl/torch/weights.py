@@ -104,11 +104,10 @@ def import_weights(weights: Weights, layout: Layout, spec: BehaviorSpec) -> Impo
 
     Raises `TorchImportError` naming every missing, left-over or misshapen entry.
     """
-    used = [name for entry in layout for name in entry.names]
     normalizer, statistics = _import_normalizer(weights, spec)
     extra = {MAX_TEAM} if any(entry.path[0] == "attention" for entry in layout) else set()
     ignored = {name for name in weights if name in CONSTANTS or name.startswith(DUPLICATES)}
-    _check_names(set(weights) - ignored, {*used, *statistics, *extra})
+    _check_names(set(weights) - ignored, {*_names(layout), *statistics, *extra})
     max_team = jnp.asarray(weights[MAX_TEAM], jnp.float32) if extra else None
     return Imported(params=import_arrays(weights, layout), normalizer=normalizer, max_team=max_team)
 

@@ -30,14 +30,13 @@ def write_torch_file(path: Path, contents: Mapping[str, Any]) -> None:
     An array object that stands in several places is written once and shared there, as the tensors of a module are that
     has two names. Raises ArtifactError when the file cannot be written, TypeError for a value of another kind.
     """
-    pickled = _Pickle()
-    pickled.begin(contents)
+    pickled = _Pickle(contents)
     with files.writing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
 
         def add(name: str, data: bytes) -> None:
             archive.writestr(zipfile.ZipInfo(f"{_FOLDER}/{name}", _NO_TIME), data)
 
-        add("data.pkl", pickled.written())
+        add("data.pkl", pickled.out.getvalue())
         add("byteorder", b"little")
         for key, array in enumerate(pickled.storages):
             add(f"data/{key}", array.astype(array.dtype.newbyteorder("<")).tobytes())
@@ -45,23 +44,18 @@ def write_torch_file(path: Path, contents: Mapping[str, Any]) -> None:
 
 
 class _Pickle:
-    """A pickle of protocol 2 in the making, and the arrays that it names by their number."""
+    """A pickle of protocol 2, and the arrays that it names by their number."""
 
-    def __init__(self) -> None:
+    def __init__(self, value: Any) -> None:
         self.storages: list[np.ndarray] = []
-        self._out = io.BytesIO()
+        self.out = io.BytesIO()
         self._keys: dict[int, int] = {}  # number of a storage by the identity of its array
-
-    def begin(self, value: Any) -> None:
-        self._out.write(b"\x80\x02")
+        self.out.write(b"\x80\x02")
         self._add(value)
-        self._out.write(b".")
-
-    def written(self) -> bytes:
-        return self._out.getvalue()
+        self.out.write(b".")
 
     def _add(self, value: Any) -> None:
-        write = self._out.write
+        write = self.out.write
         if value is None or isinstance(value, bool):
             write({None: b"N", True: b"\x88", False: b"\x89"}[value])
         elif isinstance(value, int):
@@ -99,13 +93,13 @@ class _Pickle:
         if key == len(self.storages):
             self.storages.append(array)
         stride = tuple(math.prod(max(size, 1) for size in array.shape[i + 1 :]) for i in range(array.ndim))
-        self._out.write(b"ctorch._utils\n_rebuild_tensor_v2\n((")
+        self.out.write(b"ctorch._utils\n_rebuild_tensor_v2\n((")
         self._add("storage")
-        self._out.write(f"ctorch\n{kind}\n".encode())
+        self.out.write(f"ctorch\n{kind}\n".encode())
         self._each((str(key), "cpu", array.size))
-        self._out.write(b"tQ")
+        self.out.write(b"tQ")
         self._each((0, tuple(array.shape), stride, False, Ordered()))
-        self._out.write(b"tR")
+        self.out.write(b"tR")
 
 
 def _long(value: int) -> bytes:
