@@ -154,14 +154,13 @@ class JittedLoop:
                 count = agreed(max(wanted, count if now < count else 1))
                 state = self.look(state, reports)
                 if self.open:
-                    self.close_done(state)
+                    self.close([run for run in self.runs if run.over], state)
         finally:
             for run in self.runs:
                 run.clock.close()
         if self.interrupt.requested:
             log.info("Learning was interrupted. Please wait while the policies are saved and exported.")
-        for run in [run for run in self.runs if not run.closed]:
-            self.close(run, state)
+        self.close(self.runs, state)
 
     @property
     def open(self) -> list[Run]:
@@ -248,19 +247,18 @@ class JittedLoop:
         never = of.last_step.at[run.first : run.first + run.count].set(-1)
         return self.trainer.place(state.replace(parts={**state.parts, part.name: of.replace(last_step=never)}))
 
-    def close_done(self, state: SceneState) -> None:
-        """The last files of runs that are done while others go on, with whom their seeds play and may learn on."""
-        for run in [run for run in self.runs if run.over and not run.closed]:
-            self.close(run, state)
+    def close(self, runs: Sequence[Run], state: SceneState) -> None:
+        """Say of these runs why they are over, and write their last files, if that was not done before.
 
-    def close(self, run: Run, state: SceneState) -> None:
-        """Say why a run is over, and write its last files."""
-        for part in run.parts:
-            verdict = part.recorder.verdict(part.name)
-            if verdict and not self.interrupt.requested:
-                log.info("%s", verdict)
-        self.end(run, state)
-        run.closed = True
+        Others may go on, with whom their seeds play and may learn on.
+        """
+        for run in [run for run in runs if not run.closed]:
+            for part in run.parts:
+                verdict = part.recorder.verdict(part.name)
+                if verdict and not self.interrupt.requested:
+                    log.info("%s", verdict)
+            self.end(run, state)
+            run.closed = True
 
     def end(self, run: Run, state: SceneState) -> None:
         """The last files of a run."""

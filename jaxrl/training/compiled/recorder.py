@@ -87,7 +87,7 @@ class JittedRecorder(Recorder):
         name, seeds = self.subject.name, self.subject.seeds
         self._all_new = step == 0
         for index in np.flatnonzero(frozen).tolist():
-            self._statistics.freeze(index)
+            self._statistics.frozen[index] = True
             log.warning(
                 "%s: seed %d stays frozen: its numbers were not finite, see above in its log.", name, seeds[index]
             )
@@ -132,7 +132,7 @@ class JittedRecorder(Recorder):
 
     def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
         """A seed is left behind at trainer step `step`, where its numbers were last good."""
-        self._statistics.freeze(index)
+        self._statistics.frozen[index] = True
         self.leave_out(self.subject.name, index)
         number = self.subject.seeds[index]
         text = "%s%s Seed %d is frozen as it was at step %d; the other seeds go on."

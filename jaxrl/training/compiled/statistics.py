@@ -27,10 +27,6 @@ class SeedStatistics:
         self.frozen = np.zeros(len(subject.seeds), bool)
         """By seed: it tells nothing any more, and counts in no mean over seeds."""
 
-    def freeze(self, index: int) -> None:
-        """A seed is left behind."""
-        self.frozen[index] = True
-
     def add(self, chunk: IterationLog, recent: RecentReturns) -> None:
         """Some iterations have run; `recent` stands after them."""
         exact: IterationLog = jax.tree.map(lambda x: np.asarray(x, np.float64), chunk)

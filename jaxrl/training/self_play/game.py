@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.training.self_play import rating
-from jaxrl.training.self_play.pool import LATEST, Draws, Pool, Snapshot
+from jaxrl.training.self_play.pool import LATEST, Pool, Snapshot
 
 QUEUE = 10
 """Teams that wait for their turn at most, as in ML-Agents; with more the one that waits longest is forgotten."""
@@ -112,7 +114,7 @@ class Game:
       random: what opponents are drawn with.
     """
 
-    def __init__(self, random: Draws) -> None:
+    def __init__(self, random: np.random.Generator) -> None:
         self.rotation = Rotation()
         self.sides: dict[str, Side] = {}
         self.turns = 0  # so far, of all sides

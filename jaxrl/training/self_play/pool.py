@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from jaxrl.training.self_play import sampling
 
 LATEST = -1
 """In the place of a slot: the newest policy, whose rating is the last one of `Pool.ratings`."""
-
-
-class Draws(Protocol):
-    """Random numbers; `numpy.random.Generator` is one."""
-
-    def random(self) -> float:
-        """Uniform in [0, 1)."""
-        ...
-
-    def integers(self, high: int, /) -> Any:
-        """Uniform in 0 .. high - 1."""
-        ...
 
 
 class Snapshot(NamedTuple):
@@ -101,7 +91,7 @@ class Pool:
         known = [(float(games), float(score)) for games, score in (met[slot] for slot in slots if slot < len(met))]
         self.met = known + [(0.0, 0.0)] * (self.window - len(known))
 
-    def draw(self, latest_ratio: float, random: Draws, power: float | None = None) -> int:
+    def draw(self, latest_ratio: float, random: np.random.Generator, power: float | None = None) -> int:
         """Who plays from now on: LATEST with probability `latest_ratio`, else any slot that holds a snapshot.
 
         Takes one uniform number, and one integer if that is below 1 - latest_ratio.
@@ -114,7 +104,7 @@ class Pool:
         self.opponent = self._slot(random, power) if earlier else LATEST
         return self.opponent
 
-    def _slot(self, random: Draws, power: float | None) -> int:
+    def _slot(self, random: np.random.Generator, power: float | None) -> int:
         if power is None:
             return int(random.integers(len(self.snapshots)))
         weights = [sampling.weight(*self.met[slot], power) for slot in range(len(self.snapshots))]

@@ -11,8 +11,8 @@ import pytest
 
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.files import ArtifactError
-from jaxrl.training import checkpoint_writer
-from jaxrl.training.checkpoint_writer import CheckpointWriter
+from jaxrl.training import checkpoints
+from jaxrl.training.checkpoints import CheckpointWriter
 from jaxrl.training.errors import LostWrites
 
 
@@ -82,8 +82,8 @@ def test_any_other_error_is_raised_where_the_run_looks_next() -> None:
 
 
 def test_a_disk_that_does_not_answer_is_told_and_given_up(log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_writer, "SAY_SECONDS", 0.02)
-    monkeypatch.setattr(checkpoint_writer, "GIVE_UP_SECONDS", 0.1)
+    monkeypatch.setattr(checkpoints, "SAY_SECONDS", 0.02)
+    monkeypatch.setattr(checkpoints, "GIVE_UP_SECONDS", 0.1)
     writer, release = CheckpointWriter(LostWrites()), threading.Event()
     writer.begin("A", lambda: release.wait(60) and None)
     with pytest.raises(CheckpointError, match=r"A: its checkpoint is being written since .*--results-dir"):
