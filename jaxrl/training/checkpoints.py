@@ -57,7 +57,7 @@ class Checkpoints:
         on_saved: OnSaved | None = None,
     ) -> None:
         self._folder, self._status, self._timers, self._on_saved = folder, status, timers, on_saved
-        self._writer = CheckpointWriter(lost)
+        self.writer = CheckpointWriter(lost)
         self._old_seconds = None if minutes is None else 60.0 * minutes
         self._saved: dict[str, Hashable] = {}  # by behavior, the moment of the last one; None: not known to be written
         self._saved_at: dict[str, float] = {}  # seconds, of the last one or of the beginning
@@ -96,7 +96,7 @@ class Checkpoints:
             self.settle(name)
             if self._saved[name] != moment or not (self._folder.behavior(name) / POINTER).exists():
                 frozen = saver.copied(snapshot(), self._folder)
-                self._writer.begin(name, partial(self._write, frozen, reward), final=final)
+                self.writer.begin(name, partial(self._write, frozen, reward), final=final)
                 self._saved[name], self._saved_at[name] = moment, time.monotonic()
             error = self.settle(name) if final else None
         if error is not None:
@@ -116,20 +116,16 @@ class Checkpoints:
                 return
             frozen = saver.copied(snapshot())
             write = partial(saver.save_best, frozen, self._folder, self._status, reward, best)
-            self._writer.begin(_best_of(name), write)
+            self.writer.begin(_best_of(name), write)
 
     def settle(self, name: str) -> ArtifactError | None:
         """Wait for the one under way; why it could not be written, if so. Raises any other error of it."""
-        seconds, error = self._writer.settle(name)
+        seconds, error = self.writer.settle(name)
         if seconds:
             self._timers.add(nodes.WRITE, seconds, is_parallel=True)
         if error is not None and name in self._saved:
             self._saved[name] = None
         return error
-
-    def raise_errors(self) -> None:
-        """Raise what has gone wrong in a save that is over, but for a disk that could not be written to."""
-        self._writer.raise_errors()
 
     def tell_saved(self) -> None:
         """Tell `on_saved` of those that have been written since the last call."""

@@ -156,7 +156,7 @@ class Recorder:
 
         Event files that cannot be written lose it, with a message. Raises what has gone wrong in a save meanwhile.
         """
-        self.checkpoints.raise_errors()
+        self.checkpoints.writer.raise_errors()
         track = self._tracks[name]
         taken = track.statistics.take()
         self.files.summaries(name, step, taken)

@@ -99,7 +99,7 @@ def test_x4_evaluation_leaves_the_statistics_alone(finished: Path, inference: bo
     flags = {"checkpoint_settings": {"inference": inference, "resume": True}}
     settings = load_run_settings(finished / "run" / "configuration.yaml", flags, HYPERPARAMETER_TYPES)
     nobody: Any = None
-    chain = Behaviors(settings, nobody, nobody, 1, nobody, nobody).make(NAMED, SPEC).algorithm.connectors
+    chain = Behaviors(settings, nobody, nobody, 1, nobody).make(NAMED, SPEC).algorithm.connectors
     assert chain is not None and chain.names == tuple(c["type"] for c in CONNECTORS)
     assert chain.learning != inference
 
@@ -108,7 +108,7 @@ def test_x4_r20_a_frozen_policy_has_the_statistics_of_its_model_and_keeps_them(f
     """Nine agents see what they see, twice: the model's statistics move on, the frozen policy's do not."""
     settings = load_run_settings(finished / "run" / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
     nobody: Any = None
-    model = Behaviors(settings, nobody, nobody, 1, nobody, nobody).make(NAMED, SPEC)
+    model = Behaviors(settings, nobody, nobody, 1, nobody).make(NAMED, SPEC)
     spoken = message(SPEC, deciding=decision_steps(SPEC, list(range(1, 10))))
     model.act({SOURCE: spoken})
     policy = weights_of(None, model, model.state, {}).policy
@@ -124,7 +124,7 @@ def test_an_opponent_and_a_renewed_exploiter_have_the_statistics_of_what_they_ac
     """Nine agents: an opponent that has acted with those of nobody is sent the model's; then the model begins anew."""
     settings = load_run_settings(finished / "run" / "configuration.yaml", {}, HYPERPARAMETER_TYPES)
     nobody: Any = None
-    behaviors = Behaviors(settings, nobody, nobody, 1, nobody, nobody)
+    behaviors = Behaviors(settings, nobody, nobody, 1, nobody)
     model = behaviors[NAMED] = behaviors.make(NAMED, SPEC)
     ghosts = Ghosts(behaviors.policies)
     ghosts.add("ghost", NAMED, Weights(copied(model.state.policy)))

@@ -120,7 +120,7 @@ def test_what_is_saved_is_the_moment_of_the_call(tmp_path: Path) -> None:
         files.begin(0)
         kept, slow = snapshot(files, 1), threading.Event()
         handed = kept._replace(contents={"a": kept.contents["a"].copy()})
-        files.checkpoints._writer.begin("slow disk", lambda: slow.wait(60) and None)  # the next one waits for its turn
+        files.checkpoints.writer.begin("slow disk", lambda: slow.wait(60) and None)  # the next one waits for its turn
         files.checkpoints.save(NAME, 1, lambda: handed, 1.0)
         handed.contents["a"][:] = 7.0
         handed.samples[0][0][:] = np.nan  # would fail the comparison of the exported policy

@@ -70,9 +70,9 @@ class RivalState(struct.PyTreeNode):
     league: Any = ()  # `LeagueState`, where some of the seeds are exploiters of others
 
 
-def groups_of(areas: int, most: int = GROUPS) -> int:
+def groups_of(areas: int) -> int:
     """G: into so many groups of one size areas are divided."""
-    return max(count for count in range(1, min(areas, most) + 1) if areas % count == 0)
+    return max(count for count in range(1, min(areas, GROUPS) + 1) if areas % count == 0)
 
 
 def rival_algorithm(algorithm: Algorithm, groups: int, slots: int) -> Algorithm:
@@ -103,15 +103,14 @@ def rival_algorithm(algorithm: Algorithm, groups: int, slots: int) -> Algorithm:
     return algorithm._replace(act=act, noise=noise, critic_step=None)
 
 
-def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array, initial: float | None = None) -> RivalState:
+def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array) -> RivalState:
     """Before the first decision: the policies [S, ...] of the learners are the only snapshots. `keys` [S]."""
     settings, seeds = rivals.settings, len(keys)
     zeros = jnp.zeros(seeds, jnp.int32)
-    elo = settings.initial_elo if initial is None else initial
     return RivalState(
         play=play,
         pool=begin_pool(league.of_main(policy, rivals.size), settings.window),
-        rating=jnp.full((seeds, settings.window + 1), elo, jnp.float32),
+        rating=jnp.full((seeds, settings.window + 1), settings.initial_elo, jnp.float32),
         opponent=jnp.zeros((seeds, rivals.groups, rivals.sides.slots), jnp.int32),
         turn=zeros,
         saves=zeros + 1,

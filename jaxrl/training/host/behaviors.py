@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from jaxrl.algorithms import ALGORITHMS
@@ -43,7 +43,6 @@ class Behaviors(dict[str, Behavior]):
 
     Args:
       workers: number of environments.
-      removed: as `Policies` takes it.
       together: the hosts that learn as one.
     """
 
@@ -53,7 +52,6 @@ class Behaviors(dict[str, Behavior]):
         recorder: HostRecorder,
         updates: Updates,
         workers: int,
-        removed: Callable[[str], None],
         interrupt: Interrupt,
         together: Together | None = None,
     ) -> None:
@@ -68,7 +66,7 @@ class Behaviors(dict[str, Behavior]):
         self._programs: dict[tuple[BehaviorSpec, str], tuple[Algorithm, Programs]] = {}
         self._gathering = Gathering(settings)
         self._key_of = partial(key_of, settings.env_settings.seed)
-        self.policies = Policies(settings, self._key_of, self, self.make, self.open, removed)
+        self.policies = Policies(settings, self._key_of, self, self.make, self.open)
 
     def meet(self, results: Sequence[EnvMessage]) -> bool:
         """Behaviors that are seen for the first time: learners and weights, those of all before any file is opened.

@@ -68,7 +68,7 @@ class HostLoop:
         self.env_steps = 0  # of areas: `num_areas` with each message that answers actions, of any worker
         self.turn = Turn((), (), {})  # the last one
         self.together = together
-        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, self.removed, interrupt, together)
+        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, interrupt, together)
         self.policies = self.behaviors.policies
         self.curricula = Curricula(settings, recorder)
         self.opponents = Opponents(settings, recorder, self.behaviors)
@@ -265,10 +265,6 @@ class HostLoop:
         if self.behaviors.meet(results):
             self.episodes.follow()
         self.opponents.meet(results)
-
-    def removed(self, policy: str) -> None:
-        """A policy is no more."""
-        self.episodes.removed(policy)
 
 
 def interrupted(options: CheckpointSettings) -> str:

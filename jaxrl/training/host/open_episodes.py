@@ -182,12 +182,8 @@ class OpenEpisodes:
         seed, begun_at = self._settings.env_settings.seed, self._behaviors.decided()
         tracker = EpisodeTracker(seed, begun_at, observes=bool(self._hooks.callbacks))
         self.following = Following(self._hooks, tracker, policies, self._hooks.assignments())
+        policies.removed = self.following.removed
         self._hooks.call("on_run_start", policies)
-
-    def removed(self, policy: str) -> None:
-        """The policy is no more: its agents are assigned again (R41)."""
-        if self.following is not None:
-            self.following.removed(policy)
 
     def arrived(self, results: Sequence[EnvMessage]) -> tuple[Sequence[EnvMessage], list[Episode]]:
         """The messages with the ends of agents that stay away (`missing`), and the followed episodes that are over."""

@@ -127,7 +127,6 @@ class Policies:
       behaviors: those of the loop, which are added to.
       make: (name, specs, settings or None) → a behavior.
       begin: opens its files.
-      removed: is told of a policy that is no more, whose agents are to follow another.
     """
 
     def __init__(
@@ -137,7 +136,6 @@ class Policies:
         behaviors: dict[str, Behavior],
         make: Callable[[str, BehaviorSpec, BehaviorSettings | None], Behavior],
         begin: Callable[[Behavior], None],
-        removed: Callable[[str], None],
     ) -> None:
         self.asked_to_save, self.asked_to_stop = False, False  # by a callback
         self._reported: list[tuple[str, float]] = []
@@ -153,7 +151,8 @@ class Policies:
         self._waiting: dict[str, Frozen] = {}  # by behavior, until all of its team have been seen
         self._make = make
         self._begin = begin
-        self._removed = removed
+        self.removed: Callable[[str], None] = lambda name: None
+        """Is told of a policy that is no more, whose agents are to follow another; whoever follows them sets this."""
 
     @property
     def policy_names(self) -> list[str]:
@@ -293,7 +292,7 @@ class Policies:
                 f"remove_policy: {name!r} is no frozen policy; there are: {', '.join(self._frozen) or 'none'}"
             )
         del self._frozen[name]
-        self._removed(name)
+        self.removed(name)
 
     def step(self, behavior: str | None = None) -> int:
         """Trainer step of a behavior, which may be left out where there is one. Raises PolicyError for no behavior."""
