@@ -31,8 +31,10 @@ Carry = Any
 """What a memory holds between two decisions of an agent, float32 [..., m]; `()` without memory."""
 
 
-Cell = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-"""(x W + b, h U + d, carry) → h' and the carry after it, of rows [n, *]."""
+Parts = tuple[jax.Array, ...]
+"""A memory of rows [n, h], what heads read first: h and c of the LSTM, or h."""
+Cell = Callable[[jax.Array, jax.Array, Parts], Parts]
+"""(x W + b, h U + d, memory) → the memory after it."""
 
 
 class Sequences(NamedTuple):
@@ -114,9 +116,13 @@ class Memory(nn.Module):
             chex.assert_shape((memory.begin, memory.moves), lead)
             return _along(cell, given, recurrent, row, memory)
         chex.assert_shape(memory, (*lead, self.shape.memory_size))
-        before = memory.reshape(-1, self.shape.memory_size)
-        h, after = cell(given.reshape(-1, gates * hidden), before[:, :hidden] @ recurrent + row, before)
-        return h.reshape(*lead, -1), after.reshape(*lead, -1)
+        before = _parts(memory.reshape(-1, self.shape.memory_size), hidden)
+        after = cell(given.reshape(-1, gates * hidden), before[0] @ recurrent + row, before)
+        return after[0].reshape(*lead, -1), jnp.concatenate(after, axis=-1).reshape(*lead, -1)
+
+
+def _parts(memory: jax.Array, hidden: int) -> Parts:
+    return tuple(jnp.split(memory, memory.shape[-1] // hidden, axis=-1))
 
 
 def _along(
@@ -130,7 +136,9 @@ def _along(
         return jnp.swapaxes(x, 0, 1).reshape(length, streams, *x.shape[len(lead) :])
 
     given, stored, begin, moves = map(by_time, (given, *sequences))
+    stored = _parts(stored, len(recurrent))
     h, last = cast(Any, _recurrence(cell, given, recurrent, bias, stored, begin[..., None], moves[..., None]))
+    last = jnp.concatenate(last, axis=-1)
     return jnp.swapaxes(h.reshape(length, lead[0], *lead[2:], -1), 0, 1), last.reshape(lead[0], *lead[2:], -1)
 
 
@@ -140,13 +148,14 @@ def _recurrence(
     given: jax.Array,
     recurrent: jax.Array,
     bias: jax.Array,
-    stored: jax.Array,
+    stored: Parts,
     begin: jax.Array,
     moves: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    """h' [L, n, h] and the memory after the last state [n, m]; no gradient to what was stored, which is data.
+) -> tuple[jax.Array, Parts]:
+    """h' [L, n, h] and the memory after the last state, parts [n, h]; no gradient to what was stored, which is data.
 
-    given [L, n, gates * h], recurrent [h, gates * h], bias [1, gates * h], stored [L, n, m], begin and moves [L, n, 1].
+    given [L, n, gates * h], recurrent [h, gates * h], bias [1, gates * h], stored [L, n, h], begin and moves [L, n, 1].
+    Parts stay apart along the loop: joining and cutting them was a third of its time.
 
     With a gradient of its own: that of the recurrent kernel is one product after the walk back, where differentiation
     would add one small product to it at each step.
@@ -159,65 +168,65 @@ def _walk(
     given: jax.Array,
     recurrent: jax.Array,
     bias: jax.Array,
-    stored: jax.Array,
+    stored: Parts,
     begin: jax.Array,
     moves: jax.Array,
-) -> tuple[tuple[jax.Array, jax.Array], Any]:
+) -> tuple[tuple[jax.Array, Parts], Any]:
     """`_recurrence`, and what its gradient needs."""
-    hidden = recurrent.shape[0]
 
-    def step(carry: jax.Array, now: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    def step(carry: Parts, now: tuple[Any, ...]) -> tuple[Parts, tuple[Any, ...]]:
         given, stored, begin, moves = now
-        before = jnp.where(begin, stored, carry)
-        repeated = before[:, :hidden] @ recurrent + bias
-        h, after = cell(given, repeated, before)
-        return jnp.where(moves, after, before), (h, before, repeated)
+        before = _where(begin, stored, carry)
+        repeated = before[0] @ recurrent + bias
+        after = cell(given, repeated, before)
+        return _where(moves, after, before), (after[0], before, repeated)
 
-    last, (h, before, repeated) = jax.lax.scan(step, stored[0], (given, stored, begin, moves))
+    last, (h, before, repeated) = jax.lax.scan(step, tuple(x[0] for x in stored), (given, stored, begin, moves))
     return (h, last), (given, before, repeated, recurrent, begin, moves)
 
 
-def _walk_back(cell: Cell, kept: Any, gradients: tuple[jax.Array, jax.Array]) -> tuple[Any, ...]:
+def _where(mask: jax.Array, this: Parts, that: Parts) -> Parts:
+    return tuple(jnp.where(mask, x, y) for x, y in zip(this, that, strict=True))
+
+
+def _walk_back(cell: Cell, kept: Any, gradients: tuple[jax.Array, Parts]) -> tuple[Any, ...]:
     given, before, repeated, recurrent, begin, moves = kept
     of_h, of_last = gradients
-    hidden, transposed = recurrent.shape[0], jnp.swapaxes(recurrent, 0, 1)
+    transposed, nothing = jnp.swapaxes(recurrent, 0, 1), tuple(jnp.zeros_like(x) for x in of_last)
 
-    def step(of_after: jax.Array, now: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def step(of_next: Parts, now: tuple[Any, ...]) -> tuple[Parts, tuple[jax.Array, jax.Array]]:
         given, before, repeated, begin, moves, of_h = now
+        of_after, stays = _where(moves, of_next, nothing), _where(moves, nothing, of_next)
         back = jax.vjp(cell, given, repeated, before)[1]
-        of_given, of_repeated, of_before = back((of_h, jnp.where(moves, of_after, 0.0)))
-        of_before = of_before + jnp.where(moves, 0.0, of_after)
-        of_before = of_before.at[:, :hidden].add(of_repeated @ transposed)
-        return jnp.where(begin, 0.0, of_before), (of_given, of_repeated)
+        of_given, of_repeated, of_before = back((of_after[0] + of_h, *of_after[1:]))
+        h, *others = (x + y for x, y in zip(of_before, stays, strict=True))
+        return _where(begin, nothing, (h + of_repeated @ transposed, *others)), (of_given, of_repeated)
 
     _, (of_given, of_repeated) = jax.lax.scan(
         step, of_last, (given, before, repeated, begin, moves, of_h), reverse=True
     )
     rows = of_repeated.reshape(-1, of_repeated.shape[-1])
-    of_recurrent = jnp.swapaxes(before[..., :hidden].reshape(-1, hidden), 0, 1) @ rows
-    return of_given, of_recurrent, rows.sum(0, keepdims=True), jnp.zeros_like(before), None, None
+    of_recurrent = jnp.swapaxes(before[0].reshape(-1, len(recurrent)), 0, 1) @ rows
+    return of_given, of_recurrent, rows.sum(0, keepdims=True), jax.tree.map(jnp.zeros_like, before), None, None
 
 
 _recurrence.defvjp(_walk, _walk_back)
 
 
-def _lstm(given: jax.Array, repeated: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """One step of rows: given and repeated [n, 4 h], gates in the order i, f, g, o; carry [n, 2 h], h and c."""
-    c = carry[:, carry.shape[1] // 2 :]
+def _lstm(given: jax.Array, repeated: jax.Array, before: Parts) -> Parts:
+    """One step of rows: given and repeated [n, 4 h], gates in the order i, f, g, o; h and c."""
     i, f, g, o = jnp.split(given + repeated, 4, axis=-1)
-    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-    h = jax.nn.sigmoid(o) * jnp.tanh(c)
-    return h, jnp.concatenate([h, c], axis=-1)
+    c = jax.nn.sigmoid(f) * before[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
-def _gru(given: jax.Array, repeated: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """One step of rows: given and repeated [n, 3 h], gates in the order r, z, n; carry [n, h]."""
+def _gru(given: jax.Array, repeated: jax.Array, before: Parts) -> Parts:
+    """One step of rows: given and repeated [n, 3 h], gates in the order r, z, n; h."""
     r, z, n = jnp.split(given, 3, axis=-1)
     of_r, of_z, of_n = jnp.split(repeated, 3, axis=-1)
     z = jax.nn.sigmoid(z + of_z)
     n = jnp.tanh(n + jax.nn.sigmoid(r + of_r) * of_n)
-    h = (1.0 - z) * n + z * carry
-    return h, h
+    return ((1.0 - z) * n + z * before[0],)
 
 
 def _by_gate(key: jax.Array, shape: tuple[int, int], gates: int) -> jax.Array:
