@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jaxrl.tools.report import statistics
-from jaxrl.tools.report.curves import FIRST_FOLDERS, TAGS, finite_tags
+from jaxrl.tools.report.curves import finite_tags, is_first
 from jaxrl.tools.report.events import ReportError
 from jaxrl.tools.report.runs import Experiment
 from jaxrl.tools.report.tables import PHASES, behaviors_of, curves_of, time_of, titles
@@ -33,7 +33,7 @@ def require_matplotlib() -> None:
 
 def png(experiments: Sequence[Experiment]) -> bytes:
     """All figures below each other, on white."""
-    shown = {behavior: _tags_of(experiments, behavior) for behavior in behaviors_of(experiments)}
+    shown = {name: list(filter(is_first, finite_tags(experiments, name))) for name in behaviors_of(experiments)}
     of_time = 1.1 + 0.26 * sum(len(e.runs) for e in experiments)
     heights = [*(_rows(found) * HEIGHT + 0.7 for found in shown.values()), of_time]
     with style():
@@ -77,10 +77,6 @@ def _figure(height: float) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(PANELS * WIDTH, height), layout="constrained")
-
-
-def _tags_of(experiments: Sequence[Experiment], behavior: str) -> list[str]:
-    return [tag for tag in finite_tags(experiments, behavior) if tag in TAGS or tag.startswith(FIRST_FOLDERS)]
 
 
 def _rows(shown: Sequence[str]) -> int:

@@ -50,7 +50,7 @@ def band(curves: Sequence[Curve], *, independent: bool = True) -> Band:
     mean, low, high = values.mean(0), np.full(len(steps), np.nan), np.full(len(steps), np.nan)
     known = np.isfinite(values).all(0)
     if independent and len(curves) > 1 and known.any():
-        low[known], high[known] = _interval((values[:, known],), _mean, _CURVE_RESAMPLES)
+        low[known], high[known] = _interval((values[:, known],), np.mean, _CURVE_RESAMPLES)
     return Band(steps.astype(np.float64), mean, low, high)
 
 
@@ -84,7 +84,7 @@ def area_under_curve(curve: Curve, first: float, last: float) -> float:
 
 def mean(scores: Sequence[float]) -> Estimate:
     """Mean of S scores."""
-    return _estimate([np.asarray(scores)], _mean)
+    return _estimate([np.asarray(scores)], np.mean)
 
 
 def interquartile_mean(strata: Sequence[Sequence[float]]) -> Estimate:
@@ -116,22 +116,14 @@ def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (0.5 + 0.5 * np.sign(difference)).mean((-2, -1))
 
 
-def _mean(sample: np.ndarray, axis: int) -> np.ndarray:
-    return sample.mean(axis)
-
-
 def _estimate(samples: list[np.ndarray], statistic: Callable[..., Any]) -> Estimate:
     if not all(len(sample) and np.isfinite(sample).all() for sample in samples):
         return Estimate(np.nan, np.nan, np.nan)
-    return Estimate(float(statistic(*samples, axis=-1)), *_scalars(samples, statistic))
-
-
-def _scalars(samples: list[np.ndarray], statistic: Callable[..., Any]) -> tuple[float, float]:
-    """Bounds for samples of rank 1; NaN where a sample has one seed, which says nothing about the spread."""
-    if min(len(sample) for sample in samples) < 2:
-        return float("nan"), float("nan")
+    value = float(statistic(*samples, axis=-1))
+    if min(len(sample) for sample in samples) < 2:  # one seed says nothing about the spread
+        return Estimate(value, np.nan, np.nan)
     low, high = _interval(tuple(sample[:, None] for sample in samples), statistic, _RESAMPLES)
-    return float(low[0]), float(high[0])
+    return Estimate(value, float(low[0]), float(high[0]))
 
 
 def _interval(samples: tuple[np.ndarray, ...], statistic: Callable[..., Any], resamples: int) -> tuple[Any, Any]:
