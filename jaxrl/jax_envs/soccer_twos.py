@@ -115,7 +115,7 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
         step=step,
         teams=PLAYERS // MEMBERS,
         truncates=True,
-        draw=lambda state: _draw(settings, state),
+        draw=lambda state: draw_field(settings, state, (BLUE, BLUE, RED, RED), {-1.0: BLUE, 1.0: RED}),
     )
 
 
@@ -266,11 +266,6 @@ def seen_by_players(
     own = jnp.sum(vector[:, :, None] * frame[:, None], axis=-1).reshape(players, -1)
     obs = jnp.concatenate([state.position * side / settings.half_length, state.way * side, own], axis=1)
     return obs.astype(jnp.float32)
-
-
-def _draw(settings: SoccerSettings, state: SoccerState) -> Scene:
-    """The field with both goals."""
-    return draw_field(settings, state, (BLUE, BLUE, RED, RED), {-1.0: BLUE, 1.0: RED})
 
 
 BLUE, RED = "#3a6ea5", "#c1440e"
