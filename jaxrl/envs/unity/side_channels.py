@@ -75,24 +75,15 @@ class ChannelManager(_manager.SideChannelManager):
         Raises:
             InvalidMessage: a frame is cut off, or a channel cannot read its payload.
         """
-        for channel_id, payload in frames(data, InvalidMessage):
-            self._deliver(channel_id, payload)
-
-    def _deliver(self, channel_id: uuid.UUID, payload: bytes) -> None:
-        channel = self._channels.get(channel_id)
-        if channel is None:
-            self._warn_once(channel_id)
-            return
-        try:
-            channel.on_message_received(_incoming.IncomingMessage(payload))
-        except (struct.error, UnicodeDecodeError) as error:
-            raise InvalidMessage(f"side channel {channel_id}: cannot read {len(payload)} bytes: {error}") from error
-
-    def _warn_once(self, channel_id: uuid.UUID) -> None:
-        if channel_id in self._warned:
-            return
-        self._warned.add(channel_id)
-        _logger.warning("data of unknown side channel %s is ignored (this is said once per channel)", channel_id)
+        for id_, payload in frames(data, InvalidMessage):
+            if id_ in self._channels:
+                try:
+                    self._channels[id_].on_message_received(_incoming.IncomingMessage(payload))
+                except (struct.error, UnicodeDecodeError) as error:
+                    raise InvalidMessage(f"side channel {id_}: cannot read {len(payload)} bytes: {error}") from error
+            elif id_ not in self._warned:
+                self._warned.add(id_)
+                _logger.warning("data of unknown side channel %s is ignored (this is said once per channel)", id_)
 
 
 def send_parameter(channel: Any, name: str, value: ParameterValue) -> None:
