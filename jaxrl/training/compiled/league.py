@@ -36,14 +36,9 @@ class LeagueState(struct.PyTreeNode):
     joined: Array  # int32 [S], of a main agent: snapshots that exploiters have left; of an exploiter: that it has left
 
 
-def mains(seeds: int, size: int) -> Array:
-    """The place of each seed's main agent, int32 [S]; its own where it is one."""
-    return jnp.arange(seeds) // size * size
-
-
 def of_main(tree: Any, size: int) -> Any:
-    """Of each seed what its main agent has."""
-    return jax.tree.map(lambda x: x[mains(len(x), size)], tree) if size > 1 else tree
+    """Of each seed what its main agent has, itself where it is one."""
+    return jax.tree.map(lambda x: x[jnp.arange(len(x)) // size * size], tree) if size > 1 else tree
 
 
 def of_next(tree: Any, number: int) -> Any:

@@ -95,6 +95,7 @@ def seed_of(tree: Any, index: int) -> Any:
 
 def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snapshot:
     """The run at trainer step `step`; `best` is the index of the seed whose policy is exported."""
+    rating = {ELO: float(state.rivals.rating[best, -1])} if isinstance(state.rivals, RivalState) else {}
     return Snapshot(
         name=subject.name,
         step=step,
@@ -105,15 +106,10 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
         settings=subject.settings,
         described=subject.described(),
         samples=_samples(state, best),
-        notes={EXPORTED_SEED: subject.seeds[best], **_rating(state, best)},
+        notes={EXPORTED_SEED: subject.seeds[best], **rating},
         network=None if subject.algorithm is None else subject.algorithm.policy,
         store=stored(state) if subject.saves else (),
     )
-
-
-def _rating(state: JittedState, index: int) -> dict[str, float]:
-    """Of the seed's learner, where it learns by self-play."""
-    return {ELO: float(state.rivals.rating[index, -1])} if isinstance(state.rivals, RivalState) else {}
 
 
 def snapshot_of_seed(subject: Subject, state: JittedState, index: int) -> Snapshot:

@@ -28,7 +28,7 @@ from jaxrl.training.host.league import League
 from jaxrl.training.host.policies import Acted, copied
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.saver import Snapshot
-from jaxrl.training.self_play.game import Game, Played, Sent
+from jaxrl.training.self_play.game import Game, Played
 from jaxrl.types import EnvMessage
 
 log = logging.getLogger(__name__)
@@ -159,14 +159,10 @@ class Opponents:
 
     def _take_turn(self, name: str, played: Mapping[int, Played], trained: Weights | None = None) -> bool:
         turn = self.game.turn(name, played, self._behaviors[name].step, trained)
-        self._send(name, turn.sent)
+        for team, weights in turn.sent:  # frozen policies act with other weights; who learns has the newest anyway
+            self._ghosts.send(_name(name, team), weights)
         self._recorder.rated(name, turn.elos)
         return turn.changed
-
-    def _send(self, name: str, sent: Sequence[Sent]) -> None:
-        """Frozen policies act with other weights; who learns has the newest anyway."""
-        for team, weights in sent:
-            self._ghosts.send(_name(name, team), weights)
 
     def _lagging(self) -> list[str]:
         """Sides that took their turn before another side ended that of the learning team."""
