@@ -77,7 +77,10 @@ def main() -> None:
         name: jax.tree.map(lambda x, i=i: x[:, :, i * options.members : (i + 1) * options.members], whole)
         for i, name in enumerate(names)
     }
-    alone, together = one.init(jax.random.key(0)), team.init(jax.random.key(0))
+    alone, together = (
+        one.init(jax.random.key(0)),
+        {of: kind.init(jax.random.key(i)) for i, (of, kind) in enumerate(team.kinds.items())},
+    )
     calls = {
         "one behavior": (jax.jit(one.learn), (alone, whole)),
         f"{options.kinds} behaviors": (jax.jit(team.learn), (together, parts)),

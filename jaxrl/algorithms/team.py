@@ -6,7 +6,7 @@ its members one kind after the other, in the order in which the kinds are named:
 
     kinds    = {"Seer": make_poca(seer_spec, ...), "Runner": make_poca(runner_spec, ...)}
     together = make_team("lock", kinds, settings)          # raises SettingsError for what cannot learn together
-    states   = together.init(key)                          # {"Seer": TrainState, "Runner": TrainState}
+    states   = {name: kind.init(key) for name, kind in together.kinds.items()}    # a key for each
     decision = together.kinds["Seer"].act(states["Seer"].policy, ...)        # acts, exports, remembers as ever
     states, store of each kind: `interface.store_rollout(together.kinds[name], ...)`, which counts its own decisions
     states, metrics = together.learn(states, rollouts)     # both by name
@@ -72,16 +72,13 @@ class TeamAlgorithm(NamedTuple):
 
     kinds:    the algorithm of each, in order: `init` makes its part of the critic, `learn` and `estimate` alone are
               refused.
-    init:     (key) → a TrainState of each; the key is consumed. `kinds[name].init(key)` makes one of them.
     learn:    (states, stores) → (states, metrics), as `Algorithm.learn`; stores are rollouts.
     estimate: (states, rollouts) → metrics, as `Algorithm.estimate`.
     collect_size: decisions of the whole team from one update to the next.
     critic_step: as `Algorithm.critic_step`, of all kinds. None: the critic remembers nothing.
     """
 
-    name: str
     kinds: dict[str, Algorithm]
-    init: Callable[[jax.Array], States]
     learn: Callable[[States, Mapping[str, Rollout]], tuple[States, dict[str, Metrics]]]
     estimate: Callable[[States, Mapping[str, Rollout]], dict[str, Metrics]]
     collect_size: int
@@ -103,18 +100,13 @@ def make_team(
     kinds = {behavior: _kind(name, parts, behavior, of) for behavior, of in algorithms.items()}
     bound = {of: Kind(own, bind(own.spec, own.settings, actions.to_environment)) for of, own in parts.items()}
 
-    def init(key: jax.Array) -> States:
-        return {of: kind.init(jax.random.fold_in(key, i)) for i, (of, kind) in enumerate(kinds.items())}
-
     remembers = all(of.critic_step is not None for of in algorithms.values())
 
     def clean(rollouts: Mapping[str, Rollout]) -> dict[str, Rollout]:
         return {of: masked(rollouts[of]) for of in kinds}
 
     return TeamAlgorithm(
-        name=name,
         kinds=kinds,
-        init=init,
         learn=lambda states, rollouts: learn(bound, states, clean(rollouts)),
         estimate=lambda states, rollouts: estimate(bound, states, clean(rollouts)),
         collect_size=next(iter(kinds.values())).collect_size,
