@@ -74,4 +74,4 @@ def make_chain(spec: BehaviorSpec, settings: Sequence[ConnectorSettings], behavi
         except ConnectorError as error:
             whose = f"behavior '{behavior}': " if behavior else ""
             raise ConnectorError(f"{whose}connectors[{i}] ({written.type}): {error}") from None
-    return Chain(spec, tuple(links), tuple(written.type for written in settings))
+    return Chain(tuple(links), tuple(written.type for written in settings))

@@ -25,7 +25,6 @@ from jaxrl.types import Action, BehaviorSpec
 class Chain:
     """Connectors of a behavior, at least one."""
 
-    environment: BehaviorSpec  # what the environment shows and takes
     links: tuple[Connector, ...]
     names: tuple[str, ...]  # their types
     learning: bool = True  # False: statistics stay as they are
@@ -90,7 +89,7 @@ def rewarded(chain: Chain, state: ChainState, reward: jax.Array, arrived: jax.Ar
 
 def paid(chain: Chain, state: ChainState, reward: jax.Array) -> jax.Array:
     """`rewarded` of rewards [..., 2] that are counted elsewhere: nothing takes notice of them."""
-    return rewarded(replace(chain, learning=False), state, reward, jnp.zeros(reward.shape[:-1], bool))[1]
+    return rewarded(frozen(chain), state, reward, jnp.zeros(reward.shape[:-1], bool))[1]
 
 
 def observed(
@@ -116,7 +115,7 @@ def observed(
 def shown(chain: Chain, state: ChainState, obs: Obs, lead: tuple[int, ...]) -> Obs:
     """What the policy would see of obs [*lead, *shape] if their members decided now: nothing is moved on."""
     nobody = jnp.zeros(lead, bool)
-    return observed(replace(chain, learning=False), state, obs, nobody, nobody)[1]
+    return observed(frozen(chain), state, obs, nobody, nobody)[1]
 
 
 def sent(
