@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from jaxrl import mesh
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
@@ -103,6 +104,7 @@ class Behaviors(dict[str, Behavior]):
         if self._together is not None and len({*self, *met}) > 1:
             raise HostsError(f"--hosts: the environment has the behaviors {', '.join({*self, *met})}, expected one")
         self._tell_of_many(met)
+        tell_of_accelerator(spec for spec, _ in met.values())
         newcomers: dict[str, Behavior] = {}
         for name, (spec, behavior_id) in met.items():
             with self._interrupt.waiting():
@@ -236,3 +238,13 @@ class Behaviors(dict[str, Behavior]):
                 algorithm = self._together.share_of(algorithm)
             self._programs[alike] = algorithm, compile_programs(algorithm, settings.segment_limit)
         return self._programs[alike]
+
+
+def tell_of_accelerator(specs: Iterable[BehaviorSpec]) -> None:
+    """Without images waiting for an accelerator costs more than it saves, on an H200 1 ms a message."""
+    seen = [len(sensor.shape) for spec in specs for sensor in spec.observations]
+    if mesh.on_accelerator() and seen and 3 not in seen:
+        log.info(
+            "No camera or grid is seen: with few agents and small networks --device cpu is faster, as an accelerator "
+            "takes about 1 ms for each message of an environment, a CPU 0.1 to 0.2 (docs/gpu.md)."
+        )

@@ -13,7 +13,8 @@ import pytest
 import jaxrl
 from jaxrl.rollout.chunks import ACCELERATOR_NUMBERS, WIDER, in_chunks
 from jaxrl.training.compiled.packing import SMALL, pack, unpack
-from tests.helpers import settings_of
+from jaxrl.training.host.behaviors import tell_of_accelerator
+from tests.helpers import make_spec, settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation
 
 SIZES = {
@@ -100,3 +101,18 @@ def test_passes_over_a_rollout_are_wider_unless_what_is_seen_is_large(request: p
     assert widths(3) == {4 * WIDER}
     assert widths(ACCELERATOR_NUMBERS // 8) == {8}
     assert widths(ACCELERATOR_NUMBERS) == {4}
+
+
+def test_the_host_loop_tells_where_a_cpu_decides_sooner(
+    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    vector, camera = make_spec((4,)), make_spec((3, 20, 20))
+    tell_of_accelerator([vector])
+    request.getfixturevalue("on_accelerator")
+    for specs in ([], [camera], [vector, camera]):
+        tell_of_accelerator(specs)
+    assert not caplog.messages
+    tell_of_accelerator([vector])
+    (told,) = caplog.messages
+    assert "--device cpu" in told
