@@ -40,15 +40,16 @@ def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout)
     paid = signals.rewards(state.signals, rollout, cooperative=parts.cooperative)
     state = state.replace(signals=signals.watch(state.signals, rollout))
     target = stream_returns(rollout, value, parts.settings, paid, lasting=signals.lasting)
+    advantage = parts.advantage(target, value, value if baseline is None else baseline, rollout)
     batch = make_batch(
         rollout,
         obs,
         target,
-        advantage=parts.advantage(target, value, value if baseline is None else baseline, rollout),
         baseline=value[..., :0] if baseline is None else baseline,
         length=length_of(parts),
         inputs={name: one.inputs(state, rollout) for name, one in parts.added.items()} or (),
         seen=transitions(rollout) if signals.in_minibatches else (),
+        advantage=mean_advantage(advantage, target, rollout),
     )
     return state, batch, metrics
 
@@ -181,6 +182,12 @@ def stream_returns(
     return jnp.stack(found, axis=-1)
 
 
+def mean_advantage(advantage: jax.Array, returns: jax.Array, rollout: Rollout) -> jax.Array:
+    """[T, B, A], the mean over the reward signals, normalised over all that acted; both arguments [T, B, A, R]."""
+    chex.assert_equal_shape([advantage, returns])
+    return losses.normalize_advantages(advantage.mean(-1), rollout.acted)
+
+
 def make_batch(
     rollout: Rollout,
     obs: tuple[jax.Array, ...],
@@ -192,19 +199,12 @@ def make_batch(
     moves: jax.Array | None = None,
     inputs: Any = (),
     seen: Any = (),
-    normalized: jax.Array | None = None,
 ) -> Batch:
     """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...], without states `between`.
 
     With memory it becomes sequences [N, L, A, ...], L = min(`length`, T), see `sequences.cut`. `moves`,
     bool [T, B, *], as `moves_of` with members who are not in this rollout; None: there are no such.
-
-    The advantage [T, B, A, R] is averaged over the reward signals, then normalised over all that acted; `normalized`
-    [T, B, A] is what it is where that was done already, with members who are not in this rollout.
     """
-    chex.assert_equal_shape([advantage, returns])
-    if normalized is None:
-        normalized = losses.normalize_advantages(advantage.mean(-1), rollout.acted)
     batch = Batch(
         obs=obs,
         action_mask=rollout.action_mask,
@@ -212,7 +212,7 @@ def make_batch(
         log_prob=rollout.extras["log_prob"],
         present=rollout.present,
         acted=rollout.acted,
-        advantage=normalized,
+        advantage=advantage,
         returns=returns,
         baseline=baseline,
         memory=() if length is None else _along(rollout),

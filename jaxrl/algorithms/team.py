@@ -52,7 +52,6 @@ from jaxrl.algorithms.interface import (
 from jaxrl.algorithms.parts import Batch, Groups, Judged, Now, Parts, Seen, groups_of
 from jaxrl.algorithms.preparing import by_stream
 from jaxrl.algorithms.updating import Kind
-from jaxrl.learning import losses
 from jaxrl.networks import actions, normalizer
 from jaxrl.rewards import extrinsic
 from jaxrl.rewards.signals import bind
@@ -189,7 +188,7 @@ def prepare(
     target = preparing.stream_returns(team, value, first.parts.settings, of_all, lasting=first.signals.lasting)
     against = value if baseline is None else baseline
     advantage = first.parts.advantage(target, value, against, team)
-    normalized = losses.normalize_advantages(advantage.mean(-1), team.acted)
+    normalized = preparing.mean_advantage(advantage, target, team)
     cut = partial(of_kinds, rollouts=rollouts)
     returns, own, scaled = cut(target), cut(value[..., :0] if baseline is None else baseline), cut(normalized)
     batches = {
@@ -197,8 +196,7 @@ def prepare(
             rollouts[name],
             obs[name],
             returns[name],
-            advantage=returns[name],
-            normalized=scaled[name],
+            advantage=scaled[name],
             baseline=own[name],
             length=preparing.length_of(kind.parts),
             moves=moves,

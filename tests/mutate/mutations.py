@@ -224,8 +224,8 @@ MUTATIONS = (
     Mutation(
         "P12",
         "algorithms/preparing.py",
-        "normalized = losses.normalize_advantages(advantage.mean(-1), rollout.acted)",
-        "normalized = losses.normalize_advantages(advantage[..., 0], rollout.acted)",
+        "return losses.normalize_advantages(advantage.mean(-1), rollout.acted)",
+        "return losses.normalize_advantages(advantage[..., 0], rollout.acted)",
     ),
     Mutation(
         "P13",
