@@ -275,7 +275,8 @@ def whole(rollouts: Mapping[str, Rollout]) -> Rollout:
 
     `rollouts` in order. Nothing of what was seen or done, which each kind has for itself: those fields are empty.
     """
-    fields = set(Rollout._fields) - {"obs", "carry", "action_mask", "action", "extras", "between"}
+    own = ("obs", "carry", "action_mask", "action", "extras", "between")
+    fields = [field for field in Rollout._fields if field not in own]  # in order: a set's is another in every process
     beside = {field: _beside(getattr(of, field) for of in rollouts.values()) for field in fields}
     between = next(iter(rollouts.values())).between
     return Rollout(obs=(), carry=(), action_mask=(), action=(), extras={}, between=between, **beside)  # pyright: ignore

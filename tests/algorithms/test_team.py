@@ -347,3 +347,12 @@ def test_a_kind_that_is_never_there_changes_nothing_whatever_its_cells_hold() ->
     for name, value in metrics.items():
         np.testing.assert_allclose(told["A"][name], value, rtol=2e-5, atol=1e-6, err_msg=name)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(after["B"].policy))
+
+
+def test_a_team_is_traced_alike_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Field by field as a rollout names them: in another order it would be another program, which no cache has."""
+    rollout, order = random_rollout(0), []
+    monkeypatch.setattr(team, "_beside", lambda arrays: order.extend(arrays))
+    team.whole({"Seer": rollout})
+    wanted = [getattr(rollout, field) for field in rollout._fields if field not in own_fields()]
+    assert len(order) == len(wanted) and all(x is y for x, y in zip(order, wanted, strict=True))
