@@ -122,14 +122,10 @@ HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = Registry(
 """Hyperparameter class by trainer type, for `jaxrl.settings.load_run_settings`."""
 
 
-def _make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    return import_module("jaxrl.algorithms.connected").make_own(name, function, spec, settings)
-
-
 ALGORITHMS: Mapping[str, Make] = Registry(
     {name: f"jaxrl.algorithms.{name}:make_{name}" for name in BUILT_IN},
     _offered,
-    lambda name: partial(_make_own, name, _own_function(name)),
+    lambda name: partial(import_module("jaxrl.algorithms.connected").make_own, name, _own_function(name)),
 )
 """Functions that make an `Algorithm` for a behavior, by trainer type; JAX is imported when one is asked for."""
 

@@ -13,6 +13,7 @@ members.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import chex
@@ -201,7 +202,7 @@ def take(state: TrajectoryState, *beside: TrajectoryState) -> tuple[Rollout, Tra
     stored = jax.tree.map(lambda into, x: into.at[0, :rows].set(x), state.stored, first)
     clock = _turned(state, living, jnp.arange(rows))
     taken = rollout_of(state, beside=beside)
-    return taken, TrajectoryState(stored=stored, carry=state.carry, clock=clock, layout=state.layout)
+    return taken, dataclasses.replace(state, stored=stored, clock=clock)
 
 
 def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array, *beside: TrajectoryState) -> TrajectoryState:
@@ -222,12 +223,8 @@ def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array, *beside: T
     first = pack(_current(state, living), state.layout)
     at = jnp.where(turning, page, pages)
     clock = jnp.where(turning[None, :, None], _turned(state, living, page), state.clock)
-    return TrajectoryState(
-        stored=jax.tree.map(lambda into, x: into.at[0, at].set(x, mode="drop"), stored, first),
-        carry=state.carry,
-        clock=clock,
-        layout=state.layout,
-    )
+    stored = jax.tree.map(lambda into, x: into.at[0, at].set(x, mode="drop"), stored, first)
+    return dataclasses.replace(state, stored=stored, clock=clock)
 
 
 def _current(state: TrajectoryState, living: jax.Array) -> Cells:
