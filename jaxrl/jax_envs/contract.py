@@ -10,17 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView, advance_areas, start_areas
 from jaxrl.jax_envs.scene import (
     BehaviorStep,
     JaxScene,
     SceneStep,
     Sizes,
-    advance_scene,
     by_behavior,
     parts_of,
     scene_of,
-    start_scene,
     step_of_behavior,
 )
 from jaxrl.own_code import calling
@@ -159,14 +157,14 @@ def _played(scene: JaxScene, key: Array, areas: int, steps: int) -> tuple[Breaks
     """Flags over all steps and areas, and whether all areas have seen the same all along."""
     start, play = jax.random.split(key)
     values = {name: jnp.full(areas, value, jnp.float32) for name, value in scene.parameters.items()}
-    state, view = start_scene(scene, start, areas, values)
+    state, view = start_areas(scene, start, areas, values)
     nothing = Breaks(*([jnp.bool_(False)] * (len(Breaks._fields) - 1)), episodes=jnp.int32(0))
     met = nothing._replace(nobody=~_anybody(view).all())
 
     def step(carry: Any, key: Array) -> tuple[Any, Array]:
         state, view, pausing, met = carry
         actions = _random(scene, view, key, areas)
-        state, moved = advance_scene(scene, state, actions, values)
+        state, moved = advance_areas(scene, state, actions, values)
         now, pausing = _broken(scene, view, pausing, moved.step)
         seen = [a | b for a, b in zip(met[:-1], now[:-1], strict=True)]
         met = Breaks._make([*seen, met.episodes + now.episodes])

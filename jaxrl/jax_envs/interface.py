@@ -134,14 +134,17 @@ class Areas(NamedTuple):
 
 
 class AreasTransition(NamedTuple):
-    """A step and who decides next: `view` is `step.view` except where the episode was over and a new one has begun."""
+    """A step and who decides next: `view` is `step.view` except where the episode was over and a new one has begun.
 
-    step: TeamStep  # leading axis E everywhere
-    view: TeamView
+    Of a scene (`scene.py`) a `SceneStep`, and views by behavior.
+    """
+
+    step: Any  # leading axis E everywhere
+    view: Any
 
 
-def start_areas(env: JaxEnv, key: Array, areas: int, parameters: Mapping[str, Value]) -> tuple[Areas, TeamView]:
-    """Begin the first episode of each of E = `areas` areas. `key` is consumed.
+def start_areas(env: Any, key: Array, areas: int, parameters: Mapping[str, Value]) -> tuple[Areas, Any]:
+    """Begin the first episode of each of E = `areas` areas of a JaxEnv or JaxScene. `key` is consumed.
 
     `parameters` are arrays [E], or a `Distribution` [E], from which each episode draws its own.
     """
@@ -153,7 +156,7 @@ def start_areas(env: JaxEnv, key: Array, areas: int, parameters: Mapping[str, Va
 
 
 def advance_areas(
-    env: JaxEnv, areas: Areas, actions: TeamActions, parameters: Mapping[str, Value]
+    env: Any, areas: Areas, actions: Any, parameters: Mapping[str, Value]
 ) -> tuple[Areas, AreasTransition]:
     """Step E areas and begin a new episode, with `parameters` as in `start_areas`, in those whose episode is over.
 
@@ -163,7 +166,7 @@ def advance_areas(
     """
     state, step = step_areas(env, areas, actions)
 
-    def begin(played: tuple[State, TeamView]) -> tuple[State, TeamView]:
+    def begin(played: tuple[State, Any]) -> tuple[State, Any]:
         return jax.tree.map(partial(select, step.over), next_episodes(env, areas, parameters), played)
 
     played = (state, step.view)
@@ -174,17 +177,17 @@ def advance_areas(
     return areas._replace(clock=areas.clock + 1, state=state), AreasTransition(step=step, view=view)
 
 
-def step_areas(env: JaxEnv, areas: Areas, actions: TeamActions) -> tuple[State, TeamStep]:
+def step_areas(env: Any, areas: Areas, actions: Any) -> tuple[State, Any]:
     """The step of E areas at their clocks, and nothing after it: where the episode is over, the state is its last."""
     return jax.vmap(env.step)(_keys(areas, _STEP), areas.state, actions)
 
 
-def next_episodes(env: JaxEnv, areas: Areas, parameters: Mapping[str, Value]) -> tuple[State, TeamView]:
+def next_episodes(env: Any, areas: Areas, parameters: Mapping[str, Value]) -> tuple[State, Any]:
     """What begins in E areas where the step at their clocks ends an episode; it is played from `clock + 1` on."""
     return jax.vmap(env.reset)(_keys(areas, _RESET), drawn(parameters, partial(_keys, areas, _DRAW)))
 
 
-def begin_areas_anew(env: JaxEnv, areas: Areas, parameters: Mapping[str, Value]) -> tuple[Areas, TeamView]:
+def begin_areas_anew(env: Any, areas: Areas, parameters: Mapping[str, Value]) -> tuple[Areas, Any]:
     """Break off the episodes of E areas and begin others there, with `parameters` as in `start_areas`."""
     state, view = jax.vmap(env.reset)(_keys(areas, _ANEW), drawn(parameters, partial(_keys, areas, _DRAW_ANEW)))
     return areas._replace(state=state), view

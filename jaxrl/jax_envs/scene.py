@@ -18,9 +18,7 @@ from jax import Array
 
 from jaxrl.envs.player.teams import BehaviorPart as BehaviorPart
 from jaxrl.jax_envs.drawing import Scene
-from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, State, TeamActions, TeamStep, TeamView, begin_areas_anew
-from jaxrl.jax_envs.interface import advance_areas as advance
-from jaxrl.jax_envs.interface import start_areas as start
+from jaxrl.jax_envs.interface import EnvParams, JaxEnv, State, TeamActions, TeamStep, TeamView
 
 
 class BehaviorStep(NamedTuple):
@@ -66,13 +64,6 @@ class JaxScene(NamedTuple):
         return {part.name: part for part in self.parts}[name]
 
 
-class SceneTransition(NamedTuple):
-    """A step of E areas and who decides next, as `AreasTransition`."""
-
-    step: SceneStep  # leading axis E everywhere
-    view: dict[str, TeamView]
-
-
 Sizes = JaxEnv | BehaviorPart
 """What tells the number of teams and members of one behavior, and whether its steps truncate."""
 
@@ -94,30 +85,6 @@ def scene_of(env: JaxEnv | JaxScene) -> JaxScene:
         return state, SceneStep({name: came}, done.over, done.stats)
 
     return JaxScene(name, (part,), env.parameters, reset_scene, step_scene, env.draw, env.tell)
-
-
-def start_scene(scene: JaxScene, key: Array, areas: int, parameters: Any) -> tuple[Areas, dict[str, TeamView]]:
-    """As `interface.start_areas`."""
-    env: Any = scene
-    started: Any = start(env, key, areas, parameters)
-    return started
-
-
-def advance_scene(
-    scene: JaxScene, areas: Areas, actions: dict[str, TeamActions], parameters: Any
-) -> tuple[Areas, SceneTransition]:
-    """As `interface.advance_areas`."""
-    env: Any = scene
-    sent: Any = actions
-    moved, result = advance(env, areas, sent, parameters)
-    return moved, SceneTransition(*result)  # pyright: ignore
-
-
-def begin_scene_anew(scene: JaxScene, areas: Areas, parameters: Any) -> tuple[Areas, dict[str, TeamView]]:
-    """As `interface.begin_areas_anew`."""
-    env: Any = scene
-    begun: Any = begin_areas_anew(env, areas, parameters)
-    return begun
 
 
 def step_of_behavior(step: SceneStep, name: str) -> TeamStep:

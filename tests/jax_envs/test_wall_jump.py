@@ -14,8 +14,8 @@ from jaxrl.envs.unity.simulator import make_unity
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.jax_envs import make_scene
 from jaxrl.jax_envs.contract import check_environment, check_jax_env
-from jaxrl.jax_envs.interface import TeamActions
-from jaxrl.jax_envs.scene import SceneStep, start_scene
+from jaxrl.jax_envs.interface import TeamActions, start_areas
+from jaxrl.jax_envs.scene import SceneStep
 from jaxrl.jax_envs.served.launcher import make_player
 from jaxrl.jax_envs.wall_jump import BIG, LIMIT, SMALL, WallJumpState, make_wall_jump
 from jaxrl.tools.watch.film import watch
@@ -131,7 +131,7 @@ def test_a_player_sends_both_behaviors_of_one_scene(tmp_path: Path) -> None:
         spec = SCENE.parts[0].spec
         assert result.new_specs == {f"{SMALL}?team=0": spec, f"{BIG}?team=0": spec}
         parameters = {name: np.full(areas, value, np.float32) for name, value in SCENE.parameters.items()}
-        _, views = start_scene(SCENE, jax.random.fold_in(jax.random.key(seed), 0), areas, parameters)
+        _, views = start_areas(SCENE, jax.random.fold_in(jax.random.key(seed), 0), areas, parameters)
         ids = []
         for part in SCENE.parts:
             shown, view = result.steps[f"{part.name}?team=0"].deciding, views[part.name]

@@ -25,8 +25,17 @@ from jaxrl.envs.player.link import EDITOR_PORT, PlayerOptions
 from jaxrl.envs.player.player import ServedScene, serve
 from jaxrl.envs.player.teams import AreasOutcome
 from jaxrl.jax_envs import environment_of
-from jaxrl.jax_envs.interface import Areas, EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
-from jaxrl.jax_envs.scene import JaxScene, Sizes, advance_scene, scene_of, start_scene, step_of_behavior
+from jaxrl.jax_envs.interface import (
+    Areas,
+    EnvParams,
+    JaxEnv,
+    TeamActions,
+    TeamStep,
+    TeamView,
+    advance_areas,
+    start_areas,
+)
+from jaxrl.jax_envs.scene import JaxScene, Sizes, scene_of, step_of_behavior
 from jaxrl.types import Action, JaxrlError
 
 _logger = logging.getLogger(__name__)
@@ -47,7 +56,7 @@ class JittedAreas:
         self._areas: Areas | None = None
         scene = scene_of(env)
         self._start = jax.jit(partial(_start, scene, areas), compiler_options=quick_options())  # runs seldom
-        self._advance = jax.jit(partial(advance_scene, scene), donate_argnums=0)
+        self._advance = jax.jit(partial(advance_areas, scene), donate_argnums=0)
         self._no_actions = {part.name: _no_actions(areas, part) for part in scene.parts}
         self._compiler = ThreadPoolExecutor(1, "jaxrl-compile")
         self._compiled: Future[None] | None = None
@@ -86,7 +95,7 @@ class JittedAreas:
 def _start(
     scene: JaxScene, areas: int, seed: Array, resets: Array, parameters: EnvParams
 ) -> tuple[Areas, dict[str, TeamView]]:
-    return start_scene(scene, jax.random.fold_in(jax.random.key(seed), resets), areas, parameters)
+    return start_areas(scene, jax.random.fold_in(jax.random.key(seed), resets), areas, parameters)
 
 
 def _no_actions(areas: int, env: Sizes) -> TeamActions:

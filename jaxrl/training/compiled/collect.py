@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, CriticStep, Decision, PolicyState, alone
-from jaxrl.jax_envs.interface import TeamActions, TeamStep
+from jaxrl.jax_envs.interface import TeamActions, TeamStep, advance_areas
 from jaxrl.jax_envs.sampling import Value
-from jaxrl.jax_envs.scene import JaxScene, Sizes, advance_scene, step_of_behavior
+from jaxrl.jax_envs.scene import JaxScene, Sizes, step_of_behavior
 from jaxrl.masks import select
 from jaxrl.training.compiled import connectors
 from jaxrl.training.compiled.packing import pack, unpack
@@ -81,7 +81,7 @@ def collect(
             of_each = [(row, policies[n], plays[n], chosen[n]) for row, n in zip(rows, names, strict=True)]
             chosen |= zip(names, _remembered(critic_step, *zip(*of_each, strict=True)), strict=True)
         sent = {name: join(choice.sent) for name, choice in chosen.items()}
-        moved, result = advance_scene(scene, join(areas), sent, values)
+        moved, result = advance_areas(scene, join(areas), sent, values)
         done, views = split(result.step, seeds), split(result.view, seeds)
         came = {
             name: outcome(of, plays[name], chosen[name], step_of_behavior(done, name))

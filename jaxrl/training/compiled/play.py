@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, nothing_remembered
-from jaxrl.jax_envs.interface import Areas, TeamView
+from jaxrl.jax_envs.interface import Areas, TeamView, begin_areas_anew, start_areas
 from jaxrl.jax_envs.sampling import Value
-from jaxrl.jax_envs.scene import JaxScene, Sizes, begin_scene_anew, start_scene
+from jaxrl.jax_envs.scene import JaxScene, Sizes
 from jaxrl.masks import select
 from jaxrl.training.compiled import connectors
 from jaxrl.types import Action
@@ -103,7 +103,7 @@ def start_play(
     `parameters` are float32 [S] by name, or a distribution [S] that each episode draws from.
     """
     values = jax.tree.map(lambda x: jnp.broadcast_to(x[:, None], (*keys.shape, areas, *x.shape[1:])), parameters)
-    started, views = jax.vmap(lambda key, of_seed: start_scene(scene, key, areas, of_seed))(keys, values)
+    started, views = jax.vmap(lambda key, of_seed: start_areas(scene, key, areas, of_seed))(keys, values)
     return started, {name: begin_play(scene.part(name), of, views[name]) for name, of in algorithms.items()}
 
 
@@ -118,7 +118,7 @@ def start_anew(
     areas, plays = world
     count, seeds = areas.clock.shape[1], len(which)
     values = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), parameters)
-    moved, views = split(begin_scene_anew(scene, join(areas), values), seeds)
+    moved, views = split(begin_areas_anew(scene, join(areas), values), seeds)
     state = jax.tree.map(partial(select, which), moved.state, areas.state)
     after = {}
     for name, play in plays.items():
