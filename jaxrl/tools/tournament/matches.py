@@ -18,6 +18,7 @@ from jax import Array
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import of_episode, of_one
 from jaxrl.jax_envs.scene import JaxScene, scene_of
+from jaxrl.tools.watch.film import Role
 from jaxrl.training.acting import Act, by_team, first_moment, next_moment
 from jaxrl.types import JaxrlError
 
@@ -26,16 +27,8 @@ class TournamentError(JaxrlError):
     """Players that cannot play against each other, or a place that cannot be written. The text says what to do."""
 
 
-class Role(NamedTuple):
-    """How a player decides for one behavior, all of whose members its memory is of."""
-
-    act: Act  # of two players with one `act`, and policies of the same shapes, the program is compiled once
-    policy: Any
-    memory: Any
-
-
 class Player(NamedTuple):
-    """Somebody who plays."""
+    """Somebody who plays. With the `act` of another one, and policies of the same shapes, nothing is compiled anew."""
 
     name: str
     roles: Mapping[str, Role]  # by behavior

@@ -27,8 +27,9 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of
 from jaxrl.settings.teams import check_places
 from jaxrl.tools.tournament import snapshots
-from jaxrl.tools.tournament.matches import Player, Role, TournamentError
+from jaxrl.tools.tournament.matches import Player, TournamentError
 from jaxrl.tools.tournament.snapshots import Earlier
+from jaxrl.tools.watch.film import Role
 from jaxrl.tools.watch.painter import spread
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
 from jaxrl.training.trained_policy import Trained, load_trained

@@ -161,12 +161,12 @@ def _watch_game(
 
 
 class Role(NamedTuple):
-    """Who acts for a behavior."""
+    """Who decides for all members of a behavior."""
 
-    trained: tuple[Trained, ...]  # none: random actions
     act: Act
     policy: Any
     memory: Any  # what `act` takes first
+    trained: tuple[Trained, ...] = ()
 
 
 def cast(
@@ -191,11 +191,11 @@ def cast(
 
 def _role(part: Sizes, run: Path | None, deterministic: bool) -> Role:
     if run is None:
-        return Role((), untrained_actions(part.spec.action), None, ())
+        return Role(untrained_actions(part.spec.action), None, ())
     trained = load_trained(run, part.spec, behavior=part.name, deterministic=deterministic)
     check_places(part.name, trained.algorithm.places, part.members)
     memory = memory_before(trained.algorithm, trained.policy, part.teams * part.members)
-    return Role((trained,), trained_actions(trained.algorithm), trained.policy, memory)
+    return Role(trained_actions(trained.algorithm), trained.policy, memory, (trained,))
 
 
 def _both(part: Sizes, first: Role, others: Role) -> Role:
@@ -203,7 +203,7 @@ def _both(part: Sizes, first: Role, others: Role) -> Role:
     sides = (np.arange(part.teams * part.members) >= part.members).astype(int)
     act = by_team([first.act, others.act], sides)
     policies, memories = (first.policy, others.policy), (first.memory, others.memory)
-    return Role((*first.trained, *others.trained), act, policies, memories)
+    return Role(act, policies, memories, (*first.trained, *others.trained))
 
 
 def _watch_foreign(played: Played, out: Path, episodes: int) -> WatchSummary:
@@ -244,7 +244,7 @@ def play(
     drawn for each episode.
     """
     acts = {name: role.act for name, role in roles.items()}
-    policies, memories = ({name: role[field] for name, role in roles.items()} for field in (2, 3))
+    policies, memories = ({name: role[field] for name, role in roles.items()} for field in (1, 2))
     game = jax.jit(partial(_play, scene_of(env), acts, steps))(policies, memories, key, of_one(parameters))
     return Game(*jax.tree.map(np.asarray, game))
 

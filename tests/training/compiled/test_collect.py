@@ -71,7 +71,7 @@ def test_who_pauses_remembers_in_training_as_in_a_rollout() -> None:
     given = {name: policy}, {name: memory}, jax.random.key(0), {}, jnp.int32(20)
     sums = play_episodes(scene_of(env), name, acts, 1, *given)
     assert sums.finished.all() and sums.returns.tolist() == [[3.0, 3.0]]
-    roles = {name: Role(None, acts[name], policy, memory)}
+    roles = {name: Role(acts[name], policy, memory)}
     game = play(env, roles, jax.random.key(0), {}, steps=12)
     assert game.reward[name].sum(1).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0] * 2
     begun = start_play(env, made, jax.random.split(jax.random.key(1), 1), 1, {})
