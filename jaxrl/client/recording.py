@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from jaxrl import trust as trusted
@@ -19,7 +17,7 @@ from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.interface import EnvironmentFailure, HostEnv
 from jaxrl.settings import EnvironmentSettings, RunSettings
-from jaxrl.training.player import Player, player_of, settings_of_run
+from jaxrl.training.player import Players, settings_of_run
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError, ParameterValue
 
 
@@ -82,8 +80,8 @@ def record(
     with tempfile.TemporaryDirectory(prefix="jaxrl-record-") as logs:
         host = _environment(env, seed, written if env_args is None else env_args, logs)
         try:
-            make = partial(player_of, folder, jax.random.key(seed), deterministic)
-            return _Recording(host, make, parameters, steps).write(out, behavior, episodes)
+            players = Players(folder, seed, deterministic)
+            return _Recording(host, players, parameters, steps).write(out, behavior, episodes)
         finally:
             host.close()
 
@@ -103,23 +101,15 @@ def _environment(env: str, seed: int, env_args: Sequence[str], logs: str) -> Hos
 class _Recording:
     """Everybody plays; of one behavior it is kept what each agent of a running episode saw and did."""
 
-    def __init__(
-        self,
-        env: HostEnv,
-        make: Callable[[str, BehaviorSpec, int], tuple[Player, str]],
-        parameters: Mapping[str, ParameterValue],
-        steps: int,
-    ) -> None:
-        self._env, self._make, self._steps = env, make, steps
-        self._players: dict[str, Player] = {}
+    def __init__(self, env: HostEnv, players: Players, parameters: Mapping[str, ParameterValue], steps: int) -> None:
+        self._env, self._players, self._steps = env, players, steps
         self._specs: dict[str, BehaviorSpec] = {}
-        self._origins: dict[str, str] = {}
         self._running: dict[int, list[Pair]] = {}
         self._message = self._meet(env.reset(parameters))
 
     def write(self, out: Path, behavior: str | None, episodes: int) -> Recorded:
         """Play until so many episodes of the behavior are in the file."""
-        names = sorted(set(map(behavior_name, self._players)))
+        names = sorted(set(map(behavior_name, self._specs)))
         name = names[0] if behavior is None and len(names) == 1 else behavior
         if name not in names:
             got = "none is named" if name is None else f"{name} is none of them"
@@ -127,7 +117,7 @@ class _Recording:
                 f"the environment has the behaviors {', '.join(names)}, and {got}: say which to record"
             )
         kept: list[list[float]] = []
-        ids = [id_ for id_ in self._players if behavior_name(id_) == name]
+        ids = [id_ for id_ in self._specs if behavior_name(id_) == name]
 
         def pairs() -> Iterator[Pair]:
             while len(kept) < episodes:
@@ -137,15 +127,14 @@ class _Recording:
                 self._act(name)
 
         write(out, name, self._specs[ids[0]], pairs())
-        return Recorded(name, self._origins[ids[0]], [sum(x) for x in kept], [len(x) for x in kept])
+        return Recorded(name, self._players.origins[ids[0]], [sum(x) for x in kept], [len(x) for x in kept])
 
     def _meet(self, message: EnvMessage) -> EnvMessage:
         """The message, for whose behaviors there are players. Raises EnvironmentFailure for a copy that failed."""
         if message.faults:
             raise EnvironmentFailure(message.faults[0].why)
-        for id_, spec in message.new_specs.items():
-            self._players[id_], self._origins[id_] = self._make(id_, spec, len(self._players))
-            self._specs[id_] = spec
+        self._players.meet(message)
+        self._specs |= message.new_specs
         return message
 
     def _of(self, name: str) -> list[tuple[str, BehaviorMessage]]:
@@ -166,7 +155,7 @@ class _Recording:
 
     def _act(self, name: str) -> None:
         """Decide, note what was decided, and step."""
-        actions = {id_: self._players[id_].act(part) for id_, part in self._message.steps.items()}
+        actions = self._players.act(self._message)
         for id_, part in self._of(name):
             self._note(part, actions[id_])
         self._message = self._meet(self._env.step(actions))

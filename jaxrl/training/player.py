@@ -18,7 +18,7 @@ from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
 from jaxrl.training.lessons import present_values, read_lessons
 from jaxrl.training.trained_policy import load_trained
-from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, ParameterValue
+from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, ParameterValue
 
 
 def settings_of_run(run: Path | None) -> tuple[tuple[str, ...], dict[str, ParameterValue]]:
@@ -32,14 +32,33 @@ def settings_of_run(run: Path | None) -> tuple[tuple[str, ...], dict[str, Parame
     return settings.env_settings.env_args or (), parameters
 
 
-def player_of(
-    run: Path | None, key: Array, deterministic: bool, behavior: str, spec: BehaviorSpec, number: int
-) -> tuple[Player, str]:
-    """Who plays a behavior, the policy of the run or random actions, and in words whose policy that is.
+class Players:
+    """Who plays the behaviors of an environment: the policies of the run, or random actions without one.
 
-    number: of the behavior; with the key it decides what is random. Raises JaxrlError, as `load_trained`.
+    `seed` decides what is random.
     """
-    key = jax.random.fold_in(key, number)
+
+    def __init__(self, run: Path | None, seed: int, deterministic: bool) -> None:
+        self.origins: dict[str, str] = {}
+        """Whose policy plays, in words, by behavior in the order in which they were met."""
+        self._run, self._key, self._deterministic = run, jax.random.key(seed), deterministic
+        self._players: dict[str, Player] = {}
+
+    def meet(self, message: EnvMessage) -> None:
+        """See which behaviors there are, before they act. Raises JaxrlError, as `load_trained`."""
+        for behavior, spec in message.new_specs.items():
+            key = jax.random.fold_in(self._key, len(self._players))
+            found = _player_of(self._run, key, self._deterministic, behavior, spec)
+            self._players[behavior], self.origins[behavior] = found
+
+    def act(self, message: EnvMessage) -> dict[str, Action]:
+        """The actions of all who ask."""
+        return {behavior: self._players[behavior].act(part) for behavior, part in message.steps.items()}
+
+
+def _player_of(
+    run: Path | None, key: Array, deterministic: bool, behavior: str, spec: BehaviorSpec
+) -> tuple[Player, str]:
     if run is None:
         return Player(spec, untrained_actions(spec.action), None, lambda rows: (), key), "random actions"
     trained = load_trained(run, spec, behavior=behavior_name(behavior), deterministic=deterministic)

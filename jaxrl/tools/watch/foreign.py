@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from PIL import Image
 
@@ -23,8 +22,7 @@ from jaxrl.envs.foreign.rendering import DrawingOptions, checked_picture
 from jaxrl.envs.gymnasium import simulator as gymnasium
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.pettingzoo import simulator as pettingzoo
-from jaxrl.training.player import Player, player_of, settings_of_run
-from jaxrl.types import BehaviorSpec, EnvMessage
+from jaxrl.training.player import Players, settings_of_run
 
 _FRAMES_PER_SECOND = 30.0
 _DRAWN = DrawingOptions(film_every=1)
@@ -72,21 +70,19 @@ def play_foreign(
         return filmed[0]
 
     env = ForeignEnvironment(worker=0, name=address, make_area=make_area, areas=1, seed=seed)
-    players: dict[str, Player] = {}
-    origins: dict[str, str] = {}
+    players = Players(run, seed, deterministic)
     try:
-        area, make = filmed[0], partial(player_of, run, jax.random.key(seed), deterministic)
-        message = env.reset(parameters)
-        _meet(message, players, origins, make)
+        area, message = filmed[0], env.reset(parameters)
+        players.meet(message)
         while area.ended < episodes and area.steps < steps:
-            message = env.step({behavior: players[behavior].act(part) for behavior, part in message.steps.items()})
-            _meet(message, players, origins, make)
+            message = env.step(players.act(message))
+            players.meet(message)
     finally:
         env.close()
     last = episodes if area.ended >= episodes else len(area.returns)  # the next episode has begun by itself
     return Played(
-        behaviors=tuple(map(behavior_name, players)),
-        origin=", ".join(dict.fromkeys(origins.values())),
+        behaviors=tuple(map(behavior_name, players.origins)),
+        origin=", ".join(dict.fromkeys(players.origins.values())),
         steps=area.steps,
         shots=tuple(shot for shot in area.shots if shot.episode <= last),
         returns=tuple(area.returns[:last]),
@@ -101,16 +97,6 @@ def _opener(kind: Kind, name: str, arguments: dict[str, Any]) -> Callable[[], Ar
     take_switch(arguments, "team_reward", False)
     teams = take_switch(arguments, "teams", True)
     return partial(pettingzoo.open_area, name, arguments, _DRAWN, teams=teams)
-
-
-def _meet(
-    message: EnvMessage,
-    players: dict[str, Player],
-    origins: dict[str, str],
-    make: Callable[[str, BehaviorSpec, int], tuple[Player, str]],
-) -> None:
-    for behavior, spec in message.new_specs.items():
-        players[behavior], origins[behavior] = make(behavior, spec, len(players))
 
 
 class Shot(NamedTuple):
