@@ -23,8 +23,8 @@ from jaxrl.networks.normalizer import States
 from jaxrl.networks.observations import ObservationEncoder, goal_columns, observations_onnx
 from jaxrl.networks.onnx_graph import ExportError, OnnxGraph
 from jaxrl.networks.own import own_module, own_output
-from jaxrl.networks.settings import NetworkShape
 from jaxrl.networks.shapes import on_rows
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec
 
 
@@ -39,7 +39,7 @@ class NetworkBody(nn.Module):
     """
 
     spec: BehaviorSpec
-    settings: NetworkShape
+    settings: NetworkSettings
     kernel_init: Initializer = fan_in_normal(1.0)
     conditioned: bool = False
 
@@ -76,7 +76,7 @@ class NetworkBody(nn.Module):
         return self.memory(x, memory) if given else (x, ())
 
 
-def conditioning_goals(spec: BehaviorSpec, settings: NetworkShape) -> Columns:
+def conditioning_goals(spec: BehaviorSpec, settings: NetworkSettings) -> Columns:
     """Columns of the encoding that choose the weights of the last layer; () where there are none."""
     return goal_columns(spec, settings) if settings.goal_conditioning_type == "hyper" else ()
 
@@ -116,7 +116,7 @@ class MLP(nn.Module):
 def body_onnx(
     graph: OnnxGraph,
     spec: BehaviorSpec,
-    settings: NetworkShape,
+    settings: NetworkSettings,
     states: States,
     given: tuple[str, ...] | None = None,
 ) -> str:

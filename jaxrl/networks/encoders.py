@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.onnx_graph import OnnxGraph
-from jaxrl.networks.settings import NetworkShape
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import DimensionProperty, JaxrlError, ObservationSpec, ObservationType
 
 UINT8_RANGE = 255.0
@@ -30,7 +30,7 @@ class EncoderInput(NamedTuple):
     """What the ONNX builder of an encoder reads."""
 
     observation: ObservationSpec
-    settings: NetworkShape
+    settings: NetworkSettings
     path: str  # of the encoder's parameters
     x: str  # tensor of the observation, already normalised, [batch, *shape]
 
@@ -40,15 +40,15 @@ class Encoder(NamedTuple):
 
     module: Callable[..., nn.Module]  # (observation, settings, name=...) → module: [..., *shape] → [..., E]
     onnx: Callable[[OnnxGraph, EncoderInput], str]  # adds the same to a graph and names its output, [batch, E]
-    size: Callable[[ObservationSpec, NetworkShape], int]  # E
-    problem: Callable[[ObservationSpec, NetworkShape], str]  # why it cannot read the observation; "" if it can
+    size: Callable[[ObservationSpec, NetworkSettings], int]  # E
+    problem: Callable[[ObservationSpec, NetworkSettings], str]  # why it cannot read the observation; "" if it can
 
 
 class JointEncoderInput(NamedTuple):
     """What the ONNX builder of a joint encoder reads."""
 
     observations: tuple[ObservationSpec, ...]  # those of its kind, in the order of the spec
-    settings: NetworkShape
+    settings: NetworkSettings
     path: str
     xs: tuple[str, ...]  # tensors of these observations, [batch, *shape]
     own: str | None  # tensor of the other observations' encodings, [batch, E]; None if there is no other
@@ -59,8 +59,8 @@ class JointEncoder(NamedTuple):
 
     module: Callable[..., nn.Module]  # (observations, settings, name=...) → module: (xs, own) → [..., E]
     onnx: Callable[[OnnxGraph, JointEncoderInput], str]
-    size: Callable[[NetworkShape], int]
-    problem: Callable[[ObservationSpec, NetworkShape], str]
+    size: Callable[[NetworkSettings], int]
+    problem: Callable[[ObservationSpec, NetworkSettings], str]
 
 
 def kind_of(observation: ObservationSpec) -> str:
@@ -90,7 +90,7 @@ class VectorEncoder(nn.Module):
     """A vector observation is its own encoding: [..., F] -> [..., F]."""
 
     observation: ObservationSpec
-    settings: NetworkShape
+    settings: NetworkSettings
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -102,11 +102,11 @@ def vector_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
     return given.x
 
 
-def vector_size(observation: ObservationSpec, settings: NetworkShape) -> int:
+def vector_size(observation: ObservationSpec, settings: NetworkSettings) -> int:
     """F."""
     return observation.shape[0]
 
 
-def no_problem(observation: ObservationSpec, settings: NetworkShape) -> str:
+def no_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
     """For encoders that read every observation of their kind."""
     return ""

@@ -24,8 +24,8 @@ from jaxrl.networks.attention import ABSENT, HEADS, layer_norm, pool
 from jaxrl.networks.encoders import as_float, is_goal
 from jaxrl.networks.initializers import embedding_normal
 from jaxrl.networks.products import inner_products, weighted_sums
-from jaxrl.networks.settings import NetworkShape
 from jaxrl.networks.shapes import on_rows
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import ObservationSpec
 
 EMBEDDING = 128
@@ -37,7 +37,7 @@ class EntityEncoder(nn.Module):
     """Entity observations [..., n, F] each, and the other encodings `own` [..., E0] or None -> [..., 128]."""
 
     observations: tuple[ObservationSpec, ...]
-    settings: NetworkShape
+    settings: NetworkSettings
 
     @nn.compact
     def __call__(self, xs: tuple[jax.Array, ...], own: jax.Array | None) -> jax.Array:
@@ -87,12 +87,12 @@ class SelfAttention(nn.Module):
         return pool((out + x)[:, None], present)[:, 0]
 
 
-def entities_size(settings: NetworkShape) -> int:
+def entities_size(settings: NetworkSettings) -> int:
     """Width of the encoding."""
     return EMBEDDING
 
 
-def entities_problem(observation: ObservationSpec, settings: NetworkShape) -> str:
+def entities_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
     """A goal of variable length."""
     if not is_goal(observation):
         return ""

@@ -26,7 +26,7 @@ from jaxrl.networks.initializers import head_uniform
 from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.networks.memory import Carry, Sequences, both_of, of_both
 from jaxrl.networks.models import Critic
-from jaxrl.networks.settings import NetworkShape
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.teams import TeamCapacityError
 from jaxrl.types import BehaviorSpec
 
@@ -40,7 +40,7 @@ class JointValue(nn.Module):
     """
 
     spec: BehaviorSpec
-    settings: NetworkShape
+    settings: NetworkSettings
     signals: tuple[str, ...]
     capacity: int
 

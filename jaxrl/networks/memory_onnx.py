@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from jaxrl.networks.memory import features
 from jaxrl.networks.onnx_graph import BATCH, OnnxGraph, Tensor
-from jaxrl.networks.settings import MemoryShape
+from jaxrl.settings.networks import MemorySettings
 
 BEFORE, AFTER = "recurrent_in", "recurrent_out"
 """Float32 [batch, 1, m]."""
 
 
-def memory_onnx(graph: OnnxGraph, x: str, memory: MemoryShape) -> tuple[str, str]:
+def memory_onnx(graph: OnnxGraph, x: str, memory: MemorySettings) -> tuple[str, str]:
     """`Memory` with its parameters at `memory/...`, on the tensor x [batch, F] and the input `recurrent_in`.
 
     Returns the tensors of what heads read, [batch, h], and of the memory after it, [batch, m], which

@@ -1,9 +1,8 @@
 """Actors and critics: each is a `NetworkBody` and its heads.
 
 Observations come as a tuple of [..., *shape], already normalised, float32 or uint8; what comes out is float32.
-`settings` is any object with `hidden_units` and `num_layers` (jaxrl.settings.NetworkSettings). `signals` names the
-reward signals, R of them. The body shares the scope of its owner, so that parameters are named `encoder/...` and
-`body/...` in every network.
+`signals` names the reward signals, R of them. The body shares the scope of its owner, so that parameters are named
+`encoder/...` and `body/...` in every network.
 
 With memory a network is called with what it remembers as well (`memory`: a carry, or `Sequences` to go along). Calling
 it gives its outputs, `step` its outputs and the carry after them. Every member of a team has memories of its own, also
@@ -25,8 +24,8 @@ from jaxrl.networks.heads import ActionHeads, SquashedHeads
 from jaxrl.networks.initializers import embedding_normal, fan_in_normal, head_uniform
 from jaxrl.networks.linear import Linear, on_columns
 from jaxrl.networks.memory import Carry, Sequences, side_by_side
-from jaxrl.networks.settings import NetworkShape
 from jaxrl.networks.shapes import on_rows
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec
 
 Obs = tuple[jax.Array, ...]
@@ -36,7 +35,7 @@ class Actor(nn.Module):
     """Policy: own observations -> ActionDistribution."""
 
     spec: BehaviorSpec
-    settings: NetworkShape
+    settings: NetworkSettings
 
     def setup(self) -> None:
         self.network = NetworkBody(self.spec, self.settings, conditioned=True)
@@ -69,7 +68,7 @@ class ValueNetwork(nn.Module):
     """V(own observations) per reward signal, [..., R]."""
 
     spec: BehaviorSpec
-    settings: NetworkShape
+    settings: NetworkSettings
     signals: tuple[str, ...]
 
     def setup(self) -> None:
@@ -93,7 +92,7 @@ class ActionValueNetwork(nn.Module):
     """
 
     spec: BehaviorSpec
-    settings: NetworkShape
+    settings: NetworkSettings
     signals: tuple[str, ...]
 
     def setup(self) -> None:
@@ -140,7 +139,7 @@ class Critic(nn.Module):
     """
 
     spec: BehaviorSpec
-    settings: NetworkShape
+    settings: NetworkSettings
     signals: tuple[str, ...]
 
     def __call__(

@@ -17,7 +17,7 @@ from jaxrl.networks import ENCODERS, JOINT_ENCODERS
 from jaxrl.networks.encoders import EncoderInput, JointEncoderInput, UnsupportedObservationError, is_goal, kind_of
 from jaxrl.networks.normalizer import States, normalize_onnx
 from jaxrl.networks.onnx_graph import OnnxGraph
-from jaxrl.networks.settings import NetworkShape
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec, ObservationSpec
 
 
@@ -30,7 +30,7 @@ class ObservationEncoder(nn.Module):
     """
 
     spec: BehaviorSpec
-    settings: NetworkShape
+    settings: NetworkSettings
 
     @nn.compact
     def __call__(self, obs: tuple[jax.Array, ...]) -> jax.Array:
@@ -56,7 +56,7 @@ def observations_onnx(
     graph: OnnxGraph,
     path: str,
     spec: BehaviorSpec,
-    settings: NetworkShape,
+    settings: NetworkSettings,
     states: States,
     given: tuple[str, ...] | None = None,
 ) -> str:
@@ -87,7 +87,7 @@ def observations_onnx(
     return graph.concat(parts, "encoding")
 
 
-def check_observations(spec: BehaviorSpec, settings: NetworkShape, behavior: str = "") -> None:
+def check_observations(spec: BehaviorSpec, settings: NetworkSettings, behavior: str = "") -> None:
     """Raise `UnsupportedObservationError` naming the first observation that no registered encoder reads.
 
     `behavior`: whose they are, where that is known.
@@ -103,12 +103,12 @@ def check_observations(spec: BehaviorSpec, settings: NetworkShape, behavior: str
             )
 
 
-def encoding_size(spec: BehaviorSpec, settings: NetworkShape) -> int:
+def encoding_size(spec: BehaviorSpec, settings: NetworkSettings) -> int:
     """E, the width of `ObservationEncoder`'s output."""
     return sum(width for _, width in encoding_parts(spec, settings))
 
 
-def encoding_parts(spec: BehaviorSpec, settings: NetworkShape) -> list[tuple[int | str, int]]:
+def encoding_parts(spec: BehaviorSpec, settings: NetworkSettings) -> list[tuple[int | str, int]]:
     """What `ObservationEncoder`'s output consists of, in order: the place of an observation and its width, and behind
     them each kind of those that are encoded together."""
     check_observations(spec, settings)
@@ -116,7 +116,7 @@ def encoding_parts(spec: BehaviorSpec, settings: NetworkShape) -> list[tuple[int
     return own + [(kind, JOINT_ENCODERS[kind].size(settings)) for kind in _joint(spec)]
 
 
-def goal_columns(spec: BehaviorSpec, settings: NetworkShape) -> tuple[tuple[int, int], ...]:
+def goal_columns(spec: BehaviorSpec, settings: NetworkSettings) -> tuple[tuple[int, int], ...]:
     """Where the goals stand in `ObservationEncoder`'s output: first column and the one behind the last, by goal."""
     check_observations(spec, settings)
     alone = _alone(spec)
@@ -135,11 +135,11 @@ def _joint(spec: BehaviorSpec) -> dict[str, list[int]]:
     return {kind: of_kind for kind, of_kind in found.items() if of_kind}
 
 
-def _size(observation: ObservationSpec, settings: NetworkShape) -> int:
+def _size(observation: ObservationSpec, settings: NetworkSettings) -> int:
     return ENCODERS[kind_of(observation)].size(observation, settings)
 
 
-def _problem(observation: ObservationSpec, settings: NetworkShape) -> str:
+def _problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
     """Why the observation cannot be read, as the rest of a sentence; "" if it can."""
     kind = kind_of(observation)
     if kind in ENCODERS:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.memory import Carry, Sequences
 from jaxrl.networks.models import Actor
-from jaxrl.networks.settings import NetworkShape
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec
 
 Obs = tuple[jax.Array, ...]
@@ -67,7 +67,7 @@ class PlacedActors:
         return dist if method is None else (dist, jax.tree.map(together, carry))
 
 
-def actor_of(spec: BehaviorSpec, settings: NetworkShape, places: int | None) -> Any:
+def actor_of(spec: BehaviorSpec, settings: NetworkSettings, places: int | None) -> Any:
     """The actor that all members share, or one for each of so many places."""
     actor = Actor(spec, settings)
     return actor if places is None else PlacedActors(actor, places)

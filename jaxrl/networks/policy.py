@@ -17,7 +17,7 @@ from jaxrl.networks.memory_onnx import BEFORE, memory_onnx, memory_output_onnx
 from jaxrl.networks.models import Actor, SquashedActor
 from jaxrl.networks.normalizer import States
 from jaxrl.networks.onnx_graph import OnnxGraph
-from jaxrl.networks.settings import MemoryShape, NetworkShape
+from jaxrl.settings.networks import MemorySettings, NetworkSettings
 from jaxrl.types import Action, BehaviorSpec
 
 
@@ -32,25 +32,25 @@ class PolicyNetwork:
     None) → the file's outputs but those that tell its version and memory."""
     sent: Callable[[ActionDistribution], Action]
     """What the environment gets where nothing is left to chance, [N, C]; branches are compared by their logits."""
-    memory: MemoryShape | None = None
+    memory: MemorySettings | None = None
     left_out: tuple[str, ...] = ()
     """Parameters by the beginning of their path that acting does not need."""
 
     @property
     def in_file(self) -> Any:
         """The module as a file computes it: in float32, whatever its `compute_dtype`."""
-        settings: Any = getattr(self.module, "settings", None)
-        if getattr(settings, "compute_dtype", "float32") == "float32":
+        settings = getattr(self.module, "settings", None)
+        if not isinstance(settings, NetworkSettings) or settings.compute_dtype == "float32":
             return self.module
         return self.module.clone(settings=settings.model_copy(update={"compute_dtype": "float32"}))
 
 
-def actor_network(spec: BehaviorSpec, settings: NetworkShape) -> PolicyNetwork:
+def actor_network(spec: BehaviorSpec, settings: NetworkSettings) -> PolicyNetwork:
     """jaxrl's own `Actor`, alone or with value heads on its body."""
     return PolicyNetwork(Actor(spec, settings), write_actor, mean_sent, settings.memory, ("values/",))
 
 
-def squashed_network(spec: BehaviorSpec, settings: NetworkShape) -> PolicyNetwork:
+def squashed_network(spec: BehaviorSpec, settings: NetworkSettings) -> PolicyNetwork:
     """`SquashedActor`, of SAC."""
     return PolicyNetwork(SquashedActor(spec, settings), write_actor, squashed_sent, settings.memory)
 

@@ -21,8 +21,8 @@ from jaxrl.networks.initializers import fan_in_normal
 from jaxrl.networks.onnx_graph import ExportError, OnnxGraph
 from jaxrl.networks.own import own_module, own_output
 from jaxrl.networks.resnet import ResnetTrunk, resnet_features, resnet_onnx
-from jaxrl.networks.settings import NetworkShape
 from jaxrl.own_code import OwnCodeError
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import ObservationSpec
 
 
@@ -60,7 +60,7 @@ class VisualEncoder(nn.Module):
     """[..., C, H, W], float32 or uint8 (255 stands for 1) -> [..., hidden_units] of `compute_dtype`."""
 
     observation: ObservationSpec
-    settings: NetworkShape
+    settings: NetworkSettings
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -86,12 +86,12 @@ def visual_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
     return graph.add("Relu", [out], f"{given.path}/relu")
 
 
-def visual_size(observation: ObservationSpec, settings: NetworkShape) -> int:
+def visual_size(observation: ObservationSpec, settings: NetworkSettings) -> int:
     """Width of the encoding."""
     return settings.hidden_units
 
 
-def visual_problem(observation: ObservationSpec, settings: NetworkShape) -> str:
+def visual_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
     """An image that is smaller than its encoder can read."""
     name, smallest = settings.vis_encode_type, image_encoder(settings).smallest
     side = min(observation.shape[1:])
@@ -108,12 +108,12 @@ def visual_problem(observation: ObservationSpec, settings: NetworkShape) -> str:
     )
 
 
-def flat_size(observation: ObservationSpec, settings: NetworkShape) -> int:
+def flat_size(observation: ObservationSpec, settings: NetworkSettings) -> int:
     """Number of features that reach the linear layer."""
     return int(np.prod(image_encoder(settings).features(observation.shape)))
 
 
-def image_encoder(settings: NetworkShape) -> ImageEncoder:
+def image_encoder(settings: NetworkSettings) -> ImageEncoder:
     """The encoder that the settings name."""
     name = settings.vis_encode_type
     return IMAGE_ENCODERS[name] if name in IMAGE_ENCODERS else _own(name)

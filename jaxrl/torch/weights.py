@@ -20,7 +20,7 @@ from jaxrl.networks.entities import EMBEDDING
 from jaxrl.networks.memory import features
 from jaxrl.networks.normalizer import NormalizerState, States
 from jaxrl.networks.observations import encoding_size
-from jaxrl.networks.settings import NetworkShape
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.torch.layout import BIAS, KERNEL, ROW, Entry, Layout, filters, linear, to_ours, to_theirs
 from jaxrl.types import BehaviorSpec, JaxrlError, ObservationSpec
 
@@ -57,33 +57,33 @@ class Imported(NamedTuple):
     max_team: jnp.ndarray | None  # float32 scalar, team critics only
 
 
-def actor_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+def actor_layout(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
     """Layout of `networks.models.Actor`."""
     return (*body_layout(spec, settings), *_action_heads(spec, _width(settings)))
 
 
-def value_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
+def value_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.ValueNetwork`."""
     return (*body_layout(spec, settings), *_value_heads(_width(settings), signals))
 
 
-def squashed_layout(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+def squashed_layout(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
     """Layout of `networks.models.SquashedActor`."""
     return (*body_layout(spec, settings), *_action_heads(spec, _width(settings), squashed=True))
 
 
-def action_value_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
+def action_value_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.ActionValueNetwork`."""
     network = body_layout(spec, settings, spec.action.continuous_size)
     return (*network, *_value_heads(_width(settings), signals, max(spec.action.mask_size, 1)))
 
 
-def shared_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
+def shared_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.SharedActorCritic`."""
     return (*actor_layout(spec, settings), *_value_heads(_width(settings), signals))
 
 
-def team_critic_layout(spec: BehaviorSpec, settings: NetworkShape, signals: tuple[str, ...]) -> Layout:
+def team_critic_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: tuple[str, ...]) -> Layout:
     """Layout of `networks.models.TeamCritic`."""
     hidden, size = settings.hidden_units, encoding_size(spec, settings)
     with_action = size + spec.action.continuous_size + spec.action.mask_size
@@ -184,12 +184,12 @@ def _names(layout: Layout) -> set[str]:
     return {name for entry in layout for name in entry.names}
 
 
-def body_layout(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
+def body_layout(spec: BehaviorSpec, settings: NetworkSettings, action: int = 0) -> Layout:
     """Layout of `networks.body.NetworkBody`; `action`: numbers that join the encoding."""
     return (*encoders(spec, settings), *conditioned_body(spec, settings, action), *_memory(settings))
 
 
-def _memory(settings: NetworkShape) -> Layout:
+def _memory(settings: NetworkSettings) -> Layout:
     """An LSTM after the body; ML-Agents has no other memory. Raises `TorchImportError`."""
     memory = settings.memory
     if memory is None:
@@ -206,7 +206,7 @@ def _memory(settings: NetworkShape) -> Layout:
     )
 
 
-def _width(settings: NetworkShape) -> int:
+def _width(settings: NetworkSettings) -> int:
     """Size of what heads read."""
     return settings.hidden_units if settings.memory is None else features(settings.memory)
 
@@ -231,7 +231,7 @@ def _value_heads(inputs: int, signals: tuple[str, ...], outputs: int = 1) -> Lay
     return linear(("values",), tuple(HEAD_PREFIX + name for name in signals), inputs, (outputs,) * len(signals))
 
 
-def encoders(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+def encoders(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
     """Layout of `networks.observations.ObservationEncoder` as "encoder/...", without normalisers."""
     found: list[Entry] = []
     for i, observation in enumerate(spec.observations):
@@ -240,7 +240,7 @@ def encoders(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     return (*found, *_entities(spec, settings))
 
 
-def conditioned_body(spec: BehaviorSpec, settings: NetworkShape, action: int = 0) -> Layout:
+def conditioned_body(spec: BehaviorSpec, settings: NetworkSettings, action: int = 0) -> Layout:
     """Layout of the body of actors and value networks as "body/...": plain layers, or the last one chosen by goals."""
     size, hidden = encoding_size(spec, settings) + action, settings.hidden_units
     goals = conditioning_goals(spec, settings)
@@ -278,7 +278,7 @@ def attention(path: tuple[str, ...], name: str, embedding: int) -> Layout:
     )
 
 
-def _entities(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
+def _entities(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
     """Embeddings, what they see of the agent itself, and the attention over all of them."""
     found = [(i, o) for i, o in enumerate(spec.observations) if kind_of(o) == "entities"]
     if not found:
@@ -294,7 +294,9 @@ def _entities(spec: BehaviorSpec, settings: NetworkShape) -> Layout:
     return (*entries, *attention((*path, "attention"), f"{ENCODER}.rsa", EMBEDDING))
 
 
-def _image(path: tuple[str, ...], name: str, observation: ObservationSpec, settings: NetworkShape) -> Iterator[Entry]:
+def _image(
+    path: tuple[str, ...], name: str, observation: ObservationSpec, settings: NetworkSettings
+) -> Iterator[Entry]:
     flat = visual.flat_size(observation, settings)
     channels, trunk = observation.shape[0], (*path, "trunk")
     if settings.vis_encode_type == "resnet":

@@ -17,7 +17,6 @@ from jaxrl.networks.encoders import JointEncoder, JointEncoderInput, no_problem
 from jaxrl.networks.joint import JointCritic, JointValue
 from jaxrl.networks.models import Actor, SharedActorCritic, TeamCritic, ValueNetwork
 from jaxrl.networks.onnx_graph import OnnxGraph
-from jaxrl.networks.settings import NetworkShape
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -115,7 +114,7 @@ class ToldApart(nn.Module):
     """A joint encoder: Σ of entities [..., n, F], times the sum of what it sees, times hidden_units."""
 
     observations: tuple[ObservationSpec, ...]
-    settings: NetworkShape
+    settings: NetworkSettings
 
     @nn.compact
     def __call__(self, xs: tuple[jax.Array, ...], own: jax.Array | None) -> jax.Array:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxrl.networks import ENCODERS, JOINT_ENCODERS
 from jaxrl.networks.encoders import kind_of
 from jaxrl.settings import MemorySettings
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.torch.weights import HEAD_PREFIX, Weights
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
@@ -21,19 +22,6 @@ VARIABLE = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
 
 class UnsupportedCaseError(Exception):
     """The case needs something that jaxrl does not have yet; its text says what."""
-
-
-class NetworkShape(NamedTuple):
-    """The part of network_settings that our models read."""
-
-    hidden_units: int
-    num_layers: int
-    vis_encode_type: str = "simple"
-    body_type: None = None
-    goal_conditioning_type: str = "hyper"
-    compute_dtype: str = "float32"
-    deterministic: bool = False
-    memory: MemorySettings | None = None
 
 
 class Case(NamedTuple):
@@ -53,11 +41,11 @@ class Case(NamedTuple):
         )
 
     @property
-    def network(self) -> NetworkShape:
+    def network(self) -> NetworkSettings:
         settings = self.meta["network_settings"]
         read = ("hidden_units", "num_layers", "vis_encode_type", "goal_conditioning_type")
         memory = None if settings.get("memory") is None else MemorySettings(**settings["memory"])
-        return NetworkShape(**{name: settings[name] for name in read if name in settings}, memory=memory)
+        return NetworkSettings(**{name: settings[name] for name in read if name in settings}, memory=memory)
 
     def below(self, prefix: str) -> dict[str, np.ndarray]:
         """Arrays whose name starts with the prefix, without it."""

@@ -16,8 +16,9 @@ from jaxrl.learning import losses
 from jaxrl.networks import normalizer
 from jaxrl.networks.memory import Sequences
 from jaxrl.networks.models import update_max_team
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.torch import weights as torch_weights
-from tests.parity.cases import Case, NetworkShape, check_memory, check_supported, signals_of
+from tests.parity.cases import Case, check_memory, check_supported, signals_of
 from tests.parity.compare import GRADIENT_FLOOR, TINY, Comparison
 from tests.parity.memory_cases import stored_memory
 
@@ -43,7 +44,7 @@ class Hyperparameters(NamedTuple):
 class Settings(NamedTuple):
     """The part of a behavior's settings that an update reads."""
 
-    network_settings: NetworkShape
+    network_settings: NetworkSettings
     hyperparameters: Hyperparameters
     reward_signals: dict[str, Any]
     max_steps: int

@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl.artifacts.checkpoint.tree import Leaves
 from jaxrl.networks.encoders import kind_of
 from jaxrl.networks.observations import encoding_parts
-from jaxrl.networks.settings import NetworkShape
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec, ObservationSpec
 
 KEPT_COUNT = 2**14
@@ -36,13 +36,13 @@ class Grown(NamedTuple):
 
 
 def grown(
-    saved: Leaves, arrays: Mapping[str, Any], wanted: Leaves, old: BehaviorSpec, new: BehaviorSpec, shape: NetworkShape
+    saved: Leaves, arrays: Mapping[str, Any], wanted: Leaves, old: BehaviorSpec, new: BehaviorSpec, net: NetworkSettings
 ) -> Grown:
     """The leaves `saved` of networks for `old`, rearranged for `new`.
 
     Leaves that do not fit for another reason than their sensors stay as they are.
     """
-    move = _Move(old, new, shape)
+    move = _Move(old, new, net)
     leaves, moved, anew, widened = {}, {}, set(), []
     for path, entry in wanted.items():
         origin = move.origin(path)
@@ -64,7 +64,7 @@ def grown(
 class _Move:
     """From the networks for `old` to those for `new`."""
 
-    def __init__(self, old: BehaviorSpec, new: BehaviorSpec, shape: NetworkShape) -> None:
+    def __init__(self, old: BehaviorSpec, new: BehaviorSpec, shape: NetworkSettings) -> None:
         self._old, self._new = old.observations, new.observations
         self._places = matched(self._old, self._new)
         self._actions = new.action.continuous_size + new.action.mask_size
