@@ -3,16 +3,16 @@
 Encoders of images have a registry of their own, `visual.IMAGE_ENCODERS`.
 """
 
-from jaxrl.networks.encoders import Encoder, JointEncoder, VectorEncoder, no_problem, vector_onnx, vector_size
-from jaxrl.networks.entities import EntityEncoder, entities_problem, entities_size
+from jaxrl.networks.encoders import Encoder, JointEncoder, VectorEncoder, no_problem
+from jaxrl.networks.entities import EMBEDDING, EntityEncoder, entities_problem
 from jaxrl.networks.entities_onnx import entities_onnx
-from jaxrl.networks.visual import VisualEncoder, visual_onnx, visual_problem, visual_size
+from jaxrl.networks.visual import VisualEncoder, visual_onnx, visual_problem
 from jaxrl.registry import Registry
 
 ENCODERS = Registry[str, Encoder]({
-    "vector": Encoder(VectorEncoder, vector_onnx, vector_size, no_problem),
-    "visual": Encoder(VisualEncoder, visual_onnx, visual_size, visual_problem),
+    "vector": Encoder(VectorEncoder, lambda _, given: given.x, lambda sensor, _: sensor.shape[0], no_problem),
+    "visual": Encoder(VisualEncoder, visual_onnx, lambda _, settings: settings.hidden_units, visual_problem),
 })  # fmt: skip
 JOINT_ENCODERS = Registry[str, JointEncoder]({
-    "entities": JointEncoder(EntityEncoder, entities_onnx, entities_size, entities_problem),
+    "entities": JointEncoder(EntityEncoder, entities_onnx, EMBEDDING, entities_problem),
 })  # fmt: skip

@@ -127,11 +127,6 @@ def body_onnx(
     goals = conditioning_goals(spec, settings)
     if goals:
         return conditioned_mlp_onnx(graph, encoding, "body", settings.hidden_units, settings.num_layers, goals)
-    return mlp_onnx(graph, encoding, "body", settings.num_layers)
-
-
-def mlp_onnx(graph: OnnxGraph, x: str, path: str, layers: int) -> str:
-    """`MLP` with its parameters at a path, on the tensor x [batch, E]."""
-    for i in range(layers):
-        x = graph.swish(graph.dense(x, f"{path}/layer_{i}"))
-    return x
+    for i in range(settings.num_layers):
+        encoding = graph.swish(graph.dense(encoding, f"body/layer_{i}"))
+    return encoding

@@ -59,7 +59,7 @@ class JointEncoder(NamedTuple):
 
     module: Callable[..., nn.Module]  # (observations, settings, name=...) → module: (xs, own) → [..., E]
     onnx: Callable[[OnnxGraph, JointEncoderInput], str]
-    size: Callable[[NetworkSettings], int]
+    size: int
     problem: Callable[[ObservationSpec, NetworkSettings], str]
 
 
@@ -95,16 +95,6 @@ class VectorEncoder(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         return as_float(x, self.settings.compute_dtype)
-
-
-def vector_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
-    """`VectorEncoder`: no node."""
-    return given.x
-
-
-def vector_size(observation: ObservationSpec, settings: NetworkSettings) -> int:
-    """F."""
-    return observation.shape[0]
 
 
 def no_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:

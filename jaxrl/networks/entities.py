@@ -87,11 +87,6 @@ class SelfAttention(nn.Module):
         return pool((out + x)[:, None], present)[:, 0]
 
 
-def entities_size(settings: NetworkSettings) -> int:
-    """Width of the encoding."""
-    return EMBEDDING
-
-
 def entities_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
     """A goal of variable length."""
     if not is_goal(observation):

@@ -113,7 +113,7 @@ def encoding_parts(spec: BehaviorSpec, settings: NetworkSettings) -> list[tuple[
     them each kind of those that are encoded together."""
     check_observations(spec, settings)
     own: list[tuple[int | str, int]] = [(i, _size(spec.observations[i], settings)) for i in _alone(spec)]
-    return own + [(kind, JOINT_ENCODERS[kind].size(settings)) for kind in _joint(spec)]
+    return own + [(kind, JOINT_ENCODERS[kind].size) for kind in _joint(spec)]
 
 
 def goal_columns(spec: BehaviorSpec, settings: NetworkSettings) -> tuple[tuple[int, int], ...]:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax
-import numpy as np
 
 from jaxrl.networks.convolution import convolution_onnx, convolved
 from jaxrl.networks.encoders import EncoderInput, as_float
@@ -86,11 +85,6 @@ def visual_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
     return graph.add("Relu", [out], f"{given.path}/relu")
 
 
-def visual_size(observation: ObservationSpec, settings: NetworkSettings) -> int:
-    """Width of the encoding."""
-    return settings.hidden_units
-
-
 def visual_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
     """An image that is smaller than its encoder can read."""
     name, smallest = settings.vis_encode_type, image_encoder(settings).smallest
@@ -106,11 +100,6 @@ def visual_problem(observation: ObservationSpec, settings: NetworkSettings) -> s
         f"is too small for network_settings.vis_encode_type {name}, which needs at least {smallest} x {smallest} "
         f"pixels: make the sensor's image larger, or choose {' or '.join(fitting)}"
     )
-
-
-def flat_size(observation: ObservationSpec, settings: NetworkSettings) -> int:
-    """Number of features that reach the linear layer."""
-    return int(np.prod(image_encoder(settings).features(observation.shape)))
 
 
 def image_encoder(settings: NetworkSettings) -> ImageEncoder:

@@ -297,7 +297,7 @@ def _entities(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
 def _image(
     path: tuple[str, ...], name: str, observation: ObservationSpec, settings: NetworkSettings
 ) -> Iterator[Entry]:
-    flat = visual.flat_size(observation, settings)
+    flat = int(np.prod(visual.image_encoder(settings).features(observation.shape)))  # what reaches the linear layer
     channels, trunk = observation.shape[0], (*path, "trunk")
     if settings.vis_encode_type == "resnet":
         yield from _resnet(trunk, f"{name}.sequential", channels)

@@ -130,7 +130,7 @@ def told_apart_onnx(graph: OnnxGraph, given: JointEncoderInput) -> str:
 
 def test_a_joint_encoder_sees_the_settings_and_all_other_encodings(monkeypatch):
     """Entities stand between two vectors; their encoding comes last and has seen both."""
-    told_apart = JointEncoder(ToldApart, told_apart_onnx, lambda settings: 3, no_problem)
+    told_apart = JointEncoder(ToldApart, told_apart_onnx, 3, no_problem)
     monkeypatch.setitem(JOINT_ENCODERS, "entities", told_apart)
     entities = ObservationSpec("others", (2, 3), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE))
     spec = BehaviorSpec((SPEC.observations[1], entities, ObservationSpec("c", (1,))), SPEC.action)
