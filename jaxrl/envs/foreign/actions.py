@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from jaxrl.envs.foreign.observations import SpaceError
+from jaxrl.envs.foreign.observations import Path, SpaceError, leaves, part_at
 from jaxrl.types import ActionSpec
 
 _ENDLESS = 1e30
@@ -49,10 +49,10 @@ class ActionWriter:
 
     def __init__(self, space: spaces.Space) -> None:
         self._space = space
-        self._parts = tuple(_parts(space, "action"))
+        self._parts = {path: _part(part, path) for path, part in leaves(space)}
         self.spec = ActionSpec(
-            continuous_size=sum(part.continuous for part in self._parts),
-            discrete_branches=tuple(size for part in self._parts for size in part.branches),
+            continuous_size=sum(part.continuous for part in self._parts.values()),
+            discrete_branches=tuple(size for part in self._parts.values() for size in part.branches),
         )
         if not self.spec.columns:
             raise SpaceError(f"action space {space} holds nothing to choose")
@@ -60,7 +60,7 @@ class ActionWriter:
     def value(self, continuous: np.ndarray, discrete: np.ndarray) -> Any:
         """What the environment is given: float32 [C] from -1 to 1 and int32 [D] as an element of the space."""
         values, c, d = [], 0, 0
-        for part in self._parts:
+        for part in self._parts.values():
             own = continuous[c : c + part.continuous], discrete[d : d + len(part.branches)]
             values.append(part.value(*own))
             c, d = c + part.continuous, d + len(part.branches)
@@ -72,8 +72,7 @@ class ActionWriter:
         Raises:
             ValueError, TypeError, LookupError: it is no element of the space.
         """
-        taken = list(_taken_apart(self._space, value))
-        pairs = [part.columns(own) for part, own in zip(self._parts, taken, strict=True)]
+        pairs = [part.columns(part_at(value, path)) for path, part in self._parts.items()]
         continuous = np.concatenate([pair[0] for pair in pairs]).astype(np.float32)
         discrete = np.concatenate([pair[1] for pair in pairs]).astype(np.int32)
         branches = np.array(self.spec.discrete_branches)
@@ -83,32 +82,23 @@ class ActionWriter:
         return continuous, discrete
 
 
-def _parts(space: spaces.Space, name: str) -> Iterator[_Part]:
-    if isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
-            yield from _parts(part, f"{name}/{key}")
-    elif isinstance(space, spaces.Tuple):
-        for index, part in enumerate(space.spaces):
-            yield from _parts(part, f"{name}/{index}")
-    elif isinstance(space, spaces.Discrete):
-        yield _choices((int(space.n),), np.array([space.start]), lambda numbers: space.dtype.type(numbers[0]))
-    elif isinstance(space, spaces.MultiDiscrete):
+def _part(space: spaces.Space, path: Path) -> _Part:
+    if isinstance(space, spaces.Discrete):
+        return _choices((int(space.n),), np.array([space.start]), lambda numbers: space.dtype.type(numbers[0]))
+    if isinstance(space, spaces.MultiDiscrete):
         shape, start = space.nvec.shape, np.asarray(space.start).ravel()
-        yield _choices(
-            tuple(space.nvec.ravel().tolist()), start, lambda numbers: numbers.astype(space.dtype).reshape(shape)
-        )
-    elif isinstance(space, spaces.MultiBinary):
+        sizes = tuple(space.nvec.ravel().tolist())
+        return _choices(sizes, start, lambda numbers: numbers.astype(space.dtype).reshape(shape))
+    if isinstance(space, spaces.MultiBinary):
         size = prod(space.shape)
-        yield _choices(
-            (2,) * size, np.zeros(size, np.int64), lambda numbers: numbers.astype(space.dtype).reshape(space.shape)
-        )
-    elif isinstance(space, spaces.Box):
-        yield _numbers(space)
-    else:
-        raise SpaceError(
-            f"{name} space: {space} is no Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, which are those "
-            "that policies can act in; wrap the environment so that it takes one of them"
-        )
+        start = np.zeros(size, np.int64)
+        return _choices((2,) * size, start, lambda numbers: numbers.astype(space.dtype).reshape(space.shape))
+    if isinstance(space, spaces.Box):
+        return _numbers(space)
+    raise SpaceError(
+        f"{'/'.join(map(str, ('action', *path)))} space: {space} is no Box, Discrete, MultiDiscrete, MultiBinary, Dict "
+        "or Tuple, which are those that policies can act in; wrap the environment so that it takes one of them"
+    )
 
 
 def _choices(branches: tuple[int, ...], start: np.ndarray, shaped: Callable[[np.ndarray], Any]) -> _Part:
@@ -146,14 +136,3 @@ def _assembled(space: spaces.Space, values: Iterator[Any]) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(_assembled(part, values) for part in space.spaces)
     return next(values)
-
-
-def _taken_apart(space: spaces.Space, value: Any) -> Iterator[Any]:
-    if isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
-            yield from _taken_apart(part, value[key])
-    elif isinstance(space, spaces.Tuple):
-        for index, part in enumerate(space.spaces):
-            yield from _taken_apart(part, value[index])
-    else:
-        yield value

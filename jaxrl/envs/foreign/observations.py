@@ -54,7 +54,8 @@ class ObservationReader:
 
     def __init__(self, space: spaces.Space, mask_size: int) -> None:
         self.has_mask = _holds_mask(space, mask_size)
-        self._leaves = tuple(_leaves(space, (), self.has_mask))
+        of_mask = (MASK,) if self.has_mask else None
+        self._leaves = tuple(_leaf(part, path) for path, part in leaves(space) if path != of_mask)
         if not self._leaves:
             raise SpaceError(f"observation space {space} holds nothing that an agent could see")
         self.specs = tuple(leaf.spec for leaf in self._leaves)
@@ -73,9 +74,7 @@ class ObservationReader:
 
     def _encoded(self, leaf: _Leaf, observation: Any) -> np.ndarray:
         try:
-            for key in leaf.path:
-                observation = observation[key]
-            return leaf.encode(observation)
+            return leaf.encode(part_at(observation, leaf.path))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ObservationError(f"sensor {leaf.spec.name!r}: {_words(error)}") from error
 
@@ -93,16 +92,20 @@ def _holds_mask(space: spaces.Space, mask_size: int) -> bool:
     return shape is not None and prod(shape) == mask_size > 0
 
 
-def _leaves(space: spaces.Space, path: Path, without_mask: bool = False) -> Iterator[_Leaf]:
-    if isinstance(space, spaces.Dict):
-        parts = [(key, part) for key, part in space.spaces.items() if not (without_mask and key == MASK)]
-    elif isinstance(space, spaces.Tuple):
-        parts = list(enumerate(space.spaces))
-    else:
-        yield _leaf(space, path)
+def leaves(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, spaces.Space]]:
+    """The spaces without parts in a Dict or Tuple and where they stand, in its order; of another space itself."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        yield path, space
         return
-    for key, part in parts:
-        yield from _leaves(part, (*path, key))
+    for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+        yield from leaves(part, (*path, key))
+
+
+def part_at(value: Any, path: Path) -> Any:
+    """What an element of a space holds at a place. Raises LookupError, TypeError."""
+    for key in path:
+        value = value[key]
+    return value
 
 
 def _leaf(space: spaces.Space, path: Path) -> _Leaf:
