@@ -313,10 +313,7 @@ class RunFolder:
             for seed in seeds:
                 if not any(seed.iterdir()):
                     seed.rmdir()
-            for item in checkpoints.checkpoints(folder):
-                checkpoints.remove(item)
-            checkpoints.remove_best(folder)
-            checkpoints.remove_replay(folder)
+            checkpoints.remove_all(folder)
             leftovers = [folder / checkpoints.POINTER, *folder.glob(f"{folder.name}-*.onnx")]
             for path in [*leftovers, *checkpoints.exported_files(self.final_onnx(folder.name))]:
                 _unlink(path)

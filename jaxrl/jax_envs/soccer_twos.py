@@ -98,7 +98,9 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
     defaults = {"ball_touch": 0.0, "ball_forward": 0.0, "time_penalty": 1.0}
 
     def reset(key: Array, parameters: EnvParams = defaults) -> tuple[SoccerState, TeamView]:
-        state = _kick_off(settings, key, given(parameters, defaults))
+        own_half = jnp.array([[-0.5 * settings.half_length, 0.4], [-0.5 * settings.half_length, -0.4]])
+        usual = jnp.tile(own_half, (2, 1)) * _SIDE
+        state = kicked_off(key, usual, 0.2, _SIDE, given(parameters, defaults))
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: TeamActions) -> tuple[SoccerState, TeamStep]:
@@ -138,12 +140,6 @@ def run_to(place: Array) -> Array:
     turn = jnp.where(jnp.abs(place[..., 1]) > 0.5 * jnp.abs(place[..., 0]), sign[..., 1], 0.0)
     wanted = jnp.concatenate([sign, turn[..., None]], axis=-1)
     return jnp.where(wanted < 0, 2, wanted).astype(jnp.int32)  # as `SIGN` reads them
-
-
-def _kick_off(settings: SoccerSettings, key: Array, parameters: dict[str, Array]) -> SoccerState:
-    """Each team in its own half."""
-    usual = jnp.array([[-0.5 * settings.half_length, 0.4], [-0.5 * settings.half_length, -0.4]])
-    return kicked_off(key, jnp.tile(usual, (2, 1)) * _SIDE, 0.2, _SIDE, parameters)
 
 
 def kicked_off(

@@ -224,14 +224,15 @@ def remove(item: Found) -> None:
     _remove(item.path, onnx_path(item.path.parent, item.step))
 
 
-def remove_best(folder: Path) -> None:
-    """Delete the best checkpoint and its .onnx file, if there is one. Raises ArtifactError."""
+def remove_all(folder: Path) -> None:
+    """Delete every checkpoint, the best one too, with their .onnx files, and what an algorithm has stored.
+
+    Raises ArtifactError.
+    """
+    for item in checkpoints(folder):
+        remove(item)
     if checkpoint_path(folder, BEST).is_dir():
         _remove(checkpoint_path(folder, BEST), onnx_path(folder, BEST))
-
-
-def remove_replay(folder: Path) -> None:
-    """Delete what an algorithm has stored, if anything. Raises ArtifactError."""
     for path in (folder / name for name in (REPLAY, REPLAY_BEFORE)):
         if path.is_dir():
             _remove(path)

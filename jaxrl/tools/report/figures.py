@@ -33,11 +33,13 @@ def require_matplotlib() -> None:
 
 def png(experiments: Sequence[Experiment]) -> bytes:
     """All figures below each other, on white."""
+    from matplotlib.figure import Figure  # not pyplot: no window system is asked for
+
     shown = {name: list(filter(is_first, finite_tags(experiments, name))) for name in behaviors_of(experiments)}
     of_time = 1.1 + 0.26 * sum(len(e.runs) for e in experiments)
     heights = [*(_rows(found) * HEIGHT + 0.7 for found in shown.values()), of_time]
     with style():
-        figure = _figure(sum(heights))
+        figure = Figure(figsize=(PANELS * WIDTH, sum(heights)), layout="constrained")
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, (behavior, found) in zip(parts, shown.items(), strict=False):
             part.suptitle(plain(behavior))
@@ -70,13 +72,6 @@ def style() -> Iterator[None]:
         }
     ):
         yield
-
-
-def _figure(height: float) -> Any:
-    # Not pyplot: no window system is asked for, and no figure outlives the report.
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(PANELS * WIDTH, height), layout="constrained")
 
 
 def _rows(shown: Sequence[str]) -> int:
