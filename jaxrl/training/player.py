@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,31 +49,24 @@ class Players:
         """See which behaviors there are, before they act. Raises JaxrlError, as `load_trained`."""
         for behavior, spec in message.new_specs.items():
             key = jax.random.fold_in(self._key, len(self._players))
-            found = _player_of(self._run, key, self._deterministic, behavior, spec)
-            self._players[behavior], self.origins[behavior] = found
+            self._players[behavior], self.origins[behavior] = self._made(behavior, spec, key)
 
     def act(self, message: EnvMessage) -> dict[str, Action]:
         """The actions of all who ask."""
         return {behavior: self._players[behavior].act(part) for behavior, part in message.steps.items()}
 
-
-def _player_of(
-    run: Path | None, key: Array, deterministic: bool, behavior: str, spec: BehaviorSpec
-) -> tuple[Player, str]:
-    if run is None:
-        return Player(spec, untrained_actions(spec.action), None, lambda rows: (), key), "random actions"
-    trained = load_trained(run, spec, behavior=behavior_name(behavior), deterministic=deterministic)
-    if trained.algorithm.places is not None:
-        raise SettingsError(
-            f"{run}: {trained.behavior} has a policy for each member of a team (share_policy: false), and here nobody "
-            "tells who is which: play it with `jaxrl train --resume --inference`, or with `jaxrl watch` where it is a "
-            "jax: environment"
-        )
-
-    def memory(rows: int) -> Any:
-        return memory_before(trained.algorithm, trained.policy, rows)
-
-    return Player(spec, trained_actions(trained.algorithm), trained.policy, memory, key), trained.origin
+    def _made(self, behavior: str, spec: BehaviorSpec, key: Array) -> tuple[Player, str]:
+        if self._run is None:
+            return Player(spec, untrained_actions(spec.action), None, lambda rows: (), key), "random actions"
+        trained = load_trained(self._run, spec, behavior=behavior_name(behavior), deterministic=self._deterministic)
+        if trained.algorithm.places is not None:
+            raise SettingsError(
+                f"{self._run}: {trained.behavior} has a policy for each member of a team (share_policy: false), and "
+                "here nobody tells who is which: play it with `jaxrl train --resume --inference`, or with `jaxrl "
+                "watch` where it is a jax: environment"
+            )
+        memory = partial(memory_before, trained.algorithm, trained.policy)
+        return Player(spec, trained_actions(trained.algorithm), trained.policy, memory, key), trained.origin
 
 
 class Player:

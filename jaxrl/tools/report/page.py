@@ -45,7 +45,8 @@ def page(experiments: Sequence[Experiment], remarks: Sequence[str], films: str =
     if len(experiments) > 1:
         groups = [[behavior] for behavior in behaviors] + ([behaviors] if len(behaviors) > 1 else [])
         compared = [tables.improvement_table(experiments, group) for group in groups]
-        parts += [_section(table, _IMPROVEMENT) for table in compared if tables.holds_numbers(table)]
+        known = [table for table in compared if any(cell != tables.MISSING for row in table.rows for cell in row[1:])]
+        parts += [_section(table, _IMPROVEMENT) for table in known]
     parts += [films, _section(tables.time_table(experiments), _TIME), _time_bars(experiments)]
     parts.append(_section(tables.settings_table(experiments), empty="None: the experiments have equal settings."))
     written = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -96,11 +96,6 @@ def tells(tag: str, curves: Iterable[Sequence[Curve]]) -> bool:
     return bool(every) and (tag != tags.GROUP_CUMULATIVE_REWARD or any(curve.value.any() for curve in every))
 
 
-def holds_numbers(table: Table) -> bool:
-    """Whether any cell beside the first column says something."""
-    return any(cell != MISSING for row in table.rows for cell in row[1:])
-
-
 def time_table(experiments: Sequence[Experiment]) -> Table:
     """Speed of each run, and where its time went in seconds and as a share of the learning phase."""
     spent = [(run.name, time_of(run)) for e in experiments for run in e.runs]
