@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from jaxrl.settings import (
@@ -91,62 +92,31 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool = False) -> None
 
     None has a default, so that only flags really given reach `overrides_from`.
     """
+    add = partial(parser.add_argument, default=argparse.SUPPRESS)
     for flag, key, kind, metavar in _VALUES:
-        parser.add_argument(
-            flag, dest=key, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=_help(key, with_default=True)
-        )
+        add(flag, dest=key, type=kind, metavar=metavar, help=_help(key, with_default=True))
     for flag, key, metavar, usual in _OPTIONAL_VALUES:
-        parser.add_argument(
-            flag, dest=key, nargs="?", const=usual, metavar=metavar, default=argparse.SUPPRESS, help=_help(key)
-        )
+        add(flag, dest=key, nargs="?", const=usual, metavar=metavar, help=_help(key))
     for flag, key in _SWITCHES:
-        parser.add_argument(flag, dest=key, action="store_true", default=argparse.SUPPRESS, help=_help(key))
+        add(flag, dest=key, action="store_true", help=_help(key))
     for flag, key in _HIDDEN_SWITCHES:
-        parser.add_argument(flag, dest=key, action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        add(flag, dest=key, action="store_true", help=argparse.SUPPRESS)
     for flag in _REMOVED:
-        parser.add_argument(
-            flag,
-            dest=_REMOVED_DEST,
-            action="append_const",
-            const=flag,
-            default=argparse.SUPPRESS,
-            help="(removed) has no effect",
-        )
-    parser.add_argument(
-        "--deterministic",
-        dest=f"behaviors.{EVERY_LISTED}.network_settings.deterministic",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="listed behaviors act with the mean or most likely action",
+        add(flag, dest=_REMOVED_DEST, action="append_const", const=flag, help="(removed) has no effect")
+    deterministic = f"behaviors.{EVERY_LISTED}.network_settings.deterministic"
+    text = "listed behaviors act with the mean or most likely action"
+    add("--deterministic", dest=deterministic, action="store_true", help=text)
+    text = f"{RunSettings.model_fields['callbacks'].description}; may be given several times"
+    add("--callbacks", dest="callbacks", action="append", metavar="MODULE:CLASS", help=text)
+    form = "KEY=VALUE[,VALUE...]" if several else "KEY=VALUE"
+    text = (
+        "any setting of every behavior (hyperparameters.learning_rate=1e-3), or of the run "
+        "(environment_parameters.gravity=9.8); may be given several times"
     )
-    parser.add_argument(
-        "--callbacks",
-        dest="callbacks",
-        action="append",
-        metavar="MODULE:CLASS",
-        default=argparse.SUPPRESS,
-        help=f"{RunSettings.model_fields['callbacks'].description}; may be given several times",
-    )
-    parser.add_argument(
-        "--set",
-        dest=SET,
-        action="append",
-        metavar="KEY=VALUE[,VALUE...]" if several else "KEY=VALUE",
-        default=argparse.SUPPRESS,
-        help="any setting of every behavior (hyperparameters.learning_rate=1e-3), or of the run "
-        "(environment_parameters.gravity=9.8); may be given several times",
-    )
-    parser.add_argument(
-        "--debug", dest="debug", action="store_true", default=argparse.SUPPRESS, help="log in detail, show tracebacks"
-    )
-    parser.add_argument(
-        "--env-args",
-        dest="env_settings.env_args",
-        nargs=argparse.REMAINDER,
-        metavar="...",
-        default=argparse.SUPPRESS,
-        help="takes the rest of the line for the environment's executable; must come last",
-    )
+    add("--set", dest=SET, action="append", metavar=form, help=text)
+    add("--debug", dest="debug", action="store_true", help="log in detail, show tracebacks")
+    text = "takes the rest of the line for the environment's executable; must come last"
+    add("--env-args", dest="env_settings.env_args", nargs=argparse.REMAINDER, metavar="...", help=text)
 
 
 def add_host_flags(parser: argparse.ArgumentParser) -> None:
