@@ -64,14 +64,14 @@ def grown(
 class _Move:
     """From the networks for `old` to those for `new`."""
 
-    def __init__(self, old: BehaviorSpec, new: BehaviorSpec, shape: NetworkSettings) -> None:
+    def __init__(self, old: BehaviorSpec, new: BehaviorSpec, net: NetworkSettings) -> None:
         self._old, self._new = old.observations, new.observations
         self._places = matched(self._old, self._new)
         self._actions = new.action.continuous_size + new.action.mask_size
         self._entities = tuple(
             [i for i, sensor in enumerate(of) if kind_of(sensor) == "entities"] for of in (self._old, self._new)
         )
-        parts = encoding_parts(old, shape), encoding_parts(new, shape)
+        parts = encoding_parts(old, net), encoding_parts(new, net)
         self._widths = sum(width for _, width in parts[0]), sum(width for _, width in parts[1])
         self._columns = self._encoding(*parts)
         self._own = self._encoding(*([part for part in of if isinstance(part[0], int)] for of in parts))

@@ -28,26 +28,12 @@ from jaxrl.tools.bench.table import print_run
 _TAIL = 2000  # characters of a failed script's output that are kept
 
 
-def run(
-    only: Sequence[str] | None, out: Path, *, quick: bool, timeout: float, repeat: int = 1, device: str | None = None
-) -> None:
-    """Run all or those named, `timeout` seconds each at most, and append their numbers to `out`.
+def run(only: Sequence[str] | None, out: Path, **how: Any) -> None:
+    """`run_all` of all or of those named, which takes the rest.
 
-    `repeat` rounds of all of them: what a number varies by from one round to the next is its noise. `device` as in
-    `variables_for`.
-
-    Raises BenchError: an unknown name, a file that cannot be written or, after the table, failures. MachineError: JAX
-    has no such device, or does not start on it.
+    Raises BenchError for an unknown name and, after the table, for failures; and as `run_all`.
     """
-    lines = run_all(
-        choose(BENCHMARKS, only),
-        carried("benchmarks"),
-        out,
-        quick=quick,
-        timeout=timeout,
-        repeat=repeat,
-        device=device,
-    )
+    lines = run_all(choose(BENCHMARKS, only), carried("benchmarks"), out, **how)
     failed = sorted({line.benchmark for line in lines if line.state == "failed"})
     if failed:
         count = len({line.benchmark for line in lines})
@@ -69,7 +55,12 @@ def run_all(
 ) -> list[Line]:
     """Run the scripts in `folder` one after the other; each appends a line to `out` as it ends. Prints the table.
 
-    Raises BenchError when `out` cannot be written, MachineError as `machine`.
+    Args:
+      timeout: seconds for each at most.
+      repeat: rounds of all of them: what a number varies by from one round to the next is its noise.
+      device: as in `variables_for`.
+
+    Raises BenchError when `out` cannot be written. MachineError: JAX has no such device, or does not start on it.
     """
     _append(out, "")  # fails now, not after an hour of measuring
     variables = variables_for(device)
