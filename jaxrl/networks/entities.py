@@ -74,7 +74,8 @@ class SelfAttention(nn.Module):
         init = embedding_normal(EMBEDDING)
         x = layer_norm(entities)
         projected = on_rows(nn.Dense(3 * EMBEDDING, dtype=x.dtype, kernel_init=init, name="qkv"), x)
-        q, k, v = (_heads(part) for part in jnp.split(projected, 3, axis=-1))
+        parts = (part.reshape(*x.shape[:-1], HEADS, EMBEDDING // HEADS) for part in jnp.split(projected, 3, axis=-1))
+        q, k, v = (jnp.swapaxes(part, 1, 2) for part in parts)  # [N, H, E, d]
         scores = inner_products(q, k) / math.sqrt(EMBEDDING)
         weights = jax.nn.softmax(jnp.where(present[:, None, None, :], scores, ABSENT), axis=-1)
         attended = jnp.swapaxes(weighted_sums(weights, v), 1, 2).reshape(x.shape)
@@ -95,8 +96,3 @@ def entities_problem(observation: ObservationSpec, settings: NetworkSettings) ->
         "is a goal of variable length, which neither ML-Agents nor jaxrl can read: give the goal as a vector or an "
         "image sensor, or clear the goal signal of this sensor"
     )
-
-
-def _heads(x: jax.Array) -> jax.Array:
-    """[N, E, 128] -> [N, H, E, d]."""
-    return jnp.swapaxes(x.reshape(*x.shape[:-1], HEADS, EMBEDDING // HEADS), 1, 2)
