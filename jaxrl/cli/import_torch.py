@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 LATEST = "checkpoint.pt"
 
 
-class ImportTorchError(JaxrlError):
-    """What is to be imported is not given in full. The text says what to give."""
-
-
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The old run and the new one."""
     parser.description = (
@@ -47,9 +43,7 @@ def run(given: argparse.Namespace) -> int:
     from jaxrl.cli.device import choose_device
 
     if not given.source.exists():
-        raise ImportTorchError(
-            f"{given.source}: no such file; ML-Agents keeps it as results/<run-id>/<Behavior>/{LATEST}"
-        )
+        raise JaxrlError(f"{given.source}: no such file; ML-Agents keeps it as results/<run-id>/<Behavior>/{LATEST}")
     choose_device("cpu")
     from jaxrl.torch.migration import Source, import_run
 
@@ -73,12 +67,12 @@ def _old_run(source: Path) -> Path:
 
 
 def _config(given: argparse.Namespace) -> Path:
-    """The configuration file. Raises ImportTorchError where there is none."""
+    """The configuration file. Raises JaxrlError where there is none."""
     if given.config is not None:
         return given.config
     found = _old_run(given.source) / "configuration.yaml"
     if not found.is_file():
-        raise ImportTorchError(f"--config: give the YAML file of the training; {found}, which would do, is not there")
+        raise JaxrlError(f"--config: give the YAML file of the training; {found}, which would do, is not there")
     return found
 
 
@@ -97,20 +91,20 @@ def _settings(given: argparse.Namespace) -> RunSettings:
 
 
 def _checkpoints(given: argparse.Namespace, settings: RunSettings) -> Iterator[tuple[str, Path]]:
-    """Behaviors and their files. Raises ImportTorchError where there is none, or it is not clear whose one is."""
+    """Behaviors and their files. Raises JaxrlError where there is none, or it is not clear whose one is."""
     source: Path = given.source
     if source.is_dir():
         found = sorted(path for path in source.glob(f"*/{LATEST}") if given.behavior in (None, path.parent.name))
         if not found:
             where = f"{given.behavior}/{LATEST}" if given.behavior else f"<Behavior>/{LATEST}"
-            raise ImportTorchError(f"{source}: holds no {where}, where ML-Agents keeps what it resumes from")
+            raise JaxrlError(f"{source}: holds no {where}, where ML-Agents keeps what it resumes from")
         yield from ((path.parent.name, path) for path in found)
         return
     folder = source.absolute().parent.name
     listed = ", ".join(settings.behaviors)
     if given.behavior is None and folder not in settings.behaviors and settings.default_settings is None:
-        raise ImportTorchError(f"--behavior: {source} lies in the folder {folder}, and the configuration lists "
-                               f"{listed or 'no behaviors'}: say whose it is")  # fmt: skip
+        raise JaxrlError(f"--behavior: {source} lies in the folder {folder}, and the configuration lists "
+                         f"{listed or 'no behaviors'}: say whose it is")  # fmt: skip
     yield given.behavior or folder, source
 
 
@@ -143,7 +137,7 @@ def _spec(
         (file for file in (*sorted(path.parent.glob(f"{name}-*.onnx")), of_run) if file.is_file()), None
     )
     if shown is None:
-        raise ImportTorchError(
+        raise JaxrlError(
             f"{path}: a .pt does not say what its observations are, and there is no {exact.name} beside it: give the "
             "ONNX file of the policy (--onnx FILE), or the environment (--env PATH)"
         )

@@ -11,10 +11,6 @@ from jaxrl.cli.shipped import MLAGENTS, Shipped, beside, named, shipped
 from jaxrl.types import JaxrlError
 
 
-class ExistingFileError(JaxrlError):
-    """What would be written is there already."""
-
-
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """[NAME] and where to."""
     parser.description = "List the configurations that come with jaxrl; with NAME, write a copy of one to change."
@@ -47,7 +43,7 @@ def run(given: argparse.Namespace) -> None:
         with out.open("wb" if given.force else "xb") as file:
             file.write(text)
     except FileExistsError:
-        raise ExistingFileError(f"{out}: there already; give another --out, or --force to write over it") from None
+        raise JaxrlError(f"{out}: there already; give another --out, or --force to write over it") from None
     except OSError as error:
         raise JaxrlError(f"{out}: cannot be written: {error.strerror}") from error
     print(f"{out}: {chosen.name}{beside(others)}. Train: jaxrl train {out} --run-id={chosen.short}")

@@ -11,10 +11,6 @@ _PLAY = "play"
 _TICKS = "▁▂▃▄▅▆▇█"
 
 
-class ZooUsageError(JaxrlError):
-    """The words after `jaxrl zoo` mean nothing."""
-
-
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """[NAME], or play NAME with its flags."""
     parser.description = (
@@ -34,11 +30,9 @@ def run(given: argparse.Namespace) -> int:
     words = list(given.words)
     playing = words[:1] == [_PLAY]
     if len(words) > 1 + playing or words == [_PLAY]:
-        raise ZooUsageError(
-            f"jaxrl zoo {' '.join(words)}: expected nothing, NAME or play NAME; jaxrl zoo lists the names"
-        )
+        raise JaxrlError(f"jaxrl zoo {' '.join(words)}: expected nothing, NAME or play NAME; jaxrl zoo lists the names")
     if not playing and (given.episodes, given.seed) != (None, None):
-        raise ZooUsageError("--episodes and --seed are for jaxrl zoo play NAME")
+        raise JaxrlError("--episodes and --seed are for jaxrl zoo play NAME")
     if playing:
         return _play(words[1], given.episodes, given.seed)
     if words:
@@ -103,7 +97,7 @@ def _play(name: str, episodes: int | None, seed: int | None) -> int:
 
     one = card(name)
     if episodes is not None and episodes < 1:
-        raise ZooUsageError(f"--episodes: got {episodes}, expected at least 1")
+        raise JaxrlError(f"--episodes: got {episodes}, expected at least 1")
     said = one.evaluation
     episodes, seed = said.episodes if episodes is None else episodes, said.seed if seed is None else seed
     compute_on_cpu()
