@@ -4,7 +4,7 @@
     taskset -c 0 python benchmarks/convolutions.py --repeats 9 --json FILE
 
 Each case is ten steps of gradient descent of one encoder on a minibatch, inside `lax.scan`, uint8 pictures in, 128
-units. `jaxrl` is `networks/filters.py` and `convolution.py`; `XLA` has the library's convolutions and their derived
+units. `jaxrl` is `networks/filters.py`; `XLA` has the library's convolutions and their derived
 gradients. Milliseconds of CPU time per step, medians of cases that take turns.
 """
 
@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.networks import convolution, filters, resnet
+from jaxrl.networks import filters
 from jaxrl.networks.visual import VisualEncoder
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import ObservationSpec
@@ -31,13 +31,7 @@ CASES = {"simple": (20, 256), "nature_cnn": (84, 64), "resnet": (84, 4)}
 STEPS = 10
 
 
-def library(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
-    """`convolution.padded` by the library alone."""
-    return convolution.library(x, kernel, 1, padding)
-
-
-WAYS = {"jaxrl": (filters.in_tiles, convolution.padded), "XLA": (filters.by_library, library)}
-"""Layers without padding, and with it."""
+WAYS = {"jaxrl": filters.in_tiles, "XLA": filters.by_library}
 
 
 def program_of(encoder: str, way: str) -> Callable[[], jax.Array]:
@@ -51,8 +45,7 @@ def program_of(encoder: str, way: str) -> Callable[[], jax.Array]:
         gradient = jax.grad(lambda p: jnp.mean(jnp.square(module.apply(p, batch))))(params)  # pyright: ignore
         return jax.tree.map(lambda p, g: p - 1e-3 * g, params, gradient), ()
 
-    layers, padded = WAYS[way]
-    with mock.patch.object(filters, "in_tiles", layers), mock.patch.object(resnet, "padded", padded):
+    with mock.patch.object(filters, "in_tiles", WAYS[way]):
         compiled = jax.jit(lambda p, x: jax.lax.scan(step, p, x)[0]).lower(params, images).compile()
     return lambda: jax.block_until_ready(compiled(params, images))
 

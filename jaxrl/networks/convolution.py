@@ -1,25 +1,17 @@
-"""Convolutions with padding and pooling over images [N, H, W, C], as XLA's CPU backend computes them fast.
+"""What image trunks are made of beside their fast filters (`filters.py`): parameters, XLA's convolution, pooling.
 
-XLA's own convolution is fast on a CPU in the forward direction only: inside a loop, and an update is a loop over
-minibatches, its gradients take about 10 to 60 times as long as products. With padding (small filters, few channels) it
-stays XLA's forward; the gradient of its input is then another forward convolution, and that of the filters a product
-per row of the filter. Layers without padding are in `filters.py`. Accelerators have good convolutions; there XLA's own
-gradients are taken.
-
-Channels are last inside a network, whatever the observation's order. Kernels are [k, k, inputs, outputs].
+Kernels are [k, k, inputs, outputs].
 """
 
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import mesh
 from jaxrl.networks.initializers import uniform
 from jaxrl.networks.onnx_graph import OnnxGraph
 
@@ -46,41 +38,8 @@ def library(x: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.A
     return jax.lax.conv_general_dilated(x, kernel, (stride, stride), sides, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-def padded(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
-    """`library` with stride 1."""
-    return library(x, kernel, 1, padding) if mesh.on_accelerator() else _padded(x, kernel, padding)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _padded(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
-    return library(x, kernel, 1, padding)
-
-
-def _forward(x: jax.Array, kernel: jax.Array, padding: int) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    return library(x, kernel, 1, padding), (x, kernel)
-
-
-def _backward(padding: int, saved: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x, kernel = saved
-    side, channels, features = kernel.shape[0], *kernel.shape[2:]
-    turned = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
-    by_x = library(gradient, turned, 1, side - 1 - padding)
-    height, width = gradient.shape[1:3]
-    wide = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    columns = jnp.concatenate([wide[:, :, j : j + width] for j in range(side)], axis=-1)
-    flat = gradient.reshape(-1, features)
-    by_kernel = [
-        jax.lax.dot_general(columns[:, i : i + height].reshape(len(flat), -1), flat, (((0,), (0,)), ((), ())))
-        for i in range(side)
-    ]
-    return by_x, jnp.stack(by_kernel).reshape(side, side, channels, features)
-
-
-_padded.defvjp(_forward, _backward)
-
-
 def max_pool(x: jax.Array) -> jax.Array:
-    """Maximum over 3 x 3 with stride 2, no padding: [N, H, W, C] -> [N, (H - 3) // 2 + 1, (W - 3) // 2 + 1, C].
+    """Maximum over 3 x 3 with stride 2, no padding: [*, H, W, *] -> [*, (H - 3) // 2 + 1, (W - 3) // 2 + 1, *].
 
     Of equal ones the first in reading order gets the gradient. Written as choices between slices: the gradient of
     XLA's windowed maximum is a scatter, which its CPU backend runs one element after the other.

@@ -1,4 +1,4 @@
-"""Image trunks of plain layers of filters, without padding, as a CPU computes them fast.
+"""Layers of filters over images, as a CPU computes them fast, and trunks of nothing else.
 
 XLA's own convolutions are fast on a CPU in the forward direction only: inside a loop, and an update is a loop over
 minibatches, their gradients take 10 to 60 times as long as products. Here a convolution is one matrix product
@@ -9,13 +9,14 @@ over all that the filter's places see, and so are both its gradients. Two things
   - where nobody asks for a gradient, a few images at a time go through all layers, so that what lies between the
     layers stays in the caches; a gradient wants all that, and keeping it tile by tile costs more than it saves.
 A stride disappears first, as blocks of pixels become channels. Accelerators have good convolutions; there XLA's own,
-with their gradients, are taken.
+with their gradients, are taken, of images [N, H, W, C].
 
 Letters: N images, n of them in a tile, C channels, F features, k side of a filter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,6 +38,10 @@ minibatch may (80 MB of the first layer of `nature_cnn`). And what numbers of im
 
 Weights = tuple[tuple[jax.Array, jax.Array], ...]
 """Of each layer, kernel [k, k, C, F] and bias [F]."""
+Layer = Callable[[jax.Array, tuple[jax.Array, jax.Array], int, int], jax.Array]
+"""(x, kernel and bias, stride, zeros on each side) → the layer's output, height and width on axes 1 and 2 as in x."""
+Layers = Callable[[Layer, jax.Array, Weights], jax.Array]
+"""What a trunk makes of images with its weights, by such a layer."""
 
 
 class Filters(NamedTuple):
@@ -61,44 +66,57 @@ class FilterTrunk(nn.Module):
         for i, layer in enumerate(self.layers):
             weights.append(Kernel(layer.features, layer.side, name=f"convolution_{i}")(channels, self.dtype))
             channels = layer.features
-        strides = tuple(layer.stride for layer in self.layers)
-        way = by_library if mesh.on_accelerator() else in_tiles
-        return way(images, tuple(weights), strides=strides, dtype=self.dtype)
+
+        def through(convolution: Layer, x: jax.Array, weights: Weights) -> jax.Array:
+            for layer, of_layer in zip(self.layers, weights, strict=True):
+                x = nn.leaky_relu(convolution(x, of_layer, layer.stride, 0), SLOPE)
+            return x
+
+        return features_of(through, images, tuple(weights))
 
 
-def by_library(images: jax.Array, weights: Weights, *, strides: tuple[int, ...], dtype: str) -> jax.Array:
-    """[N, C, H, W] -> [N, c·h·w], by XLA's convolutions."""
-    x = as_float(images.transpose(0, 2, 3, 1), dtype)
-    for (kernel, bias), stride in zip(weights, strides, strict=True):
-        x = nn.leaky_relu(library(x, kernel, stride, 0) + as_row(bias, x), SLOPE)
-    return x.transpose(0, 3, 1, 2).reshape(len(images), -1)
+def features_of(layers: Layers, images: jax.Array, weights: Weights) -> jax.Array:
+    """[N, C, H, W] -> [N, c·h·w]."""
+    return (by_library if mesh.on_accelerator() else in_tiles)(layers, images, weights)
 
 
-def in_tiles(images: jax.Array, weights: Weights, *, strides: tuple[int, ...], dtype: str) -> jax.Array:
-    """As `by_library`, by products over a few images at a time; over many where its gradient is taken."""
-    return _with_gradient(strides, dtype, images, weights)
+def by_library(layers: Layers, images: jax.Array, weights: Weights) -> jax.Array:
+    """By XLA's convolutions."""
+
+    def layer(x: jax.Array, weights: tuple[jax.Array, jax.Array], stride: int, padding: int) -> jax.Array:
+        kernel, bias = weights
+        x = library(as_float(x, kernel.dtype.name), kernel, stride, padding)
+        return x + as_row(bias, x)
+
+    return layers(layer, images.transpose(0, 2, 3, 1), weights).transpose(0, 3, 1, 2).reshape(len(images), -1)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _with_gradient(strides: tuple[int, ...], dtype: str, images: jax.Array, weights: Weights) -> jax.Array:
-    return _tiled(strides, dtype, TILE_PIXELS, images, weights)
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def in_tiles(layers: Layers, images: jax.Array, weights: Weights) -> jax.Array:
+    """By products over a few images at a time; over many where the gradient is taken."""
+    return _tiled(layers, TILE_PIXELS, images, weights)
 
 
-def _for_gradient(strides: tuple[int, ...], dtype: str, images: jax.Array, weights: Weights) -> tuple[jax.Array, Any]:
-    return jax.vjp(partial(_tiled, strides, dtype, LEARNING_PIXELS), images, weights)
+def _for_gradient(layers: Layers, images: jax.Array, weights: Weights) -> tuple[jax.Array, Any]:
+    return jax.vjp(partial(_tiled, layers, LEARNING_PIXELS), images, weights)
 
 
-_with_gradient.defvjp(_for_gradient, lambda strides, dtype, backward, gradient: backward(gradient))
+in_tiles.defvjp(_for_gradient, lambda layers, backward, gradient: backward(gradient))
 
 
-def _tiled(strides: tuple[int, ...], dtype: str, pixels: int, images: jax.Array, weights: Weights) -> jax.Array:
+def _tiled(layers: Layers, pixels: int, images: jax.Array, weights: Weights) -> jax.Array:
     """With tiles of at most so many pixels, or `LANES` images."""
     count = images.shape[0]
     tiles, tile = tiles_of(count, pixels // (images.shape[2] * images.shape[3]))
     images = jnp.pad(images, [(0, tiles * tile - count)] + [(0, 0)] * 3).reshape(tiles, tile, *images.shape[1:])
-    layers = partial(_columns, weights=weights, strides=strides, dtype=dtype)
-    columns = jax.lax.map(layers, images) if tiles > 1 else layers(images[0])[None]
-    return jnp.swapaxes(columns, 1, 2).reshape(tiles * tile, -1)[:count]
+
+    def columns(images: jax.Array) -> jax.Array:
+        """A tile, [n, C, H, W] -> [c·h·w, n]."""
+        x = images.reshape(len(images), -1).T.reshape(*images.shape[1:], -1)
+        return layers(_by_places, x, weights).reshape(-1, len(images))
+
+    found = jax.lax.map(columns, images) if tiles > 1 else columns(images[0])[None]
+    return jnp.swapaxes(found, 1, 2).reshape(tiles * tile, -1)[:count]
 
 
 def tiles_of(images: int, most: int) -> tuple[int, int]:
@@ -110,13 +128,12 @@ def tiles_of(images: int, most: int) -> tuple[int, int]:
     return tiles, tile if tiles == 1 else -(-tile // LANES) * LANES
 
 
-def _columns(images: jax.Array, *, weights: Weights, strides: tuple[int, ...], dtype: str) -> jax.Array:
-    """A tile, [n, C, H, W] -> [c·h·w, n]."""
-    x = images.reshape(len(images), -1).T.reshape(*images.shape[1:], -1)
-    for (kernel, bias), stride in zip(weights, strides, strict=True):
-        x, kernel = _in_blocks(x, kernel, stride)
-        x = nn.leaky_relu(convolve(as_float(x, dtype), kernel) + bias.reshape(-1, 1, 1, 1), SLOPE)
-    return x.reshape(-1, len(images))
+def _by_places(x: jax.Array, weights: tuple[jax.Array, jax.Array], stride: int, padding: int) -> jax.Array:
+    """A `Layer` of images [C, H, W, n]."""
+    kernel, bias = weights
+    x, kernel = _in_blocks(x, kernel, stride)
+    x = jnp.pad(as_float(x, kernel.dtype.name), ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    return convolve(x, kernel) + bias.reshape(-1, 1, 1, 1)
 
 
 def _in_blocks(x: jax.Array, kernel: jax.Array, stride: int) -> tuple[jax.Array, jax.Array]:

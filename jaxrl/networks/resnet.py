@@ -9,10 +9,9 @@ from __future__ import annotations
 import flax.linen as nn
 import jax
 
-from jaxrl.networks.convolution import Kernel, convolution_onnx, max_pool, max_pool_onnx, padded, pooled
-from jaxrl.networks.encoders import as_float
+from jaxrl.networks.convolution import Kernel, convolution_onnx, max_pool, max_pool_onnx, pooled
+from jaxrl.networks.filters import Layer, Weights, features_of
 from jaxrl.networks.onnx_graph import OnnxGraph
-from jaxrl.networks.shapes import as_row
 
 CHANNELS = (16, 32, 32)
 BLOCKS = 2
@@ -26,27 +25,30 @@ class ResnetTrunk(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
-        x = as_float(images.transpose(0, 2, 3, 1), self.dtype)
-        for i, channels in enumerate(CHANNELS):
-            x = max_pool(_Layer(channels, name=f"stack_{i}")(x))
-            for j in range(BLOCKS):
-                inner = _Layer(channels, name=f"stack_{i}_block_{j}_first")(nn.swish(x))
-                x = x + _Layer(channels, name=f"stack_{i}_block_{j}_second")(nn.swish(inner))
-        return nn.swish(x).transpose(0, 3, 1, 2).reshape(len(images), -1)
+        channels, weights = images.shape[1], []
+        for name, features in _layers():
+            weights.append(Kernel(features, SIDE, name=name)(channels, self.dtype))
+            channels = features
+        return features_of(_through, images, tuple(weights))
 
 
-class _Layer(nn.Module):
-    """Filters 3 x 3 that keep the picture's size: [N, H, W, C] -> [N, H, W, features]."""
+def _layers() -> list[tuple[str, int]]:
+    """Names and features, in the order in which they are gone through."""
+    names = ["", *(f"_block_{j}_{part}" for j in range(BLOCKS) for part in ("first", "second"))]
+    return [(f"stack_{i}{name}", channels) for i, channels in enumerate(CHANNELS) for name in names]
 
-    features: int
 
-    def setup(self) -> None:
-        self.weights = Kernel(self.features, SIDE)
-        nn.share_scope(self, self.weights)
+def _through(convolution: Layer, x: jax.Array, weights: Weights) -> jax.Array:
+    left = iter(weights)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        kernel, bias = self.weights(x.shape[-1], x.dtype.name)
-        return padded(x, kernel, PADDING) + as_row(bias, x)
+    def layer(x: jax.Array) -> jax.Array:
+        return convolution(x, next(left), 1, PADDING)
+
+    for _ in CHANNELS:
+        x = max_pool(layer(x))
+        for _ in range(BLOCKS):
+            x = x + layer(nn.swish(layer(nn.swish(x))))
+    return nn.swish(x)
 
 
 def resnet_onnx(graph: OnnxGraph, x: str, path: str) -> str:

@@ -184,31 +184,25 @@ def score_and_gradients(function, *arguments):
     return jax.tree.leaves(jax.jit(jax.value_and_grad(score, argnums=(0, 1), has_aux=True))(*arguments))
 
 
-def test_gradients_of_padded_filters_are_those_of_the_library():
-    rng = np.random.default_rng(0)
-    x, kernel = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in ((3, 9, 7, 4), (3, 3, 4, 5)))
-    ours, library = partial(convolution.padded, padding=1), partial(convolution.library, stride=1, padding=1)
-    for found, expected in zip(
-        score_and_gradients(ours, x, kernel), score_and_gradients(library, x, kernel), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    several = jax.vmap(ours)(jnp.stack([x, 2 * x]), jnp.stack([kernel, kernel]))
-    np.testing.assert_allclose(several[1], 2 * library(x, kernel), rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(("images", "tiles"), [(3, (1, 3)), (19, (2, 16))])
 def test_gradients_of_filters_in_tiles_are_those_of_the_library(images, tiles, monkeypatch):
-    """Blocks of 2 x 2 pixels, of which the last column is left over, then filters without a stride. Tiles of up to 16
-    images: one that is not filled up, and two with 13 images that are none."""
+    """Blocks of 2 x 2 pixels, of which the last column is left over, then filters with zeros around, and without.
+    Tiles of up to 16 images: one that is not filled up, and two with 13 images that are none."""
     for name in ("TILE_PIXELS", "LEARNING_PIXELS"):
         monkeypatch.setattr(filters, name, 16 * 9 * 11 + 50)
     assert filters.tiles_of(images, 16) == tiles
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(images, 3, 9, 11)), jnp.float32)
-    sizes = (((4, 4, 3, 5), 5), ((2, 2, 5, 6), 6))
+    sizes = (((4, 4, 3, 5), 5), ((3, 3, 5, 5), 5), ((2, 2, 5, 6), 6))
     weights = tuple((0.3 * rng.normal(size=of_kernel), rng.normal(size=of_bias)) for of_kernel, of_bias in sizes)
     weights = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), weights)
-    ours, library = (partial(way, strides=(2, 1), dtype="float32") for way in (filters.in_tiles, filters.by_library))
+
+    def layers(layer, x, weights):
+        first, second, third = weights
+        x = layer(x, first, 2, 0)
+        return layer(jnp.tanh(x + layer(x, second, 1, 1)), third, 1, 0)
+
+    ours, library = (partial(way, layers) for way in (filters.in_tiles, filters.by_library))
     for found, expected in zip(
         score_and_gradients(ours, x, weights), score_and_gradients(library, x, weights), strict=True
     ):
@@ -236,7 +230,4 @@ def test_no_gradient_of_the_library_is_left_in_a_loop_on_a_cpu(name):
         return jax.lax.scan(step, params, images)[0]
 
     text = jax.jit(train).lower(params, images[None]).as_text()
-    plain = "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"  # forward, of which the gradient of an input is one more
-    found = [line for line in text.splitlines() if "stablehlo.convolution" in line]
-    assert all(plain in line for line in found)
-    assert len(found) == (15 + 14 if name == "resnet" else 0)
+    assert "stablehlo.convolution" not in text
