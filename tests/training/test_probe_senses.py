@@ -89,8 +89,12 @@ def test_memory(loop: str, trainer: str, kind: str) -> None:
     with_slow(slow=[(loop, trainer) for loop in LOOPS for trainer in ("poca", "mappo", "coma")]),
 )
 def test_memory_of_teams(loop: str, trainer: str) -> None:
-    """Two members with a cue each; the share that is right is their group reward. Without memory: 1 / 2."""
-    solves(loop, trainer, make_probe_team_memory(), 80 if loop == "compiled" else 120, 0.85, **MEMORY)
+    """Two members with a cue each; the share that is right is their group reward. Without memory: 1 / 2.
+
+    COMA goes in small steps in the host loop: with the usual ones two seeds of six stay at 1 / 2 or 3 / 4.
+    """
+    updates, quiet = (80, {}) if loop == "compiled" else (240, QUIET) if trainer == "coma" else (120, {})
+    solves(loop, trainer, make_probe_team_memory(), updates, 0.85, **MEMORY, **quiet)
 
 
 @pytest.mark.parametrize(
