@@ -24,8 +24,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl.networks.settings import MemoryShape
 from jaxrl.networks.shapes import as_row
+from jaxrl.settings.networks import MemorySettings
 
 Carry = Any
 """What a memory holds between two decisions of an agent, float32 [..., m]; `()` without memory."""
@@ -45,12 +45,12 @@ class Sequences(NamedTuple):
     moves: jax.Array  # bool [N, L, ...], the agent decides here, so that its memory goes on
 
 
-def start(memory: MemoryShape | None, lead: tuple[int, ...] = ()) -> Carry:
+def start(memory: MemorySettings | None, lead: tuple[int, ...] = ()) -> Carry:
     """What is remembered before the first decision: zeros float32 [*lead, m], or `()` without memory."""
     return () if memory is None else jnp.zeros((*lead, memory.memory_size), jnp.float32)
 
 
-def features(memory: MemoryShape) -> int:
+def features(memory: MemorySettings) -> int:
     """Size of what heads read."""
     return memory.memory_size // 2 if memory.memory_type == "lstm" else memory.memory_size
 
@@ -96,7 +96,7 @@ class Memory(nn.Module):
     Raises AssertionError for other shapes.
     """
 
-    shape: MemoryShape
+    shape: MemorySettings
 
     @nn.compact
     def __call__(self, x: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:

@@ -224,10 +224,8 @@ def _paid(algorithm: Algorithm, train: TrainState, rollout: Rollout, before: Any
 
 
 def _at_once(algorithm: Algorithm) -> bool:
-    """Whether all seeds learn side by side: on a CPU core one after the other is faster, and takes less room.
-
-    Not with a store that goes on, which one by one would take out of all seeds' and put back.
-    """
+    """Whether all seeds learn side by side. On a CPU core one after the other is faster, and takes less room, unless
+    there is a store that goes on: one by one would take each seed's out of all and put it back."""
     return mesh.on_accelerator() or replays(algorithm)
 
 
