@@ -14,6 +14,7 @@ import yaml
 
 import jaxrl
 from jaxrl import trust
+from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.cli import main
 from jaxrl.envs.gymnasium import simulator as gymnasium
 from jaxrl.envs.pettingzoo.simulator import check
@@ -57,9 +58,9 @@ def run_of(folder: Path, environment: dict[str, Any] | None = None, **settings: 
     document = next(run.glob("*/*/checkpoint.json"))
     written = json.loads(document.read_text())
     written["settings"] |= settings
-    del written["manifest"]
     document.with_name("manifest.json").unlink()
     document.write_text(json.dumps(written))
+    manifest.write(document.parent)
     (run / "configuration.yaml").write_text(yaml.safe_dump({"env_settings": environment or {"env_path": "jax:basic"}}))
     write_events(run / "Basic", {1000: 0.1, 2000: 0.2})
     return run

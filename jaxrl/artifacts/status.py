@@ -65,7 +65,6 @@ class _Entries(BaseModel):
     since_look: Annotated[list[_Number], Field(min_length=2, max_length=2)] = [0.0, 0]
     lessons: _Episodes | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
-    best_seed: Annotated[int, Field(ge=0)] | None = None  # an index, of 0.6.0 and before
     best_checkpoint: _Best | None = None
     records: dict[str, str] = {}
     elo: float | None = None

@@ -122,7 +122,7 @@ def _of_npz(path: Path) -> tuple[Kind, Iterator[Episode]]:
         with np.load(path, allow_pickle=False) as file:
             columns = {name: file[name] for name in file.files}
         document = json.loads(str(columns["document"]))
-        kind = Kind(str(document["behavior"]), spec_from_json(document["spec"])[0])
+        kind = Kind(str(document["behavior"]), spec_from_json(document["spec"]))
         names = [f"observation_{i}" for i in range(len(kind.spec.observations))]
         states, (numbers, choices, reward, group) = [columns[x] for x in names], [columns[x] for x in _DECISIONS]
         length, terminated, truncated = (columns[x] for x in _EPISODES)
@@ -224,7 +224,7 @@ def _of_minari(name: str) -> tuple[Kind, Iterator[Episode]]:
     told = dataset.storage.metadata.get("jaxrl")
     if told is not None:
         document = json.loads(told)
-        spec = spec_from_json(document["spec"])[0]
+        spec = spec_from_json(document["spec"])
         found = map(partial(_ours, _spaces(spec).names), dataset.iterate_episodes())
         return Kind(document["behavior"], spec), found
     from jaxrl.envs.foreign.behaviors import AgentKind

@@ -283,7 +283,7 @@ def _grown(
     spec: BehaviorSpec, settings: BehaviorSettings, info: CheckpointInfo, saved: Leaves, values: Any, wanted: Leaves
 ) -> Grown:
     """The weights of a behavior whose sensors have changed, for those of today as its connectors show them."""
-    old, _ = spec_from_json(info.spec)
+    old = spec_from_json(info.spec)
     chains = make_chain(old, settings.connectors), make_chain(spec, settings.connectors)
     then, now = (of if chain is None else chain.spec for of, chain in zip((old, spec), chains, strict=True))
     return grown(saved, values, wanted, then, now, settings.network_settings)

@@ -36,8 +36,6 @@ from jaxrl.types import BehaviorSpec, ParameterValue
 
 EXPORTED_SEED = "seed"
 """Entry of a behavior in training_status.json: the number of the seed whose policy is the run's ONNX file."""
-BEST_SEED = "best_seed"
-"""The same as an index, in files of 0.6.0 and before."""
 STEP = "train/step"
 """Path in a checkpoint; its array is [S] where the checkpoint holds several seeds."""
 _POLICY = "train/policy/"
@@ -92,7 +90,7 @@ def load_trained(
     path = _chosen(folder, behavior, checkpoint_at)
     info = checkpoint.read_info(path)
     settings = _settings(path, info, deterministic)
-    spec = _noted(path, info, settings) if spec is None else spec
+    spec = _noted(path, info) if spec is None else spec
     algorithm = make_algorithm(spec, settings)
     wanted = jax.eval_shape(algorithm.init, jax.random.key(0)).policy
     seeds = info.leaves[STEP]["shape"] if STEP in info.leaves else []  # [] or [S]
@@ -154,18 +152,11 @@ def _chosen(folder: RunFolder, behavior: str | None, wanted: int | str | Path | 
     return resolve(checkpoint_path(folder.behavior(name), wanted))
 
 
-def _noted(path: Path, info: CheckpointInfo, settings: BehaviorSettings) -> BehaviorSpec:
-    """Observations and actions as the checkpoint notes them. Raises CheckpointError where it does not note enough."""
+def _noted(path: Path, info: CheckpointInfo) -> BehaviorSpec:
+    """Observations and actions as the checkpoint notes them. Raises CheckpointError where it does not."""
     if not info.spec:
         raise CheckpointError(f"{path}: notes no observations and actions: give the environment with `env`")
-    spec, untold = spec_from_json(info.spec)
-    missing = [sensor.name for sensor in untold if len(sensor.shape) == 2 or settings.connectors]  # images need no more
-    if missing:
-        raise CheckpointError(
-            f"{path}: was saved by a jaxrl that did not note what the axes of {', '.join(missing)} are: "
-            "give the environment with `env`"
-        )
-    return spec
+    return spec_from_json(info.spec)
 
 
 def _index(path: Path, info: CheckpointInfo, seed: int, shape: list[int]) -> int:
@@ -234,19 +225,17 @@ def best_seed(folder: RunFolder, behavior: str, seeds: int, first: int) -> int:
     except ArtifactError as error:
         _log.warning("%s Taking seed 0 of %d.", error, seeds)
         return 0
-    key = EXPORTED_SEED if EXPORTED_SEED in told else BEST_SEED
-    best = told[key] - (first if key == EXPORTED_SEED else 0) if key in told else None
-    if best is None and seeds == 1:
-        return 0
+    best = told.get(EXPORTED_SEED)
     if best is None:
-        _log.warning("%s names no best seed of %s: taking seed 0 of %d.", folder.status, behavior, seeds)
+        if seeds > 1:
+            _log.warning("%s names no best seed of %s: taking seed 0 of %d.", folder.status, behavior, seeds)
         return 0
-    if not 0 <= int(best) < seeds:
+    if not 0 <= best - first < seeds:
         numbers = f"{first} to {first + seeds - 1}"
         raise RunFolderError(
-            f"{folder.status}: {behavior}.{key} = {told[key]}, but the checkpoint has {seeds} seeds, {numbers}"
+            f"{folder.status}: {behavior}.{EXPORTED_SEED} = {best}, but the checkpoint has {seeds} seeds, {numbers}"
         )
-    return int(best)
+    return best - first
 
 
 def _parameters(folder: RunFolder, info: CheckpointInfo, index: int) -> dict[str, ParameterValue]:

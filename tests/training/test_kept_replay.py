@@ -18,7 +18,6 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import REPLAY, REPLAY_BEFORE, checkpoints, point_at, remove
-from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import load_run_settings
@@ -28,7 +27,7 @@ from tests.helpers import make_spec
 from tests.jax_envs.toy_jax_env import quick_compilation
 from tests.toy_runs import environment
 from tests.trainer import contents
-from tests.training.compiled.arrays import arrays_of, state_of
+from tests.training.compiled.arrays import arrays_of
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(400)]
 LOOPS = ["host", "compiled"]
@@ -191,22 +190,6 @@ def test_so_do_all_behaviors_together(tmp_path: Path) -> None:
     again = trained(tmp_path / "again", "host", names=names, steps=230, resume=True)
     assert_equal(whole, again)
     assert_equal(whole.with_name("Other"), other)
-
-
-def test_checkpoints_of_before_that_hold_it_are_resumed(wholes: dict[str, Path], tmp_path: Path) -> None:
-    """So did the compiled loop."""
-    again = stopped(wholes["compiled"], tmp_path / "again")
-    (first,) = checkpoints(again)
-    info, leaves, state = read_info(first.path), read_info(again / REPLAY).leaves, state_of(first.path)
-    parts = {
-        name: np.fromfile(again / REPLAY / str(number), leaf["dtype"]).reshape(leaf["shape"])
-        for number, (name, leaf) in enumerate(leaves.items())
-    }
-    shutil.rmtree(again / REPLAY)
-    state |= {"store": trees.nest(parts)}
-    checkpoint.save(again, first.step, state, spec=spec_from_json(info.spec)[0], settings=info.settings)
-    trained(again.parents[1], "compiled", resume=True)
-    assert_equal(wholes["compiled"], again)
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -17,7 +17,6 @@ from jaxrl.settings.section import dotted
 
 METADATA = "checkpoint.json"
 FORMAT = 2
-READABLE = (1, 2)
 
 _Size = Annotated[int, Field(ge=0)]
 _Axis = Literal["unspecified", "none", "translational_equivariance", "variable_size"]
@@ -49,7 +48,6 @@ class CheckpointInfo(NamedTuple):
     versions: Mapping[str, str]
     created: float  # seconds since 1970
     leaves: Mapping[str, Mapping[str, Any]]  # `tree.Leaves`, under the names that they were written with
-    format: int
 
 
 class _Leaf(BaseModel):
@@ -85,18 +83,15 @@ class _Document(BaseModel):
     versions: dict[str, str]
     created: float
     leaves: dict[str, _Leaf]
-    manifest: Literal["manifest.json"] | None = None
+    manifest: Literal["manifest.json"]
 
 
 def verify(path: Path) -> None:
     """Raise DamagedError unless the checkpoint at `path` is what was written there, every byte of it.
 
-    One without a manifest, of jaxrl 0.2.0 or older, is judged by its checkpoint.json alone. Raises CheckpointError for
-    a format that this version does not read.
+    Raises CheckpointError for a newer format.
     """
-    document = _read(path)
-    if document.get("manifest") is None and not (path / manifest.MANIFEST).exists():
-        return
+    _read(path)
     difference = manifest.difference(path)
     if difference is not None:
         raise DamagedError(path, difference)
@@ -129,10 +124,10 @@ def _read(path: Path) -> dict[str, Any]:
         versions = document.get("versions")
         version = versions.get("jaxrl_version") if isinstance(versions, dict) else "unknown"
         raise CheckpointError(
-            f"{path}: checkpoint format {written}, this jaxrl reads formats up to {FORMAT}. "
+            f"{path}: checkpoint format {written}, this jaxrl reads format {FORMAT}. "
             f"It was written by jaxrl {version}: install that version."
         )
-    if written not in READABLE:
+    if written != FORMAT:
         raise DamagedError(path, f"{METADATA}: format is {written!r:.40}")
     try:
         _Document.model_validate(document, strict=True)

@@ -21,7 +21,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -37,9 +37,6 @@ REPLAY, REPLAY_BEFORE = "replay", "replay-before"
 MEMBER = "-member"
 BEST = "best"
 """In the place of a step. Nothing is resumed from this checkpoint, and `prune` does not see it."""
-
-Verify = Callable[[Path], None]
-"""Raises DamagedError for a checkpoint folder whose content is not what was written."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +88,7 @@ def behaviors_of(run: Path) -> list[str]:
     return sorted(path.name for path in run.iterdir() if checkpoints(path)) if run.is_dir() else []
 
 
-def choose(folder: Path, check: Verify = verify) -> Choice:
+def choose(folder: Path) -> Choice:
     """The checkpoint to continue from: the one that `<Behavior>/checkpoint` points at, or the best in its place.
 
     A damaged one is passed over for the one before it. A pointer that is missing, damaged or names a folder that is
@@ -108,7 +105,7 @@ def choose(folder: Path, check: Verify = verify) -> Choice:
         newest_first.sort(key=lambda item: (item.step > pointed.step, -item.step))
     for item in newest_first:
         try:
-            check(item.path)
+            verify(item.path)
         except DamagedError as error:
             passed.append(f"{item.path}: the checkpoint is damaged ({error.why})")
         else:
@@ -118,17 +115,17 @@ def choose(folder: Path, check: Verify = verify) -> Choice:
     )
 
 
-def latest(folder: Path, check: Verify = verify) -> Path | None:
+def latest(folder: Path) -> Path | None:
     """`choose`, with one warning for all that was passed over; None when the folder holds no checkpoint at all."""
-    choice = choose(folder, check)
+    choice = choose(folder)
     if choice.passed and choice.path is not None:
         _log.warning("%s; using %s.", "; ".join(choice.passed), choice.path.name)
     return choice.path
 
 
-def require_latest(folder: Path, check: Verify = verify) -> Path:
+def require_latest(folder: Path) -> Path:
     """`latest`, or a CheckpointError that says why there is nothing to load and what to do."""
-    return latest(folder, check) or _nothing(folder)
+    return latest(folder) or _nothing(folder)
 
 
 def _nothing(folder: Path) -> NoReturn:

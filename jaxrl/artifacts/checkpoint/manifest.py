@@ -1,8 +1,6 @@
 """`manifest.json` of a checkpoint: size and SHA-256 of every other file in its folder, written last. No JAX.
 
-    {"files": {"checkpoint.json": {"size": 4711, "sha256": "9f86..."}, "arrays/d/...": {...}}}
-
-Checkpoints of jaxrl 0.2.0 and older have none.
+{"files": {"checkpoint.json": {"size": 4711, "sha256": "9f86..."}, "arrays/d/...": {...}}}
 """
 
 from __future__ import annotations

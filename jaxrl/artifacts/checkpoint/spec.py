@@ -22,11 +22,8 @@ def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
     }
 
 
-def spec_from_json(written: Mapping[str, Any]) -> tuple[BehaviorSpec, list[ObservationSpec]]:
-    """The behavior that was written, and those of its sensors of which the properties of axes are not known.
-
-    They have several axes, and were noted by jaxrl 0.4.0 or older.
-    """
+def spec_from_json(written: Mapping[str, Any]) -> BehaviorSpec:
+    """The behavior that was written."""
     found = [
         ObservationSpec(
             name=item["name"],
@@ -37,13 +34,8 @@ def spec_from_json(written: Mapping[str, Any]) -> tuple[BehaviorSpec, list[Obser
         )
         for item in written["observations"]
     ]
-    untold = [
-        sensor
-        for sensor, item in zip(found, written["observations"], strict=True)
-        if len(sensor.shape) > 1 and _PROPERTIES not in item
-    ]
     action = ActionSpec(written["continuous_actions"], tuple(written["discrete_branches"]))
-    return BehaviorSpec(tuple(found), action), untold
+    return BehaviorSpec(tuple(found), action)
 
 
 def _sensor(item: ObservationSpec) -> dict[str, Any]:

@@ -32,12 +32,11 @@ from jaxrl.artifacts.checkpoint.document import (
     CheckpointInfo,
     DamagedError,
     read_info,
-    verify,
 )
+from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.grown import Grown
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
-from jaxrl.artifacts.checkpoint.tree import Leaves
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
 from jaxrl.types import BehaviorSpec
@@ -55,10 +54,6 @@ _LATE_SECONDS = 2.0  # of writes that were under way when one failed
 _ARRAY_STORE = threading.RLock()  # `_quiet` changes what belongs to the whole process
 
 _log = logging.getLogger(__name__)
-MOVED = {"train/max_team": "train/own/max_team"}
-"""Format 1: old path to new. A learner that has the leaf under neither path does without it."""
-ADDED = frozenset({"play/sums/received", "play/sums/mates_reward", "fresh"})
-"""Leaves that format 1 does not have: they stay as they are in a fresh state."""
 
 
 class Captured(NamedTuple):
@@ -122,17 +117,6 @@ def save(
     return path
 
 
-def require_latest(folder: Path) -> Path:
-    """`folder.require_latest`, reading the arrays of those checkpoints too that have no manifest."""
-
-    def check(path: Path) -> None:
-        verify(path)
-        if not (path / manifest.MANIFEST).is_file():
-            _read_arrays(path)
-
-    return folders.require_latest(folder, check)
-
-
 def restore(
     path: Path,
     template: Any,
@@ -149,15 +133,15 @@ def restore(
     """
     info = read_info(path)
     changed = mismatches(info.spec, info.settings, spec, settings)
-    found = layout(info.format, info.leaves, trees.leaves_of(template))
-    saved = {at: entry for at, entry in found.saved.items() if at in found.wanted} if part else found.saved
-    leaves = trees.leaf_mismatches(saved, found.wanted)
+    wanted = trees.leaves_of(template)
+    saved = {at: entry for at, entry in info.leaves.items() if at in wanted} if part else info.leaves
+    leaves = trees.leaf_mismatches(saved, wanted)
     if leaves:
         again = f", with --initialize-from={path.absolute().parents[1].name} from the weights that fit"
         raise CheckpointError(_mismatch_text(path, changed, leaves, again))
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
-    return trees.rebuild(template, found.rename(_read_arrays(path)), saved)
+    return trees.rebuild(template, _read_arrays(path), saved)
 
 
 def restore_params_only(
@@ -177,14 +161,14 @@ def restore_params_only(
     `grow`: rearranges them first, where the sensors of the behavior have changed.
     """
     info = read_info(path)
-    found = layout(info.format, info.leaves, trees.leaves_of(template))
     wanted, saved = (
-        {p: entry for p, entry in leaves.items() if p.split("/")[0] in fields} for leaves in (found.wanted, found.saved)
+        {p: entry for p, entry in leaves.items() if p.split("/")[0] in fields}
+        for leaves in (trees.leaves_of(template), info.leaves)
     )
     values = None
     changed = mismatches(info.spec, info.settings, spec, settings)
     if grow is not None and any(line.startswith("observation") for line in changed):
-        rearranged = grow(info, saved, found.rename(_read_arrays(path)), wanted)
+        rearranged = grow(info, saved, _read_arrays(path), wanted)
         saved, values = rearranged.leaves, rearranged.arrays
         wanted = {p: entry for p, entry in wanted.items() if p not in rearranged.anew}
         _log.warning("%s: %s", path, rearranged.told)
@@ -197,7 +181,7 @@ def restore_params_only(
         _log.warning(
             "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
         )
-    return trees.rebuild(template, found.rename(_read_arrays(path)) if values is None else values, fitting)
+    return trees.rebuild(template, _read_arrays(path) if values is None else values, fitting)
 
 
 def _module(leaf: str) -> str:
@@ -310,28 +294,3 @@ def _brief(error: Exception) -> str:
     numbered = _OS_ERROR.search(text)
     text = text if numbered is None else text[: numbered.end()]
     return text if len(text) <= 300 else f"... {text[-200:]}"
-
-
-class Layout(NamedTuple):
-    """How the leaves of one checkpoint fill a state of today."""
-
-    saved: Leaves  # under the names of today
-    wanted: Leaves  # of the state, without what stays as it is
-    rename: Callable[[Mapping[str, Any]], dict[str, Any]]  # values by saved path → by today's
-
-
-def layout(written: int, saved: Leaves, wanted: Leaves) -> Layout:
-    """The layout of a checkpoint that was `written` in one of the readable formats and holds the leaves `saved`.
-
-    `wanted` are the leaves of the state to fill. One that still has a leaf under its old path keeps it there.
-    """
-    if written == FORMAT:
-        return Layout(saved, wanted, dict)
-    moved = {old: new for old, new in MOVED.items() if old in saved and old not in wanted}
-    names = {path: moved.get(path, path) for path in saved if moved.get(path, path) in wanted or path not in moved}
-
-    def rename(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {names[path]: value for path, value in values.items() if path in names}
-
-    missing = {path for path in ADDED if path not in saved}
-    return Layout(rename(saved), {path: entry for path, entry in wanted.items() if path not in missing}, rename)

@@ -39,7 +39,7 @@ def behavior_of_run(path: Path) -> tuple[str, BehaviorSpec] | None:
     if checkpoint is None:
         return None
     info = read_info(checkpoint)
-    return (info.behavior, spec_from_json(info.spec)[0]) if info.spec else None
+    return (info.behavior, spec_from_json(info.spec)) if info.spec else None
 
 
 def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Path) -> tuple[str, BehaviorSpec]:

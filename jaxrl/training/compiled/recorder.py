@@ -28,7 +28,7 @@ from jaxrl.training.compiled.state import IterationLog, JittedState
 from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
 from jaxrl.training.saver import Snapshot
-from jaxrl.training.trained_policy import BEST_SEED, EXPORTED_SEED
+from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import JaxrlError
 
 log = logging.getLogger(__name__)
@@ -107,10 +107,6 @@ class JittedRecorder(Recorder):
             self.lessons.tell()
         for index in np.flatnonzero(frozen).tolist():
             self.leave_out(name, index)
-        old = self.status.get(name, BEST_SEED, None)
-        if old is not None:
-            self.status.set(name, BEST_SEED, None)
-            self.status.set(name, EXPORTED_SEED, seeds[0] + old)
         best = self.status.get(name, EXPORTED_SEED, seeds[0])
         if best not in seeds:
             text = "%s: %s %d is none of the run's, %d to %d; the first is taken."

@@ -7,8 +7,7 @@ from the other's weights.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from jaxrl.artifacts.status import ELO
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.opponents import RivalState, begin_pool
-from jaxrl.training.compiled.state import JittedState, Pending, SceneState, step_of, stored, with_stored
+from jaxrl.training.compiled.state import JittedState, SceneState, step_of, stored, with_stored
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec
@@ -73,19 +72,6 @@ def contents(state: JittedState, *, changing: bool = False) -> JittedState:
     state = state.replace(newest=(), recent=(), last_step=())  # which the next iterations tell anew
     state, single = with_stored(state, ()), state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
-
-
-def restore_open(
-    restore: Callable[[JittedState], JittedState], leaves: Mapping[str, Any], wanted: JittedState, like: JittedState
-) -> JittedState:
-    """What `restore` makes of `wanted` and a checkpoint's `leaves`; none of before 0.7.0 knows of open decisions.
-
-    Then there are none, as in `like`, in which nobody pauses.
-    """
-    if any(leaf.startswith("play/open/") for leaf in leaves):
-        return restore(wanted)
-    saved = restore(wanted.replace(play=wanted.play._replace(open=(), made=())))
-    return saved.replace(play=saved.play._replace(open=like.play.open, made=like.play.made))
 
 
 def seed_of(tree: Any, index: int) -> Any:
@@ -213,34 +199,21 @@ def _iteration(state: JittedState) -> int:
 
 
 def _with_replay(path: Path, subject: Subject, state: JittedState) -> JittedState:
-    """The state that checkpoint `path` has given, with what the algorithm stores; one of before 0.7.0 has held it."""
-    if _holds_replay(path, state):
-        return state
+    """The state that checkpoint `path` has given, with what the algorithm stores, which lies beside it."""
     arguments = path, subject.spec, subject.settings, subject.described()
     return with_stored(state, saver.resumed_store(stored(state), *arguments, saved=subject.saves))
 
 
-def _holds_replay(path: Path, like: JittedState) -> bool:
-    """Whether a checkpoint holds what the algorithm stores, as well as a rollout that is not complete."""
-    where = "store/own/" if isinstance(like.store, Pending) else "store/"
-    return any(leaf.startswith(where) for leaf in checkpoint.read_info(path).leaves)
-
-
 def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
-    """The state in a checkpoint of the run, and nothing stored if that lies beside it. Raises CheckpointError."""
+    """The state in a checkpoint of the run, and nothing stored, which lies beside it. Raises CheckpointError."""
     require_loop(path, compiled=True)
     _check_pool(path, subject)
-    leaves, wanted = checkpoint.read_info(path).leaves, contents(fresh, changing=subject.changing)
-    some, whole = "frozen" in leaves, _holds_replay(path, fresh)
-    if not any(leaf.startswith("paid/") for leaf in leaves):  # none of before 0.7.0 adds up what signals pay
-        wanted = wanted.replace(paid=())
-    wanted = with_stored(wanted, stored(fresh)) if whole else wanted
-    restore = partial(checkpoint.restore, path, spec=subject.spec, settings=subject.described())
-    saved = restore_open(restore, leaves, wanted.replace(frozen=fresh.frozen if some else ()), fresh)
+    some = "frozen" in checkpoint.read_info(path).leaves
+    wanted = contents(fresh, changing=subject.changing).replace(frozen=fresh.frozen if some else ())
+    saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
     log.info("%s: resuming from %s.", subject.name, path)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
-    saved = saved.replace(recent=fresh.recent, last_step=fresh.last_step, paid=saved.paid or fresh.paid)
-    saved = saved if whole else with_stored(saved, stored(fresh))
+    saved = with_stored(saved.replace(recent=fresh.recent, last_step=fresh.last_step), stored(fresh))
     saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)
     if len(subject.seeds) == 1:
         saved = saved.replace(train=for_all_seeds(saved.train, fresh.train))

@@ -22,7 +22,7 @@ from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints, reso
 from jaxrl.artifacts.checkpoint.loop import FIRST_SEED
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
-from jaxrl.training.compiled.saver import Subject, contents, for_all_seeds, restore_open
+from jaxrl.training.compiled.saver import Subject, contents, for_all_seeds
 from jaxrl.training.compiled.state import JittedState, step_of
 from jaxrl.training.saver import resumed_store
 
@@ -66,16 +66,12 @@ def restore(
     blank = _blank(shapes)
     absent = [name for name in vars(blank) if name not in held and jax.tree.leaves(getattr(blank, name))]
     wanted = blank.replace(train=contents(blank).train, **dict.fromkeys(absent, ()))
-
-    def fitting(wanted: JittedState) -> JittedState:
-        unfit = trees.leaf_mismatches(info.leaves, trees.leaves_of(wanted))
-        if not unfit:
-            return checkpoint.restore(found, wanted, spec=subject.spec, settings=described)
+    unfit = trees.leaf_mismatches(info.leaves, trees.leaves_of(wanted))
+    if unfit:
         changes = "; ".join(mismatches(info.spec, info.settings, subject.spec, described) or unfit[:3])
         advice = "make the trainer with the same environment, settings, areas and seeds"
         raise CheckpointError(f"{found}: does not fit this trainer ({changes}): {advice}")
-
-    saved = fitting(wanted) if "play" in absent else restore_open(fitting, info.leaves, wanted, blank)
+    saved = checkpoint.restore(found, wanted, spec=subject.spec, settings=described)
     if absent:
         fresh = init(range(len(subject.seeds)))
         if "store" in absent:  # it may lie beside the checkpoint of a run

@@ -90,11 +90,11 @@ def test_of_several_seeds_the_best_plays(tmp_path, fresh, caplog):
     assert "names no best seed" in caplog.text
     status = run / "run_logs" / "training_status.json"
     status.parent.mkdir()
-    status.write_text(json.dumps({"Basic": {"best_seed": 1}, "metadata": {}}))
+    status.write_text(json.dumps({"Basic": {"seed": 1}, "metadata": {}}))
     summary = show(run, tmp_path / "a.png")
     assert summary.policy == "Basic-700, seed 1 of 2 seeds" and summary.steps == 7
-    status.write_text(json.dumps({"Basic": {"best_seed": 2}}))
-    with pytest.raises(RunFolderError, match=r"Basic\.best_seed = 2, but the checkpoint has 2 seeds"):
+    status.write_text(json.dumps({"Basic": {"seed": 2}}))
+    with pytest.raises(RunFolderError, match=r"Basic\.seed = 2, but the checkpoint has 2 seeds"):
         show(run, tmp_path / "a.png")
 
 
