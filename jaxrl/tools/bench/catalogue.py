@@ -1,4 +1,7 @@
-"""The benchmarks by name: what their scripts write, which numbers count, what they need."""
+"""The benchmarks by name: what their scripts write, which numbers count, what they need.
+
+Other scripts of `benchmarks/` are run by hand: they train many runs, take hours, or measure no time.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,6 @@ class Benchmark(NamedTuple):
     case: tuple[str, ...] = ()  # keys that tell its cases apart
     figures: tuple[Figure, ...] = ()
     packages: tuple[str, ...] = ()  # modules it imports that jaxrl can do without
-    by_hand: str = ""  # why `jaxrl bench` does not run it; empty: it does
 
 
 BENCHMARKS = (
@@ -128,36 +130,6 @@ BENCHMARKS = (
         ),
         packages=("mlagents_envs", "psutil"),
     ),
-    Benchmark("end to end", "end_to_end.py", by_hand="times whole trainings for minutes"),
-    Benchmark("connectors", "connectors.py", by_hand="knows no --quick"),
-    Benchmark("sweep", "sweep.py", by_hand="times seventeen whole trainings"),
-    Benchmark("replay", "replay.py", by_hand="takes its algorithm from the tests"),
-    Benchmark("demonstrations", "demonstrations.py", by_hand="writes gigabytes first"),
-    Benchmark("sac", "sac.py", by_hand="writes no JSON"),
-    Benchmark("sac tasks", "sac_tasks.py", by_hand="trains many runs"),
-    Benchmark("signals", "signals.py", by_hand="trains many runs"),
-    Benchmark("signals host", "signals_host.py", by_hand="measures whole processes"),
-    Benchmark("exploitability", "exploitability.py", by_hand="measures no time"),
-    Benchmark("league", "league.py", by_hand="measures no time"),
-    Benchmark("self-play", "self_play.py", by_hand="takes its environment from the tests"),
-    Benchmark("env transport", "env_transport.py", by_hand="writes no JSON"),
-    Benchmark("sampler", "sampler.py", by_hand="writes no JSON"),
-    Benchmark("scale", "scale.py", by_hand="takes half an hour of a core"),
-    Benchmark("beyond", "beyond.py", by_hand="starts processes of its own that wait for each other"),
-    Benchmark("team host", "team_host.py", by_hand="measures by turns, for minutes"),
-    Benchmark("team update", "team_update.py", by_hand="writes no JSON"),
-    Benchmark("senses", "senses.py", by_hand="trains eight runs"),
-    Benchmark("shared critic", "shared_critic.py", by_hand="writes no JSON"),
-    Benchmark("threaded", "threaded.py", by_hand="writes rates of its own"),
-    Benchmark("dungeon escape", "dungeon_escape.py", by_hand="trains ten runs and draws their curves"),
-    Benchmark("jaxmarl environment", "jaxmarl_environment.py", by_hand="needs JaxMARL (extra jaxmarl)"),
-    Benchmark("jaxmarl training", "jaxmarl_training.py", by_hand="needs JaxMARL (extra jaxmarl)"),
-    Benchmark("digests", "digests.py", by_hand="compares two clones and needs the players of their tests"),
-    Benchmark("fuzz protocol", "fuzz_protocol.py", by_hand="looks for errors and measures no time"),
-    Benchmark("chaos", "chaos.py", by_hand="kills workers for minutes"),
-    Benchmark("soak", "soak.py", by_hand="runs for hours"),
-    Benchmark("soak restarts", "soak_restarts.py", by_hand="runs for hours"),
-    Benchmark("paper", "paper.py", by_hand="repeats an experiment for hours"),
 )
 
 

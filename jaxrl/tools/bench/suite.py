@@ -69,8 +69,7 @@ def run_all(
     for turn in range(repeat):
         for benchmark in benchmarks:
             before, busy = f"round {turn + 1} of {repeat}: " if repeat > 1 else "", platforms.load()
-            if not benchmark.by_hand:
-                rich.get_console().print(f"{before}{benchmark.name} ...", highlight=False)
+            rich.get_console().print(f"{before}{benchmark.name} ...", highlight=False)
             outcome = run_script(benchmark, folder, quick=quick, timeout=timeout, variables=variables)
             line = Line(
                 **outcome._asdict(),
@@ -140,8 +139,6 @@ def run_script(
 
 def _unfit(benchmark: Benchmark, script: Path) -> str:
     """Why it cannot be run here, or nothing."""
-    if benchmark.by_hand:
-        return f"{benchmark.by_hand}; by hand, in a clone: python benchmarks/{benchmark.script}"
     if not script.exists():
         return f"there is no {script.name} in {script.parent}"
     missing = [name.replace("_", "-") for name in benchmark.packages if importlib.util.find_spec(name) is None]
