@@ -62,7 +62,7 @@ class Judge:
         not among those of a summary that follows both an episode and an update.
         """
         for of_seed in summaries:
-            self._written |= dict.fromkeys(tag for tag in of_seed if tag not in tags.INTERNAL)
+            self._written |= dict.fromkeys(of_seed)
         self._look_for_unknown()
         for tag, rule in self._rules.items():
             values = _values(summaries, tag)

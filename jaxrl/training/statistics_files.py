@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.metrics.episode_figures import CUSTOM
-from jaxrl.artifacts.metrics.statistics import Summary
+from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
 from jaxrl.artifacts.metrics.writers import OfRun, Place, StatisticsWriter, asked_for, hang_up, open_writers
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import RECORDS, TrainingStatus
@@ -50,13 +50,11 @@ class StatisticsFiles:
 
     def summaries(self, name: str, step: int, taken: Sequence[Mapping[str, Summary]]) -> None:
         """By event file, what was measured up to this step."""
-        self._write(
-            [  # no files in an evaluation
-                partial(writer.summaries, step, summaries)
-                for writers, summaries in zip(self._writers[name], taken, strict=False)
-                for writer in writers
-            ]
-        )
+        writes = []
+        for writers, summaries in zip(self._writers[name], taken, strict=False):  # no files in an evaluation
+            told = {tag: summary for tag, summary in summaries.items() if tag not in INTERNAL}
+            writes += [partial(writer.summaries, step, told) for writer in writers]
+        self._write(writes)
 
     def images(self, name: str, step: int, images: Mapping[str, np.ndarray]) -> None:
         """Pictures uint8 [H, W, 3] under `Custom/<name>`, in every event file of the behavior."""

@@ -42,7 +42,6 @@ def test_a_line_for_each_value(tmp_path: Path) -> None:
     stats = StatsAggregator()
     stats.extend(metrics.CUMULATIVE_REWARD, [1.0, 2.0], Aggregation.HISTOGRAM)
     stats.add('odd, "tag"\nof two lines', 1 / 3)
-    stats.add(metrics.IS_TRAINING, 1.0)  # for the console alone
     begun = time.time()
     writer.summaries(500, stats.take())
     writer.images(500, {"picture": np.zeros((1, 1, 3), np.uint8)})

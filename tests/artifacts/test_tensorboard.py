@@ -18,7 +18,6 @@ def some_summaries():
     stats = StatsAggregator()
     stats.extend(metrics.CUMULATIVE_REWARD, [1.0, 2.0, 6.0], Aggregation.HISTOGRAM)
     stats.add(metrics.ENTROPY, 0.5)
-    stats.add(metrics.IS_TRAINING, 1.0, Aggregation.MOST_RECENT)
     return stats.take()
 
 

@@ -28,7 +28,7 @@ from jaxrl.artifacts.checkpoint.store import require_latest, restore
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.lock import RunLockedError
 from jaxrl.artifacts.metrics.progress import ProgressBar
-from jaxrl.artifacts.metrics.statistics import Summary
+from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, load_run_settings
@@ -176,6 +176,16 @@ class Summaries:
 
     def result_line(self, name: str) -> str | None:
         return None
+
+
+def test_what_is_for_the_console_alone_is_in_no_file(tmp_path: Path) -> None:
+    """Names that an environment may use as well."""
+    with recorder(tmp_path, seeds=(1,)) as files:
+        files.begin(0)
+        taken = Summaries().take()[0] | dict.fromkeys(INTERNAL, Summary.of(1.0))
+        files.files.summaries(NAME, 7, [taken])
+    table = (files.folder.behavior(NAME) / "metrics.csv").read_text()
+    assert ",Policy/Entropy," in table and not any(f",{tag}," in table for tag in INTERNAL)
 
 
 FULL = """

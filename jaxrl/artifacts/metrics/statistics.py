@@ -27,7 +27,7 @@ IS_TRAINING = "Is Training"
 STEP = "Step"
 
 INTERNAL = frozenset({IS_TRAINING, STEP})
-"""Statistics for the console only, not written to TensorBoard."""
+"""For the console alone: what an environment or a callback reports under these names is written nowhere."""
 
 RECENT_EPISODES = 100
 """How many episodes "lately" are: for the progress bar, the result and the choice of the best seed."""

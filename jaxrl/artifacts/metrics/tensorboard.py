@@ -26,7 +26,7 @@ from tensorboardX.summary import make_histogram, text
 
 from jaxrl.artifacts.appended import AppendedFile
 from jaxrl.artifacts.metrics.console import listing
-from jaxrl.artifacts.metrics.statistics import INTERNAL, MetricsError, Summary
+from jaxrl.artifacts.metrics.statistics import MetricsError, Summary
 from jaxrl.artifacts.metrics.writers.interface import Place
 
 _POSITIVE = 1e-12 * 1.1 ** np.arange(700)  # up to 9e16; TensorBoard's own spacing, so that buckets agree over time
@@ -63,8 +63,6 @@ class TensorBoardWriter:
         """Write a scalar per tag, and a histogram `<tag>_hist` where there is one, labelled with `step`; flush."""
         values = []
         for tag, summary in summaries.items():
-            if tag in INTERNAL:
-                continue
             values.append(SummaryProto.Value(tag=tag, simple_value=summary.value))
             histogram = None if summary.histogram is None else summary.histogram[np.isfinite(summary.histogram)]
             if histogram is not None and histogram.size:

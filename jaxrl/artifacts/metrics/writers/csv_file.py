@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxrl.artifacts import files
 from jaxrl.artifacts.appended import AppendedFile
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.writers.interface import Place, StatisticsWriter
 from jaxrl.artifacts.run_folder import METRICS_TABLE
 
@@ -48,8 +48,7 @@ class CsvWriter(StatisticsWriter):
         lines, now = io.StringIO(), f"{time.time():.3f}"
         table = csv.writer(lines, lineterminator="\n")
         for tag, summary in summaries.items():
-            if tag not in INTERNAL:
-                table.writerow((step, now, " ".join(tag.split("\n")), repr(float(summary.value))))
+            table.writerow((step, now, " ".join(tag.split("\n")), repr(float(summary.value))))
         self._file.append(lines.getvalue().encode())
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class StatisticsWriter(Protocol):
         ...
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
-        """One value per tag, at a trainer step; the tags in `statistics.INTERNAL` are for the console alone."""
+        """One value per tag, at a trainer step."""
         ...
 
     def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import Place, StatisticsWriter
 from jaxrl.own_code import told
@@ -105,7 +105,7 @@ class _Writers:
         self._each("add_property", [(category, kinds.HYPERPARAMETERS, dict(settings))])
 
     def write(self, category: str, step: int, summaries: Mapping[str, Summary]) -> None:
-        values = {tag: _summary(summary) for tag, summary in summaries.items() if tag not in INTERNAL}
+        values = {tag: _summary(summary) for tag, summary in summaries.items()}
         added = [(category, tag, x, s.aggregation_method) for tag, s in values.items() for x in s.full_dist]
         self._each("on_add_stat", added)
         self._each("write_stats", [(category, values, step)])

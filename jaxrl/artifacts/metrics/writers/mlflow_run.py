@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import Place, RecordError, StatisticsWriter
 from jaxrl.settings.records import USUAL_PROJECT, USUAL_STORE
@@ -86,7 +86,7 @@ class MlflowWriter(StatisticsWriter):
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
         """A metric per tag, at the trainer step. One that is not finite is left out."""
         now = int(1000 * time.time())
-        values = ((tag, float(s.value)) for tag, s in summaries.items() if tag not in INTERNAL)
+        values = ((tag, float(s.value)) for tag, s in summaries.items())
         metrics = [
             self._metric(_FORBIDDEN.sub("_", tag), value, now, step) for tag, value in values if math.isfinite(value)
         ]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.writers.background import ADVICE, BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import Place, RecordError
 from jaxrl.own_code import OwnCodeError
@@ -52,8 +52,8 @@ class OwnWriter:
         self._tell("hyperparameters", settings, step)
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
-        """All but what is for the console alone."""
-        self._tell("summaries", step, {tag: summary for tag, summary in summaries.items() if tag not in INTERNAL})
+        """One value per tag."""
+        self._tell("summaries", step, summaries)
 
     def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
         """Pictures uint8 [H, W, 3] by tag."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.artifacts.metrics.statistics import INTERNAL, STEP, Summary
+from jaxrl.artifacts.metrics.statistics import STEP, Summary
 from jaxrl.artifacts.metrics.writers.background import BackgroundWriter
 from jaxrl.artifacts.metrics.writers.interface import Place, RecordError
 
@@ -67,7 +67,7 @@ class WandbWriter:
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
         """All tags of one moment, with histograms where there are any."""
-        values: dict[str, Any] = {tag: s.value for tag, s in summaries.items() if tag not in INTERNAL}
+        values: dict[str, Any] = {tag: s.value for tag, s in summaries.items()}
         for tag, summary in summaries.items():
             if summary.histogram is not None and np.isfinite(summary.histogram).all():
                 values[f"{tag}_hist"] = self._wandb.Histogram(summary.histogram)  # pyright: ignore[reportArgumentType]
